@@ -1,0 +1,1 @@
+//! Devices: aligned reads, queued writes, flushes; real files and block devices.

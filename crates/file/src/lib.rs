@@ -1,0 +1,1 @@
+//! File contents: offsets to blobs, gathering of small writes, holes, sharing.

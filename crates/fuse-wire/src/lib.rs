@@ -1,0 +1,1 @@
+//! The Linux FUSE protocol: kernel ABI, one dispatcher, two transports (io_uring and /dev/fuse).

@@ -1,0 +1,1 @@
+//! The FUSE front end: requests of the kernel answered by naming.

@@ -1,0 +1,1 @@
+//! Directories, inodes, links, extended attributes: POSIX over the store.

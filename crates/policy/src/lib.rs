@@ -1,0 +1,1 @@
+//! What an attribute means: classes, schemes, inheritance.

@@ -1,0 +1,1 @@
+//! Assembling a pool from devices: create, open, identify, refuse.

@@ -1,0 +1,1 @@
+//! The simulator: the real stack on simulated devices, a reference model as oracle.

@@ -1,0 +1,1 @@
+//! Transactions, blob map, journal, checkpoint, recovery, relocation, cleaning.

@@ -1,0 +1,1 @@
+//! Segments over devices: slot placement, k+m rows, degraded reads.
