@@ -13,6 +13,8 @@ pub enum BenchError {
     },
     #[error("wrong data in {}: {what}; the file system lost or mixed up what was written", path.display())]
     WrongData { path: PathBuf, what: String },
+    #[error("difference at seed {seed}, step {step}: {what}")]
+    Difference { seed: u64, step: u64, what: String },
     #[error("`{command}` failed: {what}")]
     Command { command: String, what: String },
     #[error("cannot drop the kernel's caches ({0}); run as root, or cold figures mean nothing")]
