@@ -30,18 +30,8 @@ pub fn folder_of(directory: &Path, thread: u64) -> PathBuf {
 }
 
 /// Works until the file system fails or `operations` are done by every thread; returns how many were acknowledged.
-pub fn write(
-    directory: &Path,
-    log: &Path,
-    seed: u64,
-    threads: u64,
-    operations: u64,
-) -> Result<u64, BenchError> {
-    let log_file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .at("open", log)?;
+pub fn write(directory: &Path, log: &Path, seed: u64, threads: u64, operations: u64) -> Result<u64, BenchError> {
+    let log_file = OpenOptions::new().create(true).append(true).open(log).at("open", log)?;
     let pattern = Pattern::new(seed);
     thread::scope(|scope| {
         let writers: Vec<_> = (0..threads)
@@ -51,12 +41,10 @@ pub fn write(
                 scope.spawn(move || writer.and_then(|writer| writer.work(random, operations)))
             })
             .collect();
-        writers
-            .into_iter()
-            .try_fold(0, |sum, writer| match writer.join() {
-                Ok(result) => result.map(|count| sum + count),
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        writers.into_iter().try_fold(0, |sum, writer| match writer.join() {
+            Ok(result) => result.map(|count| sum + count),
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
     })
 }
 
@@ -79,29 +67,18 @@ impl<'a> Writer<'a> {
         let folder = folder_of(directory, thread);
         fs::create_dir_all(&folder).at("mkdir", &folder)?;
         sync_folder(directory).at("fsync", directory)?;
-        Ok(Writer {
-            folder,
-            thread,
-            log,
-            log_path,
-            pattern,
-        })
+        Ok(Writer { folder, thread, log, log_path, pattern })
     }
 
     fn work(&self, mut random: Random, operations: u64) -> Result<u64, BenchError> {
         let mut model = Folder::default();
         for step in 0..operations {
             let change = choose(&mut random, &model, step + 1);
-            self.note(Line::Begin {
-                thread: self.thread,
-                change: change.clone(),
-            })?;
+            self.note(Line::Begin { thread: self.thread, change: change.clone() })?;
             if self.carry_out(&change, &model).is_err() {
                 return Ok(step);
             }
-            self.note(Line::Done {
-                thread: self.thread,
-            })?;
+            self.note(Line::Done { thread: self.thread })?;
             model.apply(&change);
         }
         Ok(operations)
@@ -109,56 +86,32 @@ impl<'a> Writer<'a> {
 
     fn note(&self, line: Line) -> Result<(), BenchError> {
         let text = format!("{line}\n");
-        (&mut &*self.log)
-            .write_all(text.as_bytes())
-            .at("write", self.log_path)
+        (&mut &*self.log).write_all(text.as_bytes()).at("write", self.log_path)
     }
 
     fn carry_out(&self, change: &Change, model: &Folder) -> std::io::Result<()> {
         match *change {
-            Change::Create {
-                file,
-                length,
-                generation,
-            } => {
+            Change::Create { file, length, generation } => {
                 self.write_whole(&self.path(file), file, length, generation)?;
                 sync_folder(&self.folder)
             }
-            Change::Replace {
-                file,
-                length,
-                generation,
-            } => {
+            Change::Replace { file, length, generation } => {
                 let temporary = self.folder.join(format!("temporary-{file}"));
                 self.write_whole(&temporary, file, length, generation)?;
                 fs::rename(&temporary, self.path(file))?;
                 sync_folder(&self.folder)
             }
-            Change::Append {
-                file,
-                length,
-                generation,
-            } => {
+            Change::Append { file, length, generation } => {
                 let blocks = model.after(change).blocks(file);
                 let start = model.length(file);
                 let out = OpenOptions::new().write(true).open(self.path(file))?;
                 out.write_all_at(&self.content(file, start, start + length, &blocks), start)?;
-                assert_eq!(
-                    blocks.last(),
-                    Some(&generation),
-                    "an append ends in a block of its own"
-                );
+                assert_eq!(blocks.last(), Some(&generation), "an append ends in a block of its own");
                 out.sync_all()
             }
-            Change::Overwrite {
-                file,
-                first_block,
-                blocks,
-                generation,
-            } => {
+            Change::Overwrite { file, first_block, blocks, generation } => {
                 let mut data = vec![0; blocks as usize * BLOCK_SIZE];
-                self.pattern
-                    .fill(self.number(file), first_block, generation, &mut data);
+                self.pattern.fill(self.number(file), first_block, generation, &mut data);
                 let out = OpenOptions::new().write(true).open(self.path(file))?;
                 out.write_all_at(&data, first_block * BLOCK_SIZE as u64)?;
                 out.sync_data()
@@ -170,13 +123,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn write_whole(
-        &self,
-        path: &Path,
-        file: u64,
-        length: u64,
-        generation: u64,
-    ) -> std::io::Result<()> {
+    fn write_whole(&self, path: &Path, file: u64, length: u64, generation: u64) -> std::io::Result<()> {
         let blocks = vec![generation; length.div_ceil(BLOCK_SIZE as u64) as usize];
         let mut out = File::create(path)?;
         out.write_all(&self.content(file, 0, length, &blocks))?;
@@ -187,8 +134,7 @@ impl<'a> Writer<'a> {
     fn content(&self, file: u64, start: u64, end: u64, generations: &[u64]) -> Vec<u8> {
         let mut data = vec![0; generations.len() * BLOCK_SIZE];
         for (index, block) in data.chunks_exact_mut(BLOCK_SIZE).enumerate() {
-            self.pattern
-                .fill(self.number(file), index as u64, generations[index], block);
+            self.pattern.fill(self.number(file), index as u64, generations[index], block);
         }
         data[start as usize..end as usize].to_vec()
     }
@@ -208,34 +154,17 @@ fn choose(random: &mut Random, model: &Folder, generation: u64) -> Change {
     let file = random.below(FILES_PER_FOLDER);
     let length = 1 + random.below(SIZE_MAX) / (1 + random.below(50));
     if !model.has(file) {
-        return Change::Create {
-            file,
-            length,
-            generation,
-        };
+        return Change::Create { file, length, generation };
     }
     let whole_blocks = model.length(file) / BLOCK_SIZE as u64;
     match random.below(10) {
-        0..3 => Change::Replace {
-            file,
-            length,
-            generation,
-        },
+        0..3 => Change::Replace { file, length, generation },
         3 => Change::Unlink { file },
         4..7 if whole_blocks > 0 => {
             let first_block = random.below(whole_blocks);
-            Change::Overwrite {
-                file,
-                first_block,
-                blocks: 1 + random.below(whole_blocks - first_block),
-                generation,
-            }
+            Change::Overwrite { file, first_block, blocks: 1 + random.below(whole_blocks - first_block), generation }
         }
-        _ => Change::Append {
-            file,
-            length: length + BLOCK_SIZE as u64,
-            generation,
-        },
+        _ => Change::Append { file, length: length + BLOCK_SIZE as u64, generation },
     }
 }
 

@@ -39,9 +39,7 @@ pub fn run(first: &Path, second: &Path, plan: Plan) -> Result<(), BenchError> {
         let operation = Operation::generate(&mut random);
         let [left, right] = sides.each_mut().map(|side| perform(side, &operation));
         if left != right {
-            return Err(difference(
-                &sides, plan.seed, step, &operation, &left, &right,
-            ));
+            return Err(difference(&sides, plan.seed, step, &operation, &left, &right));
         }
         if plan.planted_at == Some(step) {
             sides[1].plant_difference()?;
@@ -58,22 +56,11 @@ type Seen = (side::Outcome, Vec<Observation>);
 
 fn perform(side: &mut Side, operation: &Operation) -> Seen {
     let outcome = side.apply(operation);
-    let observations = operation
-        .names()
-        .iter()
-        .map(|name| observe::name(side.root(), name))
-        .collect();
+    let observations = operation.names().iter().map(|name| observe::name(side.root(), name)).collect();
     (outcome, observations)
 }
 
-fn difference(
-    sides: &[Side; 2],
-    seed: u64,
-    step: u64,
-    operation: &Operation,
-    left: &Seen,
-    right: &Seen,
-) -> BenchError {
+fn difference(sides: &[Side; 2], seed: u64, step: u64, operation: &Operation, left: &Seen, right: &Seen) -> BenchError {
     BenchError::Difference {
         seed,
         step,
@@ -86,24 +73,14 @@ fn difference(
 }
 
 fn compare_trees(sides: &[Side; 2], seed: u64, step: u64) -> Result<(), BenchError> {
-    let [left, right] = [
-        observe::tree(sides[0].root())?,
-        observe::tree(sides[1].root())?,
-    ];
+    let [left, right] = [observe::tree(sides[0].root())?, observe::tree(sides[1].root())?];
     let names = left.keys().chain(right.keys());
-    match names
-        .into_iter()
-        .find(|name| left.get(*name) != right.get(*name))
-    {
+    match names.into_iter().find(|name| left.get(*name) != right.get(*name)) {
         None => Ok(()),
         Some(name) => Err(BenchError::Difference {
             seed,
             step,
-            what: format!(
-                "whole trees: {name:?}\n  left:  {:?}\n  right: {:?}",
-                left.get(name),
-                right.get(name)
-            ),
+            what: format!("whole trees: {name:?}\n  left:  {:?}\n  right: {:?}", left.get(name), right.get(name)),
         }),
     }
 }

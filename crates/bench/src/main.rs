@@ -22,10 +22,7 @@ use crate::error::BenchError;
 use crate::workload::{Run, Workload};
 
 #[derive(Parser)]
-#[command(
-    name = "stere-bench",
-    about = "Timed and checked work in a directory of any file system."
-)]
+#[command(name = "stere-bench", about = "Timed and checked work in a directory of any file system.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -98,56 +95,25 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<(), BenchError> {
     match command {
-        Command::Run {
-            workload,
-            directory,
-            seed,
-            quick,
-            cold_hook,
-            scratch,
-        } => {
+        Command::Run { workload, directory, seed, quick, cold_hook, scratch } => {
             let scratch = scratch.unwrap_or_else(std::env::temp_dir);
             let run = Run::new(&directory, scratch, seed, quick, Cold::new(cold_hook));
             let report = workload.run(&run)?;
             println!("{}", report.to_json());
             Ok(())
         }
-        Command::Acknowledge {
-            directory,
-            log,
-            seed,
-            threads,
-            operations,
-        } => {
+        Command::Acknowledge { directory, log, seed, threads, operations } => {
             let count = acknowledge::write(&directory, &log, seed, threads, operations)?;
             println!("{count} operations acknowledged");
             Ok(())
         }
-        Command::Verify {
-            directory,
-            log,
-            seed,
-        } => {
+        Command::Verify { directory, log, seed } => {
             let count = acknowledge::verify(&directory, &log, seed)?;
             println!("{count} acknowledged operations are there");
             Ok(())
         }
-        Command::Differential {
-            first,
-            second,
-            seed,
-            operations,
-            plant,
-        } => {
-            differential::run(
-                &first,
-                &second,
-                Plan {
-                    seed,
-                    operations,
-                    planted_at: plant,
-                },
-            )?;
+        Command::Differential { first, second, seed, operations, plant } => {
+            differential::run(&first, &second, Plan { seed, operations, planted_at: plant })?;
             println!("seed {seed}: {operations} operations, no difference");
             Ok(())
         }

@@ -37,9 +37,7 @@ pub enum Change {
 impl Change {
     pub fn file(&self) -> u64 {
         match *self {
-            Change::Create { file, .. }
-            | Change::Replace { file, .. }
-            | Change::Append { file, .. } => file,
+            Change::Create { file, .. } | Change::Replace { file, .. } | Change::Append { file, .. } => file,
             Change::Overwrite { file, .. } | Change::Unlink { file } => file,
         }
     }
@@ -56,37 +54,17 @@ impl fmt::Display for Line {
         match self {
             Line::Done { thread } => write!(out, "done {thread}"),
             Line::Begin { thread, change } => match change {
-                Change::Create {
-                    file,
-                    length,
-                    generation,
-                } => {
+                Change::Create { file, length, generation } => {
                     write!(out, "begin {thread} create {file} {length} {generation}")
                 }
-                Change::Replace {
-                    file,
-                    length,
-                    generation,
-                } => {
+                Change::Replace { file, length, generation } => {
                     write!(out, "begin {thread} replace {file} {length} {generation}")
                 }
-                Change::Append {
-                    file,
-                    length,
-                    generation,
-                } => {
+                Change::Append { file, length, generation } => {
                     write!(out, "begin {thread} append {file} {length} {generation}")
                 }
-                Change::Overwrite {
-                    file,
-                    first_block,
-                    blocks,
-                    generation,
-                } => {
-                    write!(
-                        out,
-                        "begin {thread} overwrite {file} {first_block} {blocks} {generation}"
-                    )
+                Change::Overwrite { file, first_block, blocks, generation } => {
+                    write!(out, "begin {thread} overwrite {file} {first_block} {blocks} {generation}")
                 }
                 Change::Unlink { file } => write!(out, "begin {thread} unlink {file}"),
             },
@@ -106,27 +84,12 @@ impl Line {
         }
         let file = number(3)?;
         let change = match kind {
-            "create" => Change::Create {
-                file,
-                length: number(4)?,
-                generation: number(5)?,
-            },
-            "replace" => Change::Replace {
-                file,
-                length: number(4)?,
-                generation: number(5)?,
-            },
-            "append" => Change::Append {
-                file,
-                length: number(4)?,
-                generation: number(5)?,
-            },
-            "overwrite" => Change::Overwrite {
-                file,
-                first_block: number(4)?,
-                blocks: number(5)?,
-                generation: number(6)?,
-            },
+            "create" => Change::Create { file, length: number(4)?, generation: number(5)? },
+            "replace" => Change::Replace { file, length: number(4)?, generation: number(5)? },
+            "append" => Change::Append { file, length: number(4)?, generation: number(5)? },
+            "overwrite" => {
+                Change::Overwrite { file, first_block: number(4)?, blocks: number(5)?, generation: number(6)? }
+            }
             "unlink" => Change::Unlink { file },
             _ => return None,
         };
@@ -157,67 +120,30 @@ impl Folder {
     }
 
     pub fn blocks(&self, file: u64) -> Vec<u64> {
-        self.files
-            .get(&file)
-            .map(|contents| contents.generations.clone())
-            .unwrap_or_default()
+        self.files.get(&file).map(|contents| contents.generations.clone()).unwrap_or_default()
     }
 
     pub fn after(&self, change: &Change) -> Folder {
         let file = change.file();
-        let mut folder = Folder {
-            files: self
-                .files
-                .get(&file)
-                .map(|old| (file, old.clone()))
-                .into_iter()
-                .collect(),
-        };
+        let mut folder = Folder { files: self.files.get(&file).map(|old| (file, old.clone())).into_iter().collect() };
         folder.apply(change);
         folder
     }
 
     pub fn apply(&mut self, change: &Change) {
         match *change {
-            Change::Create {
-                file,
-                length,
-                generation,
-            }
-            | Change::Replace {
-                file,
-                length,
-                generation,
-            } => {
+            Change::Create { file, length, generation } | Change::Replace { file, length, generation } => {
                 let generations = vec![generation; block_count(length)];
-                self.files.insert(
-                    file,
-                    Contents {
-                        length,
-                        generations,
-                    },
-                );
+                self.files.insert(file, Contents { length, generations });
             }
-            Change::Append {
-                file,
-                length,
-                generation,
-            } => {
+            Change::Append { file, length, generation } => {
                 let contents = self.files.entry(file).or_default();
                 contents.length += length;
-                contents
-                    .generations
-                    .resize(block_count(contents.length), generation);
+                contents.generations.resize(block_count(contents.length), generation);
             }
-            Change::Overwrite {
-                file,
-                first_block,
-                blocks,
-                generation,
-            } => {
+            Change::Overwrite { file, first_block, blocks, generation } => {
                 if let Some(contents) = self.files.get_mut(&file) {
-                    contents.generations[first_block as usize..(first_block + blocks) as usize]
-                        .fill(generation);
+                    contents.generations[first_block as usize..(first_block + blocks) as usize].fill(generation);
                 }
             }
             Change::Unlink { file } => {

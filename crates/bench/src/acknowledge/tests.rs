@@ -7,12 +7,10 @@ struct Place(PathBuf);
 
 impl Place {
     fn new(name: &str) -> Self {
-        let folder =
-            std::env::temp_dir().join(format!("stere-acknowledge-{name}-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("stere-acknowledge-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("work")).expect("the temporary folder must be writable");
         let place = Place(folder);
-        write(&place.work(), &place.log(), 5, 2, 300)
-            .expect("a healthy file system takes everything");
+        write(&place.work(), &place.log(), 5, 2, 300).expect("a healthy file system takes everything");
         place
     }
 
@@ -31,11 +29,7 @@ impl Place {
     /// Any file that was acknowledged and is longer than a block.
     fn some_file(&self) -> PathBuf {
         let folder = folder_of(&self.work(), 0);
-        let mut files: Vec<PathBuf> = fs::read_dir(folder)
-            .expect("list")
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let mut files: Vec<PathBuf> = fs::read_dir(folder).expect("list").flatten().map(|entry| entry.path()).collect();
         files.retain(|path| fs::metadata(path).expect("stat").len() > 5000);
         files.sort();
         files.remove(0)
@@ -78,13 +72,8 @@ fn a_lost_file_a_wrong_byte_a_short_and_a_left_over_file_are_found() {
 fn an_operation_under_way_may_have_happened_or_not() {
     let place = Place::new("pending");
     let file = place.some_file();
-    let number: u64 = file.to_string_lossy()[file.to_string_lossy().len() - 3..]
-        .parse()
-        .expect("a number");
-    let line = Line::Begin {
-        thread: 0,
-        change: Change::Unlink { file: number },
-    };
+    let number: u64 = file.to_string_lossy()[file.to_string_lossy().len() - 3..].parse().expect("a number");
+    let line = Line::Begin { thread: 0, change: Change::Unlink { file: number } };
     let log = fs::read_to_string(place.log()).expect("read");
     fs::write(place.log(), format!("{log}{line}\n")).expect("write");
     place.verify().expect("not yet unlinked");
@@ -95,27 +84,10 @@ fn an_operation_under_way_may_have_happened_or_not() {
 #[test]
 fn lines_of_the_log_are_read_back_as_written() {
     let changes = [
-        Change::Create {
-            file: 1,
-            length: 2,
-            generation: 3,
-        },
-        Change::Replace {
-            file: 1,
-            length: 2,
-            generation: 3,
-        },
-        Change::Append {
-            file: 1,
-            length: 2,
-            generation: 3,
-        },
-        Change::Overwrite {
-            file: 1,
-            first_block: 2,
-            blocks: 3,
-            generation: 4,
-        },
+        Change::Create { file: 1, length: 2, generation: 3 },
+        Change::Replace { file: 1, length: 2, generation: 3 },
+        Change::Append { file: 1, length: 2, generation: 3 },
+        Change::Overwrite { file: 1, first_block: 2, blocks: 3, generation: 4 },
         Change::Unlink { file: 1 },
     ];
     for change in changes {

@@ -23,12 +23,7 @@ pub fn verify(directory: &Path, log: &Path, seed: u64) -> Result<u64, BenchError
     let pattern = Pattern::new(seed);
     let mut acknowledged = 0;
     for (thread, state) in replay(&text, log)? {
-        let check = Check {
-            folder: folder_of(directory, thread),
-            thread,
-            state: &state,
-            pattern: &pattern,
-        };
+        let check = Check { folder: folder_of(directory, thread), thread, state: &state, pattern: &pattern };
         check.run()?;
         acknowledged += state.acknowledged;
     }
@@ -39,14 +34,9 @@ fn replay(text: &str, log: &Path) -> Result<BTreeMap<u64, State>, BenchError> {
     let mut states: BTreeMap<u64, State> = BTreeMap::new();
     for line in text.lines() {
         let parsed = Line::parse(line);
-        let wrong = || BenchError::WrongData {
-            path: log.to_owned(),
-            what: format!("`{line}` is no line of this log"),
-        };
+        let wrong = || BenchError::WrongData { path: log.to_owned(), what: format!("`{line}` is no line of this log") };
         match parsed.ok_or_else(wrong)? {
-            Line::Begin { thread, change } => {
-                states.entry(thread).or_default().pending = Some(change)
-            }
+            Line::Begin { thread, change } => states.entry(thread).or_default().pending = Some(change),
             Line::Done { thread } => {
                 let state = states.entry(thread).or_default();
                 let change = state.pending.take().ok_or_else(wrong)?;
@@ -82,93 +72,50 @@ impl Check<'_> {
     /// The operation under way may have happened or not, in the ways that its kind allows.
     fn check_pending(&self, change: &Change) -> Result<(), BenchError> {
         let file = change.file();
-        let before = self
-            .state
-            .folder
-            .files
-            .get(&file)
-            .cloned()
-            .unwrap_or_default();
-        let after = self
-            .state
-            .folder
-            .after(change)
-            .files
-            .get(&file)
-            .cloned()
-            .unwrap_or_default();
+        let before = self.state.folder.files.get(&file).cloned().unwrap_or_default();
+        let after = self.state.folder.after(change).files.get(&file).cloned().unwrap_or_default();
         match change {
-            Change::Create { .. } => self.permit(file, |data| {
-                self.is_part_of(file, &Contents::default(), &after, data)
-            }),
-            Change::Unlink { .. } => self.permit(file, |data| self.is_exactly(file, &before, data)),
-            Change::Append { .. } => {
-                self.require(file, |data| self.is_part_of(file, &before, &after, data))
+            Change::Create { .. } => {
+                self.permit(file, |data| self.is_part_of(file, &Contents::default(), &after, data))
             }
+            Change::Unlink { .. } => self.permit(file, |data| self.is_exactly(file, &before, data)),
+            Change::Append { .. } => self.require(file, |data| self.is_part_of(file, &before, &after, data)),
             Change::Replace { .. } => self.require(file, |data| {
-                self.is_exactly(file, &before, data)
-                    .or_else(|_| self.is_exactly(file, &after, data))
+                self.is_exactly(file, &before, data).or_else(|_| self.is_exactly(file, &after, data))
             }),
-            Change::Overwrite { .. } => self.require(file, |data| {
-                self.is_either_by_block(file, &before, &after, data)
-            }),
+            Change::Overwrite { .. } => self.require(file, |data| self.is_either_by_block(file, &before, &after, data)),
         }
     }
 
     fn check_no_others(&self, pending_file: Option<u64>) -> Result<(), BenchError> {
         let known = |name: &str| {
-            let of_pending = pending_file
-                .is_some_and(|file| name == file_name(file) || name == format!("temporary-{file}"));
-            of_pending
-                || self
-                    .state
-                    .folder
-                    .files
-                    .keys()
-                    .any(|file| file_name(*file) == name)
+            let of_pending =
+                pending_file.is_some_and(|file| name == file_name(file) || name == format!("temporary-{file}"));
+            of_pending || self.state.folder.files.keys().any(|file| file_name(*file) == name)
         };
         for entry in fs::read_dir(&self.folder).at("list", &self.folder)? {
             let entry = entry.at("list", &self.folder)?;
             if !known(&entry.file_name().to_string_lossy()) {
                 let what = "is there, but its removal or renaming was acknowledged".to_owned();
-                return Err(BenchError::WrongData {
-                    path: entry.path(),
-                    what,
-                });
+                return Err(BenchError::WrongData { path: entry.path(), what });
             }
         }
         Ok(())
     }
 
-    fn require(
-        &self,
-        file: u64,
-        check: impl Fn(&[u8]) -> Result<(), String>,
-    ) -> Result<(), BenchError> {
+    fn require(&self, file: u64, check: impl Fn(&[u8]) -> Result<(), String>) -> Result<(), BenchError> {
         let path = self.folder.join(file_name(file));
         let data = fs::read(&path).at("read", &path)?;
         check(&data).map_err(|what| BenchError::WrongData { path, what })
     }
 
-    fn permit(
-        &self,
-        file: u64,
-        check: impl Fn(&[u8]) -> Result<(), String>,
-    ) -> Result<(), BenchError> {
-        if self.folder.join(file_name(file)).exists() {
-            self.require(file, check)
-        } else {
-            Ok(())
-        }
+    fn permit(&self, file: u64, check: impl Fn(&[u8]) -> Result<(), String>) -> Result<(), BenchError> {
+        if self.folder.join(file_name(file)).exists() { self.require(file, check) } else { Ok(()) }
     }
 
     fn is_exactly(&self, file: u64, contents: &Contents, data: &[u8]) -> Result<(), String> {
         if data.len() as u64 != contents.length {
-            return Err(format!(
-                "{} bytes long, {} were acknowledged",
-                data.len(),
-                contents.length
-            ));
+            return Err(format!("{} bytes long, {} were acknowledged", data.len(), contents.length));
         }
         self.each_block(data, |index, block| {
             self.matches(file, index, contents, block)
@@ -178,86 +125,38 @@ impl Check<'_> {
     }
 
     /// `before` is whole; what comes after it up to `after` may be missing or zeros, but nothing else.
-    fn is_part_of(
-        &self,
-        file: u64,
-        before: &Contents,
-        after: &Contents,
-        data: &[u8],
-    ) -> Result<(), String> {
+    fn is_part_of(&self, file: u64, before: &Contents, after: &Contents, data: &[u8]) -> Result<(), String> {
         let length = data.len() as u64;
         if length < before.length || length > after.length {
-            return Err(format!(
-                "{length} bytes long, not between {} and {}",
-                before.length, after.length
-            ));
+            return Err(format!("{length} bytes long, not between {} and {}", before.length, after.length));
         }
         let mut expected = vec![0; BLOCK_SIZE];
         self.each_block(data, |index, block| {
-            self.pattern.fill(
-                content_number(self.thread, file),
-                index as u64,
-                after.generations[index],
-                &mut expected,
-            );
-            let held = (before.length as usize)
-                .saturating_sub(index * BLOCK_SIZE)
-                .min(block.len());
+            self.pattern.fill(content_number(self.thread, file), index as u64, after.generations[index], &mut expected);
+            let held = (before.length as usize).saturating_sub(index * BLOCK_SIZE).min(block.len());
             let holds = block[..held] == expected[..held];
-            let rest = block[held..]
-                .iter()
-                .zip(&expected[held..])
-                .all(|(is, should)| is == should || *is == 0);
-            if holds && rest {
-                Ok(())
-            } else {
-                Err(format!(
-                    "block {index} shows bytes that the file never held"
-                ))
-            }
+            let rest = block[held..].iter().zip(&expected[held..]).all(|(is, should)| is == should || *is == 0);
+            if holds && rest { Ok(()) } else { Err(format!("block {index} shows bytes that the file never held")) }
         })
     }
 
-    fn is_either_by_block(
-        &self,
-        file: u64,
-        before: &Contents,
-        after: &Contents,
-        data: &[u8],
-    ) -> Result<(), String> {
+    fn is_either_by_block(&self, file: u64, before: &Contents, after: &Contents, data: &[u8]) -> Result<(), String> {
         if data.len() as u64 != before.length {
-            return Err(format!(
-                "{} bytes long, {} were acknowledged",
-                data.len(),
-                before.length
-            ));
+            return Err(format!("{} bytes long, {} were acknowledged", data.len(), before.length));
         }
         self.each_block(data, |index, block| {
-            let held =
-                self.matches(file, index, before, block) || self.matches(file, index, after, block);
-            held.then_some(())
-                .ok_or_else(|| format!("block {index} is neither old nor new"))
+            let held = self.matches(file, index, before, block) || self.matches(file, index, after, block);
+            held.then_some(()).ok_or_else(|| format!("block {index} is neither old nor new"))
         })
     }
 
-    fn each_block(
-        &self,
-        data: &[u8],
-        mut check: impl FnMut(usize, &[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
-        data.chunks(BLOCK_SIZE)
-            .enumerate()
-            .try_for_each(|(index, block)| check(index, block))
+    fn each_block(&self, data: &[u8], mut check: impl FnMut(usize, &[u8]) -> Result<(), String>) -> Result<(), String> {
+        data.chunks(BLOCK_SIZE).enumerate().try_for_each(|(index, block)| check(index, block))
     }
 
     fn matches(&self, file: u64, index: usize, contents: &Contents, block: &[u8]) -> bool {
         let mut expected = vec![0; BLOCK_SIZE];
-        self.pattern.fill(
-            content_number(self.thread, file),
-            index as u64,
-            contents.generations[index],
-            &mut expected,
-        );
+        self.pattern.fill(content_number(self.thread, file), index as u64, contents.generations[index], &mut expected);
         block == &expected[..block.len()]
     }
 }

@@ -37,11 +37,7 @@ pub enum Time {
 
 impl Time {
     pub fn new(seconds: i64, nanoseconds: i64) -> Self {
-        if seconds < FIRST_NATURAL_SECOND {
-            Time::Explicit(seconds, nanoseconds)
-        } else {
-            Time::Natural
-        }
+        if seconds < FIRST_NATURAL_SECOND { Time::Explicit(seconds, nanoseconds) } else { Time::Natural }
     }
 }
 
@@ -76,10 +72,7 @@ pub fn list(path: &Path) -> Call<Vec<(Name, u32)>> {
     for entry in std::fs::read_dir(path).map_err(errno)? {
         let entry = entry.map_err(errno)?;
         let kind = entry.file_type().map_err(errno)?;
-        entries.push((
-            Name(entry.file_name().as_bytes().to_vec()),
-            type_number(kind),
-        ));
+        entries.push((Name(entry.file_name().as_bytes().to_vec()), type_number(kind)));
     }
     entries.sort();
     Ok(entries)
@@ -87,18 +80,9 @@ pub fn list(path: &Path) -> Call<Vec<(Name, u32)>> {
 
 fn type_number(kind: std::fs::FileType) -> u32 {
     use std::os::unix::fs::FileTypeExt;
-    let kinds = [
-        kind.is_file(),
-        kind.is_dir(),
-        kind.is_symlink(),
-        kind.is_fifo(),
-        kind.is_socket(),
-        kind.is_char_device(),
-    ];
-    kinds
-        .iter()
-        .position(|is| *is)
-        .map_or(0, |position| position as u32 + 1)
+    let kinds =
+        [kind.is_file(), kind.is_dir(), kind.is_symlink(), kind.is_fifo(), kind.is_socket(), kind.is_char_device()];
+    kinds.iter().position(|is| *is).map_or(0, |position| position as u32 + 1)
 }
 
 /// Name and value of an extended attribute.
@@ -119,19 +103,11 @@ pub fn tree(root: &Path) -> Result<BTreeMap<Name, Node>, BenchError> {
     let mut waiting = vec![Name(Vec::new())];
     while let Some(prefix) = waiting.pop() {
         let directory = join(root, &prefix);
-        let entries = list(&directory)
-            .map_err(std::io::Error::from_raw_os_error)
-            .at("list", &directory)?;
+        let entries = list(&directory).map_err(std::io::Error::from_raw_os_error).at("list", &directory)?;
         for (entry, _) in entries {
-            let name = if prefix.0.is_empty() {
-                entry
-            } else {
-                Name([&prefix.0, b"/".as_slice(), &entry.0].concat())
-            };
+            let name = if prefix.0.is_empty() { entry } else { Name([&prefix.0, b"/".as_slice(), &entry.0].concat()) };
             let path = join(root, &name);
-            let status = system::status(&path)
-                .map_err(std::io::Error::from_raw_os_error)
-                .at("stat", &path)?;
+            let status = system::status(&path).map_err(std::io::Error::from_raw_os_error).at("stat", &path)?;
             if status.st_mode & libc::S_IFMT == libc::S_IFDIR {
                 waiting.push(name.clone());
             }
@@ -144,10 +120,7 @@ pub fn tree(root: &Path) -> Result<BTreeMap<Name, Node>, BenchError> {
 fn node(path: &Path, status: &libc::stat) -> Node {
     let extended = attributes::list(path).map(|names| {
         let value = |name: &[u8]| attributes::get(path, &String::from_utf8_lossy(name)).map(Name);
-        names
-            .into_iter()
-            .map(|name| (Name(name.clone()), value(&name)))
-            .collect()
+        names.into_iter().map(|name| (Name(name.clone()), value(&name))).collect()
     });
     let kind = status.st_mode & libc::S_IFMT;
     Node {
@@ -178,13 +151,7 @@ fn content_hash(path: &Path, size: u64) -> Call<u64> {
 }
 
 fn hash_pieces(hash: u64, start: u64, data: &[u8]) -> u64 {
-    let mix = |hash: u64, value: u64| {
-        (hash ^ value)
-            .wrapping_mul(0x0100_0000_01B3)
-            .rotate_left(23)
-    };
+    let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
     let bytes = data.iter().enumerate().filter(|(_, byte)| **byte != 0);
-    bytes.fold(hash, |hash, (index, byte)| {
-        mix(hash, (start + index as u64) << 8 | u64::from(*byte))
-    })
+    bytes.fold(hash, |hash, (index, byte)| mix(hash, (start + index as u64) << 8 | u64::from(*byte)))
 }

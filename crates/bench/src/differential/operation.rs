@@ -9,12 +9,7 @@ pub struct Name(pub Vec<u8>);
 impl std::fmt::Debug for Name {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_slice() {
-            long if long.len() > 60 => write!(
-                out,
-                "\"{}..\" ({} bytes)",
-                long[..8].escape_ascii(),
-                long.len()
-            ),
+            long if long.len() > 60 => write!(out, "\"{}..\" ({} bytes)", long[..8].escape_ascii(), long.len()),
             short => write!(out, "\"{}\"", short.escape_ascii()),
         }
     }
@@ -223,12 +218,8 @@ impl Operation {
             0..40 => Self::generate_on_slot(random),
             40..75 => Self::generate_on_names(random),
             75..96 => Self::generate_on_attributes(random),
-            96..98 => Operation::Become {
-                user: [0, 0, 0, 1001, 1002][random.below(5) as usize],
-            },
-            _ => Operation::Umask {
-                mask: [0, 0o022, 0o077, 0o027][random.below(4) as usize],
-            },
+            96..98 => Operation::Become { user: [0, 0, 0, 1001, 1002][random.below(5) as usize] },
+            _ => Operation::Umask { mask: [0, 0o022, 0o077, 0o027][random.below(4) as usize] },
         }
     }
 
@@ -244,31 +235,14 @@ impl Operation {
                 append: random.below(6) == 0,
                 mode: mode(random),
             },
-            8 => Operation::OpenTemporary {
-                slot,
-                name: name(random),
-                mode: mode(random),
-            },
-            9 => Operation::LinkSlot {
-                slot,
-                name: name(random),
-            },
+            8 => Operation::OpenTemporary { slot, name: name(random), mode: mode(random) },
+            9 => Operation::LinkSlot { slot, name: name(random) },
             10 => Operation::Close { slot },
-            11..20 => Operation::Write {
-                slot,
-                offset: offset(random),
-                length: length(random),
-                fill: random.next() as u8,
-            },
-            20..25 => Operation::Read {
-                slot,
-                offset: offset(random),
-                length: length(random),
-            },
-            25..27 => Operation::TruncateSlot {
-                slot,
-                size: offset(random),
-            },
+            11..20 => {
+                Operation::Write { slot, offset: offset(random), length: length(random), fill: random.next() as u8 }
+            }
+            20..25 => Operation::Read { slot, offset: offset(random), length: length(random) },
+            25..27 => Operation::TruncateSlot { slot, size: offset(random) },
             27..32 => Self::generate_fallocate(random, slot),
             32..34 => Operation::CopyRange {
                 from: slot,
@@ -277,14 +251,8 @@ impl Operation {
                 to_offset: offset(random),
                 length: length(random),
             },
-            34..36 => Operation::Seek {
-                slot,
-                offset: offset(random),
-            },
-            36 => Operation::Sync {
-                slot,
-                data_only: random.below(2) == 0,
-            },
+            34..36 => Operation::Seek { slot, offset: offset(random) },
+            36 => Operation::Sync { slot, data_only: random.below(2) == 0 },
             37 => Operation::Lock {
                 slot,
                 exclusive: random.below(2) == 0,
@@ -297,72 +265,39 @@ impl Operation {
 
     fn generate_fallocate(random: &mut Random, slot: u64) -> Self {
         use FallocateMode::*;
-        let modes = [
-            Allocate,
-            KeepSize,
-            PunchHole,
-            PunchHole,
-            ZeroRange,
-            ZeroRangeKeepSize,
-            CollapseRange,
-            InsertRange,
-        ];
+        let modes =
+            [Allocate, KeepSize, PunchHole, PunchHole, ZeroRange, ZeroRangeKeepSize, CollapseRange, InsertRange];
         let mode = modes[random.below(8) as usize];
         let (mut offset, mut length) = (random.below(USUAL_SIZE), length(random));
         let aligned = random.below(3) != 0;
         if aligned || matches!(mode, CollapseRange | InsertRange) {
             (offset, length) = (offset / 4096 * 4096, length / 4096 * 4096);
         }
-        Operation::Fallocate {
-            slot,
-            mode,
-            offset,
-            length,
-        }
+        Operation::Fallocate { slot, mode, offset, length }
     }
 
     fn generate_on_names(random: &mut Random) -> Self {
         match random.below(35) {
-            0..5 => Operation::Mkdir {
-                name: name(random),
-                mode: mode(random),
-            },
+            0..5 => Operation::Mkdir { name: name(random), mode: mode(random) },
             5..9 => Operation::Unlink { name: name(random) },
             9..11 => Operation::Rmdir { name: name(random) },
             11..20 => Operation::Rename {
                 from: name(random),
                 to: name(random),
-                mode: [
-                    RenameMode::Replace,
-                    RenameMode::Replace,
-                    RenameMode::NoReplace,
-                    RenameMode::Exchange,
-                ][random.below(4) as usize],
+                mode: [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
+                    [random.below(4) as usize],
             },
-            20..24 => Operation::Link {
-                from: name(random),
-                to: name(random),
-            },
-            24..27 => Operation::Symlink {
-                target: name(random),
-                name: name(random),
-            },
+            20..24 => Operation::Link { from: name(random), to: name(random) },
+            24..27 => Operation::Symlink { target: name(random), name: name(random) },
             27..29 => Operation::Node {
                 name: name(random),
-                kind: [
-                    NodeKind::Fifo,
-                    NodeKind::Socket,
-                    NodeKind::Character,
-                    NodeKind::Regular,
-                ][random.below(4) as usize],
+                kind: [NodeKind::Fifo, NodeKind::Socket, NodeKind::Character, NodeKind::Regular]
+                    [random.below(4) as usize],
                 mode: mode(random),
             },
             29..32 => Operation::List { name: name(random) },
             32 => Operation::ReadLink { name: name(random) },
-            _ => Operation::Truncate {
-                name: name(random),
-                size: offset(random),
-            },
+            _ => Operation::Truncate { name: name(random), size: offset(random) },
         }
     }
 
@@ -371,26 +306,13 @@ impl Operation {
         let attribute = ATTRIBUTES[random.below(ATTRIBUTES.len() as u64) as usize];
         let follow = random.below(3) != 0;
         match random.below(21) {
-            0..4 => Operation::Chmod {
-                name,
-                mode: mode(random),
-            },
+            0..4 => Operation::Chmod { name, mode: mode(random) },
             4..7 => {
                 let owners = [u32::MAX, 0, 1001, 1002];
                 let mut owner = || owners[random.below(4) as usize];
-                Operation::Chown {
-                    name,
-                    user: owner(),
-                    group: owner(),
-                    follow,
-                }
+                Operation::Chown { name, user: owner(), group: owner(), follow }
             }
-            7..11 => Operation::SetTimes {
-                name,
-                access: time(random),
-                modification: time(random),
-                follow,
-            },
+            7..11 => Operation::SetTimes { name, access: time(random), modification: time(random), follow },
             11..14 => {
                 let length = [0, 1, 20, 300][random.below(4) as usize];
                 Operation::SetAttribute {
@@ -405,23 +327,10 @@ impl Operation {
             16 => Operation::RemoveAttribute { name, attribute },
             17..19 => {
                 let mut permission = || random.below(8) as u16;
-                let permissions = [
-                    permission(),
-                    permission(),
-                    permission(),
-                    permission(),
-                    permission(),
-                ];
-                Operation::SetAcl {
-                    name,
-                    default: random.below(2) == 0,
-                    permissions,
-                }
+                let permissions = [permission(), permission(), permission(), permission(), permission()];
+                Operation::SetAcl { name, default: random.below(2) == 0, permissions }
             }
-            _ => Operation::Access {
-                name,
-                mode: random.below(8) as i32,
-            },
+            _ => Operation::Access { name, mode: random.below(8) as i32 },
         }
     }
 
@@ -429,23 +338,16 @@ impl Operation {
     pub fn names(&self) -> Vec<&Name> {
         use Operation::*;
         match self {
-            Open { name, .. }
-            | OpenTemporary { name, .. }
-            | LinkSlot { name, .. }
-            | Mkdir { name, .. } => vec![name],
-            Unlink { name }
-            | Rmdir { name }
-            | Symlink { name, .. }
-            | Node { name, .. }
-            | Chmod { name, .. } => vec![name],
-            Chown { name, .. }
-            | SetTimes { name, .. }
-            | Truncate { name, .. }
-            | SetAttribute { name, .. } => vec![name],
-            GetAttribute { name, .. }
-            | RemoveAttribute { name, .. }
-            | SetAcl { name, .. }
-            | List { name } => vec![name],
+            Open { name, .. } | OpenTemporary { name, .. } | LinkSlot { name, .. } | Mkdir { name, .. } => vec![name],
+            Unlink { name } | Rmdir { name } | Symlink { name, .. } | Node { name, .. } | Chmod { name, .. } => {
+                vec![name]
+            }
+            Chown { name, .. } | SetTimes { name, .. } | Truncate { name, .. } | SetAttribute { name, .. } => {
+                vec![name]
+            }
+            GetAttribute { name, .. } | RemoveAttribute { name, .. } | SetAcl { name, .. } | List { name } => {
+                vec![name]
+            }
             ReadLink { name } | Access { name, .. } => vec![name],
             Rename { from, to, .. } | Link { from, to } => vec![from, to],
             _ => Vec::new(),
@@ -506,13 +408,7 @@ fn length(random: &mut Random) -> u64 {
 fn time(random: &mut Random) -> Option<(i64, i64)> {
     match random.below(6) {
         0 => None,
-        1 => Some((
-            -(random.below(1 << 30) as i64),
-            random.below(1_000_000_000) as i64,
-        )),
-        _ => Some((
-            random.below(1_000_000_000) as i64,
-            random.below(1_000_000_000) as i64,
-        )),
+        1 => Some((-(random.below(1 << 30) as i64), random.below(1_000_000_000) as i64)),
+        _ => Some((random.below(1_000_000_000) as i64, random.below(1_000_000_000) as i64)),
     }
 }

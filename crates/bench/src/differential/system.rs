@@ -14,20 +14,13 @@ pub fn c_path(path: &Path) -> CString {
 }
 
 pub fn check(result: i64) -> Call<i64> {
-    if result >= 0 {
-        Ok(result)
-    } else {
-        Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    }
+    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
 }
 
 pub fn open(path: &Path, flags: i32, mode: u32) -> Call<OwnedFd> {
     let path = c_path(path);
     // SAFETY: the string lives for the call; the descriptor that comes back is ours alone.
-    unsafe {
-        check(i64::from(libc::open(path.as_ptr(), flags, mode)))
-            .map(|fd| OwnedFd::from_raw_fd(fd as i32))
-    }
+    unsafe { check(i64::from(libc::open(path.as_ptr(), flags, mode))).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
 pub fn status(path: &Path) -> Call<libc::stat> {
@@ -49,14 +42,7 @@ pub fn status_of(fd: &OwnedFd) -> Call<libc::stat> {
 
 pub fn write_at(fd: &OwnedFd, data: &[u8], offset: u64) -> Call<i64> {
     // SAFETY: the buffer is valid for its length.
-    unsafe {
-        check(libc::pwrite(
-            fd.as_raw_fd(),
-            data.as_ptr().cast(),
-            data.len(),
-            offset as i64,
-        ) as i64)
-    }
+    unsafe { check(libc::pwrite(fd.as_raw_fd(), data.as_ptr().cast(), data.len(), offset as i64) as i64) }
 }
 
 pub fn read_at(fd: &OwnedFd, length: usize, offset: u64) -> Call<Vec<u8>> {
@@ -65,14 +51,8 @@ pub fn read_at(fd: &OwnedFd, length: usize, offset: u64) -> Call<Vec<u8>> {
     while done < length {
         let rest = &mut data[done..];
         // SAFETY: the buffer is valid for its length.
-        let result = unsafe {
-            libc::pread(
-                fd.as_raw_fd(),
-                rest.as_mut_ptr().cast(),
-                rest.len(),
-                (offset + done as u64) as i64,
-            )
-        };
+        let result =
+            unsafe { libc::pread(fd.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), (offset + done as u64) as i64) };
         match check(result as i64)? {
             0 => break,
             count => done += count as usize,
@@ -84,45 +64,22 @@ pub fn read_at(fd: &OwnedFd, length: usize, offset: u64) -> Call<Vec<u8>> {
 
 pub fn seek(fd: &OwnedFd, offset: u64, whence: i32) -> Call<u64> {
     // SAFETY: plain system call on an open descriptor.
-    unsafe {
-        check(libc::lseek(fd.as_raw_fd(), offset as i64, whence)).map(|position| position as u64)
-    }
+    unsafe { check(libc::lseek(fd.as_raw_fd(), offset as i64, whence)).map(|position| position as u64) }
 }
 
 pub fn rename(from: &Path, to: &Path, flags: u32) -> Call<i64> {
     let (from, to) = (c_path(from), c_path(to));
     // SAFETY: both strings live for the call.
     unsafe {
-        check(libc::syscall(
-            libc::SYS_renameat2,
-            libc::AT_FDCWD,
-            from.as_ptr(),
-            libc::AT_FDCWD,
-            to.as_ptr(),
-            flags,
-        ))
+        check(libc::syscall(libc::SYS_renameat2, libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags))
     }
 }
 
-pub fn copy_range(
-    from: &OwnedFd,
-    from_offset: u64,
-    to: &OwnedFd,
-    to_offset: u64,
-    length: usize,
-) -> Call<i64> {
+pub fn copy_range(from: &OwnedFd, from_offset: u64, to: &OwnedFd, to_offset: u64, length: usize) -> Call<i64> {
     let (mut source, mut target) = (from_offset as i64, to_offset as i64);
     // SAFETY: both offsets live for the call.
-    let result = unsafe {
-        libc::copy_file_range(
-            from.as_raw_fd(),
-            &mut source,
-            to.as_raw_fd(),
-            &mut target,
-            length,
-            0,
-        )
-    };
+    let result =
+        unsafe { libc::copy_file_range(from.as_raw_fd(), &mut source, to.as_raw_fd(), &mut target, length, 0) };
     check(result as i64)
 }
 
@@ -130,18 +87,10 @@ pub fn lock(fd: &OwnedFd, exclusive: bool, start: u64, length: u64) -> Call<i64>
     // SAFETY: flock is plain data, and lives for the call.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
-        lock.l_type = if exclusive {
-            libc::F_WRLCK as i16
-        } else {
-            libc::F_RDLCK as i16
-        };
+        lock.l_type = if exclusive { libc::F_WRLCK as i16 } else { libc::F_RDLCK as i16 };
         lock.l_whence = libc::SEEK_SET as i16;
         (lock.l_start, lock.l_len) = (start as i64, length as i64);
-        check(i64::from(libc::fcntl(
-            fd.as_raw_fd(),
-            libc::F_OFD_SETLK,
-            &lock,
-        )))
+        check(i64::from(libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock)))
     }
 }
 
