@@ -5,7 +5,7 @@
 //! returns a [`DecodeError`] instead of panicking. Encoders only write what the decoders accept.
 //!
 //! The byte tables are in `docs/format/`. Start with [`address`] and [`key`], then [`segment`], [`row`] and [`journal`]
-//! for what lies on devices, `node` and the value modules for what lies in the tree, [`superblock`] and
+//! for what lies on devices, [`node`] and the value modules for what lies in the tree, [`superblock`] and
 //! [`checkpoint`] for how it is all found again.
 
 mod bitmap;
@@ -24,6 +24,7 @@ pub mod inode;
 pub mod journal;
 pub mod key;
 pub mod layout;
+pub mod node;
 pub mod row;
 pub mod scheme;
 pub mod segment;
@@ -44,11 +45,10 @@ pub use inode::{InodePolicy, InodeValue, Timestamp};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
+pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};
 pub use scheme::Scheme;
-pub use segment::{
-    ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue,
-};
+pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 pub use superblock::{CheckpointPart, Epoch, Superblock};
 pub use xattr::XattrBucket;
 
@@ -80,11 +80,7 @@ pub const CHUNK_BLOCKS_MAX: u32 = CHUNK_BYTES_MAX / BLOCK_BYTES as u32;
 
 /// Largest record in a pool of this chunk size.
 pub const fn record_bytes_max(chunk_bytes: u32) -> u32 {
-    if chunk_bytes / 2 < RECORD_BYTES_MAX {
-        chunk_bytes / 2
-    } else {
-        RECORD_BYTES_MAX
-    }
+    if chunk_bytes / 2 < RECORD_BYTES_MAX { chunk_bytes / 2 } else { RECORD_BYTES_MAX }
 }
 
 /// Room a record of this stored length takes in a row.
