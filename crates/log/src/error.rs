@@ -1,0 +1,21 @@
+//! Errors of the log.
+
+use stere_stripe::StripeError;
+use thiserror::Error;
+
+/// What can go wrong while appending or reading records.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The caller does not want to wait, and the devices are behind.
+    #[error("too much is on its way to the devices; repeat the request on a thread that may wait")]
+    WouldBlock,
+    /// A row could not be written to enough devices.
+    #[error("data could not be written to enough devices ({cause}); check the devices, then mount the pool again")]
+    RowLost { cause: String },
+    /// A row header or summary does not decode.
+    #[error("segment {segment} has a damaged row at block {row_block}: {detail}; run `stere check`")]
+    BadRow { segment: u64, row_block: u32, detail: String },
+    /// From the layer below.
+    #[error(transparent)]
+    Stripe(#[from] StripeError),
+}
