@@ -1,5 +1,6 @@
 //! Where a record lies: segment, row and place in the row. An address never says on which devices; the segment table
-//! does. Row start and height travel in the address, so no row table is needed.
+//! does. The row's start travels in the address, so no row table is needed; data is interleaved over the data chunks in
+//! fixed stripe units, so the row's height is not needed either, and an address is final before the row is full.
 
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
@@ -12,8 +13,6 @@ pub struct Address {
     pub segment: u64,
     /// First block of the row, the same in every chunk of the segment.
     pub row_block: u32,
-    /// Blocks of the row in each chunk.
-    pub row_height: u32,
     /// Bytes from the start of the row, a multiple of 512.
     pub offset: u32,
     /// Stored bytes.
@@ -21,7 +20,7 @@ pub struct Address {
 }
 
 impl Address {
-    pub const SIZE: usize = 24;
+    pub const SIZE: usize = 20;
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.encode());
@@ -32,9 +31,8 @@ impl Address {
         let mut bytes = [0; Self::SIZE];
         bytes[0..8].copy_from_slice(&self.segment.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.row_block.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.row_height.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.length.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
         bytes
     }
 
@@ -59,7 +57,6 @@ impl Address {
         let address = Self {
             segment,
             row_block: reader.u32()?,
-            row_height: reader.u32()?,
             offset: reader.u32()?,
             length: reader.u32()?,
         };
@@ -77,12 +74,12 @@ impl Address {
     }
 
     fn row_is_possible(&self) -> bool {
-        let row_end = u64::from(self.row_block) + u64::from(self.row_height);
-        self.row_block >= 1 && self.row_height >= 1 && row_end <= u64::from(CHUNK_BLOCKS_MAX)
+        self.row_block >= 1 && self.row_block < CHUNK_BLOCKS_MAX
     }
 
     fn record_is_possible(&self) -> bool {
-        let row_bytes = u64::from(self.row_height) * (BLOCK_BYTES * WIDTH_MAX) as u64;
+        let height_max = u64::from(CHUNK_BLOCKS_MAX.saturating_sub(self.row_block));
+        let row_bytes = height_max * (BLOCK_BYTES * WIDTH_MAX) as u64;
         let end = u64::from(self.offset) + u64::from(self.length);
         let sector = SECTOR_BYTES as u32;
         let offset_possible = self.offset >= sector && self.offset % sector == 0;
@@ -104,7 +101,7 @@ pub struct NodeReference {
 }
 
 impl NodeReference {
-    pub const SIZE: usize = 32;
+    pub const SIZE: usize = 28;
     /// A tree of more levels than this cannot be; bounds every descent.
     pub const LEVEL_MAX: u8 = 31;
 
@@ -112,8 +109,8 @@ impl NodeReference {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..Address::SIZE].copy_from_slice(&self.address.encode());
-        bytes[24..28].copy_from_slice(&self.crc32c.to_le_bytes());
-        bytes[28] = self.level;
+        bytes[20..24].copy_from_slice(&self.crc32c.to_le_bytes());
+        bytes[24] = self.level;
         bytes
     }
 

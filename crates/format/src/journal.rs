@@ -79,6 +79,8 @@ pub struct JournalHeader {
     pub durable_sequence: u64,
     pub checkpoint_generation: u64,
     pub counters: Counters,
+    /// The last record of a group; a group counts only as a whole.
+    pub group_end: bool,
     pub payload_length: u32,
     pub payload_crc32c: u32,
 }
@@ -103,7 +105,7 @@ impl JournalHeader {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&Self::MAGIC);
-        out.extend_from_slice(&[Self::VERSION, 0, 0, 0]);
+        out.extend_from_slice(&[Self::VERSION, u8::from(self.group_end), 0, 0]);
         out.put_u32(self.epoch);
         out.extend_from_slice(&self.pool.0);
         self.at.encode_to(out);
@@ -130,8 +132,11 @@ impl JournalHeader {
         let mut reader = Reader::new(Self::STRUCTURE, sealed(Self::STRUCTURE, bytes, Self::SIZE)?);
         reader.magic(&Self::MAGIC)?;
         reader.version(Self::VERSION)?;
-        reader.zeros(3)?;
+        let flags = reader.u8()?;
+        reader.check(flags <= 1, "flags", u64::from(flags))?;
+        reader.zeros(2)?;
         let header = Self {
+            group_end: flags == 1,
             epoch: reader.u32()?,
             pool: PoolId(reader.array()?),
             at: JournalPosition::read(&mut reader)?,

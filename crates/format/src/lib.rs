@@ -66,6 +66,8 @@ pub const CHUNK_BYTES_MAX: u32 = 16 << 20;
 pub const RECORD_BYTES_MAX: u32 = 1 << 20;
 /// Largest logical content of one blob, so that its block bitmaps have at most 256 bits.
 pub const BLOB_LOGICAL_BYTES_MAX: u32 = 1 << 20;
+/// Data of a row is dealt over its data chunks in pieces of this size.
+pub const STRIPE_UNIT_BYTES: usize = 32 << 10;
 /// Logical bytes of a row when it is flushed because it is full.
 pub const ROW_BYTES_TARGET: u32 = 1 << 20;
 /// Largest value of a key; a tree node holding only this value still fits in a record for every chunk size.

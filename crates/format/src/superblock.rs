@@ -33,6 +33,8 @@ pub struct Superblock {
     pub generation: u64,
     pub layout: DeviceLayout,
     pub journal_start: JournalPosition,
+    /// Bytes of every journal region that are used as the circle: what the smallest mirror has.
+    pub journal_bytes: u64,
     /// The devices that mirror the journal, at most 8.
     pub journal_devices: Vec<DeviceIndex>,
     /// At most 16, ascending.
@@ -48,7 +50,7 @@ pub struct Superblock {
 }
 
 const CLEAN: u32 = 1;
-const PART_BYTES: usize = 1 + 16 + 4;
+const PART_BYTES: usize = 1 + 12 + 4;
 
 impl Superblock {
     pub const SIZE: usize = 4096;
@@ -58,7 +60,7 @@ impl Superblock {
     pub const PARTS_MAX: usize = 64;
     pub const TEXT_FIELD_BYTES: usize = 64;
     /// Everything before the checkpoint's segments and parts.
-    pub const FIXED_BYTES: usize = 520;
+    pub const FIXED_BYTES: usize = 528;
     const STRUCTURE: &'static str = "superblock";
 
     /// Fails only if the checkpoint lies in so many segments of so many chunks that a block cannot tell of them.
@@ -126,6 +128,7 @@ impl Superblock {
         out.put_u64(self.generation);
         self.layout.encode_to(out);
         self.journal_start.encode_to(out);
+        out.put_u64(self.journal_bytes);
         out.put_u16(self.device_index);
         let counts = [
             self.epochs.len(),
@@ -169,6 +172,9 @@ impl Superblock {
         let generation = reader.u64()?;
         let layout = DeviceLayout::read(&mut reader)?;
         let journal_start = JournalPosition::read(&mut reader)?;
+        let journal_bytes = reader.u64()?;
+        let journal_possible = (crate::layout::JOURNAL_BYTES_MIN..=crate::layout::JOURNAL_BYTES_MAX).contains(&journal_bytes);
+        reader.check(journal_possible && journal_bytes % 4096 == 0, "journal size", journal_bytes)?;
         let device_index = reader.u16()?;
         let [epoch_count, journal_count, part_count, segment_count] = reader.array()?;
         reader.zeros(2)?;
@@ -188,6 +194,7 @@ impl Superblock {
             generation,
             layout,
             journal_start,
+            journal_bytes,
             journal_devices,
             epochs,
             clean,

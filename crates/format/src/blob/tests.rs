@@ -4,7 +4,6 @@ fn sample(logical_bytes: u32) -> BlobValue {
     let address = Address {
         segment: 9,
         row_block: 3,
-        row_height: 64,
         offset: 512,
         length: logical_bytes,
     };
@@ -15,10 +14,10 @@ fn sample(logical_bytes: u32) -> BlobValue {
 }
 
 #[test]
-fn a_block_of_data_needs_no_heap_and_forty_bytes() {
+fn a_block_of_data_needs_no_heap_and_thirty_six_bytes() {
     let value = sample(4096);
     assert!(!value.checksums.spilled());
-    assert_eq!(value.encode().len(), 40);
+    assert_eq!(value.encode().len(), 36);
     assert_eq!(BlobValue::decode(&value.encode()), Ok(value));
 }
 
