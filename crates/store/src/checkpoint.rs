@@ -92,7 +92,12 @@ impl Store {
         self.checkpoint_holding(&mut state, &mut journal)
     }
 
-    pub(crate) fn checkpoint_holding(&self, state: &mut Checkpointer, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
+    pub(crate) fn checkpoint_holding(
+        &self,
+        state: &mut Checkpointer,
+        journal: &mut MutexGuard<'_, Journal>,
+        clean: bool,
+    ) -> Result<(), Error> {
         let frozen = self.freeze_unjournaled(journal);
         let outcome = self.log.wait_for_rows().map_err(Error::from);
         let superblock =
