@@ -11,14 +11,13 @@ mod queue;
 mod system;
 mod vectors;
 
-use crate::buffer::{Buffer, BufferPool, SharedBuffer};
+use crate::buffer::{Buffer, BufferPool};
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
-use crate::{Device, Scatter, check_range};
+use crate::{Device, Piece, Scatter, check_range, length_of};
 use flush::FlushGate;
 use queue::{WriteJob, WriteQueue};
 use std::fs::File;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,23 +143,27 @@ impl FileDevice {
         self.open.transfer.is_direct
     }
 
-    fn check_write(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
+    fn check_write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         let open = &self.open;
         if open.access == Access::ReadOnly {
             return Err(DeviceError::ReadOnly {
                 device: open.name.clone(),
             });
         }
+        let length = length_of(pieces) as u64;
         check_range(
             &open.name,
             Operation::Write,
             offset,
-            length as u64,
+            length,
             open.size_bytes,
         )?;
         let block_bytes = self.block_bytes();
-        if offset % u64::from(block_bytes) != 0 || length % block_bytes as usize != 0 {
-            let (device, operation, length) = (open.name.clone(), Operation::Write, length as u64);
+        let is_whole = |length: usize| length % block_bytes as usize == 0;
+        if offset % u64::from(block_bytes) != 0
+            || !pieces.iter().all(|piece| is_whole(piece.bytes().len()))
+        {
+            let (device, operation) = (open.name.clone(), Operation::Write);
             return Err(DeviceError::Unaligned {
                 device,
                 operation,
@@ -185,9 +188,9 @@ impl FileDevice {
 }
 
 impl OpenFile {
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         self.flush.refuse_after_failure(&self.name)?;
-        system::write_all(&self.file, offset, bytes)
+        system::write_all(&self.file, offset, pieces)
             .map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
     }
 }
@@ -224,38 +227,30 @@ impl Device for FileDevice {
             .map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
     }
 
-    fn submit_write(&self, offset: u64, data: SharedBuffer, range: Range<usize>, ticket: Ticket) {
-        assert!(
-            range.start <= range.end && range.end <= data.len(),
-            "the range of a write lies within its buffer"
-        );
-        if let Err(error) = self.check_write(offset, range.len()) {
+    fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {
+        if let Err(error) = self.check_write(offset, &pieces) {
             return ticket.finish(Err(error));
         }
-        if range.is_empty() {
+        pieces.retain(|piece| !piece.bytes().is_empty());
+        if pieces.is_empty() {
             return ticket.finish(Ok(()));
         }
-        // Direct I/O needs aligned memory too; ranges of rows always are, odd ones take a copy.
-        let is_aligned = data[range.clone()].as_ptr() as usize
-            % self.open.transfer.memory_alignment as usize
-            == 0;
-        let job = if is_aligned {
+        let memory_alignment = self.open.transfer.memory_alignment as usize;
+        for piece in &mut pieces {
+            // Direct I/O needs aligned memory too; rows always have it, odd pieces take a copy.
+            if piece.bytes().as_ptr() as usize % memory_alignment != 0 {
+                let copy = Buffer::copy_of(piece.bytes()).share();
+                *piece = Piece::new(Arc::clone(&copy), 0..copy.len());
+            }
+        }
+        self.queue.submit(
+            &self.open,
             WriteJob {
                 offset,
-                data,
-                range,
+                pieces,
                 ticket,
-            }
-        } else {
-            let copy = Buffer::copy_of(&data[range]);
-            WriteJob {
-                offset,
-                range: 0..copy.len(),
-                data: copy.share(),
-                ticket,
-            }
-        };
-        self.queue.submit(&self.open, job);
+            },
+        );
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -2,7 +2,7 @@
 //!
 //! What is here: the `Device` trait (the edge of the world for all layers above), aligned `Buffer`s and their pool,
 //! `Completion`s of queued writes, `file::FileDevice` for regular files and block devices, `memory::MemoryDevice`
-//! for tests.
+//! for tests, and `probe` which says what a device holds before a pool is made on it.
 //!
 //! Invariants: a device never grows; a write is an error or is wholly there after the next successful flush; after a
 //! failed flush a device takes no more writes (what the failed flush dropped cannot be known). Nothing here knows the format.
@@ -14,12 +14,14 @@ pub mod completion;
 pub mod error;
 pub mod file;
 pub mod memory;
+pub mod probe;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
 pub use completion::{Completion, Ticket};
 pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +43,32 @@ impl Scatter<'_> {
             Scatter::Skip(length) => *length,
         }
     }
+}
+
+/// Part of a shared buffer, to be written.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    data: SharedBuffer,
+    range: Range<usize>,
+}
+
+impl Piece {
+    pub fn new(data: SharedBuffer, range: Range<usize>) -> Piece {
+        assert!(
+            range.start <= range.end && range.end <= data.len(),
+            "a piece lies within its buffer"
+        );
+        Piece { data, range }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data[self.range.clone()]
+    }
+}
+
+/// How many bytes the pieces have together.
+pub fn length_of(pieces: &[Piece]) -> usize {
+    pieces.iter().map(|piece| piece.range.len()).sum()
 }
 
 /// One device: an array of bytes which is read synchronously and written through a queue.
@@ -69,9 +97,15 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Queues a write of `data[range]` at `offset`, both multiples of `block_bytes`. The ticket is finished with the outcome,
-    /// possibly before this returns. Writes that overlap and are in flight together have no order.
-    fn submit_write(&self, offset: u64, data: SharedBuffer, range: Range<usize>, ticket: Ticket);
+    /// Queues one write of the pieces, one after the other, at `offset`. The offset and the length of every piece are multiples
+    /// of `block_bytes`. The ticket is finished with the outcome, possibly before this returns. Writes that overlap and are
+    /// in flight together have no order.
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket);
+
+    /// Queues a write of `data[range]` at `offset`; as `submit_write_gathered`.
+    fn submit_write(&self, offset: u64, data: SharedBuffer, range: Range<usize>, ticket: Ticket) {
+        self.submit_write_gathered(offset, vec![Piece::new(data, range)], ticket);
+    }
 
     /// Makes every write whose ticket had finished before this call durable. Once it fails it fails for ever.
     fn flush(&self) -> Result<(), DeviceError>;

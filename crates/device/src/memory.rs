@@ -3,10 +3,9 @@
 //!
 //! Contents are kept sparsely in 64 KiB pages; a new device reads as zeros.
 
-use crate::buffer::SharedBuffer;
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
-use crate::{Device, check_range};
+use crate::{Device, Piece, check_range};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -269,8 +268,14 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn submit_write(&self, offset: u64, data: SharedBuffer, range: Range<usize>, ticket: Ticket) {
-        ticket.finish(self.write_now(offset, &data[range]));
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
+        ticket.finish(match &pieces[..] {
+            [only] => self.write_now(offset, only.bytes()),
+            _ => {
+                let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).copied().collect();
+                self.write_now(offset, &bytes)
+            }
+        });
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -3,27 +3,25 @@
 //! Invariant: every job's ticket is finished, also when the device is closed: dropping the queue first drains it.
 
 use super::OpenFile;
-use crate::buffer::SharedBuffer;
+use crate::Piece;
 use crate::completion::Ticket;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 #[derive(Debug)]
 pub(super) struct WriteJob {
     pub offset: u64,
-    pub data: SharedBuffer,
-    pub range: Range<usize>,
+    pub pieces: Vec<Piece>,
     pub ticket: Ticket,
 }
 
 impl WriteJob {
     fn carry_out(self, open: &OpenFile) {
-        let outcome = open.write(self.offset, &self.data[self.range]);
+        let outcome = open.write(self.offset, &self.pieces);
         // The memory goes back to its pool before anybody learns of the end.
-        drop(self.data);
+        drop(self.pieces);
         self.ticket.finish(outcome);
     }
 }

@@ -1,10 +1,11 @@
 //! All that a file device asks of the kernel: open, lock, size, alignment of direct I/O, transfers, discard.
 
 use super::{Access, FileOptions, Kind};
+use crate::Piece;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Result, Seek, SeekFrom};
+use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -134,8 +135,34 @@ pub(super) fn read_all(file: &File, offset: u64, buffer: &mut [u8]) -> Result<()
     file.read_exact_at(buffer, offset)
 }
 
-pub(super) fn write_all(file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
-    file.write_all_at(bytes, offset)
+/// Linux takes 1024 vectors a call.
+const VECTORS_MAX: usize = 1024;
+
+/// Writes the pieces one after the other from `offset` on, as few calls as the kernel lets it.
+pub(super) fn write_all(file: &File, offset: u64, pieces: &[Piece]) -> Result<()> {
+    if let [only] = pieces {
+        return file.write_all_at(only.bytes(), offset);
+    }
+    let mut at = offset;
+    for group in pieces.chunks(VECTORS_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = group
+            .iter()
+            .map(|piece| IoSlice::new(piece.bytes()))
+            .collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            match rustix::io::pwritev(file, left, at) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// False if this device or file system cannot discard.

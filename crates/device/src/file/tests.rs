@@ -1,5 +1,5 @@
 use super::*;
-use crate::Completion;
+use crate::{Completion, SharedBuffer};
 
 const MIB: u64 = 1 << 20;
 
@@ -239,4 +239,39 @@ fn an_odd_size_is_rounded_down() {
     assert_eq!(device.size_bytes(), 10_000 / block_bytes * block_bytes);
     assert_eq!(out_of(&device, device.size_bytes() - 3, 3), [7; 3]);
     assert!(device.describe().contains("regular file"));
+}
+
+#[test]
+fn gathered_writes_lie_one_after_the_other() {
+    for writer_threads in [0, 2] {
+        let folder = folder();
+        let device = FileDevice::create(
+            &folder.path().join("d"),
+            16 * MIB,
+            &options(true, writer_threads),
+        )
+        .unwrap();
+        let data = Buffer::copy_of(&pattern(8 << 20, 9)).share();
+        // More pieces than one call takes, in reverse order.
+        let pieces: Vec<Piece> = (0..2048)
+            .rev()
+            .map(|index| Piece::new(Arc::clone(&data), index * 4096..(index + 1) * 4096))
+            .collect();
+        let completion = Completion::new();
+        device.submit_write_gathered(4096, pieces, completion.ticket(0));
+        assert!(completion.wait().is_empty());
+        let out = out_of(&device, 4096, 8 << 20);
+        for (index, block) in out.chunks(4096).rev().enumerate() {
+            assert_eq!(block, &data[index * 4096..(index + 1) * 4096]);
+        }
+        let odd = vec![
+            Piece::new(Arc::clone(&data), 0..4096),
+            Piece::new(data, 0..100),
+        ];
+        device.submit_write_gathered(0, odd, completion.ticket(1));
+        assert!(matches!(
+            completion.wait()[..],
+            [(1, DeviceError::Unaligned { .. })]
+        ));
+    }
 }
