@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::{BufferPool, Completion};
-use stere_format::{BLOCK_BYTES, PoolId, RECORD_BYTES_MAX};
+use stere_format::{BLOCK_BYTES, PoolId};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
@@ -128,7 +128,7 @@ impl Log {
 
     /// The largest record this pool's segments take.
     pub fn record_bytes_max(&self) -> usize {
-        RECORD_BYTES_MAX.min(self.chunk_bytes as usize / 2)
+        stere_format::record_bytes_max(self.chunk_bytes) as usize
     }
 
     /// The next segment id and the next row sequence, to be kept in the journal.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use stere_format::{Address, BLOCK_BYTES, ROW_HEADER_BYTES, RowHeader, Summary, SummaryEntry};
+use stere_format::{Address, BLOCK_BYTES, RowHeader, Summary, SummaryEntry};
 
 use crate::segment::Segment;
 use crate::write::RowInMemory;
@@ -34,7 +34,7 @@ impl Part<'_> {
 
     fn verify(&self, start: usize, bytes: &[u8]) -> bool {
         let first = start / BLOCK_BYTES;
-        bytes.chunks(BLOCK_BYTES).zip(&self.checksums[first..]).all(|(block, sum)| crc32c::crc32c(block) == *sum)
+        bytes.chunks(BLOCK_BYTES).zip(&self.checksums[first..]).all(|(block, sum)| stere_format::crc32c(block) == *sum)
     }
 }
 
@@ -109,7 +109,7 @@ impl Log {
     /// What the row that begins at this block holds; `None` where no row of this segment begins.
     pub fn read_row_contents(&self, segment: &Arc<Segment>, row_block: u32) -> Result<Option<RowContents>, LogError> {
         let header_address =
-            Address { segment: segment.id, row_block, offset: 0, length: ROW_HEADER_BYTES as u32 };
+            Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };
         let pool = self.pool_id();
         let belongs = |bytes: &[u8]| {
             RowHeader::decode(bytes)
@@ -125,7 +125,7 @@ impl Log {
             length: header.summary_length,
         };
         let bytes = self
-            .read_record(segment, &summary_address, &|bytes| crc32c::crc32c(bytes) == header.summary_crc32c)
+            .read_record(segment, &summary_address, &|bytes| stere_format::crc32c(bytes) == header.summary_crc32c)
             .map_err(|error| bad(error.to_string()))?;
         let entries = Summary::decode(&header, &bytes).map_err(|error| bad(error.to_string()))?;
         Ok(Some(RowContents { header, entries }))

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use stere_format::{ChunkLocation, Scheme, SegmentKind, SegmentState, SegmentValue};
-use stere_stripe::SegmentChunks;
+use stere_format::segment::ChunkPlaces;
+use stere_format::{Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 
 /// One segment: k data and m parity chunks on k+m devices.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Segment {
     pub temperature: u8,
     /// When it was begun, in appended rows of the pool: its age for the cleaner.
     pub sequence: u64,
-    pub chunks: Box<[ChunkLocation]>,
+    chunks: ChunkPlaces,
     missing: AtomicU32,
     written_blocks: AtomicU32,
     live_bytes: AtomicU64,
@@ -30,7 +30,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new(id: u64, key: &crate::StreamKey, sequence: u64, chunks: Vec<ChunkLocation>) -> Self {
+    pub(crate) fn new(id: u64, key: &crate::StreamKey, sequence: u64, chunks: ChunkPlaces) -> Self {
         Segment {
             id,
             scheme: key.scheme,
@@ -38,7 +38,7 @@ impl Segment {
             kind: key.kind,
             temperature: key.temperature,
             sequence,
-            chunks: chunks.into_boxed_slice(),
+            chunks,
             missing: AtomicU32::new(0),
             written_blocks: AtomicU32::new(1),
             live_bytes: AtomicU64::new(0),
@@ -51,13 +51,13 @@ impl Segment {
     pub fn from_value(id: u64, value: &SegmentValue) -> Self {
         Segment {
             id,
-            scheme: value.scheme,
+            scheme: value.place.scheme,
             class: value.class,
             kind: value.kind,
             temperature: value.temperature,
             sequence: value.sequence,
-            chunks: value.chunks.clone().into_boxed_slice(),
-            missing: AtomicU32::new(value.missing),
+            chunks: value.place.chunks.clone(),
+            missing: AtomicU32::new(value.place.missing),
             written_blocks: AtomicU32::new(value.written_blocks),
             live_bytes: AtomicU64::new(value.live_bytes),
             sealed: AtomicBool::new(value.state == SegmentState::Sealed),
@@ -68,7 +68,7 @@ impl Segment {
     /// What the segment table holds for it.
     pub fn to_value(&self) -> SegmentValue {
         SegmentValue {
-            scheme: self.scheme,
+            place: self.placed(),
             class: self.class,
             kind: self.kind,
             temperature: self.temperature,
@@ -76,14 +76,17 @@ impl Segment {
             written_blocks: self.written_blocks(),
             live_bytes: self.live_bytes(),
             sequence: self.sequence,
-            missing: self.missing(),
-            chunks: self.chunks.to_vec(),
         }
     }
 
-    /// The view of it that the stripe layer works on.
-    pub fn placed(&self) -> SegmentChunks<'_> {
-        SegmentChunks { segment: self.id, scheme: self.scheme, chunks: &self.chunks, missing: self.missing() }
+    /// Where its chunks are, as the stripe layer wants it.
+    pub fn placed(&self) -> SegmentChunks {
+        SegmentChunks { scheme: self.scheme, missing: self.missing(), chunks: self.chunks.clone() }
+    }
+
+    /// Where its chunks are.
+    pub fn chunks(&self) -> &[stere_format::ChunkPlace] {
+        &self.chunks
     }
 
     pub fn written_blocks(&self) -> u32 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_format::{
-    Address, BLOCK_BYTES, ROW_HEADER_BYTES, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry,
+    Address, BLOCK_BYTES, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry,
 };
 
 use crate::segment::Segment;
@@ -36,7 +36,7 @@ pub(crate) struct OpenRow {
 
 impl OpenRow {
     pub fn new(buffer: Buffer, row_block: u32, limit_bytes: usize) -> Self {
-        OpenRow { buffer, row_block, used_bytes: ROW_HEADER_BYTES, limit_bytes, summary: Vec::new(), record_count: 0 }
+        OpenRow { buffer, row_block, used_bytes: RowHeader::SIZE, limit_bytes, summary: Vec::new(), record_count: 0 }
     }
 
     /// Whether a record of this length and its summary entry still fit.
@@ -76,15 +76,6 @@ impl OpenRow {
 pub(crate) struct Stream {
     pub segment: Option<Arc<Segment>>,
     pub row: Option<OpenRow>,
-}
-
-impl Stream {
-    /// Logical bytes of the segment that no row has taken yet.
-    pub fn remaining_bytes(segment: &Segment, chunk_bytes: u32) -> usize {
-        let blocks = chunk_bytes as usize / BLOCK_BYTES - segment.written_blocks() as usize;
-        // With k > 1 a row fills whole stripe units first, so what is left is counted per unit.
-        blocks * BLOCK_BYTES * segment.scheme.data as usize
-    }
 }
 
 pub(crate) fn align(value: usize, to: usize) -> usize {

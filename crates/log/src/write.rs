@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{Address, BLOCK_BYTES, ROW_HEADER_BYTES, RowHeader, SECTOR_BYTES, SummaryEntry};
-use stere_stripe::row_limit_bytes;
+use stere_format::{Address, BLOCK_BYTES, RowHeader, SECTOR_BYTES, SummaryEntry};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -16,6 +15,8 @@ use crate::{Log, LogError, Wait};
 
 /// Rows grow to about this many logical bytes before they leave for the devices.
 pub const ROW_BYTES_TARGET: usize = 1 << 20;
+/// The summary entry of one record at most: fixed part, bitmap of a trimmed blob, hint.
+const SUMMARY_ENTRY_BYTES_MAX: usize = SummaryEntry::SIZE_MIN + 32 + 255;
 /// Less than this left in a segment is not worth a row.
 const ROW_BYTES_MIN: usize = 16 * 1024;
 
@@ -159,14 +160,14 @@ impl Log {
 
     /// Makes sure that the open row takes a record of this length, closing rows and segments on the way.
     fn ensure_room(&self, key: &StreamKey, stream: &Arc<Mutex<Stream>>, guard: &mut Stream, length: usize) -> Result<(), LogError> {
-        if guard.row.as_ref().is_some_and(|row| row.fits(length, SummaryEntry::SIZE_MAX)) {
+        if guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX)) {
             return Ok(());
         }
         if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
             self.close_row(guard);
         }
         self.drop_empty_row(guard);
-        let need = ROW_HEADER_BYTES + align(length, SECTOR_BYTES) + align(SummaryEntry::SIZE_MAX, SECTOR_BYTES);
+        let need = RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES);
         if let Some(segment) = &guard.segment {
             if self.row_limit(segment) < need.max(ROW_BYTES_MIN) {
                 segment.seal();
@@ -199,7 +200,7 @@ impl Log {
 
     fn row_limit(&self, segment: &Segment) -> usize {
         let left = self.chunk_bytes() as usize - segment.written_blocks() as usize * BLOCK_BYTES;
-        row_limit_bytes(segment.scheme, left)
+        stere_stripe::row_capacity(segment.scheme, (left / BLOCK_BYTES) as u32)
     }
 
     pub(crate) fn row_bytes_target(&self, key: &StreamKey) -> usize {
@@ -237,20 +238,19 @@ impl Log {
         let bytes = &mut buffer.as_mut_slice()[..length];
         bytes[used_bytes..used_bytes + summary.len()].copy_from_slice(&summary);
         bytes[used_bytes + summary.len()..].fill(0);
-        let height = stere_stripe::row_height_blocks(segment.scheme, length);
+        let height = stere_stripe::row_height(segment.scheme, length);
         let header = RowHeader {
             pool: self.pool_id,
             segment: segment.id,
-            row_block,
-            height_blocks: height,
             sequence: self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel),
+            row_block,
+            row_height: height,
             record_count,
-            length_bytes: u32::try_from(length).expect("rows are far below 4 GiB"),
             summary_offset: u32::try_from(used_bytes).expect("rows are far below 4 GiB"),
             summary_length: u32::try_from(summary.len()).expect("rows are far below 4 GiB"),
-            summary_crc: crc32c::crc32c(&summary),
+            summary_crc32c: stere_format::crc32c(&summary),
         };
-        header.encode(&mut bytes[..ROW_HEADER_BYTES]);
+        bytes[..RowHeader::SIZE].copy_from_slice(&header.encode());
         buffer.set_length(length);
         let buffer = buffer.share();
         let completion = Completion::new();

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_format::{
-    CheckpointPart, CheckpointRecord, Key, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
     sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
-use stere_tree::{Node, NodeIo, Tree};
+use stere_tree::{NodeIo, Tree};
 
 use crate::Store;
 use crate::commit::Frozen;
@@ -33,6 +33,7 @@ pub(crate) struct Checkpointer {
 struct MergeIo<'a> {
     store: &'a Store,
     stream: StreamKey,
+    condemned: HashSet<u64>,
 }
 
 impl NodeIo for MergeIo<'_> {
@@ -42,8 +43,9 @@ impl NodeIo for MergeIo<'_> {
         self.store.node(reference)
     }
 
-    fn append(&mut self, level: u8, first_key: Key, bytes: Vec<u8>) -> Result<NodeReference, Error> {
-        let crc32c = crc32c::crc32c(&bytes);
+    fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, Error> {
+        let first_key = *first_key;
+        let crc32c = stere_format::crc32c(&bytes);
         let appended = self.store.log.append(&self.stream, bytes.len(), Wait::Allowed, |target| {
             target.copy_from_slice(&bytes);
             SummaryEntry {
@@ -54,11 +56,15 @@ impl NodeIo for MergeIo<'_> {
                 hint: Vec::new(),
             }
         })?;
-        appended.segment.add_live_bytes(i64::from(sector_aligned(appended.address.length)));
+        self.store.meta_usage(&appended.address, 1)?;
         let reference = NodeReference { address: appended.address, crc32c, level };
         let node = Node::parse(Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
         self.store.cache.insert(&reference, Arc::new(node));
         Ok(reference)
+    }
+
+    fn is_condemned(&self, segment: u64) -> bool {
+        self.condemned.contains(&segment)
     }
 }
 
@@ -71,11 +77,11 @@ impl Store {
         let frozen = {
             let mut journal = self.journal.lock();
             if !journal.has_room(self.pending_bytes()) {
-                return self.checkpoint_holding(&mut state, &mut journal);
+                return self.checkpoint_holding(&mut state, &mut journal, false);
             }
             self.commit_and_freeze(&mut journal)?
         };
-        let superblock = self.merge_and_store(&mut state, &frozen).map_err(|error| self.fail(error))?;
+        let superblock = self.merge_and_store(&mut state, &frozen, false).map_err(|error| self.fail(error))?;
         let mut journal = self.journal.lock();
         journal.start_at(&frozen.journal_start, superblock.generation);
         Ok(())
@@ -89,7 +95,7 @@ impl Store {
         if journal.has_room(self.pending_bytes()) {
             return Ok(());
         }
-        self.checkpoint_holding(&mut state, &mut journal)
+        self.checkpoint_holding(&mut state, &mut journal, false)
     }
 
     pub(crate) fn checkpoint_holding(
@@ -101,21 +107,20 @@ impl Store {
         let frozen = self.freeze_unjournaled(journal);
         let outcome = self.log.wait_for_rows().map_err(Error::from);
         let superblock =
-            outcome.and_then(|()| self.merge_and_store(state, &frozen)).map_err(|error| self.fail(error))?;
+            outcome.and_then(|()| self.merge_and_store(state, &frozen, clean)).map_err(|error| self.fail(error))?;
         journal.start_at(&frozen.journal_start, superblock.generation);
         journal.durable_sequence = journal.sequence - 1;
         journal.durable_change = frozen.change;
         Ok(())
     }
 
-    fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen) -> Result<Superblock, Error> {
+    fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
         let tree = self.inner.read().tree.clone();
         let stream = self.meta_stream();
-        let mut io = MergeIo { store: self, stream };
         let touches = std::mem::take(&mut state.touches);
         let condemned = std::mem::take(&mut state.condemned);
-        let outcome =
-            stere_tree::merge(&tree, &mut frozen.overlay.iter(), &touches, &|segment| condemned.contains(&segment), &mut io)?;
+        let mut io = MergeIo { store: self, stream, condemned };
+        let outcome = stere_tree::merge(tree.root, frozen.overlay.iter(), &touches, &mut io)?;
         for node in &outcome.obsolete {
             self.meta_usage(&node.address, -1)?;
         }
@@ -124,14 +129,14 @@ impl Store {
             self.meta_usage(&part.address, -1)?;
         }
         let generation = state.generation + 1;
-        let parts = self.write_checkpoint_record(&stream, generation, outcome.tree.root(), frozen)?;
+        let parts = self.write_checkpoint_record(&stream, generation, outcome.root, frozen)?;
         self.log.close_rows(SegmentKind::Meta);
         self.log.wait_for_rows()?;
         self.log.flush()?;
-        let superblock = self.write_superblocks(generation, &parts, frozen, false)?;
+        let superblock = self.write_superblocks(generation, &parts, frozen, clean)?;
         state.parts = parts;
         state.generation = generation;
-        self.publish(generation, outcome.tree, &superblock);
+        self.publish(generation, Tree::new(outcome.root), &superblock);
         Ok(superblock)
     }
 
@@ -140,7 +145,9 @@ impl Store {
             what: "the metadata segment table",
             detail: format!("segment {} is missing", address.segment),
         })?;
-        segment.add_live_bytes(sign * i64::from(sector_aligned(address.length)));
+        let delta = sign * i64::from(sector_aligned(address.length));
+        segment.add_live_bytes(delta);
+        self.space.add_live(segment.scheme, delta);
         Ok(())
     }
 
@@ -171,7 +178,7 @@ impl Store {
             pool: self.log.pool_id(),
             generation,
             root,
-            counters: Counters { ..frozen.counters.clone() },
+            counters: frozen.counters,
             journal_start: frozen.journal_start,
             hash_key: self.options.hash_key,
             totals: PoolTotals::default(),
@@ -183,13 +190,13 @@ impl Store {
         let count = u32::try_from(chunks.len()).expect("at most 64 parts");
         let mut parts = Vec::with_capacity(chunks.len());
         for (index, bytes) in (0u32..).zip(chunks) {
-            let crc32c = crc32c::crc32c(bytes);
+            let crc32c = stere_format::crc32c(bytes);
             let appended = self.log.append(stream, bytes.len(), Wait::Allowed, |target| {
                 target.copy_from_slice(bytes);
                 let subject = RecordSubject::Checkpoint { generation, part: index, parts: count };
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })?;
-            appended.segment.add_live_bytes(i64::from(sector_aligned(appended.address.length)));
+            self.meta_usage(&appended.address, 1)?;
             parts.push(CheckpointPart { address: appended.address, crc32c, place: appended.segment.placed() });
         }
         Ok(parts)
@@ -247,5 +254,3 @@ impl Store {
         }
     }
 }
-
-use stere_format::Counters;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use stere_device::{Buffer, Completion};
 use stere_format::{
-    BLOCK_BYTES, Counters, DeviceIndex, JOURNAL_HEADER_BYTES, JournalHeader, Key, PoolId, append_change,
+    BLOCK_BYTES, Counters, DeviceIndex, JournalHeader, JournalPosition, Key, PoolId, Superblock, append_change,
+    change_bytes,
 };
 use stere_stripe::Stripe;
 
@@ -35,11 +36,44 @@ pub(crate) struct Journal {
     pub durable_sequence: u64,
     pub durable_change: u64,
     pub start_position: u64,
-    pub start_sequence: u64,
     pub generation: u64,
 }
 
 impl Journal {
+    pub fn new(superblock: &Superblock, mirrors: Vec<Mirror>) -> Self {
+        let start = superblock.journal_start;
+        Journal {
+            pool: superblock.pool,
+            mirrors,
+            region_bytes: superblock.journal_bytes,
+            position: start.position,
+            sequence: start.sequence,
+            epoch: superblock.epochs.last().map_or(0, |epoch| epoch.epoch),
+            durable_sequence: start.sequence.saturating_sub(1),
+            durable_change: 0,
+            start_position: start.position,
+            generation: superblock.generation,
+        }
+    }
+
+    /// A durable checkpoint needs nothing before this position any more.
+    pub fn start_at(&mut self, start: &JournalPosition, generation: u64) {
+        assert!(start.position >= self.start_position, "the journal's start only moves on");
+        self.start_position = start.position;
+        self.generation = generation;
+    }
+
+    /// Goes on without the mirrors that did not take a write; an error when none is left.
+    pub fn drop_failed_mirrors(&mut self, errors: &[(u64, stere_device::DeviceError)]) -> Result<(), Error> {
+        let Some((_, first)) = errors.first() else { return Ok(()) };
+        self.mirrors.retain(|mirror| !errors.iter().any(|(device, _)| *device == u64::from(mirror.device)));
+        if self.mirrors.is_empty() {
+            return Err(Error::Pool(format!("the journal could not be written to any device: {first}")));
+        }
+        tracing::warn!(error = %first, "a device dropped out of the journal");
+        Ok(())
+    }
+
     /// Bytes of payload one record takes at most.
     pub fn payload_bytes_max(&self) -> usize {
         usize::try_from(self.region_bytes / 8).unwrap_or(usize::MAX).min(8 << 20)
@@ -53,7 +87,7 @@ impl Journal {
     /// Whether changes of about so many encoded bytes fit without overwriting anything that is needed.
     pub fn has_room(&self, payload_bytes: usize) -> bool {
         let records = payload_bytes / self.payload_bytes_max() + 1;
-        let need = payload_bytes + records * (JOURNAL_HEADER_BYTES + 2 * BLOCK_BYTES) + 2 * self.payload_bytes_max();
+        let need = payload_bytes + records * (JournalHeader::SIZE + 2 * BLOCK_BYTES) + 2 * self.payload_bytes_max();
         self.used_bytes() + need as u64 <= self.region_bytes
     }
 
@@ -65,7 +99,7 @@ impl Journal {
         while rest.peek().is_some() {
             payload.clear();
             while let Some((key, value)) = rest.peek() {
-                let bytes = value.as_ref().map_or(0, |value| value.len()) + 64;
+                let bytes = change_bytes(value.as_deref());
                 if bytes > max {
                     return Err(Error::UpdateTooLarge { bytes, max });
                 }
@@ -81,7 +115,7 @@ impl Journal {
     }
 
     fn submit_record(&mut self, stripe: &Stripe, payload: &[u8], counters: &Counters, group_end: bool, completion: &Completion) {
-        let length = (JOURNAL_HEADER_BYTES + payload.len()).next_multiple_of(BLOCK_BYTES);
+        let length = (JournalHeader::SIZE + payload.len()).next_multiple_of(BLOCK_BYTES);
         let left = self.region_bytes - self.position % self.region_bytes;
         if (length as u64) > left {
             self.position += left;
@@ -90,17 +124,17 @@ impl Journal {
         let header = JournalHeader {
             pool: self.pool,
             epoch: self.epoch,
-            sequence: self.sequence,
+            at: JournalPosition { position: self.position, sequence: self.sequence },
             durable_sequence: self.durable_sequence,
-            generation: self.generation,
-            counters: counters.clone(),
+            checkpoint_generation: self.generation,
+            counters: *counters,
             group_end,
             payload_length: u32::try_from(payload.len()).expect("a journal record is far below 4 GiB"),
-            payload_crc: crc32c::crc32c(payload),
+            payload_crc32c: stere_format::crc32c(payload),
         };
         let mut buffer = Buffer::zeroed(length);
-        header.encode(&mut buffer.as_mut_slice()[..JOURNAL_HEADER_BYTES]);
-        buffer.as_mut_slice()[JOURNAL_HEADER_BYTES..JOURNAL_HEADER_BYTES + payload.len()].copy_from_slice(payload);
+        buffer.as_mut_slice()[..JournalHeader::SIZE].copy_from_slice(&header.encode());
+        buffer.as_mut_slice()[JournalHeader::SIZE..JournalHeader::SIZE + payload.len()].copy_from_slice(payload);
         let buffer = buffer.share();
         for mirror in &self.mirrors {
             let at = mirror.offset + self.position % self.region_bytes;

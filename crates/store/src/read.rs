@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use stere_format::{BLOCK_BYTES, NodeReference};
+use stere_format::{BLOCK_BYTES, Node, NodeReference};
 use stere_log::{LogError, Part, Segment, Wait};
-use stere_tree::Node;
 
 use crate::Store;
 use crate::error::Error;
@@ -105,9 +104,9 @@ impl Store {
     fn fetch_node(&self, reference: &NodeReference, segment: &Arc<Segment>) -> Result<Arc<Node>, Error> {
         let bytes = self
             .log
-            .read_record(segment, &reference.address, &|bytes| crc32c::crc32c(bytes) == reference.crc32c)
+            .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
             .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
-        let node = Node::parse(Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        let node = Node::read(reference, Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
         let node = Arc::new(node);
         self.cache.insert(reference, node.clone());
         Ok(node)

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::{Mutex, RwLock};
 use stere_device::Device;
 use stere_format::{
-    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, JournalPosition, Key, SegmentKind, SegmentValue,
-    Superblock, sector_aligned, tree,
+    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    Superblock, sector_aligned,
 };
 use stere_log::{Log, LogOptions, Segment};
 use stere_stripe::Stripe;
@@ -108,7 +108,7 @@ impl Store {
         let inner = Inner {
             active: Overlay::default(),
             frozen: None,
-            tree: Tree::empty(),
+            tree: Tree::EMPTY,
             generation: superblock.generation,
             active_generation: superblock.generation + 1,
             change: 0,
@@ -145,7 +145,7 @@ impl Store {
             segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
         }
         self.checkpointer.lock().parts = superblock.checkpoint.clone();
-        self.inner.write().tree = Tree::from_root(record.root);
+        self.inner.write().tree = Tree::new(record.root);
         self.next_blob.fetch_max(record.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
         self.inner.write().next_inode = record.counters.next_inode;
         self.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
@@ -345,7 +345,7 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
         bytes.resize(start + part.address.length as usize, 0);
         stripe
             .read_verified(&part.place, &part.address, 0, &mut bytes[start..], &|bytes| {
-                crc32c::crc32c(bytes) == part.crc32c
+                stere_format::crc32c(bytes) == part.crc32c
             })
             .map_err(|error| damaged(error.to_string()))?;
     }

@@ -120,7 +120,7 @@ impl Store {
             journal_used_bytes,
             journal_bytes,
             generation,
-            node_cache_bytes: self.cache.bytes() as u64,
+            node_cache_bytes: self.cache.size_bytes() as u64,
             next_inode,
         }
     }

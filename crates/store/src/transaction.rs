@@ -8,29 +8,47 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use stere_format::{BLOCK_BYTES, BlobValue, Key, SECTOR_BYTES};
+use stere_format::{BLOCK_BYTES, BlobFlags, BlobValue, Key, sector_aligned};
 use stere_log::Segment;
 
 use crate::error::Error;
 use crate::value::Value;
-use crate::view::{BlobHandle, View, blob_key};
+use crate::view::{BlobHandle, View};
 use crate::write::NewBlob;
 
 /// Live bytes a blob keeps in its segment.
 pub fn blob_usage_bytes(value: &BlobValue) -> u64 {
-    let stored = u64::from(value.address.length).next_multiple_of(SECTOR_BYTES as u64);
-    if value.all_live() { stored } else { stored.min(u64::from(value.live_blocks()) * BLOCK_BYTES as u64) }
+    let stored = u64::from(sector_aligned(value.address.length));
+    if value.live == value.present { stored } else { stored.min(u64::from(value.live_blocks()) * BLOCK_BYTES as u64) }
 }
+
+/// Marks the blocks dead that lie wholly within this byte range of the blob.
+fn kill(value: &mut BlobValue, range: Range<u32>) {
+    let block = BLOCK_BYTES as u32;
+    let first = range.start.div_ceil(block);
+    // The last block is short: reaching the end of the content covers it.
+    let last = if range.end >= value.logical_bytes { value.blocks() } else { range.end / block };
+    if first < last {
+        value.kill(first..last);
+    }
+}
+
+pub(crate) type Writes = BTreeMap<Key, Option<Arc<[u8]>>>;
+pub(crate) type Usage = Vec<(Arc<Segment>, i64)>;
 
 /// Changes that take effect together.
 pub struct Transaction<'a> {
     pub(crate) view: View<'a>,
-    pub(crate) writes: BTreeMap<Key, Option<Arc<[u8]>>>,
-    pub(crate) usage: Vec<(Arc<Segment>, i64)>,
+    pub(crate) writes: Writes,
+    pub(crate) usage: Usage,
     pub(crate) next_inode: u64,
 }
 
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {
+        Transaction { view, writes: BTreeMap::new(), usage: Vec::new(), next_inode }
+    }
+
     /// The value of a key, this transaction's own changes included.
     pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
         match self.writes.get(key) {
@@ -65,7 +83,7 @@ impl Transaction<'_> {
 
     /// The blob's entry, this transaction's own changes included.
     pub fn blob(&self, id: u64) -> Result<BlobHandle, Error> {
-        let value = self.get(&blob_key(id))?.ok_or(Error::UnknownBlob { blob: id })?;
+        let value = self.get(&Key::blob(id))?.ok_or(Error::UnknownBlob { blob: id })?;
         self.view.handle(id, &value)
     }
 
@@ -79,7 +97,7 @@ impl Transaction<'_> {
     fn put_blob(&mut self, id: u64, value: &BlobValue) {
         let mut bytes = Vec::with_capacity(64);
         value.encode_to(&mut bytes);
-        self.writes.insert(blob_key(id), Some(Arc::from(bytes)));
+        self.writes.insert(Key::blob(id), Some(Arc::from(bytes)));
     }
 
     /// One more extent names the blob; `shared` when it belongs to another file or another place of it (reflink).
@@ -87,7 +105,7 @@ impl Transaction<'_> {
         let mut value = self.owned_blob(id)?.0;
         value.references = value.references.checked_add(1).ok_or(Error::NoSpace)?;
         if shared {
-            value.set_shared();
+            value.flags = BlobFlags(value.flags.0 | BlobFlags::SHARED.0);
         }
         self.put_blob(id, &value);
         Ok(())
@@ -101,11 +119,11 @@ impl Transaction<'_> {
         value.references -= 1;
         if value.references == 0 {
             self.usage.push((segment, -signed(before)));
-            self.writes.insert(blob_key(id), None);
+            self.writes.insert(Key::blob(id), None);
             return Ok(());
         }
-        if !value.is_shared() {
-            value.kill(range);
+        if !value.flags.contains(BlobFlags::SHARED) {
+            kill(&mut value, range);
         }
         self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
         self.put_blob(id, &value);
@@ -115,11 +133,11 @@ impl Transaction<'_> {
     /// An extent no longer covers `range` of the blob but goes on with the rest.
     pub fn trim_blob(&mut self, id: u64, range: Range<u32>) -> Result<(), Error> {
         let (mut value, segment) = self.owned_blob(id)?;
-        if value.is_shared() {
+        if value.flags.contains(BlobFlags::SHARED) {
             return Ok(());
         }
         let before = blob_usage_bytes(&value);
-        value.kill(range);
+        kill(&mut value, range);
         self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
         self.put_blob(id, &value);
         Ok(())
@@ -127,7 +145,7 @@ impl Transaction<'_> {
 
     /// Puts a moved blob in the place of the old one, if nobody changed its entry meanwhile.
     pub(crate) fn move_blob(&mut self, old: &BlobHandle, new: &BlobValue, to: &Arc<Segment>) -> Result<bool, Error> {
-        let Some(current) = self.get(&blob_key(old.id))? else { return Ok(false) };
+        let Some(current) = self.get(&Key::blob(old.id))? else { return Ok(false) };
         let current = self.view.handle(old.id, &current)?;
         if current.value != old.value {
             return Ok(false);

@@ -1,9 +1,9 @@
 //! A value read from the overlay or from a tree node: bytes that are cheap to clone and never change.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use stere_tree::Node;
+use stere_tree::ValueRef;
 
 /// Immutable bytes of one key.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct Value(Representation);
 #[derive(Clone, Debug)]
 enum Representation {
     Owned(Arc<[u8]>),
-    InNode { node: Arc<Node>, range: Range<usize> },
+    InNode(ValueRef),
 }
 
 impl Value {
@@ -20,18 +20,19 @@ impl Value {
         Value(Representation::Owned(bytes))
     }
 
-    pub(crate) fn in_node(node: Arc<Node>, range: Range<usize>) -> Self {
-        Value(Representation::InNode { node, range })
+    pub(crate) fn in_node(value: ValueRef) -> Self {
+        Value(Representation::InNode(value))
     }
 }
 
 impl Deref for Value {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Representation::Owned(bytes) => bytes,
-            Representation::InNode { node, range } => &node.bytes()[range.clone()],
+            Representation::InNode(value) => value,
         }
     }
 }

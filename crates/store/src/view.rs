@@ -7,18 +7,13 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_format::{BlobValue, Key, KIND_BLOB, NodeReference, TREE_BLOBS};
-use stere_log::Segment;
-use stere_tree::{Lookup, NodeCache};
+use stere_format::{BlobValue, Key, NodeReference};
+use stere_log::{Segment, SegmentTable};
+use stere_tree::{Direction, Lookup, NodeCache};
 
 use crate::Inner;
 use crate::error::Error;
 use crate::value::Value;
-
-/// The key of a blob in the blob map.
-pub fn blob_key(blob: u64) -> Key {
-    Key { tree: TREE_BLOBS, object: blob, kind: KIND_BLOB, position: 0 }
-}
 
 /// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
 #[derive(Clone, Debug)]
@@ -32,11 +27,19 @@ pub struct BlobHandle {
 pub struct View<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) cache: &'a NodeCache,
-    pub(crate) segments: &'a stere_log::SegmentTable,
+    pub(crate) segments: &'a SegmentTable,
     pub(crate) missed: Cell<Option<NodeReference>>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(crate) fn new(inner: &'a Inner, cache: &'a NodeCache, segments: &'a SegmentTable) -> Self {
+        View { inner, cache, segments, missed: Cell::new(None) }
+    }
+
+    pub(crate) fn take_missed(&self) -> Option<NodeReference> {
+        self.missed.take()
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
         if let Some(value) = self.inner.active.get(key) {
@@ -48,10 +51,7 @@ impl View<'_> {
             }
         }
         match self.inner.tree.get(self.cache, key) {
-            Lookup::Found(found) => {
-                let (node, range) = found.into_parts();
-                Ok(Some(Value::in_node(node, range)))
-            }
+            Lookup::Found(found) => Ok(Some(Value::in_node(found))),
             Lookup::Absent => Ok(None),
             Lookup::Miss(reference) => Err(self.miss(reference)),
         }
@@ -69,7 +69,7 @@ impl View<'_> {
 
     /// The blob's entry in the blob map; its segment stays in place while the handle lives.
     pub fn blob(&self, id: u64) -> Result<BlobHandle, Error> {
-        let value = self.get(&blob_key(id))?.ok_or(Error::UnknownBlob { blob: id })?;
+        let value = self.get(&Key::blob(id))?.ok_or(Error::UnknownBlob { blob: id })?;
         self.handle(id, &value)
     }
 
@@ -93,12 +93,9 @@ impl View<'_> {
         let mut own = own.iter().map(|(key, value)| (key, value)).peekable();
         let mut active = self.inner.active.range(&from, &to).peekable();
         let mut frozen = self.inner.frozen.as_ref().map(|overlay| overlay.range(&from, &to).peekable());
-        let mut cursor = self.inner.tree.cursor(self.cache, &from);
+        let mut walk = self.inner.tree.range(self.cache, from, to, Direction::Forward);
+        let mut in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
         loop {
-            let in_tree = match cursor.peek(&to) {
-                Ok(entry) => entry,
-                Err(reference) => return Err(self.miss(reference)),
-            };
             let candidates = [
                 own.peek().map(|(key, _)| **key),
                 active.peek().map(|(key, _)| **key),
@@ -109,30 +106,26 @@ impl View<'_> {
             // The uppermost layer that has the key decides; every layer that has it moves on.
             let mut decided: Option<Option<&[u8]>> = None;
             if candidates[0] == Some(least) {
-                let (_, value) = own.next().expect("peeked");
-                decided = Some(value.as_deref());
+                decided = own.next().map(|(_, value)| value.as_deref());
             }
             if candidates[1] == Some(least) {
-                let (_, value) = active.next().expect("peeked");
-                decided = decided.or(Some(value.as_deref()));
+                let value = active.next().map(|(_, value)| value.as_deref());
+                decided = decided.or(value);
             }
             if candidates[2] == Some(least) {
-                let (_, value) = frozen.as_mut().and_then(Iterator::next).expect("peeked");
-                decided = decided.or(Some(value.as_deref()));
+                let value = frozen.as_mut().and_then(Iterator::next).map(|(_, value)| value.as_deref());
+                decided = decided.or(value);
             }
-            let from_tree = candidates[3] == Some(least);
+            let from_tree = in_tree.take_if(|(key, _)| *key == least);
             let value = match decided {
                 Some(value) => value,
-                None => in_tree.as_ref().map(|(_, value)| &**value),
+                None => from_tree.as_ref().map(|(_, value)| &**value),
             };
-            if let Some(bytes) = value {
-                if visit(&least, bytes).is_break() {
-                    return Ok(());
-                }
+            if value.is_some_and(|bytes| visit(&least, bytes).is_break()) {
+                return Ok(());
             }
-            drop(in_tree);
-            if from_tree {
-                cursor.advance();
+            if from_tree.is_some() {
+                in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
             }
         }
     }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_format::{BLOCK_BYTES, BlobValue, Scheme, SegmentKind, SummaryEntry};
+use stere_format::checksum::Checksums;
+use stere_format::{BLOCK_BYTES, BlobValue, RecordSubject, Scheme, SegmentKind, SummaryEntry, crc32c, record_checksum};
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
 use crate::Store;
@@ -42,17 +43,12 @@ impl NewBlob {
 }
 
 /// Copies block by block and returns the CRC32C of each.
-pub(crate) fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Vec<u32>) {
+fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Checksums) {
     assert_eq!(from.len(), to.len(), "a record has the length of its content");
     for (source, target) in from.chunks(BLOCK_BYTES).zip(to.chunks_mut(BLOCK_BYTES)) {
         target.copy_from_slice(source);
-        checksums.push(crc32c::crc32c(target));
+        checksums.push(crc32c(target));
     }
-}
-
-/// The checksum that a summary carries for a blob: over the checksums of its blocks.
-pub(crate) fn checksum_of_checksums(checksums: &[u32]) -> u32 {
-    checksums.iter().fold(0, |sum, checksum| crc32c::crc32c_append(sum, &checksum.to_le_bytes()))
 }
 
 impl Store {
@@ -85,15 +81,17 @@ impl Store {
         data: &[u8],
     ) -> Result<NewBlob, Error> {
         loop {
-            let mut checksums = Vec::with_capacity(data.len().div_ceil(BLOCK_BYTES));
+            let length = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
+            let mut checksums = Checksums::with_capacity(data.len().div_ceil(BLOCK_BYTES));
             let appended = self.log.append(key, data.len(), wait, |target| {
                 copy_and_checksum(data, target, &mut checksums);
-                SummaryEntry::blob(id, owner.inode, owner.offset, checksum_of_checksums(&checksums))
+                let crc32c = record_checksum(&checksums, data.len());
+                let subject = RecordSubject::plain_blob(id, owner.inode, owner.offset, length);
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             });
             match appended {
                 Ok(appended) => {
-                    let length = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
-                    let value = BlobValue::new(appended.address, length, &checksums);
+                    let value = BlobValue::plain(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
                 Err(LogError::Stripe(error)) if error.is_no_space() => {
