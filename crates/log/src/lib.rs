@@ -12,9 +12,6 @@ mod segment;
 mod stream;
 mod write;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,9 +45,9 @@ pub struct LogOptions {
     /// Rows under way to the devices, in bytes; appends wait beyond it.
     pub flying_bytes_max: usize,
     /// Segments that must stay free when users begin a new one.
-    pub reserve_segments_user: usize,
+    pub reserve_segments_user: u64,
     /// Segments that must stay free when the cleaner begins a new one.
-    pub reserve_segments_cleaner: usize,
+    pub reserve_segments_cleaner: u64,
 }
 
 impl Default for LogOptions {
@@ -90,6 +87,7 @@ pub struct Log {
     streams: RwLock<HashMap<StreamKey, Arc<Mutex<Stream>>>>,
     rows: RwLock<HashMap<(u64, u32), RowInMemory>>,
     flying_bytes: Mutex<usize>,
+    arrivals: Mutex<()>,
     headers_flying: Mutex<Vec<(Arc<Segment>, Completion)>>,
     dirty: Mutex<Vec<Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
@@ -110,6 +108,7 @@ impl Log {
             streams: RwLock::default(),
             rows: RwLock::default(),
             flying_bytes: Mutex::new(0),
+            arrivals: Mutex::new(()),
             headers_flying: Mutex::default(),
             dirty: Mutex::default(),
             lost_row: Mutex::default(),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use stere_format::{Address, BLOCK_BYTES, RowHeader, Summary, SummaryEntry};
+use stere_stripe::StripeError;
 
 use crate::segment::Segment;
 use crate::write::RowInMemory;
@@ -31,11 +32,17 @@ impl Part<'_> {
         let end = (self.offset as usize + self.into.len()).next_multiple_of(BLOCK_BYTES);
         start..end.min(self.address.length as usize)
     }
+}
 
-    fn verify(&self, start: usize, bytes: &[u8]) -> bool {
-        let first = start / BLOCK_BYTES;
-        bytes.chunks(BLOCK_BYTES).zip(&self.checksums[first..]).all(|(block, sum)| stere_format::crc32c(block) == *sum)
-    }
+/// Whether every block has its checksum.
+fn matches(bytes: &[u8], checksums: &[u32]) -> bool {
+    bytes.len().div_ceil(BLOCK_BYTES) <= checksums.len()
+        && bytes.chunks(BLOCK_BYTES).zip(checksums).all(|(block, checksum)| stere_format::crc32c(block) == *checksum)
+}
+
+fn damaged(part: &Part<'_>, error: StripeError) -> LogError {
+    tracing::error!(segment = part.segment.id, record = part.tag, %error, "data cannot be read");
+    LogError::Damaged { tag: part.tag, offset: part.offset, length: part.into.len() as u32 }
 }
 
 /// What one row holds.
@@ -61,6 +68,32 @@ impl Log {
             return Err(LogError::WouldBlock);
         }
         self.read_from_devices(parts, &on_devices)
+    }
+
+    fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
+        for index in wanted {
+            let part = &mut parts[*index];
+            let covering = part.covering();
+            let start = covering.start;
+            let offset = part.offset as usize;
+            let length = part.into.len();
+            let place = part.segment.placed();
+            if covering.len() == length {
+                let (checksums, first) = (part.checksums, start / BLOCK_BYTES);
+                let verify = |bytes: &[u8]| matches(bytes, &checksums[first..]);
+                self.stripe
+                    .read_verified(&place, &part.address, start as u32, part.into, &verify)
+                    .map_err(|error| damaged(part, error))?;
+                continue;
+            }
+            let mut bounce = self.buffers.take(covering.len());
+            let checksums = &part.checksums[start / BLOCK_BYTES..];
+            self.stripe
+                .read_verified(&place, &part.address, start as u32, bounce.as_mut_slice(), &|bytes| matches(bytes, checksums))
+                .map_err(|error| damaged(part, error))?;
+            part.into.copy_from_slice(&bounce[offset - start..offset - start + length]);
+        }
+        Ok(())
     }
 
     /// One whole record.

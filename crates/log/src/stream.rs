@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_format::{
-    Address, BLOCK_BYTES, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry,
+    Address, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry,
 };
 
 use crate::segment::Segment;

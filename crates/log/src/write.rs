@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{Address, BLOCK_BYTES, RowHeader, SECTOR_BYTES, SummaryEntry};
+use stere_format::{Address, BLOCK_BYTES, ChunkHeader, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -66,7 +66,7 @@ impl Log {
     }
 
     /// Sends every open row of the given kind on its way; `wait_for_rows` tells when they have arrived.
-    pub fn close_rows(&self, kind: stere_format::SegmentKind) {
+    pub fn close_rows(&self, kind: SegmentKind) {
         let streams: Vec<_> = self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
         for stream in streams {
             let mut guard = stream.lock();
@@ -87,9 +87,19 @@ impl Log {
                 RowInMemory::Open(_) => None,
             })
             .collect();
+        flying.iter().for_each(|(_, _, completion)| completion.wait_done());
+        // Whoever takes a row's errors has noted them before anybody else goes on.
+        let _arrivals = self.arrivals.lock();
         for (id, segment, completion) in flying {
             let errors = completion.wait();
             self.row_arrived(id, &segment, errors);
+        }
+        for (segment, completion) in std::mem::take(&mut *self.headers_flying.lock()) {
+            for (chunk, error) in completion.wait() {
+                tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
+                segment.mark_missing(u32::try_from(chunk).expect("a chunk index"));
+                self.note_dirty(&segment);
+            }
         }
         self.check_not_lost()
     }
@@ -107,6 +117,7 @@ impl Log {
                 _ => None,
             })
             .collect();
+        let _arrivals = self.arrivals.lock();
         for (id, segment, completion) in done {
             let errors = completion.wait();
             self.row_arrived(id, &segment, errors);
@@ -208,19 +219,42 @@ impl Log {
         align(ROW_BYTES_TARGET.min(self.chunk_bytes() as usize / 2 * key.scheme.data as usize), stripe) - 64 * 1024
     }
 
-    fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
-        let keep_free = match (key.kind, key.temperature) {
-            (stere_format::SegmentKind::Meta, _) => 0,
+    /// Segments that a stream of this kind leaves alone.
+    fn keep_free(&self, key: &StreamKey) -> u64 {
+        match (key.kind, key.temperature) {
+            (SegmentKind::Meta, _) => 0,
             (_, 0) => self.options.reserve_segments_user,
             (_, _) => self.options.reserve_segments_cleaner,
-        };
-        let chunks = self.stripe.allocate(key.scheme, keep_free)?;
+        }
+    }
+
+    /// Whether this stream could begin a new segment now.
+    pub fn can_begin(&self, key: &StreamKey) -> bool {
+        self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
+    }
+
+    /// Flushes every device that was written to since its last flush.
+    pub fn flush(&self) -> Result<(), LogError> {
+        self.stripe.flush().map_err(LogError::from)
+    }
+
+    fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
+        let chunks = self.stripe.allocate(key.scheme, self.keep_free(key))?;
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let segment = Arc::new(Segment::new(id, key, sequence, chunks));
         self.segments.insert(segment.clone());
         let completion = Completion::new();
-        self.stripe.write_chunk_headers(&self.chunk_header(&segment), &segment.placed(), &completion);
+        let header = ChunkHeader {
+            pool: self.pool_id,
+            segment: id,
+            sequence,
+            kind: key.kind,
+            class: key.class,
+            chunk: 0,
+            place: segment.placed(),
+        };
+        self.stripe.write_chunk_headers(&header, &completion);
         self.headers_flying.lock().push((segment.clone(), completion));
         self.note_dirty(&segment);
         Ok(segment)

@@ -13,7 +13,7 @@ use stere_format::{
     sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
-use stere_tree::{NodeIo, Tree};
+use stere_tree::{NodeIo, Touch, Tree};
 
 use crate::Store;
 use crate::commit::Frozen;
@@ -27,7 +27,7 @@ pub(crate) struct Checkpointer {
     pub parts: Vec<CheckpointPart>,
     /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
     pub condemned: HashSet<u64>,
-    pub touches: Vec<(u8, Key)>,
+    pub touches: Vec<Touch>,
 }
 
 struct MergeIo<'a> {

@@ -8,8 +8,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, Key, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
 use stere_log::{LogError, Segment, StreamKey, Wait};
+
+use stere_tree::Touch;
 
 use crate::Store;
 use crate::checkpoint::Checkpointer;
@@ -271,19 +273,19 @@ impl Store {
         for victim in victims.into_iter().take(CONDEMNED_MAX) {
             self.condemn(state, &victim)?;
         }
-        state.touches.sort_unstable();
+        state.touches.sort_unstable_by_key(|touch| (touch.first_key, touch.level));
         state.touches.dedup();
         Ok(())
     }
 
     fn condemn(&self, state: &mut Checkpointer, segment: &Arc<Segment>) -> Result<(), Error> {
-        let mut touches: Vec<(u8, Key)> = Vec::new();
+        let mut touches: Vec<Touch> = Vec::new();
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
             let Some(contents) = self.log.read_row_contents(segment, row_block)? else { break };
             for entry in &contents.entries {
                 if let RecordSubject::Node { level, first_key } = entry.subject {
-                    touches.push((level, first_key));
+                    touches.push(Touch { first_key, level });
                 }
             }
             row_block += contents.header.row_height;

@@ -48,6 +48,12 @@ pub enum Error {
     Pool(String),
 }
 
+impl From<stere_tree::TreeError> for Error {
+    fn from(error: stere_tree::TreeError) -> Self {
+        Error::DamagedNode { detail: error.to_string() }
+    }
+}
+
 impl Clone for Error {
     fn clone(&self) -> Self {
         match self {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stere_device::{Buffer, Completion};
 use stere_format::{
     BLOCK_BYTES, Counters, DeviceIndex, JournalHeader, JournalPosition, Key, PoolId, Superblock, append_change,
-    change_bytes,
+    journal::change_bytes,
 };
 use stere_stripe::Stripe;
 

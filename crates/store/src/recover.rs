@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::Device;
 use stere_format::{
     BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
-    Superblock, sector_aligned,
+    Superblock, key, sector_aligned,
 };
 use stere_log::{Log, LogOptions, Segment};
 use stere_stripe::Stripe;
@@ -182,7 +182,7 @@ impl Store {
 
     fn each_segment_in_tree(&self, mut visit: impl FnMut(u64, SegmentValue) -> Result<(), Error>) -> Result<(), Error> {
         let mut from = Key::segment(0);
-        let to = Key::new(tree::SEGMENTS + 1, 0, 0, 0);
+        let to = Key::new(key::tree::SEGMENTS + 1, 0, 0, 0);
         loop {
             let batch = self.view(crate::Wait::Allowed, |view| {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
@@ -234,14 +234,14 @@ impl Store {
                 .changes
                 .iter()
                 .rev()
-                .find(|(key, _)| *key == Key::segment(id))
+                .find(|(changed, _)| *changed == Key::segment(id))
                 .and_then(|(_, value)| value.as_deref())
                 .and_then(|bytes| SegmentValue::decode(bytes).ok())
                 .map(|value| Arc::new(Segment::from_value(id, &value)))
                 .or_else(|| self.log.segments.get(id))
         };
-        for (key, value) in &group.changes {
-            let (true, Some(bytes)) = (key.tree == tree::BLOBS, value) else { continue };
+        for (changed, value) in &group.changes {
+            let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
             let verify = |bytes: &[u8]| stere_format::block_checksums(bytes) == blob.checksums;
@@ -254,11 +254,11 @@ impl Store {
 
     fn apply_group(&self, group: Group) -> Result<(), Error> {
         let mut inner = self.inner.write();
-        for (key, value) in group.changes {
-            if key.tree == tree::SEGMENTS {
-                self.apply_segment(&mut inner, key.object, value.as_deref())?;
+        for (changed, value) in group.changes {
+            if changed.tree == key::tree::SEGMENTS {
+                self.apply_segment(&mut inner, changed.object, value.as_deref())?;
             }
-            inner.active.replay(key, value);
+            inner.active.replay(changed, value);
         }
         inner.next_inode = inner.next_inode.max(group.counters.next_inode);
         self.next_blob.fetch_max(group.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
