@@ -9,6 +9,9 @@ pub enum LogError {
     /// The caller does not want to wait, and the devices are behind.
     #[error("too much is on its way to the devices; repeat the request on a thread that may wait")]
     WouldBlock,
+    /// No segment could be begun.
+    #[error("no segment is free")]
+    NoSpace,
     /// A row could not be written to enough devices.
     #[error("data could not be written to enough devices ({cause}); check the devices, then mount the pool again")]
     RowLost { cause: String },
@@ -20,5 +23,14 @@ pub enum LogError {
     Damaged { tag: u64, offset: u32, length: u32 },
     /// From the layer below.
     #[error(transparent)]
-    Stripe(#[from] StripeError),
+    Stripe(StripeError),
+}
+
+impl From<StripeError> for LogError {
+    fn from(error: StripeError) -> Self {
+        match error {
+            StripeError::NoSpace { .. } => LogError::NoSpace,
+            error => LogError::Stripe(error),
+        }
+    }
 }

@@ -22,7 +22,7 @@ use stere_format::{BLOCK_BYTES, PoolId};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
-pub use read::{Part, RowContents};
+pub use read::{Part, RowContents, read_whole};
 pub use segment::{Segment, SegmentTable};
 pub use stream::StreamKey;
 pub use write::{Appended, ROW_BYTES_TARGET};
@@ -90,6 +90,7 @@ pub struct Log {
     arrivals: Mutex<()>,
     headers_flying: Mutex<Vec<(Arc<Segment>, Completion)>>,
     dirty: Mutex<Vec<Arc<Segment>>>,
+    unflushed: Mutex<HashMap<u64, Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
@@ -98,9 +99,9 @@ pub struct Log {
 impl Log {
     pub fn new(stripe: Arc<Stripe>, pool_id: PoolId, chunk_bytes: u32, options: LogOptions) -> Self {
         Log {
+            buffers: stripe.buffers().clone(),
             stripe,
             segments: SegmentTable::default(),
-            buffers: BufferPool::new(options.flying_bytes_max),
             statistics: LogStatistics::default(),
             pool_id,
             options,
@@ -111,6 +112,7 @@ impl Log {
             arrivals: Mutex::new(()),
             headers_flying: Mutex::default(),
             dirty: Mutex::default(),
+            unflushed: Mutex::default(),
             lost_row: Mutex::default(),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),

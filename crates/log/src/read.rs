@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use stere_format::{Address, BLOCK_BYTES, RowHeader, Summary, SummaryEntry};
-use stere_stripe::StripeError;
+use stere_device::Buffer;
+use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
+use stere_stripe::{ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
 use crate::write::RowInMemory;
@@ -34,10 +35,25 @@ impl Part<'_> {
     }
 }
 
-/// Whether every block has its checksum.
-fn matches(bytes: &[u8], checksums: &[u32]) -> bool {
-    bytes.len().div_ceil(BLOCK_BYTES) <= checksums.len()
-        && bytes.chunks(BLOCK_BYTES).zip(checksums).all(|(block, checksum)| stere_format::crc32c(block) == *checksum)
+/// Reads a record that is verified as a whole.
+pub fn read_whole(
+    stripe: &Stripe,
+    place: &SegmentChunks,
+    address: &Address,
+    out: &mut [u8],
+    verify: &dyn Fn(&[u8]) -> bool,
+) -> Result<(), LogError> {
+    let granule_bytes = out.len();
+    let request = ReadRequest {
+        segment: place,
+        address: *address,
+        range: 0..address.length,
+        out,
+        granule_bytes,
+        verify: &|_, bytes| verify(bytes),
+    };
+    stripe.read_verified(request)?;
+    Ok(())
 }
 
 fn damaged(part: &Part<'_>, error: StripeError) -> LogError {
@@ -71,27 +87,52 @@ impl Log {
     }
 
     fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
-        for index in wanted {
-            let part = &mut parts[*index];
-            let covering = part.covering();
-            let start = covering.start;
-            let offset = part.offset as usize;
-            let length = part.into.len();
-            let place = part.segment.placed();
-            if covering.len() == length {
-                let (checksums, first) = (part.checksums, start / BLOCK_BYTES);
-                let verify = |bytes: &[u8]| matches(bytes, &checksums[first..]);
-                self.stripe
-                    .read_verified(&place, &part.address, start as u32, part.into, &verify)
-                    .map_err(|error| damaged(part, error))?;
+        let places: Vec<SegmentChunks> = wanted.iter().map(|index| parts[*index].segment.placed()).collect();
+        let checks: Vec<_> = wanted
+            .iter()
+            .map(|index| {
+                let part = &parts[*index];
+                let checksums = &part.checksums[part.covering().start / BLOCK_BYTES..];
+                move |at: usize, bytes: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(bytes))
+            })
+            .collect();
+        // A part that does not begin and end with its blocks goes through a buffer that does.
+        let mut bounces: Vec<Option<Buffer>> = wanted
+            .iter()
+            .map(|index| &parts[*index])
+            .map(|part| (part.covering().len() != part.into.len()).then(|| self.buffers.take(part.covering().len())))
+            .collect();
+        let mut wanted_next = 0;
+        let mut requests = Vec::with_capacity(wanted.len());
+        let mut bounce = bounces.iter_mut();
+        for (index, part) in parts.iter_mut().enumerate() {
+            if wanted.get(wanted_next) != Some(&index) {
                 continue;
             }
-            let mut bounce = self.buffers.take(covering.len());
-            let checksums = &part.checksums[start / BLOCK_BYTES..];
-            self.stripe
-                .read_verified(&place, &part.address, start as u32, bounce.as_mut_slice(), &|bytes| matches(bytes, checksums))
-                .map_err(|error| damaged(part, error))?;
-            part.into.copy_from_slice(&bounce[offset - start..offset - start + length]);
+            let covering = part.covering();
+            let out = match bounce.next().and_then(Option::as_mut) {
+                Some(buffer) => buffer.as_mut_slice(),
+                None => &mut *part.into,
+            };
+            requests.push(ReadRequest {
+                segment: &places[wanted_next],
+                address: part.address,
+                range: covering.start as u32..covering.end as u32,
+                out,
+                granule_bytes: BLOCK_BYTES,
+                verify: &checks[wanted_next],
+            });
+            wanted_next += 1;
+        }
+        let outcomes = self.stripe.read_many(&mut requests);
+        drop(requests);
+        for ((index, outcome), bounce) in wanted.iter().zip(outcomes).zip(bounces) {
+            let part = &mut parts[*index];
+            outcome.map_err(|error| damaged(part, error))?;
+            if let Some(buffer) = bounce {
+                let start = part.offset as usize - part.covering().start;
+                part.into.copy_from_slice(&buffer[start..start + part.into.len()]);
+            }
         }
         Ok(())
     }
@@ -107,7 +148,7 @@ impl Log {
         if self.read_from_memory(address, 0, &mut bytes) {
             return Ok(bytes);
         }
-        self.stripe.read_verified(&segment.placed(), address, 0, &mut bytes, verify)?;
+        read_whole(&self.stripe, &segment.placed(), address, &mut bytes, verify)?;
         Ok(bytes)
     }
 

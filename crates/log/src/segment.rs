@@ -114,8 +114,8 @@ impl Segment {
     }
 
     /// Marks a chunk as not (wholly) written.
-    pub fn mark_missing(&self, chunk: u32) {
-        assert!((chunk as usize) < self.chunks.len(), "a chunk of this segment");
+    pub fn mark_missing(&self, chunk: usize) {
+        assert!(chunk < self.chunks.len(), "a chunk of this segment");
         self.missing.fetch_or(1 << chunk, Ordering::AcqRel);
     }
 

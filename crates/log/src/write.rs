@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use stere_stripe::split_tag;
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{Address, BLOCK_BYTES, ChunkHeader, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
+use stere_format::{Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -97,7 +98,7 @@ impl Log {
         for (segment, completion) in std::mem::take(&mut *self.headers_flying.lock()) {
             for (chunk, error) in completion.wait() {
                 tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
-                segment.mark_missing(u32::try_from(chunk).expect("a chunk index"));
+                segment.mark_missing(split_tag(chunk).1);
                 self.note_dirty(&segment);
             }
         }
@@ -127,7 +128,7 @@ impl Log {
     fn row_arrived(&self, id: (u64, u32), segment: &Arc<Segment>, errors: Vec<(u64, stere_device::DeviceError)>) {
         for (chunk, error) in &errors {
             tracing::warn!(segment = segment.id, chunk, %error, "a chunk could not be written");
-            segment.mark_missing(u32::try_from(*chunk).expect("a chunk index"));
+            segment.mark_missing(split_tag(*chunk).1);
             self.note_dirty(segment);
         }
         if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
@@ -233,9 +234,26 @@ impl Log {
         self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
     }
 
-    /// Flushes every device that was written to since its last flush.
-    pub fn flush(&self) -> Result<(), LogError> {
-        self.stripe.flush().map_err(LogError::from)
+    /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
+    /// them counts as missing, and it is an error if too little of a row is left.
+    pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
+        let written = std::mem::take(&mut *self.unflushed.lock());
+        let failed = self.stripe.flush();
+        for (device, error) in &failed {
+            tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
+            for segment in written.values() {
+                let chunk = segment.chunks().iter().position(|place| place.device == *device);
+                if let Some(chunk) = chunk {
+                    segment.mark_missing(chunk);
+                    self.note_dirty(segment);
+                }
+                if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
+                    *self.lost_row.lock() = Some(error.to_string());
+                }
+            }
+        }
+        self.check_not_lost()?;
+        Ok(failed.into_iter().map(|(device, _)| device).collect())
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
@@ -254,7 +272,7 @@ impl Log {
             chunk: 0,
             place: segment.placed(),
         };
-        self.stripe.write_chunk_headers(&header, &completion);
+        self.stripe.write_chunk_headers(&header, 0, &completion)?;
         self.headers_flying.lock().push((segment.clone(), completion));
         self.note_dirty(&segment);
         Ok(segment)
@@ -295,7 +313,10 @@ impl Log {
         segment.set_written_blocks(row_block + height);
         self.note_dirty(&segment);
         self.statistics.row(length);
-        self.stripe.write_row(&segment.placed(), row_block, buffer, &completion);
+        self.unflushed.lock().insert(segment.id, segment.clone());
+        if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
+            *self.lost_row.lock() = Some(error.to_string());
+        }
     }
 
     pub(crate) fn note_dirty(&self, segment: &Arc<Segment>) {

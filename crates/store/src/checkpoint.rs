@@ -153,7 +153,7 @@ impl Store {
 
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
-        let scheme = self.log.stripe.fit(self.options.meta_scheme);
+        let scheme = self.fit(self.options.meta_scheme);
         StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0 }
     }
 
@@ -247,7 +247,7 @@ impl Store {
         let freed: Vec<(u64, Arc<Segment>)> = std::mem::take(&mut inner.freed);
         for (needed, segment) in freed {
             if needed <= generation && Arc::strong_count(&segment) == 1 {
-                self.log.stripe.free(&segment.placed());
+                self.log.stripe.free_now(segment.chunks());
             } else {
                 inner.freed.push((needed, segment));
             }

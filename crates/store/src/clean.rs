@@ -75,7 +75,7 @@ impl Store {
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
     pub(crate) fn clean_in_background(&self, idle: bool) -> Result<bool, Error> {
         let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
-        let capacity = self.log.stripe.capacity(self.log.stripe.fit(stere_format::Scheme { data: 1, parity: 0 }));
+        let capacity = self.log.stripe.capacity(self.fit(stere_format::Scheme { data: 1, parity: 0 }));
         let low = capacity.segments_free < (capacity.segments_total / 10).max(12);
         let percent = match (low, idle) {
             (true, _) => 80,
@@ -150,7 +150,7 @@ impl Store {
     /// Moves all live blobs out of a segment; false if some could not be read.
     pub(crate) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<bool, Error> {
         let key = StreamKey {
-            scheme: self.log.stripe.fit(segment.scheme),
+            scheme: self.fit(segment.scheme),
             class: segment.class,
             kind: SegmentKind::Data,
             temperature: 1,
@@ -244,7 +244,7 @@ impl Store {
             SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
         });
         let appended = appended.map_err(|error| match error {
-            LogError::Stripe(error) if error.is_no_space() => Error::NoSpace,
+            LogError::NoSpace => Error::NoSpace,
             error => error.into(),
         })?;
         value.address = appended.address;

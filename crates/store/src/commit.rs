@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
-use stere_format::{Counters, JournalPosition, Key, SegmentKind};
+use stere_format::{Counters, DeviceIndex, JournalPosition, Key, SegmentKind};
 use stere_log::{Segment, Wait};
 
 use crate::error::Error;
@@ -102,9 +102,9 @@ impl Store {
             journal.submit(&self.log.stripe, &batch.changes, &batch.counters, &completion)?;
         }
         self.log.wait_for_rows()?;
-        let errors = completion.wait();
-        self.log.flush()?;
-        journal.drop_failed_mirrors(&errors)
+        let mut failed: Vec<_> = completion.wait().iter().map(|(device, _)| *device as DeviceIndex).collect();
+        failed.append(&mut self.log.flush()?);
+        journal.drop_failed_mirrors(&failed)
     }
 
     /// Takes what the journal does not hold yet, with all rows it names on their way.

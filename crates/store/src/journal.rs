@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use stere_device::{Buffer, Completion};
+use stere_device::{Buffer, Completion, Device};
 use stere_format::{
     BLOCK_BYTES, Counters, DeviceIndex, JournalHeader, JournalPosition, Key, PoolId, Superblock, append_change,
     journal::change_bytes,
@@ -63,14 +63,16 @@ impl Journal {
         self.generation = generation;
     }
 
-    /// Goes on without the mirrors that did not take a write; an error when none is left.
-    pub fn drop_failed_mirrors(&mut self, errors: &[(u64, stere_device::DeviceError)]) -> Result<(), Error> {
-        let Some((_, first)) = errors.first() else { return Ok(()) };
-        self.mirrors.retain(|mirror| !errors.iter().any(|(device, _)| *device == u64::from(mirror.device)));
-        if self.mirrors.is_empty() {
-            return Err(Error::Pool(format!("the journal could not be written to any device: {first}")));
+    /// Goes on without the mirrors that did not take a write or a flush; an error when none is left.
+    pub fn drop_failed_mirrors(&mut self, failed: &[DeviceIndex]) -> Result<(), Error> {
+        if failed.is_empty() {
+            return Ok(());
         }
-        tracing::warn!(error = %first, "a device dropped out of the journal");
+        self.mirrors.retain(|mirror| !failed.contains(&mirror.device));
+        if self.mirrors.is_empty() {
+            return Err(Error::Pool("the journal could not be written to any device; check the devices".into()));
+        }
+        tracing::warn!(?failed, "devices dropped out of the journal");
         Ok(())
     }
 
@@ -138,7 +140,11 @@ impl Journal {
         let buffer = buffer.share();
         for mirror in &self.mirrors {
             let at = mirror.offset + self.position % self.region_bytes;
-            stripe.submit_raw_write(mirror.device, at, buffer.clone(), 0..length, completion.ticket(u64::from(mirror.device)));
+            let ticket = completion.ticket(u64::from(mirror.device));
+            // A ticket that is dropped counts as a failed write.
+            if let Some(device) = stripe.device(mirror.device) {
+                device.submit_write(at, buffer.clone(), 0..length, ticket);
+            }
         }
         self.position += length as u64;
         self.sequence += 1;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use stere_device::{Buffer, Completion};
+use stere_device::{Buffer, Completion, Device};
 use stere_format::{
     BLOCK_BYTES, Counters, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock,
 };
@@ -114,14 +114,18 @@ impl<'a> Scan<'a> {
             for mirror in mirrors {
                 let offset = mirror.offset + header.at.position % self.region_bytes;
                 let ticket = completion.ticket(u64::from(mirror.device));
-                self.stripe.submit_raw_write(mirror.device, offset, buffer.clone(), 0..length, ticket);
-                repaired += 1;
+                if let Some(device) = self.stripe.device(mirror.device) {
+                    device.submit_write(offset, buffer.clone(), 0..length, ticket);
+                    repaired += 1;
+                }
             }
         }
         if let Some((device, error)) = completion.wait().into_iter().next() {
             return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
         }
-        self.stripe.flush().map_err(|error| Error::Pool(error.to_string()))?;
+        if let Some((device, error)) = self.stripe.flush().into_iter().next() {
+            return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
+        }
         Ok(repaired)
     }
 
@@ -151,7 +155,8 @@ impl<'a> Scan<'a> {
     fn read_record(&self, mirror: &Mirror, position: u64, sequence: u64) -> Option<(JournalHeader, Vec<u8>)> {
         let offset = mirror.offset + position % self.region_bytes;
         let mut bytes = vec![0; BLOCK_BYTES];
-        self.stripe.raw_read(mirror.device, offset, &mut bytes).ok()?;
+        let device = self.stripe.device(mirror.device)?;
+        device.read(offset, &mut bytes).ok()?;
         let header = JournalHeader::decode(&bytes).ok()?;
         let expected = JournalPosition { position, sequence };
         if header.pool != self.pool || header.at != expected || Some(header.epoch) != self.epoch_of(sequence) {
@@ -164,7 +169,7 @@ impl<'a> Scan<'a> {
         bytes.resize(length, 0);
         if length > BLOCK_BYTES {
             let rest = offset + BLOCK_BYTES as u64;
-            self.stripe.raw_read(mirror.device, rest, &mut bytes[BLOCK_BYTES..]).ok()?;
+            device.read(rest, &mut bytes[BLOCK_BYTES..]).ok()?;
         }
         header.payload(&bytes).ok()?;
         Some((header, bytes))
@@ -174,11 +179,12 @@ impl<'a> Scan<'a> {
     fn search_proof(&self) -> u64 {
         let mut proven = 0;
         for mirror in &self.mirrors {
+            let Some(device) = self.stripe.device(mirror.device) else { continue };
             let mut at = 0;
             while at < self.region_bytes {
                 let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);
                 let mut bytes = vec![0; length as usize];
-                if self.stripe.raw_read(mirror.device, mirror.offset + at, &mut bytes).is_ok() {
+                if device.read(mirror.offset + at, &mut bytes).is_ok() {
                     proven = bytes.chunks(BLOCK_BYTES).filter_map(|block| self.proof_in(block)).fold(proven, u64::max);
                 }
                 at += length;

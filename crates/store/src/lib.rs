@@ -146,7 +146,8 @@ impl Store {
 
     /// The scheme that the devices present can give instead of this one.
     pub fn fit(&self, scheme: Scheme) -> Scheme {
-        self.log.stripe.fit(scheme)
+        // With no device at all nothing is written, so the answer does not matter.
+        self.log.stripe.fit(scheme).unwrap_or(scheme)
     }
 
     /// The pool's devices as the checkpoint knows them.

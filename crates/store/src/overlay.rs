@@ -82,17 +82,9 @@ impl Overlay {
         self.pending_bytes
     }
 
-    pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
     /// Memory held, in bytes, roughly.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    pub fn len(&self) -> usize {
-        self.entries.len()
     }
 
     pub fn range(&self, from: &Key, to: &Key) -> impl DoubleEndedIterator<Item = (&Key, &Option<Arc<[u8]>>)> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_device::Device;
+use stere_device::{BufferPool, Device};
 use stere_format::{
     BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
     Superblock, key, sector_aligned,
@@ -32,6 +32,8 @@ pub struct DeviceIn {
     pub index: DeviceIndex,
     pub superblock: Superblock,
     pub device: Arc<dyn Device>,
+    /// Which copy to prefer when there is a choice: `stere_stripe::READ_COST_FAST` or more.
+    pub read_cost: u32,
 }
 
 /// What recovery found and did.
@@ -52,7 +54,7 @@ impl Store {
         let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
         let superblock = first.superblock.clone();
         assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
-        let stripe = attach(&devices)?;
+        let stripe = attach(&devices, &options)?;
         let store = Store::assemble(stripe, &superblock, devices, entries, options);
         store.close()?;
         Ok(store)
@@ -62,7 +64,7 @@ impl Store {
     pub fn open(devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
-        let stripe = attach(&devices)?;
+        let stripe = attach(&devices, &options)?;
         let record = read_checkpoint(&stripe, &newest)?;
         options.hash_key = record.hash_key;
         let read_only = options.read_only;
@@ -174,7 +176,7 @@ impl Store {
             // Its end is not known exactly (the checkpoint record follows the table), so nothing is appended to it.
             segment.seal();
         }
-        self.log.stripe.mark_used(&segment.placed()).map_err(|error| Error::Pool(error.to_string()))?;
+        self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
         self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
         self.log.adopt(segment);
         Ok(())
@@ -282,7 +284,7 @@ impl Store {
             (Some(bytes), known) => {
                 let segment = Arc::new(Segment::from_value(id, &segment_value(bytes)?));
                 if known.is_none() {
-                    self.log.stripe.mark_used(&segment.placed()).map_err(|error| Error::Pool(error.to_string()))?;
+                    self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
                 }
                 self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
                 self.log.adopt(segment);
@@ -326,11 +328,13 @@ fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {
     SegmentValue::decode(bytes).map_err(|error| Error::BadValue { what: "a segment", detail: error.to_string() })
 }
 
-fn attach(devices: &[DeviceIn]) -> Result<Arc<Stripe>, Error> {
-    let mut stripe = Stripe::new();
+fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, Error> {
+    let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
+    let buffers = BufferPool::new(options.budget().flying_bytes);
+    let stripe = Stripe::new(first.superblock.layout.chunk_bytes, buffers);
     for device in devices {
         stripe
-            .attach(device.index, device.device.clone(), device.superblock.layout)
+            .attach(device.index, device.device.clone(), device.superblock.layout, device.read_cost)
             .map_err(|error| Error::Pool(error.to_string()))?;
     }
     Ok(Arc::new(stripe))
@@ -343,10 +347,8 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
     for part in &superblock.checkpoint {
         let start = bytes.len();
         bytes.resize(start + part.address.length as usize, 0);
-        stripe
-            .read_verified(&part.place, &part.address, 0, &mut bytes[start..], &|bytes| {
-                stere_format::crc32c(bytes) == part.crc32c
-            })
+        let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+        stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
             .map_err(|error| damaged(error.to_string()))?;
     }
     let record = CheckpointRecord::decode(&bytes).map_err(|error| damaged(error.to_string()))?;

@@ -81,7 +81,7 @@ impl Store {
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = wait;
-        let scheme = self.log.stripe.fit(placement.scheme);
+        let scheme = self.fit(placement.scheme);
         let wanted = raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX));
         let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
         let reservation = Reservation { raw_bytes: wanted, from: self.space.reserved_raw_bytes.clone() };
@@ -92,9 +92,16 @@ impl Store {
         Ok(reservation)
     }
 
+    /// Bytes of all slots of the devices that are there.
+    fn raw_bytes(&self) -> u64 {
+        let devices = self.log.stripe.devices();
+        let slots: u64 = devices.iter().map(|device| u64::from(device.layout().slot_count)).sum();
+        slots * u64::from(self.log.chunk_bytes())
+    }
+
     /// Totals, with capacity told for content of this scheme.
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
-        let scheme = self.log.stripe.fit(scheme);
+        let scheme = self.fit(scheme);
         let limit = self.limit_raw_bytes(scheme).max(0);
         let live = self.space.live_raw_bytes.load(Ordering::Acquire);
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
@@ -113,7 +120,7 @@ impl Store {
             total_bytes: content(limit),
             free_bytes: content(limit - live - reserved),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
-            raw_bytes: self.log.stripe.raw_bytes(),
+            raw_bytes: self.raw_bytes(),
             segments: self.log.segments.len() as u64,
             segments_free: capacity.segments_free,
             overlay_bytes: overlay_bytes as u64,

@@ -75,6 +75,7 @@ impl Rig {
                 index: superblock.device_index,
                 superblock: superblock.clone(),
                 device: device.clone(),
+                read_cost: stere_stripe::READ_COST_FAST,
             })
             .collect()
     }

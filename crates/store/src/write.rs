@@ -68,7 +68,7 @@ impl Store {
 
     /// The stream that takes data of this placement, given the devices there are.
     pub(crate) fn stream_key(&self, placement: Placement, temperature: u8) -> StreamKey {
-        let scheme = self.log.stripe.fit(placement.scheme);
+        let scheme = self.fit(placement.scheme);
         StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature }
     }
 
@@ -94,7 +94,7 @@ impl Store {
                     let value = BlobValue::plain(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
-                Err(LogError::Stripe(error)) if error.is_no_space() => {
+                Err(LogError::NoSpace) => {
                     if wait == Wait::Never {
                         return Err(Error::WouldBlock);
                     }
