@@ -45,13 +45,8 @@ impl Arena {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(address.cast::<u8>())
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self {
-            base,
-            count,
-            payload_bytes,
-        })
+        let base = NonNull::new(address.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { base, count, payload_bytes })
     }
 
     pub fn count(&self) -> usize {

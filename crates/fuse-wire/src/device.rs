@@ -45,13 +45,7 @@ impl Device {
     pub fn new(file: Arc<File>, arena: Arena, interrupt_base: usize) -> Arc<Self> {
         // The last is taken first: the slots used most stay in the processor's caches.
         let free = Mutex::new((0..arena.count()).rev().collect());
-        Arc::new(Self {
-            file,
-            arena,
-            free,
-            freed: Condvar::new(),
-            interrupt_base,
-        })
+        Arc::new(Self { file, arena, free, freed: Condvar::new(), interrupt_base })
     }
 
     /// Serves requests until the connection ends. Run by each reader thread.
@@ -89,6 +83,14 @@ impl Device {
         });
     }
 
+    /// Waits until every request was answered. For the end, when no reader takes slots any more.
+    pub fn drain(&self) {
+        let mut free = self.free.lock();
+        while free.len() < self.arena.count() {
+            self.freed.wait(&mut free);
+        }
+    }
+
     fn take(&self) -> usize {
         let mut free = self.free.lock();
         loop {
@@ -111,20 +113,10 @@ impl Device {
         let room = PREFIX_BYTES + self.arena.payload_bytes();
         loop {
             // SAFETY: the range lies in the slot, which belongs to this reader.
-            let read = unsafe {
-                libc::read(
-                    self.file.as_raw_fd(),
-                    self.message_start(slot).as_ptr().cast(),
-                    room,
-                )
-            };
+            let read = unsafe { libc::read(self.file.as_raw_fd(), self.message_start(slot).as_ptr().cast(), room) };
             if let Ok(bytes) = usize::try_from(read) {
                 // Zero bytes: the device was opened but nothing is mounted on it any more.
-                return Ok(if bytes == 0 {
-                    Arrival::Ended
-                } else {
-                    Arrival::Message(bytes)
-                });
+                return Ok(if bytes == 0 { Arrival::Ended } else { Arrival::Message(bytes) });
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
@@ -144,10 +136,7 @@ impl Device {
     }
 
     fn message(&self, slot: usize, bytes: usize) -> &[u8] {
-        assert!(
-            bytes <= PREFIX_BYTES + self.arena.payload_bytes(),
-            "message of {bytes} bytes"
-        );
+        assert!(bytes <= PREFIX_BYTES + self.arena.payload_bytes(), "message of {bytes} bytes");
         // SAFETY: in bounds, mapped and initialised; only called by the owner of the slot.
         unsafe { std::slice::from_raw_parts(self.message_start(slot).as_ptr(), bytes) }
     }
@@ -167,11 +156,7 @@ impl Device {
         let (body, extensions) = body.split_at(body.len().saturating_sub(extension_bytes));
         let fixed = fixed_bytes(request.header.opcode, &request.shared.decode).min(body.len());
         let (fixed, variable) = body.split_at(fixed);
-        Arguments {
-            fixed,
-            variable,
-            extensions,
-        }
+        Arguments { fixed, variable, extensions }
     }
 
     /// Sends an answer and gives the slot back.
@@ -183,12 +168,7 @@ impl Device {
                 std::slice::from_raw_parts(self.arena.payload(request.slot).as_ptr(), *len)
             },
         };
-        if let Err(error) = write_message(
-            self.file.as_raw_fd(),
-            -errno,
-            request.header.unique,
-            &[body],
-        ) {
+        if let Err(error) = write_message(self.file.as_raw_fd(), -errno, request.header.unique, &[body]) {
             match error.raw_os_error() {
                 // The caller was interrupted or killed, or the mount is gone: nobody waits.
                 Some(libc::ENOENT | libc::ENODEV | libc::ECONNABORTED | libc::ENOTCONN) => {}
@@ -215,24 +195,17 @@ pub(crate) fn write_message(fd: RawFd, error: i32, unique: u64, parts: &[&[u8]])
     let bytes = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
     let len = u32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EMSGSIZE))?;
     let header = OutHeader { len, error, unique };
-    let mut vectors = [libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    }; PARTS_MAX];
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
     let mut count = 0;
     for part in std::iter::once(header.as_bytes()).chain(parts.iter().copied()) {
         if !part.is_empty() {
-            vectors[count] = libc::iovec {
-                iov_base: part.as_ptr().cast_mut().cast(),
-                iov_len: part.len(),
-            };
+            vectors[count] = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
             count += 1;
         }
     }
     loop {
         // SAFETY: the vectors point to live memory that is only read; count <= PARTS_MAX.
-        let written =
-            unsafe { libc::writev(fd, vectors.as_ptr(), i32::try_from(count).unwrap_or(0)) };
+        let written = unsafe { libc::writev(fd, vectors.as_ptr(), i32::try_from(count).unwrap_or(0)) };
         if written >= 0 {
             return Ok(());
         }

@@ -35,10 +35,7 @@ impl<'a> DirectoryWriter<'a> {
     /// Writes into `buffer`, which must start on 8 bytes.
     #[must_use]
     pub fn new(buffer: &'a mut [u8]) -> Self {
-        Self {
-            buffer,
-            used_bytes: 0,
-        }
+        Self { buffer, used_bytes: 0 }
     }
 
     /// Adds an entry for READDIR. False: it did not fit, send what is there.
@@ -64,20 +61,12 @@ impl<'a> DirectoryWriter<'a> {
         let Ok(namelen) = u32::try_from(entry.name.len()) else {
             return false;
         };
-        let dirent = Dirent {
-            ino: entry.inode,
-            off: entry.next_offset,
-            namelen,
-            kind: (entry.mode & libc::S_IFMT) >> 12,
-        };
+        let dirent =
+            Dirent { ino: entry.inode, off: entry.next_offset, namelen, kind: (entry.mode & libc::S_IFMT) >> 12 };
         let found_bytes = found.map_or(&[][..], |found| found.as_bytes());
         let unpadded = found_bytes.len() + size_of::<Dirent>() + entry.name.len();
         let total = unpadded.next_multiple_of(ALIGNMENT);
-        let Some(room) = self
-            .buffer
-            .get_mut(self.used_bytes..)
-            .and_then(|room| room.get_mut(..total))
-        else {
+        let Some(room) = self.buffer.get_mut(self.used_bytes..).and_then(|room| room.get_mut(..total)) else {
             return false;
         };
         let mut at = 0;

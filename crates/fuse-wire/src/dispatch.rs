@@ -64,19 +64,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(
-        interrupts: Arc<Interrupts>,
-        decode: DecodeContext,
-        flush_unsupported: bool,
-    ) -> Arc<Self> {
+    pub fn new(interrupts: Arc<Interrupts>, decode: DecodeContext, flush_unsupported: bool) -> Arc<Self> {
         let (failure, ended) = (Mutex::new(None), AtomicBool::new(false));
-        Arc::new(Self {
-            interrupts,
-            decode,
-            flush_unsupported,
-            failure,
-            ended,
-        })
+        Arc::new(Self { interrupts, decode, flush_unsupported, failure, ended })
     }
 
     /// Keeps the first failure.
@@ -127,9 +117,7 @@ impl Dispatcher {
     fn interrupt(&self, request: &Request) {
         if let Some((interrupt, _)) = split::<InterruptIn>(request.fixed_bytes()) {
             self.shared.interrupts.mark(interrupt.unique);
-            let woken = catch_unwind(AssertUnwindSafe(|| {
-                self.filesystem.interrupted(interrupt.unique)
-            }));
+            let woken = catch_unwind(AssertUnwindSafe(|| self.filesystem.interrupted(interrupt.unique)));
             if woken.is_err() {
                 self.shared.fail(Error::HandlerPanicked);
                 (self.abort)();

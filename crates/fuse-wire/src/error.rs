@@ -13,38 +13,24 @@ pub enum Error {
         "there is no /dev/fuse: load the kernel module with `modprobe fuse`, or in a container pass the device through (`--device /dev/fuse`)"
     )]
     NoDevice,
-    #[error(
-        "/dev/fuse may not be opened ({0}): run as root, or give this user read and write permission to /dev/fuse"
-    )]
+    #[error("/dev/fuse may not be opened ({0}): run as root, or give this user read and write permission to /dev/fuse")]
     DevicePermission(io::Error),
-    #[error(
-        "/dev/fuse cannot be opened: {0}; check that the kernel has FUSE (`grep fuse /proc/filesystems`)"
-    )]
+    #[error("/dev/fuse cannot be opened: {0}; check that the kernel has FUSE (`grep fuse /proc/filesystems`)")]
     Device(io::Error),
-    #[error(
-        "the mount point {path} cannot be used: {source}; create the directory or name another one"
-    )]
+    #[error("the mount point {path} cannot be used: {source}; create the directory or name another one")]
     MountPoint { path: PathBuf, source: io::Error },
     #[error("the mount point {0} is not a directory: name a directory")]
     MountPointNotDirectory(PathBuf),
-    #[error(
-        "a dead FUSE mount is left on {0}: run `umount {0}` (or `fusermount3 -u {0}`) and mount again"
-    )]
+    #[error("a dead FUSE mount is left on {0}: run `umount {0}` (or `fusermount3 -u {0}`) and mount again")]
     MountPointDead(PathBuf),
-    #[error(
-        "the mount point or block device for {0} is busy: unmount what is there, or name another directory"
-    )]
+    #[error("the mount point or block device for {0} is busy: unmount what is there, or name another directory")]
     Busy(PathBuf),
     #[error(
         "mounting on {path} was refused ({source}): run as root, or install fuse3 so that fusermount3 can mount for ordinary users"
     )]
     NotPermitted { path: PathBuf, source: io::Error },
     #[error("mount(2) on {path} failed: {source}; options given: {options}")]
-    Mount {
-        path: PathBuf,
-        options: String,
-        source: io::Error,
-    },
+    Mount { path: PathBuf, options: String, source: io::Error },
     #[error(
         "no loop device could be made for a fuseblk mount: {0}; check /dev/loop-control, or mount without `block_device` (sync(2) then does not reach the file system)"
     )]
@@ -52,7 +38,7 @@ pub enum Error {
     #[error("fusermount3 cannot be run: {0}; install the package fuse3, or run as root")]
     FusermountMissing(io::Error),
     #[error(
-        "fusermount3 refused: {0}; with allow_other, /etc/fuse.conf must hold the line user_allow_other"
+        "fusermount3 refused: {0}; check that users may open /dev/fuse (mode 0666), and for allow_other that /etc/fuse.conf holds the line user_allow_other"
     )]
     Fusermount(String),
     #[error(
@@ -66,11 +52,7 @@ pub enum Error {
     )]
     IoUringUnavailable(String),
     #[error("the option {option} has the value {value}, which is not allowed: {why}")]
-    Option {
-        option: &'static str,
-        value: String,
-        why: &'static str,
-    },
+    Option { option: &'static str, value: String, why: &'static str },
     #[error("a thread could not be started: {0}; check the limits on processes and memory")]
     Thread(io::Error),
     #[error("memory for request buffers could not be had: {0}; lower the queue depth or max_write")]

@@ -44,10 +44,7 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<File, E
     match received {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err(Error::Fusermount(complaint(&output.stderr))),
-        Err(error) => Err(Error::Fusermount(format!(
-            "{error} {}",
-            complaint(&output.stderr)
-        ))),
+        Err(error) => Err(Error::Fusermount(format!("{error} {}", complaint(&output.stderr)))),
     }
 }
 
@@ -58,11 +55,7 @@ pub(crate) fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     if lazy {
         command.arg("-z");
     }
-    let output = command
-        .arg("--")
-        .arg(mountpoint)
-        .stdin(Stdio::null())
-        .output()?;
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
     }
@@ -70,10 +63,7 @@ pub(crate) fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     // The helper has one exit code for everything; its words tell these apart.
     if text.contains("busy") {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
-    } else if text.contains("not found in")
-        || text.contains("not mounted")
-        || text.contains("Invalid argument")
-    {
+    } else if text.contains("not found in") || text.contains("not mounted") || text.contains("Invalid argument") {
         Err(io::Error::from_raw_os_error(libc::EINVAL))
     } else {
         Err(io::Error::other(text))
@@ -109,10 +99,7 @@ fn helper_options(options: &MountOptions) -> String {
 /// Receives one descriptor; nothing when the other end closed without sending one.
 fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<File>> {
     let mut byte = 0_u8;
-    let mut vector = libc::iovec {
-        iov_base: (&raw mut byte).cast(),
-        iov_len: 1,
-    };
+    let mut vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     // u64s, so that the control header in it is aligned.
     let mut control = [0_u64; 8];
     // SAFETY: msghdr is plain data; zero is a valid value.
@@ -123,15 +110,10 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<File>> {
     message.msg_controllen = size_of_val(&control) as _;
     let received = loop {
         // SAFETY: the message points to live buffers of the lengths given.
-        let received =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         let error = io::Error::last_os_error();
         if received >= 0 || error.kind() != ErrorKind::Interrupted {
-            break if received < 0 {
-                Err(error)
-            } else {
-                Ok(received)
-            };
+            break if received < 0 { Err(error) } else { Ok(received) };
         }
     }?;
     if received == 0 {
@@ -140,10 +122,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<File>> {
     // SAFETY: recvmsg filled the control buffer and its length; CMSG_FIRSTHDR checks that a header fits.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
-        if header.is_null()
-            || (*header).cmsg_level != libc::SOL_SOCKET
-            || (*header).cmsg_type != libc::SCM_RIGHTS
-        {
+        if header.is_null() || (*header).cmsg_level != libc::SOL_SOCKET || (*header).cmsg_type != libc::SCM_RIGHTS {
             return Ok(None);
         }
         let fd = libc::CMSG_DATA(header).cast::<i32>().read_unaligned();

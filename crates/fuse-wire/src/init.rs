@@ -76,20 +76,12 @@ impl InitOptions {
         let bytes = self.max_write_bytes;
         if bytes < page || !bytes.is_multiple_of(page) || bytes / page > u32::from(u16::MAX) {
             let why = "it must be a multiple of 4 KiB, from 4 KiB to 255 MiB";
-            return Err(Error::Option {
-                option: "max_write_bytes",
-                value: bytes.to_string(),
-                why,
-            });
+            return Err(Error::Option { option: "max_write_bytes", value: bytes.to_string(), why });
         }
         let granularity = self.time_granularity_ns;
         if !(1..=1_000_000_000).contains(&granularity) {
             let (option, why) = ("time_granularity_ns", "it must be 1 to 1 000 000 000");
-            return Err(Error::Option {
-                option,
-                value: granularity.to_string(),
-                why,
-            });
+            return Err(Error::Option { option, value: granularity.to_string(), why });
         }
         Ok(())
     }
@@ -121,7 +113,10 @@ pub struct Negotiated {
 #[derive(Debug)]
 pub(crate) enum Reaction {
     /// Send this and wait for the next INIT: the kernel is newer than version 7.
-    AskAgain { unique: u64, answer: InitOut },
+    AskAgain {
+        unique: u64,
+        answer: InitOut,
+    },
     Agreed {
         unique: u64,
         answer: InitOut,
@@ -130,34 +125,19 @@ pub(crate) enum Reaction {
 }
 
 /// Reads an INIT request and makes the answer.
-pub(crate) fn negotiate(
-    message: &[u8],
-    options: &InitOptions,
-    io_uring: bool,
-) -> Result<Reaction, Error> {
-    let broken =
-        |what: &str| Error::Handshake(format!("{what} in a message of {} bytes", message.len()));
+pub(crate) fn negotiate(message: &[u8], options: &InitOptions, io_uring: bool) -> Result<Reaction, Error> {
+    let broken = |what: &str| Error::Handshake(format!("{what} in a message of {} bytes", message.len()));
     let (header, body) = split::<InHeader>(message).ok_or_else(|| broken("no header"))?;
     if header.opcode != opcode::INIT {
         return Err(broken("the first request is not INIT"));
     }
     let (input, _) = split::<InitInCompat>(body).ok_or_else(|| broken("no INIT structure"))?;
     if input.major > KERNEL_VERSION {
-        let answer = InitOut {
-            major: KERNEL_VERSION,
-            minor: KERNEL_MINOR_VERSION,
-            ..InitOut::default()
-        };
-        return Ok(Reaction::AskAgain {
-            unique: header.unique,
-            answer,
-        });
+        let answer = InitOut { major: KERNEL_VERSION, minor: KERNEL_MINOR_VERSION, ..InitOut::default() };
+        return Ok(Reaction::AskAgain { unique: header.unique, answer });
     }
     if input.major < KERNEL_VERSION || input.minor < KERNEL_MINOR_VERSION_MIN {
-        return Err(Error::ProtocolVersion {
-            major: input.major,
-            minor: input.minor,
-        });
+        return Err(Error::ProtocolVersion { major: input.major, minor: input.minor });
     }
     let mut offered = u64::from(input.flags);
     if offered & init::INIT_EXT != 0 {
@@ -173,19 +153,11 @@ pub(crate) fn negotiate(
         flags,
         max_write_bytes: options.max_write_bytes,
         max_readahead_bytes: options.max_readahead_bytes.min(input.max_readahead),
-        transport: if flags & init::OVER_IO_URING != 0 {
-            Transport::IoUring
-        } else {
-            Transport::Device
-        },
+        transport: if flags & init::OVER_IO_URING != 0 { Transport::IoUring } else { Transport::Device },
         syncfs: false,
     };
     let answer = answer(options, &negotiated);
-    Ok(Reaction::Agreed {
-        unique: header.unique,
-        answer,
-        negotiated,
-    })
+    Ok(Reaction::Agreed { unique: header.unique, answer, negotiated })
 }
 
 fn answer(options: &InitOptions, negotiated: &Negotiated) -> InitOut {

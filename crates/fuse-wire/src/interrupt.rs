@@ -56,9 +56,7 @@ impl Interrupts {
         if let Some(at) = early.iter().position(|waiting| *waiting == unique) {
             early.remove(at);
             self.early_count.store(early.len(), Ordering::SeqCst);
-            self.slots[slot]
-                .interrupted
-                .store(unique, Ordering::Release);
+            self.slots[slot].interrupted.store(unique, Ordering::Release);
         }
     }
 
@@ -86,8 +84,7 @@ impl Interrupts {
     }
 
     fn is_interrupted(&self, slot: usize, unique: u64) -> bool {
-        self.slots[slot].interrupted.load(Ordering::Acquire) == unique
-            || self.ended.load(Ordering::Acquire)
+        self.slots[slot].interrupted.load(Ordering::Acquire) == unique || self.ended.load(Ordering::Acquire)
     }
 }
 
@@ -101,11 +98,7 @@ pub struct Cancel {
 
 impl Cancel {
     pub(crate) fn new(interrupts: Arc<Interrupts>, slot: usize, unique: u64) -> Self {
-        Self {
-            interrupts,
-            slot,
-            unique,
-        }
+        Self { interrupts, slot, unique }
     }
 
     /// True when the caller got a signal: give up where that is safe, and answer EINTR.

@@ -31,9 +31,7 @@ pub use init::{InitOptions, Negotiated, RECOMMENDED, Transport};
 pub use interrupt::Cancel;
 pub use mount::{BlockDevice, MountOptions, Unmount, Unmounter};
 pub use notify::Notifier;
-pub use operation::{
-    AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write,
-};
+pub use operation::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write};
 pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};
 pub use session::{Options, Session, TransportChoice, TransportOptions};

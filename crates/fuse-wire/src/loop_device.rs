@@ -54,10 +54,7 @@ pub(crate) struct LoopDevice {
 impl LoopDevice {
     /// Makes one; `name` is what losetup(8) shows as its file.
     pub fn create(name: &str) -> io::Result<Self> {
-        let control = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/loop-control")?;
+        let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
         let backing = backing_memory()?;
         let config = configuration(&backing, name);
         for _ in 0..ATTEMPTS_MAX {
@@ -69,8 +66,7 @@ impl LoopDevice {
             let path = format!("/dev/loop{number}");
             let file = OpenOptions::new().read(true).write(true).open(&path)?;
             // SAFETY: the configuration has the kernel's layout and lives through the call.
-            if unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) } == 0
-            {
+            if unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) } == 0 {
                 return Ok(Self { path, _file: file });
             }
             let error = io::Error::last_os_error();
@@ -117,10 +113,5 @@ fn configuration(backing: &File, name: &str) -> LoopConfig {
     let name = &name.as_bytes()[..name.len().min(info.file_name.len() - 1)];
     info.file_name[..name.len()].copy_from_slice(name);
     let fd = u32::try_from(backing.as_raw_fd()).unwrap_or(u32::MAX);
-    LoopConfig {
-        fd,
-        block_size: 0,
-        info,
-        reserved: [0; 8],
-    }
+    LoopConfig { fd, block_size: 0, info, reserved: [0; 8] }
 }

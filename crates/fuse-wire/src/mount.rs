@@ -105,10 +105,7 @@ impl Unmounter {
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINVAL) => Ok(()),
                 Some(libc::EBUSY) => Err(Error::UnmountBusy { path }),
-                _ => Err(Error::Unmount {
-                    path,
-                    source: error,
-                }),
+                _ => Err(Error::Unmount { path, source: error }),
             },
         }
     }
@@ -150,35 +147,18 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
     if !root {
         if options.block_device == BlockDevice::Required {
             let source = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(Error::NotPermitted {
-                path: mountpoint,
-                source,
-            });
+            return Err(Error::NotPermitted { path: mountpoint, source });
         }
         let file = fusermount::mount(&mountpoint, options)?;
-        let unmounter = Unmounter {
-            mountpoint,
-            by_fusermount: true,
-        };
-        return Ok(Mounted {
-            file,
-            unmounter,
-            fuseblk: false,
-        });
+        let unmounter = Unmounter { mountpoint, by_fusermount: true };
+        return Ok(Mounted { file, unmounter, fuseblk: false });
     }
     let file = open_device()?;
-    let unmounter = Unmounter {
-        mountpoint: mountpoint.clone(),
-        by_fusermount: false,
-    };
+    let unmounter = Unmounter { mountpoint: mountpoint.clone(), by_fusermount: false };
     if options.block_device != BlockDevice::No {
         match mount_fuseblk(&file, &mountpoint, options) {
             Ok(()) => {
-                return Ok(Mounted {
-                    file,
-                    unmounter,
-                    fuseblk: true,
-                });
+                return Ok(Mounted { file, unmounter, fuseblk: true });
             }
             Err(error) if options.block_device == BlockDevice::Required => return Err(error),
             Err(error) => {
@@ -187,40 +167,25 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
         }
     }
     mount_directly(&file, &mountpoint, options, "fuse", &options.source)?;
-    Ok(Mounted {
-        file,
-        unmounter,
-        fuseblk: false,
-    })
+    Ok(Mounted { file, unmounter, fuseblk: false })
 }
 
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
     let failed = |source: io::Error| match source.raw_os_error() {
         Some(libc::ENOTCONN) => Error::MountPointDead(mountpoint.to_owned()),
-        _ => Error::MountPoint {
-            path: mountpoint.to_owned(),
-            source,
-        },
+        _ => Error::MountPoint { path: mountpoint.to_owned(), source },
     };
     let path = std::fs::canonicalize(mountpoint).map_err(failed)?;
     let metadata = std::fs::metadata(&path).map_err(failed)?;
-    if metadata.is_dir() {
-        Ok(path)
-    } else {
-        Err(Error::MountPointNotDirectory(path))
-    }
+    if metadata.is_dir() { Ok(path) } else { Err(Error::MountPointNotDirectory(path)) }
 }
 
 fn open_device() -> Result<File, Error> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoDevice,
-            Some(libc::EACCES | libc::EPERM) => Error::DevicePermission(error),
-            _ => Error::Device(error),
-        })
+    OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoDevice,
+        Some(libc::EACCES | libc::EPERM) => Error::DevicePermission(error),
+        _ => Error::Device(error),
+    })
 }
 
 fn mount_fuseblk(file: &File, mountpoint: &Path, options: &MountOptions) -> Result<(), Error> {
@@ -237,11 +202,7 @@ fn mount_directly(
     source: &str,
 ) -> Result<(), Error> {
     let data = mount_data(file.as_raw_fd(), kind == "fuseblk", options);
-    let kind = if options.subtype.is_empty() {
-        kind.to_owned()
-    } else {
-        format!("{kind}.{}", options.subtype)
-    };
+    let kind = if options.subtype.is_empty() { kind.to_owned() } else { format!("{kind}.{}", options.subtype) };
     let mut flags = 0;
     for (set, flag) in [
         (options.read_only, libc::MS_RDONLY),
@@ -260,20 +221,9 @@ fn mount_directly(
     let c_kind = c_string(kind.as_bytes()).map_err(refused)?;
     let c_data = c_string(data.as_bytes()).map_err(refused)?;
     // SAFETY: four NUL-terminated strings that live through the call.
-    let result = unsafe {
-        libc::mount(
-            c_source.as_ptr(),
-            c_target.as_ptr(),
-            c_kind.as_ptr(),
-            flags,
-            c_data.as_ptr().cast(),
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(refused(io::Error::last_os_error()))
-    }
+    let result =
+        unsafe { libc::mount(c_source.as_ptr(), c_target.as_ptr(), c_kind.as_ptr(), flags, c_data.as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(refused(io::Error::last_os_error())) }
 }
 
 fn mount_data(fd: i32, fuseblk: bool, options: &MountOptions) -> String {
@@ -297,11 +247,7 @@ fn mount_error(source: io::Error, mountpoint: &Path, options: &str) -> Error {
         Some(libc::EBUSY) => Error::Busy(path),
         Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { path, source },
         Some(libc::ENODEV) => Error::NoDevice,
-        _ => Error::Mount {
-            path,
-            options: options.to_owned(),
-            source,
-        },
+        _ => Error::Mount { path, options: options.to_owned(), source },
     }
 }
 
@@ -332,8 +278,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
         let code = after.get(..3).filter(|_| *first == b'\\');
-        let value =
-            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        let value = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
         plain.push(value.unwrap_or(*first));
         rest = if value.is_some() { &after[3..] } else { after };
     }

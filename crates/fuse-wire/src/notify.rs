@@ -12,9 +12,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi::notify;
-use crate::abi::structs::{
-    NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
-};
+use crate::abi::structs::{NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut};
 use crate::device::write_message;
 
 /// Sends notifications; clone it freely.
@@ -34,11 +32,7 @@ impl Notifier {
     /// # Errors
     /// What write(2) on /dev/fuse says; ENODEV when the mount is gone.
     pub fn invalidate_inode(&self, node: u64, offset: i64, length: i64) -> io::Result<()> {
-        let out = NotifyInvalInodeOut {
-            ino: node,
-            off: offset,
-            len: length,
-        };
+        let out = NotifyInvalInodeOut { ino: node, off: offset, len: length };
         self.send(notify::INVAL_INODE, &[out.as_bytes()])
     }
 
@@ -47,11 +41,7 @@ impl Notifier {
     /// # Errors
     /// As `invalidate_inode`.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        let out = NotifyInvalEntryOut {
-            parent,
-            namelen: name_length(name)?,
-            flags: 0,
-        };
+        let out = NotifyInvalEntryOut { parent, namelen: name_length(name)?, flags: 0 };
         self.send(notify::INVAL_ENTRY, &[out.as_bytes(), name, &[0]])
     }
 
@@ -60,12 +50,7 @@ impl Notifier {
     /// # Errors
     /// As `invalidate_inode`.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> io::Result<()> {
-        let out = NotifyDeleteOut {
-            parent,
-            child,
-            namelen: name_length(name)?,
-            padding: 0,
-        };
+        let out = NotifyDeleteOut { parent, child, namelen: name_length(name)?, padding: 0 };
         self.send(notify::DELETE, &[out.as_bytes(), name, &[0]])
     }
 
@@ -74,10 +59,7 @@ impl Notifier {
     /// # Errors
     /// As `invalidate_inode`.
     pub fn poll_wakeup(&self, kernel_handle: u64) -> io::Result<()> {
-        self.send(
-            notify::POLL,
-            &[NotifyPollWakeupOut { kh: kernel_handle }.as_bytes()],
-        )
+        self.send(notify::POLL, &[NotifyPollWakeupOut { kh: kernel_handle }.as_bytes()])
     }
 
     fn send(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {

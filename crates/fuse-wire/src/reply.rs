@@ -17,40 +17,24 @@ pub struct Timestamp {
 
 impl Timestamp {
     pub(crate) fn from_wire(seconds: u64, nanoseconds: u32) -> Self {
-        Self {
-            seconds: seconds.cast_signed(),
-            nanoseconds,
-        }
+        Self { seconds: seconds.cast_signed(), nanoseconds }
     }
 
     fn statx(self) -> SxTime {
-        SxTime {
-            tv_sec: self.seconds,
-            tv_nsec: self.nanoseconds,
-            reserved: 0,
-        }
+        SxTime { tv_sec: self.seconds, tv_nsec: self.nanoseconds, reserved: 0 }
     }
 }
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Self {
-                seconds: after.as_secs().cast_signed(),
-                nanoseconds: after.subsec_nanos(),
-            },
+            Ok(after) => Self { seconds: after.as_secs().cast_signed(), nanoseconds: after.subsec_nanos() },
             Err(error) => {
                 let before = error.duration();
                 let seconds = -before.as_secs().cast_signed();
                 match before.subsec_nanos() {
-                    0 => Self {
-                        seconds,
-                        nanoseconds: 0,
-                    },
-                    part => Self {
-                        seconds: seconds - 1,
-                        nanoseconds: 1_000_000_000 - part,
-                    },
+                    0 => Self { seconds, nanoseconds: 0 },
+                    part => Self { seconds: seconds - 1, nanoseconds: 1_000_000_000 - part },
                 }
             }
         }
@@ -100,12 +84,7 @@ impl Attributes {
     }
 
     pub(crate) fn wire_out(&self, ttl: Duration) -> AttrOut {
-        AttrOut {
-            attr_valid: ttl.as_secs(),
-            attr_valid_nsec: ttl.subsec_nanos(),
-            dummy: 0,
-            attr: self.wire(),
-        }
+        AttrOut { attr_valid: ttl.as_secs(), attr_valid_nsec: ttl.subsec_nanos(), dummy: 0, attr: self.wire() }
     }
 
     /// The answer to STATX: the basic fields, and the time of birth where it is known.
@@ -154,10 +133,7 @@ impl Entry {
     /// "No such name", to be remembered for `ttl`.
     #[must_use]
     pub fn negative(ttl: Duration) -> Self {
-        Self {
-            entry_ttl: ttl,
-            ..Self::default()
-        }
+        Self { entry_ttl: ttl, ..Self::default() }
     }
 
     pub(crate) fn wire(&self) -> EntryOut {

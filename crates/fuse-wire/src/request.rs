@@ -14,8 +14,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::opcode;
 use crate::abi::structs::{
-    BmapOut, CopyFileRangeOut, FileLock, GetxattrOut, InHeader, IoctlOut, LkOut, LseekOut, OpenOut,
-    PollOut, WriteOut,
+    BmapOut, CopyFileRangeOut, FileLock, GetxattrOut, InHeader, IoctlOut, LkOut, LseekOut, OpenOut, PollOut, WriteOut,
 };
 use crate::device::Device;
 use crate::directory::DirectoryWriter;
@@ -82,19 +81,8 @@ impl Request {
 
     #[must_use]
     pub fn context(&self) -> Context {
-        let InHeader {
-            unique,
-            uid,
-            gid,
-            pid,
-            ..
-        } = self.header;
-        Context {
-            unique,
-            uid,
-            gid,
-            pid,
-        }
+        let InHeader { unique, uid, gid, pid, .. } = self.header;
+        Context { unique, uid, gid, pid }
     }
 
     /// The caller's supplementary groups that matter for a new name (only with `CREATE_SUPP_GROUP`).
@@ -106,20 +94,13 @@ impl Request {
     #[must_use]
     pub fn cancel(&self) -> Cancel {
         let slot = self.interrupt_slot();
-        Cancel::new(
-            Arc::clone(&self.shared.interrupts),
-            slot,
-            self.header.unique,
-        )
+        Cancel::new(Arc::clone(&self.shared.interrupts), slot, self.header.unique)
     }
 
     /// Whether the kernel waits for an answer; forgets have none.
     #[must_use]
     pub fn wants_answer(&self) -> bool {
-        !matches!(
-            self.header.opcode,
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT | opcode::NOTIFY_REPLY
-        )
+        !matches!(self.header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT | opcode::NOTIFY_REPLY)
     }
 
     /// The buffer the answer's data may be written into in place: page aligned, `max_write` bytes or more.
@@ -167,9 +148,7 @@ impl Request {
     /// Notes the arrival, so that an INTERRUPT finds the request.
     pub(crate) fn begin(&self) {
         if self.wants_answer() {
-            self.shared
-                .interrupts
-                .begin(self.interrupt_slot(), self.header.unique);
+            self.shared.interrupts.begin(self.interrupt_slot(), self.header.unique);
         }
     }
 
@@ -192,14 +171,7 @@ impl Request {
     /// Fails the request with a positive errno number.
     pub fn reply_error(mut self, errno: i32) {
         debug_assert!((1..512).contains(&errno), "errno {errno}");
-        self.send(
-            if (1..512).contains(&errno) {
-                errno
-            } else {
-                libc::EIO
-            },
-            &Body::Bytes(&[]),
-        );
+        self.send(if (1..512).contains(&errno) { errno } else { libc::EIO }, &Body::Bytes(&[]));
     }
 
     /// Done, with nothing to tell (unlink, rename, release, fsync, setxattr, access, ...).
@@ -209,11 +181,7 @@ impl Request {
 
     /// For forgets: takes note and gives the buffer back.
     pub fn reply_none(self) {
-        debug_assert!(
-            !self.wants_answer(),
-            "operation {} wants an answer",
-            self.header.opcode
-        );
+        debug_assert!(!self.wants_answer(), "operation {} wants an answer", self.header.opcode);
     }
 
     /// Answers lookup, symlink, mknod, mkdir and link.
@@ -233,21 +201,13 @@ impl Request {
 
     /// Answers open and opendir; `flags` from `abi::fopen`.
     pub fn reply_open(self, handle: u64, flags: u32) {
-        self.send_struct(&OpenOut {
-            fh: handle,
-            open_flags: flags,
-            backing_id: 0,
-        });
+        self.send_struct(&OpenOut { fh: handle, open_flags: flags, backing_id: 0 });
     }
 
     /// Answers create and tmpfile; `flags` from `abi::fopen`.
     pub fn reply_create(mut self, entry: &Entry, handle: u64, flags: u32) {
         const ENTRY_BYTES: usize = size_of::<crate::abi::structs::EntryOut>();
-        let open = OpenOut {
-            fh: handle,
-            open_flags: flags,
-            backing_id: 0,
-        };
+        let open = OpenOut { fh: handle, open_flags: flags, backing_id: 0 };
         let mut bytes = [0_u8; ENTRY_BYTES + size_of::<OpenOut>()];
         bytes[..ENTRY_BYTES].copy_from_slice(entry.wire().as_bytes());
         bytes[ENTRY_BYTES..].copy_from_slice(open.as_bytes());
@@ -256,20 +216,13 @@ impl Request {
 
     /// Answers read, readdir and readdirplus with the first `len` bytes of `data_buffer`, without a copy.
     pub fn reply_data(mut self, len: usize) {
-        assert!(
-            len <= self.payload().1,
-            "answer of {len} bytes is longer than the buffer"
-        );
+        assert!(len <= self.payload().1, "answer of {len} bytes is longer than the buffer");
         self.send(0, &Body::InPlace(len));
     }
 
     /// Answers read, readlink, getxattr and listxattr with bytes from elsewhere (copied).
     pub fn reply_bytes(mut self, bytes: &[u8]) {
-        assert!(
-            bytes.len() <= self.payload().1,
-            "answer of {} bytes is too long",
-            bytes.len()
-        );
+        assert!(bytes.len() <= self.payload().1, "answer of {} bytes is too long", bytes.len());
         self.send(0, &Body::Bytes(bytes));
     }
 
@@ -303,20 +256,8 @@ impl Request {
 
     /// Answers getlk: the lock in the way, or kind F_UNLCK.
     pub fn reply_lock(self, lock: &Lock) {
-        let Lock {
-            start,
-            end,
-            kind,
-            pid,
-        } = *lock;
-        self.send_struct(&LkOut {
-            lk: FileLock {
-                start,
-                end,
-                kind,
-                pid,
-            },
-        });
+        let Lock { start, end, kind, pid } = *lock;
+        self.send_struct(&LkOut { lk: FileLock { start, end, kind, pid } });
     }
 
     pub fn reply_bmap(self, block: u64) {
@@ -324,23 +265,14 @@ impl Request {
     }
 
     pub fn reply_poll(self, events: u32) {
-        self.send_struct(&PollOut {
-            revents: events,
-            padding: 0,
-        });
+        self.send_struct(&PollOut { revents: events, padding: 0 });
     }
 
     /// Answers ioctl with its result and output data (copied).
     pub fn reply_ioctl(mut self, result: i32, output: &[u8]) {
-        let head = IoctlOut {
-            result,
-            ..IoctlOut::default()
-        };
+        let head = IoctlOut { result, ..IoctlOut::default() };
         let total = size_of::<IoctlOut>() + output.len();
-        assert!(
-            total <= self.payload().1,
-            "ioctl answer of {total} bytes is too long"
-        );
+        assert!(total <= self.payload().1, "ioctl answer of {total} bytes is too long");
         let buffer = self.data_buffer();
         buffer[..size_of::<IoctlOut>()].copy_from_slice(head.as_bytes());
         buffer[size_of::<IoctlOut>()..total].copy_from_slice(output);
@@ -354,10 +286,7 @@ impl Drop for Request {
             return;
         }
         if self.wants_answer() {
-            tracing::warn!(
-                opcode = self.header.opcode,
-                "a request was dropped unanswered: EIO is sent"
-            );
+            tracing::warn!(opcode = self.header.opcode, "a request was dropped unanswered: EIO is sent");
             self.send(libc::EIO, &Body::Bytes(&[]));
         } else {
             self.answered = true;

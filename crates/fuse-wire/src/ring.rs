@@ -65,14 +65,7 @@ impl RingShared {
         // SAFETY: a fresh descriptor that nobody else owns.
         let wake = unsafe { OwnedFd::from_raw_fd(fd) };
         let (sleeping, commits) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-        Ok(Arc::new(Self {
-            queue,
-            arena,
-            wake,
-            sleeping,
-            commits,
-            interrupt_base,
-        }))
+        Ok(Arc::new(Self { queue, arena, wake, sleeping, commits, interrupt_base }))
     }
 
     pub fn payload(&self, slot: usize) -> (NonNull<u8>, usize) {
@@ -97,14 +90,9 @@ impl RingShared {
             )
         };
         let extension_bytes = usize::from(request.header.total_extlen) * 8;
-        let (variable, extensions) =
-            payload.split_at(payload.len().saturating_sub(extension_bytes));
+        let (variable, extensions) = payload.split_at(payload.len().saturating_sub(extension_bytes));
         let fixed = &operation[..fixed_bytes(request.header.opcode, &request.shared.decode)];
-        Arguments {
-            fixed,
-            variable,
-            extensions,
-        }
+        Arguments { fixed, variable, extensions }
     }
 
     /// Puts the answer into the entry and has it committed by the ring's thread.
@@ -114,9 +102,7 @@ impl RingShared {
             Body::Bytes(bytes) => {
                 assert!(bytes.len() <= capacity, "answer of {} bytes", bytes.len());
                 // SAFETY: in bounds; `bytes` cannot point into the entry, for its request was consumed.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), payload.as_ptr(), bytes.len())
-                };
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), payload.as_ptr(), bytes.len()) };
                 bytes.len()
             }
             Body::InPlace(bytes) => *bytes,
@@ -124,11 +110,7 @@ impl RingShared {
         assert!(bytes <= capacity, "answer of {bytes} bytes");
         let payload_sz = u32::try_from(bytes).unwrap_or_default();
         let len = payload_sz.saturating_add(16);
-        let head = OutHeader {
-            len,
-            error: -errno,
-            unique: request.header.unique,
-        };
+        let head = OutHeader { len, error: -errno, unique: request.header.unique };
         // SAFETY: the entry is the request's own until it is committed below.
         let header = unsafe { &mut *self.header(request.slot).as_ptr() };
         header.in_out[..size_of::<OutHeader>()].copy_from_slice(head.as_bytes());
@@ -174,21 +156,12 @@ impl RingThread {
     /// Sets a ring up on the calling thread, which is pinned to its CPU where that is allowed.
     pub fn new(shared: Arc<RingShared>) -> io::Result<Self> {
         pin_to_cpu(usize::from(shared.queue));
-        let entries =
-            u32::try_from((shared.arena.count() + 1).next_power_of_two()).unwrap_or(u32::MAX);
-        let deferred: io::Result<Ring> = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .dontfork()
-            .build(entries);
+        let entries = u32::try_from((shared.arena.count() + 1).next_power_of_two()).unwrap_or(u32::MAX);
+        let deferred: io::Result<Ring> =
+            IoUring::builder().setup_single_issuer().setup_defer_taskrun().dontfork().build(entries);
         let ring = deferred.or_else(|_| IoUring::builder().dontfork().build(entries))?;
         let alive = shared.arena.count();
-        Ok(Self {
-            ring,
-            shared,
-            alive,
-            completions: Vec::with_capacity(64),
-        })
+        Ok(Self { ring, shared, alive, completions: Vec::with_capacity(64) })
     }
 
     /// Hands all entries to the kernel. An error says that the kernel does not want this ring.
@@ -200,14 +173,8 @@ impl RingThread {
                 let (payload, payload_bytes) = self.shared.payload(slot);
                 let header = self.shared.header(slot);
                 [
-                    libc::iovec {
-                        iov_base: header.as_ptr().cast(),
-                        iov_len: header_bytes,
-                    },
-                    libc::iovec {
-                        iov_base: payload.as_ptr().cast(),
-                        iov_len: payload_bytes,
-                    },
+                    libc::iovec { iov_base: header.as_ptr().cast(), iov_len: header_bytes },
+                    libc::iovec { iov_base: payload.as_ptr().cast(), iov_len: payload_bytes },
                 ]
             })
             .collect();
@@ -218,13 +185,8 @@ impl RingThread {
         self.arm_wake()?;
         self.ring.submit()?;
         self.collect();
-        let refused = self
-            .completions
-            .iter()
-            .find(|(data, result, _)| *data != WAKE && *result < 0);
-        refused.map_or(Ok(()), |(_, result, _)| {
-            Err(io::Error::from_raw_os_error(-result))
-        })
+        let refused = self.completions.iter().find(|(data, result, _)| *data != WAKE && *result < 0);
+        refused.map_or(Ok(()), |(_, result, _)| Err(io::Error::from_raw_os_error(-result)))
     }
 
     /// Serves requests until the connection has ended and every request was answered.
@@ -255,11 +217,7 @@ impl RingThread {
             self.shared.sleeping.store(false, Ordering::SeqCst);
             match waited {
                 Ok(_) => {}
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
-                    ) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(error) => return Err(error),
             }
             self.collect();
@@ -268,35 +226,18 @@ impl RingThread {
 
     fn collect(&mut self) {
         let completions = self.ring.completion();
-        self.completions.extend(completions.map(|entry| {
-            (
-                entry.user_data(),
-                entry.result(),
-                cqueue::more(entry.flags()),
-            )
-        }));
+        self.completions
+            .extend(completions.map(|entry| (entry.user_data(), entry.result(), cqueue::more(entry.flags()))));
     }
 
-    fn completed(
-        &mut self,
-        data: u64,
-        result: i32,
-        more: bool,
-        dispatcher: &Dispatcher,
-    ) -> io::Result<()> {
+    fn completed(&mut self, data: u64, result: i32, more: bool, dispatcher: &Dispatcher) -> io::Result<()> {
         if data == WAKE {
             return if more { Ok(()) } else { self.arm_wake() };
         }
         let slot = usize::try_from(data).unwrap_or(usize::MAX);
-        assert!(
-            slot < self.shared.arena.count(),
-            "completion of entry {slot}"
-        );
+        assert!(slot < self.shared.arena.count(), "completion of entry {slot}");
         if result < 0 {
-            if !matches!(
-                -result,
-                libc::ENOTCONN | libc::ECANCELED | libc::ECONNABORTED
-            ) {
+            if !matches!(-result, libc::ENOTCONN | libc::ECANCELED | libc::ECONNABORTED) {
                 let (queue, errno) = (self.shared.queue, -result);
                 tracing::error!(queue, slot, errno, "an io_uring entry was lost");
             }
@@ -312,13 +253,9 @@ impl RingThread {
         // SAFETY: the completion gave the entry to us; the kernel no longer touches it.
         let block = unsafe { &*self.shared.header(slot).as_ptr() };
         let message_bytes = block.ring_ent_in_out.payload_sz as usize;
-        let header =
-            split::<crate::abi::structs::InHeader>(&block.in_out).map(|(header, _)| header);
+        let header = split::<crate::abi::structs::InHeader>(&block.in_out).map(|(header, _)| header);
         let Some(header) = header else { return };
-        assert!(
-            message_bytes <= self.shared.arena.payload_bytes(),
-            "payload of {message_bytes} bytes"
-        );
+        assert!(message_bytes <= self.shared.arena.payload_bytes(), "payload of {message_bytes} bytes");
         dispatcher.dispatch(Request {
             header,
             slot,
@@ -334,11 +271,7 @@ impl RingThread {
         slots.append(&mut self.shared.commits.lock());
         for slot in slots.drain(..) {
             // SAFETY: the entry was answered and is ours until it is submitted.
-            let commit_id = unsafe {
-                (*self.shared.header(slot).as_ptr())
-                    .ring_ent_in_out
-                    .commit_id
-            };
+            let commit_id = unsafe { (*self.shared.header(slot).as_ptr()).ring_ent_in_out.commit_id };
             let entry = self.command(uring::COMMAND_COMMIT_AND_FETCH, slot, commit_id, None);
             self.push(&entry)?;
         }
@@ -347,25 +280,12 @@ impl RingThread {
         Ok(())
     }
 
-    fn command(
-        &self,
-        code: u32,
-        slot: usize,
-        commit_id: u64,
-        vector: Option<&[libc::iovec; 2]>,
-    ) -> squeue::Entry128 {
-        let request = UringCmdReq {
-            flags: 0,
-            commit_id,
-            qid: self.shared.queue,
-            padding: [0; 6],
-        };
+    fn command(&self, code: u32, slot: usize, commit_id: u64, vector: Option<&[libc::iovec; 2]>) -> squeue::Entry128 {
+        let request = UringCmdReq { flags: 0, commit_id, qid: self.shared.queue, padding: [0; 6] };
         let mut bytes = [0_u8; 80];
         bytes[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
         let address = vector.map(|vector| vector.as_ptr() as u64);
-        let command = operation::UringCmd80::new(FUSE_FILE, code)
-            .cmd(bytes)
-            .addr(address);
+        let command = operation::UringCmd80::new(FUSE_FILE, code).cmd(bytes).addr(address);
         let mut entry = command.build().user_data(slot as u64);
         if let Some(vector) = vector {
             set_length(&mut entry, u32::try_from(vector.len()).unwrap_or_default());
@@ -375,9 +295,7 @@ impl RingThread {
 
     fn arm_wake(&mut self) -> io::Result<()> {
         let fd = types::Fd(self.shared.wake.as_raw_fd());
-        let poll = operation::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into())
-            .multi(true)
-            .build();
+        let poll = operation::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into()).multi(true).build();
         self.push(&poll.user_data(WAKE).into())
     }
 
@@ -398,13 +316,7 @@ fn set_length(entry: &mut squeue::Entry128, length: u32) {
     const SQE_LENGTH_OFFSET: usize = 24;
     const { assert!(size_of::<squeue::Entry128>() == 128) };
     // SAFETY: Entry128 is a C structure laid out as the kernel's io_uring_sqe, whose `len` is at byte 24.
-    unsafe {
-        std::ptr::from_mut(entry)
-            .cast::<u8>()
-            .add(SQE_LENGTH_OFFSET)
-            .cast::<u32>()
-            .write(length)
-    };
+    unsafe { std::ptr::from_mut(entry).cast::<u8>().add(SQE_LENGTH_OFFSET).cast::<u32>().write(length) };
 }
 
 fn pin_to_cpu(cpu: usize) {
@@ -426,8 +338,7 @@ fn pin_to_cpu(cpu: usize) {
 /// How many queues the kernel wants: one per possible CPU.
 pub(crate) fn possible_cpus() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    parse_cpu_list(&text)
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    parse_cpu_list(&text).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// One more than the highest CPU in a list like `0-3,8`.

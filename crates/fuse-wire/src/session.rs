@@ -53,12 +53,7 @@ pub struct TransportOptions {
 
 impl Default for TransportOptions {
     fn default() -> Self {
-        Self {
-            choice: TransportChoice::Auto,
-            ring_depth: 8,
-            device_threads: 2,
-            device_depth: 128,
-        }
+        Self { choice: TransportChoice::Auto, ring_depth: 8, device_threads: 2, device_depth: 128 }
     }
 }
 
@@ -78,6 +73,7 @@ pub struct Session {
     negotiated: Negotiated,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    device: Arc<Device>,
     device_number: Option<String>,
 }
 
@@ -86,11 +82,7 @@ impl Session {
     ///
     /// # Errors
     /// Every [`Error`] says what to do about it. On an error nothing stays mounted.
-    pub fn mount<F: Filesystem>(
-        filesystem: F,
-        mountpoint: &Path,
-        options: &Options,
-    ) -> Result<Self, Error> {
+    pub fn mount<F: Filesystem>(filesystem: F, mountpoint: &Path, options: &Options) -> Result<Self, Error> {
         validate(options)?;
         let rings = Rings::prepare(options)?;
         let mounted = mount::mount(mountpoint, &options.mount)?;
@@ -109,19 +101,13 @@ impl Session {
         mut rings: Rings,
         options: &Options,
     ) -> Result<Self, Error> {
-        let Mounted {
-            file,
-            unmounter,
-            fuseblk,
-        } = mounted;
+        let Mounted { file, unmounter, fuseblk } = mounted;
         let file = Arc::new(file);
         let mut negotiated = handshake(&file, &options.init, rings.ready())?;
         negotiated.syncfs = fuseblk;
         let over_ring = negotiated.transport == Transport::IoUring;
         if options.transport.choice == TransportChoice::IoUring && !over_ring {
-            return Err(Error::IoUringUnavailable(
-                "the kernel did not offer it in INIT".to_owned(),
-            ));
+            return Err(Error::IoUringUnavailable("the kernel did not offer it in INIT".to_owned()));
         }
         if let Some(bytes) = options.mount.read_ahead_bytes {
             mount::set_read_ahead(unmounter.mountpoint(), fuseblk, bytes);
@@ -145,27 +131,17 @@ impl Session {
         if !over_ring {
             negotiated.transport = Transport::Device;
             if options.transport.choice == TransportChoice::IoUring {
-                return Err(Error::IoUringUnavailable(
-                    "the kernel refused a ring".to_owned(),
-                ));
+                return Err(Error::IoUringUnavailable("the kernel refused a ring".to_owned()));
             }
         }
         let mut threads = rings.into_threads();
-        let readers = if over_ring {
-            1
-        } else {
-            options.transport.device_threads
-        };
-        threads.extend(start_readers(readers, &file, &dispatcher, options)?);
+        let readers = if over_ring { 1 } else { options.transport.device_threads };
+        let depth = options.transport.device_depth;
+        let arena = Arena::new(depth, payload_bytes(options)).map_err(Error::Memory)?;
+        let device = Device::new(file, arena, 0);
+        threads.extend(start_readers(readers, &device, &dispatcher)?);
         let device_number = mount::device_number(unmounter.mountpoint());
-        Ok(Self {
-            unmounter,
-            notifier,
-            negotiated,
-            shared,
-            threads,
-            device_number,
-        })
+        Ok(Self { unmounter, notifier, negotiated, shared, threads, device, device_number })
     }
 
     #[must_use]
@@ -205,6 +181,8 @@ impl Session {
                 self.shared.fail(Error::HandlerPanicked);
             }
         }
+        // Ring threads end after their last request; requests from the device may still be with workers.
+        self.device.drain();
         // A connection that broke leaves a dead mount; one that was unmounted leaves none.
         let number = mount::device_number(self.unmounter.mountpoint());
         if number.is_some() && number == self.device_number.take() {
@@ -237,20 +215,12 @@ fn validate(options: &Options) -> Result<(), Error> {
         ("device_depth", transport.device_depth, 65_536),
     ] {
         if value == 0 || value > max {
-            return Err(Error::Option {
-                option,
-                value: value.to_string(),
-                why: "it must be at least 1 and sensible",
-            });
+            return Err(Error::Option { option, value: value.to_string(), why: "it must be at least 1 and sensible" });
         }
     }
     if transport.device_depth <= transport.device_threads {
         let why = "it must be more than device_threads";
-        return Err(Error::Option {
-            option: "device_depth",
-            value: transport.device_depth.to_string(),
-            why,
-        });
+        return Err(Error::Option { option: "device_depth", value: transport.device_depth.to_string(), why });
     }
     Ok(())
 }
@@ -265,29 +235,20 @@ fn handshake(file: &File, options: &InitOptions, io_uring: bool) -> Result<Negot
     let mut buffer = vec![0_u8; 2 * MIN_READ_BUFFER_BYTES];
     loop {
         // SAFETY: reads into a live buffer of that length.
-        let read =
-            unsafe { libc::read(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        let read = unsafe { libc::read(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
         let Ok(bytes) = usize::try_from(read) else {
             let error = io::Error::last_os_error();
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EINTR | libc::EAGAIN | libc::ENOENT)
-            ) {
+            if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOENT)) {
                 continue;
             }
             return Err(Error::Connection(error));
         };
         let send = |unique, answer: &_| {
-            write_message(file.as_raw_fd(), 0, unique, &[answer_bytes(answer)])
-                .map_err(Error::Connection)
+            write_message(file.as_raw_fd(), 0, unique, &[answer_bytes(answer)]).map_err(Error::Connection)
         };
         match negotiate(&buffer[..bytes], options, io_uring)? {
             Reaction::AskAgain { unique, answer } => send(unique, &answer)?,
-            Reaction::Agreed {
-                unique,
-                answer,
-                negotiated,
-            } => {
+            Reaction::Agreed { unique, answer, negotiated } => {
                 send(unique, &answer)?;
                 return Ok(negotiated);
             }
@@ -297,19 +258,13 @@ fn handshake(file: &File, options: &InitOptions, io_uring: bool) -> Result<Negot
 
 fn start_readers(
     count: usize,
-    file: &Arc<File>,
+    device: &Arc<Device>,
     dispatcher: &Arc<Dispatcher>,
-    options: &Options,
 ) -> Result<Vec<JoinHandle<()>>, Error> {
-    let depth = options.transport.device_depth;
-    let arena = Arena::new(depth, payload_bytes(options)).map_err(Error::Memory)?;
-    let device = Device::new(Arc::clone(file), arena, 0);
     let start = |number: usize| {
-        let (device, dispatcher) = (Arc::clone(&device), Arc::clone(dispatcher));
+        let (device, dispatcher) = (Arc::clone(device), Arc::clone(dispatcher));
         let builder = std::thread::Builder::new().name(format!("fuse-device-{number}"));
-        builder
-            .spawn(move || device.serve(&dispatcher))
-            .map_err(Error::Thread)
+        builder.spawn(move || device.serve(&dispatcher)).map_err(Error::Thread)
     };
     (0..count).map(start).collect()
 }
@@ -335,10 +290,7 @@ impl Rings {
     /// Sets up one ring a CPU, or none where io_uring is not to be had.
     fn prepare(options: &Options) -> Result<Self, Error> {
         let depth = options.transport.ring_depth;
-        let mut rings = Self {
-            handles: Vec::new(),
-            depth,
-        };
+        let mut rings = Self { handles: Vec::new(), depth };
         let choice = options.transport.choice;
         if choice == TransportChoice::Device {
             return Ok(rings);
@@ -355,10 +307,7 @@ impl Rings {
                 }
                 Err(error) => {
                     tracing::info!(%error, "no io_uring, using /dev/fuse");
-                    return Ok(Self {
-                        handles: Vec::new(),
-                        depth,
-                    });
+                    return Ok(Self { handles: Vec::new(), depth });
                 }
             }
         }
@@ -377,16 +326,12 @@ impl Rings {
     fn register(&mut self, file: &Arc<File>, dispatcher: &Arc<Dispatcher>) -> Result<bool, Error> {
         for handle in &self.handles {
             let order = Order::Register(Arc::clone(file), Arc::clone(dispatcher));
-            handle
-                .orders
-                .send(order)
-                .map_err(|_| Error::Thread(io::Error::other("a ring thread has ended")))?;
+            handle.orders.send(order).map_err(|_| Error::Thread(io::Error::other("a ring thread has ended")))?;
         }
         let mut all = true;
         for handle in &self.handles {
             let result = handle.registered.recv();
-            let result =
-                result.map_err(|_| Error::Thread(io::Error::other("a ring thread has ended")))?;
+            let result = result.map_err(|_| Error::Thread(io::Error::other("a ring thread has ended")))?;
             if let Err(error) = result {
                 tracing::warn!(%error, "the kernel refused a ring, using /dev/fuse");
                 all = false;
@@ -397,10 +342,7 @@ impl Rings {
 
     fn into_threads(self) -> Vec<JoinHandle<()>> {
         // Dropping the senders ends the threads that got no order.
-        self.handles
-            .into_iter()
-            .map(|handle| handle.thread)
-            .collect()
+        self.handles.into_iter().map(|handle| handle.thread).collect()
     }
 }
 
@@ -427,14 +369,8 @@ fn start_ring(queue: usize, depth: usize, options: &Options) -> io::Result<RingH
         drop(send_registered.send(result));
         ring.serve(&dispatcher);
     })?;
-    ready
-        .recv()
-        .map_err(|_| io::Error::other("a ring thread has ended"))??;
-    Ok(RingHandle {
-        thread,
-        orders,
-        registered,
-    })
+    ready.recv().map_err(|_| io::Error::other("a ring thread has ended"))??;
+    Ok(RingHandle { thread, orders, registered })
 }
 
 /// Switches FUSE over io_uring on for new mounts where we may. True: it is on.

@@ -173,16 +173,29 @@ impl Stripe {
     fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast) -> Result<ReadReport, StripeError> {
         let mut report = ReadReport::default();
         let (granule_bytes, length) = (request.granule_bytes, request.out.len());
-        for start in (0..length).step_by(granule_bytes) {
-            let end = start.saturating_add(granule_bytes).min(length);
-            let out = &mut request.out[start..end];
-            if fast == Fast::Read && (request.verify)(start, out) {
+        let granules = (0..length).step_by(granule_bytes);
+        let granules = granules.map(|start| start..start.saturating_add(granule_bytes).min(length));
+        let verify = request.verify;
+        if fast == Fast::Failed {
+            // Most likely a device is away: all at once then, with few large reads.
+            let accepts = |bytes: &[u8]| granules.clone().all(|granule| verify(granule.start, &bytes[granule]));
+            let mut bad = Vec::new();
+            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, &mut bad) {
+                Ok(()) => return Ok(ReadReport { bad, recovered_bytes: length }),
+                // Different chunks may be bad in different granules: one by one then.
+                Err(StripeError::Damaged { .. } | StripeError::TooFewChunks { .. }) if length > granule_bytes => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for granule in granules {
+            let out = &mut request.out[granule.clone()];
+            if fast == Fast::Read && verify(granule.start, out) {
                 continue;
             }
-            let range = request.range.start + start as u32..request.range.start + end as u32;
-            let accepts = |bytes: &[u8]| (request.verify)(start, bytes);
+            let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;
+            let accepts = |bytes: &[u8]| verify(granule.start, bytes);
             self.recover(&request.address, request.segment, &range, out, &accepts, &mut report.bad)?;
-            report.recovered_bytes += end - start;
+            report.recovered_bytes += granule.len();
         }
         Ok(report)
     }

@@ -118,7 +118,8 @@ impl<'a> Hull<'a> {
     fn assemble(&mut self, pieces: &[RowPiece], lost: u32, out: &mut [u8]) -> Result<(), StripeError> {
         let touched_lost: Vec<usize> =
             (0..self.units.len()).filter(|&chunk| lost >> chunk & 1 == 1 && touches(pieces, chunk)).collect();
-        let rebuilt = self.rebuild(&touched_lost, lost)?;
+        // With nothing to rebuild the other chunks are not needed at all.
+        let rebuilt = if touched_lost.is_empty() { Vec::new() } else { self.rebuild(&touched_lost, lost)? };
         for piece in pieces {
             let unit = match touched_lost.iter().position(|&chunk| chunk == piece.chunk) {
                 Some(at) => &rebuilt[at][..],

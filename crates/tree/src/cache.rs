@@ -1,7 +1,8 @@
 //! Nodes in memory: bounded by bytes, shared by all threads, keyed by address.
 //!
 //! Sharded by address; within a shard a clock hand goes round and takes credit from each node until it finds one
-//! without. A look-up gives a leaf little credit and an inner node more, so inner nodes outlive scans.
+//! without. Each look-up gives credit, an inner node can gather more than a leaf, and a new node has none, so what is
+//! used again outlives scans.
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -13,8 +14,10 @@ use stere_format::{Address, Node, NodeReference};
 const SHARDS: usize = 16;
 /// Charged for each node beside its bytes: map entry, slot, node.
 const OVERHEAD_BYTES: usize = 192;
-const CREDIT_LEAF: u8 = 1;
-const CREDIT_INNER: u8 = 3;
+/// A shard holds at least so many, so that a look-up that fetches its path node by node comes to an end.
+const SHARD_NODES_MIN: usize = 8;
+const CREDIT_LEAF_MAX: u8 = 2;
+const CREDIT_INNER_MAX: u8 = 5;
 
 struct Slot {
     address: Address,
@@ -38,7 +41,7 @@ pub struct CacheStatistics {
     pub evictions: u64,
 }
 
-/// The cache. Invariant: each shard's bytes are within its part of the capacity, or it holds one node only.
+/// The cache. Invariant: each shard's bytes are within its part of the capacity, or it holds at most eight nodes.
 pub struct NodeCache {
     shards: [RwLock<Shard>; SHARDS],
     shard_bytes_max: usize,
@@ -73,9 +76,11 @@ impl NodeCache {
             return None;
         };
         let slot = &shard.slots[*index];
-        let credit = if slot.node.is_leaf() { CREDIT_LEAF } else { CREDIT_INNER };
-        if slot.credit.load(Ordering::Relaxed) != credit {
-            slot.credit.store(credit, Ordering::Relaxed);
+        let credit_max = if slot.node.is_leaf() { CREDIT_LEAF_MAX } else { CREDIT_INNER_MAX };
+        let credit = slot.credit.load(Ordering::Relaxed);
+        if credit < credit_max {
+            // Two look-ups at once may give credit for one only; that is near enough.
+            slot.credit.store(credit + 1, Ordering::Relaxed);
         }
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(slot.node.clone())
@@ -90,7 +95,7 @@ impl NodeCache {
         }
         let size = charge(&node);
         let mut evicted = 0;
-        while shard.bytes + size > self.shard_bytes_max && !shard.slots.is_empty() {
+        while shard.bytes + size >= self.shard_bytes_max && shard.slots.len() >= SHARD_NODES_MIN {
             shard.evict();
             evicted += 1;
         }
@@ -143,7 +148,7 @@ impl Shard {
         self.bytes += charge(&node);
         let previous = self.by_address.insert(address, self.slots.len());
         assert!(previous.is_none(), "an address is cached once");
-        self.slots.push(Slot { address, node, credit: AtomicU8::new(1) });
+        self.slots.push(Slot { address, node, credit: AtomicU8::new(0) });
     }
 
     fn remove(&mut self, address: &Address) {

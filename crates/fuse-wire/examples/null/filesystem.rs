@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use fuse_wire::abi::{ROOT_ID, fopen};
 use fuse_wire::{
-    AttributeChanges, Attributes, DirectoryEntry, Entry, Filesystem, Forgets, Operation, Request,
-    Statfs, TimeChange, Timestamp,
+    AttributeChanges, Attributes, DirectoryEntry, Entry, Filesystem, Forgets, Operation, Request, Statfs, TimeChange,
+    Timestamp,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -85,12 +85,7 @@ impl NullFilesystem {
     pub fn new(keep_data: bool) -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::new())).collect();
         let next = AtomicU64::new(ROOT_ID + 1);
-        let this = Self {
-            shards,
-            next,
-            renaming: Mutex::new(()),
-            keep_data,
-        };
+        let this = Self { shards, next, renaming: Mutex::new(()), keep_data };
         let root = this.new_node(ROOT_ID, ROOT_ID, libc::S_IFDIR | 0o777, 0, (0, 0));
         root.lookups.store(1, Ordering::Relaxed);
         Arc::new(this)
@@ -107,21 +102,10 @@ impl NullFilesystem {
     }
 
     fn node(&self, number: u64) -> Result<Arc<Node>> {
-        self.shard(number)
-            .read()
-            .get(&number)
-            .cloned()
-            .ok_or(libc::ESTALE)
+        self.shard(number).read().get(&number).cloned().ok_or(libc::ESTALE)
     }
 
-    fn new_node(
-        &self,
-        number: u64,
-        parent: u64,
-        mode: u32,
-        rdev: u32,
-        owner: (u32, u32),
-    ) -> Arc<Node> {
+    fn new_node(&self, number: u64, parent: u64, mode: u32, rdev: u32, owner: (u32, u32)) -> Arc<Node> {
         let now = Timestamp::from(SystemTime::now());
         let directory = mode & libc::S_IFMT == libc::S_IFDIR;
         let attributes = Attributes {
@@ -137,17 +121,8 @@ impl NullFilesystem {
             block_size: 4096,
             ..Attributes::default()
         };
-        let state = State {
-            attributes,
-            parent,
-            children: Children::default(),
-            data: Vec::new(),
-        };
-        let node = Arc::new(Node {
-            number,
-            lookups: AtomicU64::new(0),
-            state: Mutex::new(state),
-        });
+        let state = State { attributes, parent, children: Children::default(), data: Vec::new() };
+        let node = Arc::new(Node { number, lookups: AtomicU64::new(0), state: Mutex::new(state) });
         self.shard(number).write().insert(number, Arc::clone(&node));
         node
     }
@@ -172,9 +147,7 @@ impl NullFilesystem {
     }
 
     fn forget_all(&self, forgets: &Forgets<'_>) {
-        forgets
-            .iter()
-            .for_each(|(node, lookups)| self.forget(node, lookups));
+        forgets.iter().for_each(|(node, lookups)| self.forget(node, lookups));
     }
 
     fn drop_if_unused(&self, node: &Node) {
@@ -227,11 +200,7 @@ impl NullFilesystem {
         if directory && !child.children.by_name.is_empty() {
             return Err(libc::ENOTEMPTY);
         }
-        child.attributes.links = if directory {
-            0
-        } else {
-            child.attributes.links - 1
-        };
+        child.attributes.links = if directory { 0 } else { child.attributes.links - 1 };
         drop(child);
         state.children.remove(name);
         touch(&mut state);
@@ -286,9 +255,8 @@ impl NullFilesystem {
             state.attributes.mtime = now;
         }
         let attributes = &mut state.attributes;
-        attributes.mode = changes.mode.map_or(attributes.mode, |mode| {
-            attributes.mode & libc::S_IFMT | mode & !libc::S_IFMT
-        });
+        attributes.mode =
+            changes.mode.map_or(attributes.mode, |mode| attributes.mode & libc::S_IFMT | mode & !libc::S_IFMT);
         attributes.uid = changes.uid.unwrap_or(attributes.uid);
         attributes.gid = changes.gid.unwrap_or(attributes.gid);
         attributes.atime = time(changes.atime, attributes.atime);
@@ -301,9 +269,7 @@ impl NullFilesystem {
         state.attributes.size = size;
         state.attributes.blocks = size.div_ceil(512);
         if self.keep_data {
-            state
-                .data
-                .resize(usize::try_from(size).unwrap_or(usize::MAX), 0);
+            state.data.resize(usize::try_from(size).unwrap_or(usize::MAX), 0);
         }
     }
 
@@ -326,9 +292,7 @@ impl NullFilesystem {
         let node = self.node(number)?;
         let state = node.state.lock();
         let left = state.attributes.size.saturating_sub(offset);
-        let len = buffer
-            .len()
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let len = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if self.keep_data {
             let start = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
             buffer[..len].copy_from_slice(state.data.get(start..start + len).unwrap_or_default());
@@ -351,28 +315,14 @@ impl NullFilesystem {
         let mut writer = request.directory(size);
         let dots = [(1, ".", number), (2, "..", state.parent)];
         for (next_offset, name, inode) in dots.into_iter().filter(|(at, _, _)| *at > offset) {
-            let entry = DirectoryEntry {
-                inode,
-                next_offset,
-                mode: libc::S_IFDIR,
-                name: name.as_bytes(),
-            };
-            let fits = if plus {
-                writer.add_plus(&entry, &Entry::default())
-            } else {
-                writer.add(&entry)
-            };
+            let entry = DirectoryEntry { inode, next_offset, mode: libc::S_IFDIR, name: name.as_bytes() };
+            let fits = if plus { writer.add_plus(&entry, &Entry::default()) } else { writer.add(&entry) };
             if !fits {
                 return Ok(writer.used_bytes());
             }
         }
         for (at, (name, inode, mode)) in state.children.by_offset.range(offset + 1..) {
-            let entry = DirectoryEntry {
-                inode: *inode,
-                next_offset: *at,
-                mode: *mode,
-                name,
-            };
+            let entry = DirectoryEntry { inode: *inode, next_offset: *at, mode: *mode, name };
             let fits = if plus {
                 let child = self.node(*inode)?;
                 let found = Self::entry(&child);
@@ -431,69 +381,25 @@ impl Filesystem for NullFilesystem {
             Operation::BatchForget { forgets } => self.forget_all(&forgets),
             Operation::Getattr { node, .. } => {
                 let attributes = self.node(node).map(|node| node.state.lock().attributes);
-                reply(request, attributes, |request, got| {
-                    request.reply_attributes(&got, TTL)
-                });
+                reply(request, attributes, |request, got| request.reply_attributes(&got, TTL));
             }
             Operation::Setattr { node, changes } => {
                 let attributes = self.set_attributes(node, &changes);
-                reply(request, attributes, |request, got| {
-                    request.reply_attributes(&got, TTL)
-                });
+                reply(request, attributes, |request, got| request.reply_attributes(&got, TTL));
             }
-            Operation::Mknod {
-                parent,
-                name,
-                mode,
-                umask,
-                rdev,
-            } => {
-                let made = self.make(&Making {
-                    parent,
-                    name,
-                    mode: mode & !umask,
-                    rdev,
-                    uid,
-                    gid,
-                });
+            Operation::Mknod { parent, name, mode, umask, rdev } => {
+                let made = self.make(&Making { parent, name, mode: mode & !umask, rdev, uid, gid });
                 reply(request, made, entry);
             }
-            Operation::Mkdir {
-                parent,
-                name,
-                mode,
-                umask,
-            } => {
+            Operation::Mkdir { parent, name, mode, umask } => {
                 let mode = libc::S_IFDIR | mode & !umask;
-                let made = self.make(&Making {
-                    parent,
-                    name,
-                    mode,
-                    rdev: 0,
-                    uid,
-                    gid,
-                });
+                let made = self.make(&Making { parent, name, mode, rdev: 0, uid, gid });
                 reply(request, made, entry);
             }
-            Operation::Create {
-                parent,
-                name,
-                mode,
-                umask,
-                ..
-            } => {
+            Operation::Create { parent, name, mode, umask, .. } => {
                 let mode = libc::S_IFREG | mode & !umask & 0o7777;
-                let made = self.make(&Making {
-                    parent,
-                    name,
-                    mode,
-                    rdev: 0,
-                    uid,
-                    gid,
-                });
-                reply(request, made, |request, made| {
-                    request.reply_create(&made, 0, fopen::KEEP_CACHE)
-                });
+                let made = self.make(&Making { parent, name, mode, rdev: 0, uid, gid });
+                reply(request, made, |request, made| request.reply_create(&made, 0, fopen::KEEP_CACHE));
             }
             Operation::Unlink { parent, name } => {
                 let removed = self.remove(parent, name, false);
@@ -503,33 +409,20 @@ impl Filesystem for NullFilesystem {
                 let removed = self.remove(parent, name, true);
                 reply(request, removed, |request, ()| request.reply_ok());
             }
-            Operation::Rename {
-                parent,
-                name,
-                new_parent,
-                new_name,
-                flags,
-            } => {
+            Operation::Rename { parent, name, new_parent, new_name, flags } => {
                 let renamed = self.rename((parent, name), (new_parent, new_name), flags);
                 reply(request, renamed, |request, ()| request.reply_ok());
             }
             Operation::Open { node, flags, .. } => {
                 if flags & libc::O_TRUNC.cast_unsigned() != 0 {
-                    let changes = AttributeChanges {
-                        size: Some(0),
-                        ..AttributeChanges::default()
-                    };
+                    let changes = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
                     let truncated = self.set_attributes(node, &changes);
-                    return reply(request, truncated, |request, _| {
-                        request.reply_open(0, fopen::KEEP_CACHE)
-                    });
+                    return reply(request, truncated, |request, _| request.reply_open(0, fopen::KEEP_CACHE));
                 }
                 request.reply_open(0, fopen::KEEP_CACHE);
             }
             Operation::Opendir { .. } => request.reply_open(0, 0),
-            Operation::Read {
-                node, offset, size, ..
-            } => {
+            Operation::Read { node, offset, size, .. } => {
                 let read = self.read(node, offset, &mut request.data_buffer()[..size]);
                 reply(request, read, Request::reply_data);
             }
@@ -537,15 +430,11 @@ impl Filesystem for NullFilesystem {
                 let written = self.write(write.node, write.offset, write.data);
                 reply(request, written, Request::reply_written);
             }
-            Operation::Readdir {
-                node, offset, size, ..
-            } => {
+            Operation::Readdir { node, offset, size, .. } => {
                 let read = self.read_directory(&mut request, node, offset, size, false);
                 reply(request, read, Request::reply_data);
             }
-            Operation::Readdirplus {
-                node, offset, size, ..
-            } => {
+            Operation::Readdirplus { node, offset, size, .. } => {
                 let read = self.read_directory(&mut request, node, offset, size, true);
                 reply(request, read, Request::reply_data);
             }

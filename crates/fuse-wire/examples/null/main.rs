@@ -12,7 +12,8 @@ use fuse_wire::{BlockDevice, Options, Session, TransportChoice};
 mod filesystem;
 use filesystem::NullFilesystem;
 
-const USAGE: &str = "usage: null MOUNTPOINT [--transport auto|uring|dev] [--threads N] [--depth N] [--block] [--keep] [--flush]";
+const USAGE: &str =
+    "usage: null MOUNTPOINT [--transport auto|uring|dev] [--threads N] [--depth N] [--block] [--keep] [--flush]";
 
 fn main() -> ExitCode {
     match run() {

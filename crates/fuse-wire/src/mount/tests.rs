@@ -8,10 +8,7 @@ fn mountinfo_is_searched_for_the_newest_mount() {
         30 22 0:40 / /mnt/a\\040b rw - fuse x rw\n\
         31 22 0:41 / /mnt/a\\040b rw - fuse y rw\n\
         broken\n";
-    assert_eq!(
-        find_device_number(info, b"/mnt/a b").as_deref(),
-        Some("0:41")
-    );
+    assert_eq!(find_device_number(info, b"/mnt/a b").as_deref(), Some("0:41"));
     assert_eq!(find_device_number(info, b"/").as_deref(), Some("254:0"));
     assert_eq!(find_device_number(info, b"/mnt"), None);
 }
@@ -33,13 +30,7 @@ fn unusable_mount_points_are_named() {
 
 #[test]
 fn mount_data_names_the_descriptor() {
-    let options = MountOptions {
-        allow_other: true,
-        ..MountOptions::default()
-    };
+    let options = MountOptions { allow_other: true, ..MountOptions::default() };
     let data = mount_data(5, true, &options);
-    assert_eq!(
-        data,
-        "fd=5,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,blksize=4096"
-    );
+    assert_eq!(data, "fd=5,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,blksize=4096");
 }

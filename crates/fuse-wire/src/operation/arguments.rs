@@ -4,10 +4,10 @@
 //! from the names and data. The length of the fixed structure, told by the operation, makes one of the other.
 
 use crate::abi::structs::{
-    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, ExtHeader, FallocateIn, FlushIn,
-    ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn,
-    MknodIn, NotifyRetrieveIn, OpenIn, PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn,
-    SetxattrIn, SetxattrInCompat, StatxIn, SuppGroups, SyncfsIn, WriteIn, split,
+    AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, ExtHeader, FallocateIn, FlushIn, ForgetIn, FsyncIn,
+    GetattrIn, GetxattrIn, InterruptIn, IoctlIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn,
+    PollIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrInCompat, StatxIn, SuppGroups,
+    SyncfsIn, WriteIn, split,
 };
 use crate::abi::{extension, opcode};
 

@@ -27,11 +27,18 @@ fn stays_within_its_bytes_and_keeps_what_is_used() {
 }
 
 #[test]
-fn a_node_larger_than_the_cache_is_kept_alone() {
+fn the_smallest_cache_holds_a_path() {
     let cache = NodeCache::new(0);
-    let (reference, large) = node(1, 60_000);
-    cache.insert(&reference, large);
-    assert!(cache.get(&reference).is_some());
+    let path: Vec<_> = (0..8).map(|at| node(at, 60_000)).collect();
+    for (reference, node) in &path {
+        cache.insert(reference, node.clone());
+    }
+    assert!(path.iter().all(|(reference, _)| cache.get(reference).is_some()));
+    for at in 8..1000 {
+        let (reference, node) = node(at, 60_000);
+        cache.insert(&reference, node);
+    }
+    assert!(cache.node_count() <= SHARDS * SHARD_NODES_MIN);
 }
 
 #[test]
@@ -69,4 +76,5 @@ fn threads_share_it() {
         }
     });
     assert!(cache.size_bytes() <= 200_000);
+    assert!(cache.statistics().hits > 1000);
 }

@@ -122,7 +122,7 @@ fn steps_are_bounded() {
     subject.apply(&puts(0..20_000, 20), &[], usize::MAX);
     let changes = (0..20_000).map(|at| (Key::extent(1, at), (at % 3 != 0).then_some([at as u8; 24])));
     let mut merge = Merge::with_target(subject.tree.root, changes, &[], 1024);
-    let (mut steps, mut reads, mut writes) = (0, 0, 0);
+    let (mut steps, mut reads, mut writes) = (0, subject.log.reads, 0);
     while let Progress::More = merge.step(10, &mut subject.log).unwrap() {
         steps += 1;
         assert!(subject.log.reads - reads <= 20 && merge.written().len() - writes <= 20);
