@@ -52,6 +52,14 @@ impl Completion {
         std::mem::take(&mut state.errors)
     }
 
+    /// Waits until every ticket has finished; the errors stay for `wait`.
+    pub fn wait_done(&self) {
+        let mut state = self.shared.state.lock();
+        while state.pending > 0 {
+            self.shared.done.wait(&mut state);
+        }
+    }
+
     /// The errors if all is done, `None` while something is under way.
     pub fn try_wait(&self) -> Option<Vec<(u64, DeviceError)>> {
         let mut state = self.shared.state.lock();
