@@ -25,6 +25,9 @@ use crate::notify::Notifier;
 use crate::operation::arguments::DecodeContext;
 use crate::ring::{RingShared, RingThread, possible_cpus};
 
+#[cfg(test)]
+mod tests;
+
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Which transport to use.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use fuse_wire::{BlockDevice, Error, Session, Transport, TransportChoice, Unmount};
 
-mod support;
-use support::{Hooked, TestMount, eventually, mount_point, options, say, transports};
+use crate::support::{Hooked, TestMount, eventually, mount_point, options, say, transports};
 
 /// Bytes that differ from place to place, so that a misplaced piece shows.
 fn pattern(bytes: usize, seed: u32) -> Vec<u8> {

@@ -145,12 +145,42 @@ impl Filesystem for Hooked {
     }
 }
 
+/// Breaks the connection of a test that takes too long; dropping it calls it off.
+pub struct Watchdog {
+    finished: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    pub fn new(session: &Session) -> Self {
+        let finished = Arc::new(AtomicBool::new(false));
+        let (unmounter, seen) = (session.unmounter(), Arc::clone(&finished));
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while start.elapsed() < WATCHDOG {
+                if seen.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            say(&format!("WATCHDOG: {:?} hangs, its mount is broken off", unmounter.mountpoint()));
+            let _ = unmounter.unmount(Unmount::Force);
+        });
+        Self { finished }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.finished.store(true, Ordering::SeqCst);
+    }
+}
+
 /// A mount point, and a mount on it that is taken down however the test ends.
 pub struct TestMount {
     pub path: PathBuf,
     pub filesystem: Arc<Hooked>,
     pub session: Option<Session>,
-    finished: Arc<AtomicBool>,
+    _watchdog: Watchdog,
 }
 
 impl TestMount {
@@ -165,20 +195,8 @@ impl TestMount {
         let filesystem = Hooked::new();
         let session = Session::mount(Arc::clone(&filesystem), &path, &options)
             .unwrap_or_else(|error| panic!("mounting over {choice:?}: {error}"));
-        let finished = Arc::new(AtomicBool::new(false));
-        let (unmounter, seen) = (session.unmounter(), Arc::clone(&finished));
-        std::thread::spawn(move || {
-            let start = Instant::now();
-            while start.elapsed() < WATCHDOG {
-                if seen.load(Ordering::SeqCst) {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            say(&format!("WATCHDOG: {:?} did not finish, its mount is broken off", unmounter.mountpoint()));
-            let _ = unmounter.unmount(Unmount::Force);
-        });
-        Self { path, filesystem, session: Some(session), finished }
+        let watchdog = Watchdog::new(&session);
+        Self { path, filesystem, session: Some(session), _watchdog: watchdog }
     }
 
     pub fn session(&self) -> &Session {
@@ -197,7 +215,6 @@ impl Drop for TestMount {
     fn drop(&mut self) {
         self.filesystem.open_gate();
         drop(self.session.take());
-        self.finished.store(true, Ordering::SeqCst);
         let _ = std::fs::remove_dir(&self.path);
     }
 }
