@@ -29,6 +29,8 @@ const WATCHDOG: Duration = Duration::from_secs(90);
 pub struct Hooked {
     pub null: Arc<NullFilesystem>,
     pub offload: AtomicBool,
+    /// Slow requests wait for the gate whatever happens.
+    pub ignore_cancel: AtomicBool,
     pub lookups: AtomicUsize,
     pub getattrs: AtomicUsize,
     pub syncfs: AtomicUsize,
@@ -61,6 +63,7 @@ impl Hooked {
         Arc::new_cyclic(|this| Self {
             null,
             offload: AtomicBool::new(false),
+            ignore_cancel: AtomicBool::new(false),
             lookups: zero(),
             getattrs: zero(),
             syncfs: zero(),
@@ -89,7 +92,7 @@ impl Hooked {
             let mut open = this.gate.0.lock();
             while !*open {
                 this.gate.1.wait_for(&mut open, Duration::from_millis(10));
-                if cancel.is_cancelled() {
+                if cancel.is_cancelled() && !this.ignore_cancel.load(Ordering::SeqCst) {
                     drop(open);
                     this.slow_cancelled.fetch_add(1, Ordering::SeqCst);
                     return request.reply_error(libc::EINTR);
@@ -109,6 +112,7 @@ impl Hooked {
             Operation::Getattr { .. } => &self.getattrs,
             Operation::Syncfs { .. } => &self.syncfs,
             Operation::Destroy => &self.destroys,
+            Operation::Write(write) if !write.data.as_ptr().addr().is_multiple_of(4096) => &self.misaligned,
             Operation::Flush { .. } => &self.flushes,
             Operation::Write(write) if write.data.as_ptr().addr() % 4096 != 0 => &self.misaligned,
             _ => return,
