@@ -1,1 +1,158 @@
 //! Devices: aligned reads, queued writes, flushes; real files and block devices.
+//!
+//! What is here: the `Device` trait (the edge of the world for all layers above), aligned `Buffer`s and their pool,
+//! `Completion`s of queued writes, `file::FileDevice` for regular files and block devices, `memory::MemoryDevice`
+//! for tests, and `probe` which says what a device holds before a pool is made on it.
+//!
+//! Invariants: a device never grows; a write is an error or is wholly there after the next successful flush; after a
+//! failed flush a device takes no more writes (what the failed flush dropped cannot be known). Nothing here knows the format.
+//!
+//! Read next: `file.rs`, then the stripe crate, which is the only caller of the I/O methods.
+
+pub mod buffer;
+pub mod completion;
+pub mod error;
+pub mod file;
+pub mod memory;
+pub mod probe;
+
+pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
+pub use completion::{Completion, Ticket};
+pub use error::{DeviceError, Operation};
+pub use file::{Access, FileDevice, FileOptions};
+pub use memory::MemoryDevice;
+pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One piece of a scattered read: bytes that are wanted, or bytes between them that are not.
+#[derive(Debug)]
+pub enum Scatter<'a> {
+    /// Read into this slice.
+    Into(&'a mut [u8]),
+    /// Pass over so many bytes of the device.
+    Skip(usize),
+}
+
+impl Scatter<'_> {
+    /// How many bytes of the device this piece covers.
+    pub fn length(&self) -> usize {
+        match self {
+            Scatter::Into(slice) => slice.len(),
+            Scatter::Skip(length) => *length,
+        }
+    }
+}
+
+/// Part of a shared buffer, to be written.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    data: SharedBuffer,
+    range: Range<usize>,
+}
+
+impl Piece {
+    pub fn new(data: SharedBuffer, range: Range<usize>) -> Piece {
+        assert!(
+            range.start <= range.end && range.end <= data.len(),
+            "a piece lies within its buffer"
+        );
+        Piece { data, range }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data[self.range.clone()]
+    }
+}
+
+/// How many bytes the pieces have together.
+pub fn length_of(pieces: &[Piece]) -> usize {
+    pieces.iter().map(|piece| piece.range.len()).sum()
+}
+
+/// One device: an array of bytes which is read synchronously and written through a queue.
+///
+/// An implementation may run everything inline; callers never rely on a thread being there.
+pub trait Device: Send + Sync {
+    /// Usable size; constant while the device is open.
+    fn size_bytes(&self) -> u64;
+
+    /// Alignment of offset and length of writes, and of reads that want the fast path. A power of two, at most 4096.
+    fn block_bytes(&self) -> u32;
+
+    /// Reads exactly `buffer.len()` bytes at any offset. Sees every write whose ticket has finished.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Reads consecutive pieces from `offset` on, as one I/O where the device can.
+    fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let mut at = offset;
+        for piece in pieces {
+            let length = piece.length() as u64;
+            if let Scatter::Into(slice) = piece {
+                self.read(at, slice)?;
+            }
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// Queues one write of the pieces, one after the other, at `offset`. The offset and the length of every piece are multiples
+    /// of `block_bytes`. The ticket is finished with the outcome, possibly before this returns. Writes that overlap and are
+    /// in flight together have no order.
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket);
+
+    /// Queues a write of `data[range]` at `offset`; as `submit_write_gathered`.
+    fn submit_write(&self, offset: u64, data: SharedBuffer, range: Range<usize>, ticket: Ticket) {
+        self.submit_write_gathered(offset, vec![Piece::new(data, range)], ticket);
+    }
+
+    /// Makes every write whose ticket had finished before this call durable. Once it fails it fails for ever.
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Says that the contents of a range are no longer needed. Advice: they may or may not read as zeros afterwards.
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
+
+    /// One line for people: path, kind, size, how it is driven.
+    fn describe(&self) -> String;
+
+    /// Writes and waits for it. For superblocks, headers and tools, not for the data path.
+    fn write(
+        &self,
+        offset: u64,
+        data: SharedBuffer,
+        range: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        let completion = Completion::new();
+        self.submit_write(offset, data, range, completion.ticket(0));
+        match completion.wait().pop() {
+            None => Ok(()),
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    /// `write` of plain bytes, copied into an aligned buffer; the length must still be a multiple of `block_bytes`.
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, Arc::new(Buffer::copy_of(bytes)), 0..bytes.len())
+    }
+}
+
+/// Checks a transfer against the size of a device; every implementation calls it first.
+pub fn check_range(
+    device: &str,
+    operation: Operation,
+    offset: u64,
+    length: u64,
+    size_bytes: u64,
+) -> Result<(), DeviceError> {
+    match offset.checked_add(length) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(DeviceError::OutOfRange {
+            device: device.to_owned(),
+            operation,
+            offset,
+            length,
+            size_bytes,
+        }),
+    }
+}

@@ -1,0 +1,137 @@
+//! The workloads: a folder is made, work is timed in it phase by phase, what can be checked is, the folder is removed.
+//!
+//! Rules: a phase that claims durability has its fsync or syncfs inside the time; a cold phase starts after `Cold::make`;
+//! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
+
+mod random;
+mod sequential;
+mod small_files;
+mod tree;
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::cold::Cold;
+use crate::error::{At, BenchError};
+use crate::pattern::Pattern;
+use crate::report::{Metric, Report};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// 1 GiB written in pieces of 1 MiB with one fsync, read cold, read warm.
+    Sequential,
+    /// Cold reads of 4 KiB in a file of 1 GiB, by 16 threads and by one.
+    RandomRead,
+    /// Writes of 4 KiB in a file of 1 GiB, with an fsync every 32 writes and with one at the end.
+    RandomWrite,
+    /// 10,000 files of 4 KiB in 100 directories: create, stat, read, delete; 2,000 files each with its fsync.
+    SmallFiles,
+    /// A tree like a source repository: untar, find, grep, copy, rm.
+    Tree,
+}
+
+impl Workload {
+    pub fn run(self, run: &Run) -> Result<Report, BenchError> {
+        run.prepare()?;
+        let (workload, metrics) = match self {
+            Workload::Sequential => ("sequential", sequential::run(run)),
+            Workload::RandomRead => ("random-read", random::run_reads(run)),
+            Workload::RandomWrite => ("random-write", random::run_writes(run)),
+            Workload::SmallFiles => ("small-files", small_files::run(run)),
+            Workload::Tree => ("tree", tree::run(run)),
+        };
+        let metrics = metrics?;
+        run.clean()?;
+        Ok(Report {
+            workload,
+            seed: run.seed,
+            quick: run.quick,
+            cold: run.cold.description(),
+            metrics,
+        })
+    }
+}
+
+/// Everything a workload needs to know of its surroundings.
+pub struct Run {
+    pub directory: PathBuf,
+    pub scratch: PathBuf,
+    pub seed: u64,
+    pub quick: bool,
+    pub cold: Cold,
+    pub pattern: Pattern,
+}
+
+impl Run {
+    pub fn new(directory: &Path, scratch: PathBuf, seed: u64, quick: bool, cold: Cold) -> Self {
+        let directory = directory.join("stere-bench-work");
+        Run {
+            directory,
+            scratch,
+            seed,
+            quick,
+            cold,
+            pattern: Pattern::new(seed),
+        }
+    }
+
+    /// The amount for a full run, or an eighth of it.
+    pub fn scaled(&self, amount: u64) -> u64 {
+        if self.quick { amount / 8 } else { amount }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub fn time<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, BenchError>,
+    ) -> Result<(Duration, T), BenchError> {
+        let start = Instant::now();
+        let result = work()?;
+        Ok((start.elapsed(), result))
+    }
+
+    /// All data and names of the file system under test are durable when this returns.
+    pub fn sync_file_system(&self) -> Result<(), BenchError> {
+        let directory = File::open(&self.directory).at("open", &self.directory)?;
+        // SAFETY: the descriptor is open for the whole call.
+        let result = unsafe { libc::syncfs(directory.as_raw_fd()) };
+        let outcome = if result == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        };
+        outcome.at("syncfs", &self.directory)
+    }
+
+    fn prepare(&self) -> Result<(), BenchError> {
+        if self.directory.exists() {
+            self.clean()?;
+        }
+        fs::create_dir(&self.directory).at("mkdir", &self.directory)
+    }
+
+    fn clean(&self) -> Result<(), BenchError> {
+        fs::remove_dir_all(&self.directory).at("remove", &self.directory)?;
+        // SAFETY: sync takes no argument and cannot fail.
+        unsafe { libc::sync() };
+        Ok(())
+    }
+}
+
+/// A phase whose effect is on stable storage.
+const SYNCED: &str = "everything: fsync or syncfs is inside the time";
+
+fn cold(metric: Metric) -> Metric {
+    metric.cached("nothing (cold)")
+}
+
+fn warm(metric: Metric) -> Metric {
+    metric.cached("whatever the phase before left")
+}

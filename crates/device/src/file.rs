@@ -1,0 +1,317 @@
+//! A device on a regular file or a block device: O_DIRECT where the file system allows it, reads on the caller's thread,
+//! writes through a queue of its own (`file/queue.rs`), flushes shared by all who wait at once (`file/flush.rs`).
+//!
+//! Invariants: one writer per file at any time (flock, and O_EXCL for block devices); the file never changes its size;
+//! after a failed flush nothing is written any more, because the kernel may have dropped what it could not write.
+//!
+//! Read next: `file/system.rs`, all that talks to the kernel.
+
+mod flush;
+mod queue;
+mod system;
+mod vectors;
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::completion::Ticket;
+use crate::error::{DeviceError, Operation};
+use crate::{Device, Piece, Scatter, check_range, length_of};
+use flush::FlushGate;
+use queue::{WriteJob, WriteQueue};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use system::Transfer;
+use vectors::Plan;
+
+/// What a device is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Alone on the device.
+    ReadWrite,
+    /// Beside other readers, never beside a writer.
+    ReadOnly,
+}
+
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    pub access: Access,
+    /// Pass the page cache by where possible.
+    pub direct: bool,
+    /// Threads that carry out writes; 0 writes on the caller's thread.
+    pub writer_threads: usize,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            access: Access::ReadWrite,
+            direct: true,
+            writer_threads: 2,
+        }
+    }
+}
+
+/// The kinds of file that can be a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Regular,
+    Block,
+}
+
+/// What reads, writers and flushes share.
+#[derive(Debug)]
+struct OpenFile {
+    name: String,
+    file: File,
+    kind: Kind,
+    size_bytes: u64,
+    transfer: Transfer,
+    access: Access,
+    flush: FlushGate,
+    is_discard_supported: AtomicBool,
+}
+
+#[derive(Debug)]
+pub struct FileDevice {
+    open: Arc<OpenFile>,
+    queue: WriteQueue,
+    bounce: BufferPool,
+}
+
+/// Free bounce memory a device keeps.
+const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
+
+impl FileDevice {
+    /// Makes a new sparse regular file of this size and opens it. Refuses a path that exists.
+    pub fn create(
+        path: &Path,
+        size_bytes: u64,
+        options: &FileOptions,
+    ) -> Result<FileDevice, DeviceError> {
+        let name = path.display().to_string();
+        system::create_sparse(path, size_bytes)
+            .map_err(|source| DeviceError::io(&name, Operation::Create, 0, source))?;
+        FileDevice::open(path, options)
+    }
+
+    /// Opens an existing regular file or block device and locks it.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<FileDevice, DeviceError> {
+        let name = path.display().to_string();
+        let failed = |source: std::io::Error| DeviceError::io(&name, Operation::Open, 0, source);
+        let kind = match system::kind_of(path).map_err(failed)? {
+            Some(kind) => kind,
+            None => return Err(DeviceError::UnsuitableKind { device: name }),
+        };
+        let (file, is_direct) = match system::open(path, kind, options) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(DeviceError::Busy { device: name });
+            }
+            other => other.map_err(failed)?,
+        };
+        if !system::lock(&file, options.access).map_err(failed)? {
+            return Err(DeviceError::Busy { device: name });
+        }
+        let transfer = if is_direct {
+            system::direct_transfer(&file).map_err(failed)?
+        } else {
+            Transfer::BUFFERED
+        };
+        let block_bytes = u64::from(transfer.write_block_bytes());
+        let size_bytes = system::size_of(&file).map_err(failed)? / block_bytes * block_bytes;
+        let open = Arc::new(OpenFile {
+            name,
+            file,
+            kind,
+            size_bytes,
+            transfer,
+            access: options.access,
+            flush: FlushGate::default(),
+            is_discard_supported: AtomicBool::new(true),
+        });
+        let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
+            .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
+        Ok(FileDevice {
+            open,
+            queue,
+            bounce: BufferPool::new(BOUNCE_RETAINED_BYTES),
+        })
+    }
+
+    /// Whether I/O passes the page cache by.
+    pub fn is_direct(&self) -> bool {
+        self.open.transfer.is_direct
+    }
+
+    fn check_write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
+        let open = &self.open;
+        if open.access == Access::ReadOnly {
+            return Err(DeviceError::ReadOnly {
+                device: open.name.clone(),
+            });
+        }
+        let length = length_of(pieces) as u64;
+        check_range(
+            &open.name,
+            Operation::Write,
+            offset,
+            length,
+            open.size_bytes,
+        )?;
+        let block_bytes = self.block_bytes();
+        let is_whole = |length: usize| length % block_bytes as usize == 0;
+        if offset % u64::from(block_bytes) != 0
+            || !pieces.iter().all(|piece| is_whole(piece.bytes().len()))
+        {
+            let (device, operation) = (open.name.clone(), Operation::Write);
+            return Err(DeviceError::Unaligned {
+                device,
+                operation,
+                offset,
+                length,
+                block_bytes,
+            });
+        }
+        open.flush.refuse_after_failure(&open.name)
+    }
+
+    /// The widened range of a read, and how much of its head and tail nobody asked for.
+    fn widen(&self, offset: u64, length: usize) -> (u64, usize, usize) {
+        let align = u64::from(self.open.transfer.offset_alignment);
+        let start = offset / align * align;
+        let end = (offset + length as u64).next_multiple_of(align);
+        // The size is a multiple of the alignment, so widening never leaves the device.
+        debug_assert!(end <= self.open.size_bytes);
+        let head = (offset - start) as usize;
+        (start, head, (end - start) as usize - head - length)
+    }
+}
+
+impl OpenFile {
+    fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
+        self.flush.refuse_after_failure(&self.name)?;
+        system::write_all(&self.file, offset, pieces)
+            .map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
+    }
+}
+
+impl Device for FileDevice {
+    fn size_bytes(&self) -> u64 {
+        self.open.size_bytes
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.open.transfer.write_block_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_scattered(offset, &mut [Scatter::Into(buffer)])
+    }
+
+    fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let length: usize = pieces.iter().map(Scatter::length).sum();
+        check_range(
+            &self.open.name,
+            Operation::Read,
+            offset,
+            length as u64,
+            self.open.size_bytes,
+        )?;
+        if length == 0 {
+            return Ok(());
+        }
+        let (start, head, tail) = self.widen(offset, length);
+        let plan = Plan::new(&self.open.transfer, head, pieces, tail);
+        let mut scratch = self.bounce.take(plan.scratch_bytes());
+        plan.read(&self.open.file, start, pieces, &mut scratch)
+            .map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+    }
+
+    fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {
+        if let Err(error) = self.check_write(offset, &pieces) {
+            return ticket.finish(Err(error));
+        }
+        pieces.retain(|piece| !piece.bytes().is_empty());
+        if pieces.is_empty() {
+            return ticket.finish(Ok(()));
+        }
+        let memory_alignment = self.open.transfer.memory_alignment as usize;
+        for piece in &mut pieces {
+            // Direct I/O needs aligned memory too; rows always have it, odd pieces take a copy.
+            if piece.bytes().as_ptr() as usize % memory_alignment != 0 {
+                let copy = Buffer::copy_of(piece.bytes()).share();
+                *piece = Piece::new(Arc::clone(&copy), 0..copy.len());
+            }
+        }
+        self.queue.submit(
+            &self.open,
+            WriteJob {
+                offset,
+                pieces,
+                ticket,
+            },
+        );
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let open = &self.open;
+        if open.access == Access::ReadOnly {
+            return Ok(());
+        }
+        open.flush.run(&open.name, || open.file.sync_data())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let open = &self.open;
+        if open.access == Access::ReadOnly {
+            return Err(DeviceError::ReadOnly {
+                device: open.name.clone(),
+            });
+        }
+        check_range(
+            &open.name,
+            Operation::Discard,
+            offset,
+            length,
+            open.size_bytes,
+        )?;
+        if length == 0 || !open.is_discard_supported.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match system::discard(&open.file, open.kind, offset, length) {
+            Ok(is_supported) => {
+                open.is_discard_supported
+                    .store(is_supported, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(source) => Err(DeviceError::io(
+                &open.name,
+                Operation::Discard,
+                offset,
+                source,
+            )),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let open = &self.open;
+        let kind = match open.kind {
+            Kind::Regular => "regular file",
+            Kind::Block => "block device",
+        };
+        let manner = if open.transfer.is_direct {
+            "direct I/O"
+        } else {
+            "through the page cache"
+        };
+        format!(
+            "{} ({kind}, {} bytes, {manner}, blocks of {})",
+            open.name,
+            open.size_bytes,
+            self.block_bytes()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

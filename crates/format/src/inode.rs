@@ -1,0 +1,180 @@
+//! The inode: everything about a file but its names, attributes and content.
+
+use crate::FileKind;
+use crate::error::DecodeError;
+use crate::wire::{Reader, Writer};
+
+/// A moment, as POSIX counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    fn write(self, out: &mut Vec<u8>) {
+        out.put_u64(self.seconds as u64);
+        out.put_u32(self.nanoseconds);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (seconds, nanoseconds) = (reader.u64()? as i64, reader.u32()?);
+        reader.check(
+            nanoseconds < 1_000_000_000,
+            "nanoseconds",
+            u64::from(nanoseconds),
+        )?;
+        Ok(Self {
+            seconds,
+            nanoseconds,
+        })
+    }
+}
+
+/// What the owner decided for this inode alone; zero means inherited. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct InodePolicy {
+    pub copies: u8,
+    pub parity_k: u8,
+    pub parity_m: u8,
+    pub class: u8,
+}
+
+/// The value of [`crate::Key::inode`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeValue {
+    /// Type and permissions, as in `st_mode`.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub rdev: u32,
+    pub flags: u32,
+    pub generation: u32,
+    pub size: u64,
+    /// Bytes allocated.
+    pub blocks_bytes: u64,
+    /// A directory this inode has a name in, for policy.
+    pub parent: u64,
+    /// Directories: the readdir cookie of the next new name.
+    pub next_dirent_sequence: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
+    pub policy: Option<InodePolicy>,
+    /// Of symbolic links; empty for others.
+    pub symlink_target: Vec<u8>,
+}
+
+const HAS_POLICY: u8 = 1;
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+impl InodeValue {
+    pub const VERSION: u8 = 1;
+    /// Without policy and target.
+    pub const SIZE_MIN: usize = 112;
+    pub const SYMLINK_TARGET_BYTES_MAX: usize = 4096;
+    const STRUCTURE: &'static str = "inode";
+
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::SIZE_MIN + 4 + self.symlink_target.len());
+        self.encode_to(&mut out);
+        out
+    }
+
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let target = &self.symlink_target;
+        assert!(
+            target.len() <= Self::SYMLINK_TARGET_BYTES_MAX,
+            "a symlink target is at most 4096 bytes"
+        );
+        out.extend_from_slice(&[
+            Self::VERSION,
+            if self.policy.is_some() { HAS_POLICY } else { 0 },
+        ]);
+        out.put_u16(target.len() as u16);
+        for field in [
+            self.mode,
+            self.uid,
+            self.gid,
+            self.nlink,
+            self.rdev,
+            self.flags,
+            self.generation,
+        ] {
+            out.put_u32(field);
+        }
+        for field in [
+            self.size,
+            self.blocks_bytes,
+            self.parent,
+            self.next_dirent_sequence,
+        ] {
+            out.put_u64(field);
+        }
+        for time in [self.atime, self.mtime, self.ctime, self.btime] {
+            time.write(out);
+        }
+        if let Some(policy) = self.policy {
+            out.extend_from_slice(&[
+                policy.copies,
+                policy.parity_k,
+                policy.parity_m,
+                policy.class,
+            ]);
+        }
+        out.extend_from_slice(target);
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let form = reader.u8()?;
+        reader.check(form & !HAS_POLICY == 0, "form", u64::from(form))?;
+        let target_length = usize::from(reader.u16()?);
+        reader.check(
+            target_length <= Self::SYMLINK_TARGET_BYTES_MAX,
+            "target length",
+            target_length as u64,
+        )?;
+        let mode = reader.u32()?;
+        reader.check(FileKind::from_mode(mode).is_some(), "mode", u64::from(mode))?;
+        let mut value = Self {
+            mode,
+            uid: reader.u32()?,
+            gid: reader.u32()?,
+            nlink: reader.u32()?,
+            rdev: reader.u32()?,
+            flags: reader.u32()?,
+            generation: reader.u32()?,
+            size: reader.u64()?,
+            blocks_bytes: reader.u64()?,
+            parent: reader.u64()?,
+            next_dirent_sequence: reader.u64()?,
+            atime: Timestamp::read(&mut reader)?,
+            mtime: Timestamp::read(&mut reader)?,
+            ctime: Timestamp::read(&mut reader)?,
+            btime: Timestamp::read(&mut reader)?,
+            policy: None,
+            symlink_target: Vec::new(),
+        };
+        reader.check(value.size <= SIZE_MAX, "size", value.size)?;
+        if form & HAS_POLICY != 0 {
+            let [copies, parity_k, parity_m, class] = reader.array()?;
+            value.policy = Some(InodePolicy {
+                copies,
+                parity_k,
+                parity_m,
+                class,
+            });
+        }
+        value.symlink_target = reader.take(target_length)?.to_vec();
+        reader.finish()?;
+        Ok(value)
+    }
+}

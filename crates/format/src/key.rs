@@ -1,0 +1,164 @@
+//! Keys of the one ordered map that holds all metadata. Encoded big-endian, so that comparing bytes compares keys.
+
+use std::fmt;
+
+/// The trees within the map: the first byte of every key.
+pub mod tree {
+    /// Inodes, names, extended attributes, extents; object = inode number.
+    pub const NAMES: u8 = 1;
+    /// The blob map; object = blob id.
+    pub const BLOBS: u8 = 2;
+    /// The segment table; object = segment id.
+    pub const SEGMENTS: u8 = 3;
+    /// The pool's own lists.
+    pub const SYSTEM: u8 = 4;
+}
+
+/// The kinds of entries within an object.
+pub mod kind {
+    /// In NAMES.
+    pub const INODE: u8 = 1;
+    /// In NAMES, position = hash of the attribute's name.
+    pub const XATTR: u8 = 2;
+    /// In NAMES, position = hash of the name.
+    pub const DIRENT_HASH: u8 = 3;
+    /// In NAMES, position = sequence, the readdir cookie in creation order.
+    pub const DIRENT: u8 = 4;
+    /// In NAMES, position = file offset.
+    pub const EXTENT: u8 = 5;
+    /// In BLOBS.
+    pub const BLOB: u8 = 1;
+    /// In SEGMENTS.
+    pub const SEGMENT: u8 = 1;
+    /// In SYSTEM, object = inode without a name that is still open.
+    pub const ORPHAN: u8 = 1;
+}
+
+/// A key; its order is (tree, object, kind, position).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub tree: u8,
+    pub object: u64,
+    pub kind: u8,
+    pub position: u64,
+}
+
+impl Key {
+    pub const SIZE: usize = 18;
+    pub const MIN: Self = Self::new(0, 0, 0, 0);
+    pub const MAX: Self = Self::new(u8::MAX, u64::MAX, u8::MAX, u64::MAX);
+
+    pub const fn new(tree: u8, object: u64, kind: u8, position: u64) -> Self {
+        Self {
+            tree,
+            object,
+            kind,
+            position,
+        }
+    }
+
+    pub const fn inode(inode: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::INODE, 0)
+    }
+
+    pub const fn xattr(inode: u64, name_hash: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::XATTR, name_hash)
+    }
+
+    pub const fn dirent_hash(directory: u64, name_hash: u64) -> Self {
+        Self::new(tree::NAMES, directory, kind::DIRENT_HASH, name_hash)
+    }
+
+    pub const fn dirent(directory: u64, sequence: u64) -> Self {
+        Self::new(tree::NAMES, directory, kind::DIRENT, sequence)
+    }
+
+    pub const fn extent(inode: u64, file_offset: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::EXTENT, file_offset)
+    }
+
+    pub const fn blob(blob: u64) -> Self {
+        Self::new(tree::BLOBS, blob, kind::BLOB, 0)
+    }
+
+    pub const fn segment(segment: u64) -> Self {
+        Self::new(tree::SEGMENTS, segment, kind::SEGMENT, 0)
+    }
+
+    pub const fn orphan(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::ORPHAN, 0)
+    }
+
+    /// The least key greater than this one; none after [`Key::MAX`].
+    pub fn successor(self) -> Option<Self> {
+        let mut bytes = self.encode();
+        for byte in bytes.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                return Some(Self::decode(&bytes));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = self.tree;
+        bytes[1..9].copy_from_slice(&self.object.to_be_bytes());
+        bytes[9] = self.kind;
+        bytes[10..18].copy_from_slice(&self.position.to_be_bytes());
+        bytes
+    }
+
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.encode());
+    }
+
+    /// Every 18 bytes are a key; whoever looks for kinds it does not know ignores the others.
+    #[inline]
+    pub fn decode(bytes: &[u8; Self::SIZE]) -> Self {
+        let [
+            tree,
+            o0,
+            o1,
+            o2,
+            o3,
+            o4,
+            o5,
+            o6,
+            o7,
+            kind,
+            p0,
+            p1,
+            p2,
+            p3,
+            p4,
+            p5,
+            p6,
+            p7,
+        ] = *bytes;
+        Self {
+            tree,
+            object: u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
+            kind,
+            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}/{}/{}/{}",
+            self.tree, self.object, self.kind, self.position
+        )
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, formatter)
+    }
+}
