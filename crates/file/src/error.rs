@@ -29,6 +29,9 @@ pub enum Error {
     /// A mode this version does not do.
     #[error("{0}")]
     Unsupported(&'static str),
+    /// A caller's own change within a transaction refused; the caller knows why.
+    #[error("the change was refused by the layer above")]
+    Refused,
     /// A value in the tree is not valid.
     #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
     BadValue {

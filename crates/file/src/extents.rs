@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue, Key};
+use stere_format::{BLOCK_BYTES, ExtentFlags, ExtentValue};
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -87,14 +87,14 @@ fn cut_out(
     }
     if !extent.is_preallocated() {
         let gone = extent.start.max(range.start)..extent.end().min(range.end);
-        let blocks = blob_blocks(extent, &gone);
+        let bytes = blob_bytes(extent, &gone);
         match (&left, &right) {
-            (None, None) => transaction.release_blob(extent.value.blob, blocks)?,
+            (None, None) => transaction.release_blob(extent.value.blob, bytes)?,
             (Some(_), Some(_)) => {
-                transaction.trim_blob(extent.value.blob, blocks)?;
+                transaction.trim_blob(extent.value.blob, bytes)?;
                 transaction.reference_blob(extent.value.blob, false)?;
             }
-            _ => transaction.trim_blob(extent.value.blob, blocks)?,
+            _ => transaction.trim_blob(extent.value.blob, bytes)?,
         }
     }
     Ok(kept)
@@ -109,11 +109,12 @@ pub(crate) fn part(extent: &Extent, range: Range<u64>) -> Extent {
     Extent { start: range.start, value: ExtentValue { blob_offset, length, ..extent.value } }
 }
 
-/// The blob's blocks behind `range` of the file; a partial last block counts, for the extent has no more of it.
-fn blob_blocks(extent: &Extent, range: &Range<u64>) -> Range<u32> {
+/// The blob's bytes behind `range` of the file, in whole blocks; a partial last block counts, for the extent has no more
+/// of it.
+fn blob_bytes(extent: &Extent, range: &Range<u64>) -> Range<u32> {
     let first = u64::from(extent.value.blob_offset) + (range.start - extent.start);
     let behind = u64::from(extent.value.blob_offset) + (range.end - extent.start);
-    (first / BLOCK) as u32..behind.div_ceil(BLOCK) as u32
+    (first / BLOCK * BLOCK) as u32..behind.next_multiple_of(BLOCK) as u32
 }
 
 /// Makes the file's extents end at `size`, wherever that lies in a block. At most `limit` extents are touched.
@@ -132,7 +133,7 @@ pub(crate) fn cut_end(
             let shorter = part(extent, extent.start..size);
             shorter.put(transaction, inode);
             allocation.add(Allocation::of(&shorter));
-            let gone = blob_blocks(extent, &(size.next_multiple_of(BLOCK)..extent.end().max(size.next_multiple_of(BLOCK))));
+            let gone = blob_bytes(extent, &(size.next_multiple_of(BLOCK)..extent.end().max(size.next_multiple_of(BLOCK))));
             if !extent.is_preallocated() && !gone.is_empty() {
                 transaction.trim_blob(extent.value.blob, gone)?;
             }
@@ -212,9 +213,4 @@ pub(crate) fn split(transaction: &mut Transaction<'_>, inode: u64, at: u64) -> R
         transaction.reference_blob(extent.value.blob, false)?;
     }
     Ok(())
-}
-
-/// The keys of all extents.
-pub(crate) fn first_key(inode: u64) -> Key {
-    Key::extent(inode, 0)
 }

@@ -4,9 +4,13 @@
 //! on media allows (a crash shows no byte the file never held); no extent ends behind `extents_end`.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
-use stere_format::Timestamp;
+use stere_format::{InodeValue, Timestamp};
+use stere_store::View;
 
+use crate::error::Error;
+use crate::keys::visit_extents;
 use crate::record::{RECORD_BYTES, Record};
 
 /// State of one inode in memory.
@@ -87,5 +91,30 @@ impl Content {
         }
         self.size = size;
         before - self.memory_bytes()
+    }
+}
+
+impl Content {
+    /// Of a file that was just made.
+    pub fn new_file() -> Content {
+        Content {
+            size: 0,
+            stored_size: 0,
+            extents_end: 0,
+            modified: None,
+            changed: None,
+            records: BTreeMap::new(),
+            dirty_since: 0,
+        }
+    }
+
+    /// Of a file on media.
+    pub fn load(view: &View<'_>, inode: u64, value: &InodeValue) -> Result<Content, Error> {
+        let mut extents_end = value.size;
+        visit_extents(view, inode, value.size, &mut |extent| {
+            extents_end = extents_end.max(extent.end());
+            ControlFlow::Continue(())
+        })?;
+        Ok(Content { size: value.size, stored_size: value.size, extents_end, ..Content::new_file() })
     }
 }
