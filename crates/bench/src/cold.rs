@@ -38,21 +38,10 @@ impl Cold {
 }
 
 fn run_shell(command: &str) -> Result<(), BenchError> {
-    let failed = |what: String| BenchError::Command {
-        command: command.to_owned(),
-        what,
-    };
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg(command)
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
+    let failed = |what: String| BenchError::Command { command: command.to_owned(), what };
+    let output = Command::new("sh").arg("-c").arg(command).output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(failed(format!(
-        "{}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    )))
+    Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())))
 }

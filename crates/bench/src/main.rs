@@ -3,7 +3,9 @@
 //! It knows nothing of stere: the same program with the same seed runs on ext4, mergerfs or a stere mount. Every part
 //! is deterministic from its seed and checks what it reads back. Read next: `workload.rs` (what is timed and how).
 
+mod acknowledge;
 mod cold;
+mod differential;
 mod error;
 mod pattern;
 mod report;
@@ -15,14 +17,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cold::Cold;
+use crate::differential::Plan;
 use crate::error::BenchError;
 use crate::workload::{Run, Workload};
 
 #[derive(Parser)]
-#[command(
-    name = "stere-bench",
-    about = "Timed and checked work in a directory of any file system."
-)]
+#[command(name = "stere-bench", about = "Timed and checked work in a directory of any file system.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -49,6 +49,38 @@ enum Command {
         #[arg(long)]
         scratch: Option<PathBuf>,
     },
+    /// Write, sync and note in LOG what was acknowledged, until the file system dies.
+    Acknowledge {
+        directory: PathBuf,
+        /// On another file system.
+        log: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 3)]
+        threads: u64,
+        /// Stop after so many operations of every thread.
+        #[arg(long, default_value_t = u64::MAX)]
+        operations: u64,
+    },
+    /// Check that everything that LOG says was acknowledged is there.
+    Verify {
+        directory: PathBuf,
+        log: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Do the same random operations in both directories, and report the first difference.
+    Differential {
+        first: PathBuf,
+        second: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 20_000)]
+        operations: u64,
+        /// Change something on one side after this step, to see that it is found.
+        #[arg(long)]
+        plant: Option<u64>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -63,18 +95,26 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<(), BenchError> {
     match command {
-        Command::Run {
-            workload,
-            directory,
-            seed,
-            quick,
-            cold_hook,
-            scratch,
-        } => {
+        Command::Run { workload, directory, seed, quick, cold_hook, scratch } => {
             let scratch = scratch.unwrap_or_else(std::env::temp_dir);
             let run = Run::new(&directory, scratch, seed, quick, Cold::new(cold_hook));
             let report = workload.run(&run)?;
             println!("{}", report.to_json());
+            Ok(())
+        }
+        Command::Acknowledge { directory, log, seed, threads, operations } => {
+            let count = acknowledge::write(&directory, &log, seed, threads, operations)?;
+            println!("{count} operations acknowledged");
+            Ok(())
+        }
+        Command::Verify { directory, log, seed } => {
+            let count = acknowledge::verify(&directory, &log, seed)?;
+            println!("{count} acknowledged operations are there");
+            Ok(())
+        }
+        Command::Differential { first, second, seed, operations, plant } => {
+            differential::run(&first, &second, Plan { seed, operations, planted_at: plant })?;
+            println!("seed {seed}: {operations} operations, no difference");
             Ok(())
         }
     }

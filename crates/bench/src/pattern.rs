@@ -74,13 +74,7 @@ impl Pattern {
     }
 
     /// Compares the stamps only: cheap enough for a timed loop.
-    pub fn check_stamps(
-        &self,
-        file: u64,
-        first_block: u64,
-        generation: u64,
-        data: &[u8],
-    ) -> Result<(), String> {
+    pub fn check_stamps(&self, file: u64, first_block: u64, generation: u64, data: &[u8]) -> Result<(), String> {
         for (index, block) in data.chunks_exact(BLOCK_SIZE).enumerate() {
             let number = first_block + index as u64;
             if block[..STAMP_SIZE] != self.stamp(file, number, generation) {
@@ -93,20 +87,12 @@ impl Pattern {
     }
 
     /// Compares every byte.
-    pub fn check_all(
-        &self,
-        file: u64,
-        first_block: u64,
-        generation: u64,
-        data: &[u8],
-    ) -> Result<(), String> {
+    pub fn check_all(&self, file: u64, first_block: u64, generation: u64, data: &[u8]) -> Result<(), String> {
         self.check_stamps(file, first_block, generation, data)?;
         for (index, block) in data.chunks_exact(BLOCK_SIZE).enumerate() {
             let number = first_block + index as u64;
             if block[STAMP_SIZE..] != self.body(file, number)[STAMP_SIZE..] {
-                return Err(format!(
-                    "block {number} of file {file} has the right stamp and other bytes"
-                ));
+                return Err(format!("block {number} of file {file} has the right stamp and other bytes"));
             }
         }
         Ok(())
@@ -119,11 +105,7 @@ impl Pattern {
 
     fn stamp(&self, file: u64, block: u64, generation: u64) -> [u8; STAMP_SIZE] {
         let mut stamp = [0; STAMP_SIZE];
-        for (slot, value) in
-            stamp
-                .chunks_exact_mut(8)
-                .zip([mix(self.seed), file, block, generation])
-        {
+        for (slot, value) in stamp.chunks_exact_mut(8).zip([mix(self.seed), file, block, generation]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         stamp

@@ -41,14 +41,7 @@ impl Metric {
 
     fn new(name: &'static str, amount: f64, unit: Unit, duration: Duration) -> Self {
         let seconds = duration.as_secs_f64().max(1e-9);
-        Metric {
-            name,
-            value: amount / seconds,
-            unit,
-            duration,
-            durable: "nothing",
-            cached: "nothing",
-        }
+        Metric { name, value: amount / seconds, unit, duration, durable: "nothing", cached: "nothing" }
     }
 
     fn to_json(&self) -> Value {

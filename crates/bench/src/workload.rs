@@ -46,13 +46,7 @@ impl Workload {
         };
         let metrics = metrics?;
         run.clean()?;
-        Ok(Report {
-            workload,
-            seed: run.seed,
-            quick: run.quick,
-            cold: run.cold.description(),
-            metrics,
-        })
+        Ok(Report { workload, seed: run.seed, quick: run.quick, cold: run.cold.description(), metrics })
     }
 }
 
@@ -69,14 +63,7 @@ pub struct Run {
 impl Run {
     pub fn new(directory: &Path, scratch: PathBuf, seed: u64, quick: bool, cold: Cold) -> Self {
         let directory = directory.join("stere-bench-work");
-        Run {
-            directory,
-            scratch,
-            seed,
-            quick,
-            cold,
-            pattern: Pattern::new(seed),
-        }
+        Run { directory, scratch, seed, quick, cold, pattern: Pattern::new(seed) }
     }
 
     /// The amount for a full run, or an eighth of it.
@@ -88,10 +75,7 @@ impl Run {
         self.directory.join(name)
     }
 
-    pub fn time<T>(
-        &self,
-        work: impl FnOnce() -> Result<T, BenchError>,
-    ) -> Result<(Duration, T), BenchError> {
+    pub fn time<T>(&self, work: impl FnOnce() -> Result<T, BenchError>) -> Result<(Duration, T), BenchError> {
         let start = Instant::now();
         let result = work()?;
         Ok((start.elapsed(), result))
@@ -102,11 +86,7 @@ impl Run {
         let directory = File::open(&self.directory).at("open", &self.directory)?;
         // SAFETY: the descriptor is open for the whole call.
         let result = unsafe { libc::syncfs(directory.as_raw_fd()) };
-        let outcome = if result == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        };
+        let outcome = if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
         outcome.at("syncfs", &self.directory)
     }
 

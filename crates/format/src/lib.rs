@@ -5,7 +5,7 @@
 //! returns a [`DecodeError`] instead of panicking. Encoders only write what the decoders accept.
 //!
 //! The byte tables are in `docs/format/`. Start with [`address`] and [`key`], then [`segment`], [`row`] and [`journal`]
-//! for what lies on devices, `node` and the value modules for what lies in the tree, [`superblock`] and
+//! for what lies on devices, [`node`] and the value modules for what lies in the tree, [`superblock`] and
 //! [`checkpoint`] for how it is all found again.
 
 mod bitmap;
@@ -24,6 +24,7 @@ pub mod inode;
 pub mod journal;
 pub mod key;
 pub mod layout;
+pub mod node;
 pub mod row;
 pub mod scheme;
 pub mod segment;
@@ -44,6 +45,7 @@ pub use inode::{InodePolicy, InodeValue, Timestamp};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
+pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};
 pub use scheme::Scheme;
 pub use segment::{

@@ -33,16 +33,8 @@ pub fn run_reads(run: &Run) -> Result<Vec<Metric>, BenchError> {
     run.cold.make()?;
     let (single_time, ()) = run.time(|| read_by_threads(run, &path, single, 1))?;
     Ok(vec![
-        cold(Metric::count(
-            "randread4k_qd16",
-            deep.len() as u64,
-            deep_time,
-        )),
-        cold(Metric::count(
-            "randread4k_qd1",
-            single.len() as u64,
-            single_time,
-        )),
+        cold(Metric::count("randread4k_qd16", deep.len() as u64, deep_time)),
+        cold(Metric::count("randread4k_qd1", single.len() as u64, single_time)),
     ])
 }
 
@@ -51,11 +43,7 @@ pub fn run_writes(run: &Run) -> Result<Vec<Metric>, BenchError> {
     let size = run.scaled(FILE_SIZE);
     write_file(run, &path, size)?;
     let mut random = Random::new(run.seed);
-    let mut offsets = |count: u64| {
-        (0..count)
-            .map(|_| random.below(size / BLOCK_SIZE as u64))
-            .collect::<Vec<_>>()
-    };
+    let mut offsets = |count: u64| (0..count).map(|_| random.below(size / BLOCK_SIZE as u64)).collect::<Vec<_>>();
     let (often, once) = (offsets(run.scaled(WRITES)), offsets(run.scaled(WRITES)));
     let mut generations = HashMap::new();
     let (often_time, ()) = run.time(|| write_blocks(run, &path, &often, 1, WRITES_PER_FSYNC))?;
@@ -66,66 +54,43 @@ pub fn run_writes(run: &Run) -> Result<Vec<Metric>, BenchError> {
     run.cold.make()?;
     check_generations(run, &path, size, &generations)?;
     Ok(vec![
-        warm(
-            Metric::count("randwrite4k_fs32", often.len() as u64, often_time)
-                .durable("every 32 writes, by fsync"),
-        ),
+        warm(Metric::count("randwrite4k_fs32", often.len() as u64, often_time).durable("every 32 writes, by fsync")),
         warm(Metric::count("randwrite4k", once.len() as u64, once_time).durable(SYNCED)),
     ])
 }
 
-fn read_by_threads(
-    run: &Run,
-    path: &Path,
-    blocks: &[u64],
-    threads: usize,
-) -> Result<(), BenchError> {
+fn read_by_threads(run: &Run, path: &Path, blocks: &[u64], threads: usize) -> Result<(), BenchError> {
     let file = File::open(path).at("open", path)?;
     // SAFETY: the descriptor is open; the call only gives advice.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     std::thread::scope(|scope| {
         let share = blocks.len().div_ceil(threads);
-        let workers: Vec<_> = blocks
-            .chunks(share)
-            .map(|part| scope.spawn(|| read_blocks(run, &file, path, part)))
-            .collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| match worker.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        let workers: Vec<_> =
+            blocks.chunks(share).map(|part| scope.spawn(|| read_blocks(run, &file, path, part))).collect();
+        workers.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
     })
 }
 
 fn read_blocks(run: &Run, file: &File, path: &Path, blocks: &[u64]) -> Result<(), BenchError> {
     let mut data = [0; BLOCK_SIZE];
     for block in blocks {
-        file.read_exact_at(&mut data, block * BLOCK_SIZE as u64)
-            .at("read", path)?;
+        file.read_exact_at(&mut data, block * BLOCK_SIZE as u64).at("read", path)?;
         run.pattern
             .check_stamps(FILE_NUMBER, *block, 0, &data)
-            .map_err(|what| BenchError::WrongData {
-                path: path.to_owned(),
-                what,
-            })?;
+            .map_err(|what| BenchError::WrongData { path: path.to_owned(), what })?;
     }
     Ok(())
 }
 
-fn write_blocks(
-    run: &Run,
-    path: &Path,
-    blocks: &[u64],
-    generation: u64,
-    per_fsync: usize,
-) -> Result<(), BenchError> {
+fn write_blocks(run: &Run, path: &Path, blocks: &[u64], generation: u64, per_fsync: usize) -> Result<(), BenchError> {
     let file = File::options().write(true).open(path).at("open", path)?;
     let mut data = [0; BLOCK_SIZE];
     for (index, block) in blocks.iter().enumerate() {
         run.pattern.fill(FILE_NUMBER, *block, generation, &mut data);
-        file.write_all_at(&data, block * BLOCK_SIZE as u64)
-            .at("write", path)?;
+        file.write_all_at(&data, block * BLOCK_SIZE as u64).at("write", path)?;
         if (index + 1) % per_fsync == 0 {
             file.sync_all().at("fsync", path)?;
         }
@@ -133,24 +98,15 @@ fn write_blocks(
     file.sync_all().at("fsync", path)
 }
 
-fn check_generations(
-    run: &Run,
-    path: &Path,
-    size: u64,
-    generations: &HashMap<u64, u64>,
-) -> Result<(), BenchError> {
+fn check_generations(run: &Run, path: &Path, size: u64, generations: &HashMap<u64, u64>) -> Result<(), BenchError> {
     let file = File::open(path).at("open", path)?;
     let mut data = [0; BLOCK_SIZE];
     for block in 0..size / BLOCK_SIZE as u64 {
-        file.read_exact_at(&mut data, block * BLOCK_SIZE as u64)
-            .at("read", path)?;
+        file.read_exact_at(&mut data, block * BLOCK_SIZE as u64).at("read", path)?;
         let generation = generations.get(&block).copied().unwrap_or(0);
         run.pattern
             .check_all(FILE_NUMBER, block, generation, &data)
-            .map_err(|what| BenchError::WrongData {
-                path: path.to_owned(),
-                what,
-            })?;
+            .map_err(|what| BenchError::WrongData { path: path.to_owned(), what })?;
     }
     Ok(())
 }

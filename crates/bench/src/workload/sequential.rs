@@ -35,8 +35,7 @@ pub fn write_file(run: &Run, path: &Path, size: u64) -> Result<(), BenchError> {
     let mut file = File::create(path).at("create", path)?;
     let mut piece = vec![0; PIECE_SIZE];
     for index in 0..size / PIECE_SIZE as u64 {
-        run.pattern
-            .fill(FILE_NUMBER, index * BLOCKS_PER_PIECE, 0, &mut piece);
+        run.pattern.fill(FILE_NUMBER, index * BLOCKS_PER_PIECE, 0, &mut piece);
         file.write_all(&piece).at("write", path)?;
     }
     file.sync_all().at("fsync", path)
@@ -53,18 +52,12 @@ fn read_file(run: &Run, path: &Path, size: u64, every_byte: bool) -> Result<(), 
         } else {
             run.pattern.check_stamps(FILE_NUMBER, first, 0, &piece)
         };
-        result.map_err(|what| BenchError::WrongData {
-            path: path.to_owned(),
-            what,
-        })?;
+        result.map_err(|what| BenchError::WrongData { path: path.to_owned(), what })?;
     }
     let rest = file.read(&mut piece).at("read", path)?;
     if rest == 0 {
         Ok(())
     } else {
-        Err(BenchError::WrongData {
-            path: path.to_owned(),
-            what: "longer than written".to_owned(),
-        })
+        Err(BenchError::WrongData { path: path.to_owned(), what: "longer than written".to_owned() })
     }
 }

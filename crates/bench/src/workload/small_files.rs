@@ -35,8 +35,7 @@ pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
         warm(Metric::count("sm_stat_warm", files, stat_warm_time)),
         cold(Metric::count("sm_read_cold", files, read_time)),
         warm(Metric::count("sm_delete", files, delete_time).durable(SYNCED)),
-        Metric::count("sm_create_fsync", synced_files, synced_time)
-            .durable("every file, by its fsync"),
+        Metric::count("sm_create_fsync", synced_files, synced_time).durable("every file, by its fsync"),
     ])
 }
 
@@ -75,10 +74,7 @@ fn stat_all(run: &Run, files: u64) -> Result<(), BenchError> {
         let path = path_of(run, number);
         let size = fs::metadata(&path).at("stat", &path)?.len();
         if size != BLOCK_SIZE as u64 {
-            return Err(BenchError::WrongData {
-                path,
-                what: format!("size {size}, not {BLOCK_SIZE}"),
-            });
+            return Err(BenchError::WrongData { path, what: format!("size {size}, not {BLOCK_SIZE}") });
         }
     }
     Ok(())
@@ -92,12 +88,7 @@ fn read_one(run: &Run, number: u64, path: &PathBuf) -> Result<(), BenchError> {
     let mut data = [0; BLOCK_SIZE];
     let mut file = File::open(path).at("open", path)?;
     file.read_exact(&mut data).at("read", path)?;
-    run.pattern
-        .check_all(number, 0, 0, &data)
-        .map_err(|what| BenchError::WrongData {
-            path: path.clone(),
-            what,
-        })
+    run.pattern.check_all(number, 0, 0, &data).map_err(|what| BenchError::WrongData { path: path.clone(), what })
 }
 
 fn delete_all(run: &Run, files: u64) -> Result<(), BenchError> {

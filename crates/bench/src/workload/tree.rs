@@ -14,9 +14,7 @@ use crate::report::Metric;
 use archive::{Contents, NEEDLE};
 
 pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
-    let archive = run
-        .scratch
-        .join(format!("stere-bench-tree-{}.tar", std::process::id()));
+    let archive = run.scratch.join(format!("stere-bench-tree-{}.tar", std::process::id()));
     let contents = archive::write(&archive, run.seed, run.scaled(5_500))?;
     let result = phases(run, &archive, &contents);
     std::fs::remove_file(&archive).at("unlink", &archive)?;
@@ -29,18 +27,12 @@ fn phases(run: &Run, archive: &Path, contents: &Contents) -> Result<Vec<Metric>,
     std::fs::create_dir(&tree).at("mkdir", &tree)?;
     std::fs::read(archive).at("read", archive)?;
     let untar = || {
-        shell(
-            run,
-            &format!("tar xf '{}' -C '{}'", archive.display(), tree.display()),
-        )?;
+        shell(run, &format!("tar xf '{}' -C '{}'", archive.display(), tree.display()))?;
         run.sync_file_system()
     };
     let (untar_time, ()) = run.time(untar)?;
     let (copy_time, ()) = run.time(|| {
-        shell(
-            run,
-            &format!("cp -a '{}' '{}'", tree.display(), copy.display()),
-        )?;
+        shell(run, &format!("cp -a '{}' '{}'", tree.display(), copy.display()))?;
         run.sync_file_system()
     })?;
     run.cold.make()?;
@@ -49,14 +41,8 @@ fn phases(run: &Run, archive: &Path, contents: &Contents) -> Result<Vec<Metric>,
     let (grep_time, ()) = run.time(|| grep(run, &tree, contents))?;
     let (grep_warm_time, ()) = run.time(|| grep(run, &tree, contents))?;
     run.cold.make()?;
-    shell(
-        run,
-        &format!("tar df '{}' -C '{}'", archive.display(), tree.display()),
-    )?;
-    shell(
-        run,
-        &format!("diff -r '{}' '{}'", tree.display(), copy.display()),
-    )?;
+    shell(run, &format!("tar df '{}' -C '{}'", archive.display(), tree.display()))?;
+    shell(run, &format!("diff -r '{}' '{}'", tree.display(), copy.display()))?;
     let (remove_time, ()) = run.time(|| {
         shell(run, &format!("rm -rf '{}'", tree.display()))?;
         run.sync_file_system()
@@ -74,26 +60,14 @@ fn phases(run: &Run, archive: &Path, contents: &Contents) -> Result<Vec<Metric>,
 
 /// Lists every file with its size, and compares number and sum with what was packed.
 fn find(run: &Run, tree: &Path, contents: &Contents) -> Result<(), BenchError> {
-    let output = shell(
-        run,
-        &format!("find '{}' -type f -printf '%s\\n'", tree.display()),
-    )?;
-    let sizes: Vec<u64> = output
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .collect();
+    let output = shell(run, &format!("find '{}' -type f -printf '%s\\n'", tree.display()))?;
+    let sizes: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
     let found = (sizes.len() as u64, sizes.iter().sum::<u64>());
     if found == (contents.files, contents.bytes) {
         return Ok(());
     }
-    let what = format!(
-        "find saw {found:?} files and bytes, {:?} were packed",
-        (contents.files, contents.bytes)
-    );
-    Err(BenchError::WrongData {
-        path: tree.to_owned(),
-        what,
-    })
+    let what = format!("find saw {found:?} files and bytes, {:?} were packed", (contents.files, contents.bytes));
+    Err(BenchError::WrongData { path: tree.to_owned(), what })
 }
 
 fn grep(run: &Run, tree: &Path, contents: &Contents) -> Result<(), BenchError> {
@@ -102,21 +76,12 @@ fn grep(run: &Run, tree: &Path, contents: &Contents) -> Result<(), BenchError> {
     if found == contents.needles {
         return Ok(());
     }
-    let what = format!(
-        "grep found {found} files, {} hold the word",
-        contents.needles
-    );
-    Err(BenchError::WrongData {
-        path: tree.to_owned(),
-        what,
-    })
+    let what = format!("grep found {found} files, {} hold the word", contents.needles);
+    Err(BenchError::WrongData { path: tree.to_owned(), what })
 }
 
 fn shell(run: &Run, command: &str) -> Result<String, BenchError> {
-    let failed = |what: String| BenchError::Command {
-        command: command.to_owned(),
-        what,
-    };
+    let failed = |what: String| BenchError::Command { command: command.to_owned(), what };
     let output = Command::new("sh")
         .arg("-c")
         .arg(command)
@@ -124,11 +89,7 @@ fn shell(run: &Run, command: &str) -> Result<String, BenchError> {
         .output()
         .map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        return Err(failed(format!(
-            "{}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        )));
+        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

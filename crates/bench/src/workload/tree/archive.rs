@@ -23,11 +23,7 @@ pub fn write(path: &Path, seed: u64, files: u64) -> Result<Contents, BenchError>
     let mut out = BufWriter::new(File::create(path).at("create", path)?);
     let mut random = Random::new(seed ^ 0x7EE5);
     let words = make_words(&mut random);
-    let mut contents = Contents {
-        files,
-        bytes: 0,
-        needles: 0,
-    };
+    let mut contents = Contents { files, bytes: 0, needles: 0 };
     let mut text = Vec::new();
     for number in 0..files {
         let size = pick_size(&mut random);
@@ -65,20 +61,12 @@ fn make_words(random: &mut Random) -> Vec<String> {
     let letters = b"etaoinshrdlucmfwypvbgk";
     let mut word = || {
         let length = 2 + random.below(9);
-        (0..length)
-            .map(|_| char::from(letters[random.below(letters.len() as u64) as usize]))
-            .collect()
+        (0..length).map(|_| char::from(letters[random.below(letters.len() as u64) as usize])).collect()
     };
     (0..700).map(|_| word()).collect()
 }
 
-fn fill_text(
-    random: &mut Random,
-    words: &[String],
-    size: u64,
-    with_needle: bool,
-    text: &mut Vec<u8>,
-) {
+fn fill_text(random: &mut Random, words: &[String], size: u64, with_needle: bool, text: &mut Vec<u8>) {
     text.clear();
     if with_needle {
         text.extend_from_slice(NEEDLE.as_bytes());
