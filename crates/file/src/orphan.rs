@@ -122,12 +122,12 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
 impl Files {
     /// Takes a name away from an inode. `change` runs in a transaction with what is in memory of the inode locked, and
     /// calls the given function for the inode to lose its link.
-    pub fn removing<T>(
+    pub fn removing<T, E: From<Error> + From<stere_store::Error>>(
         &self,
         context: &Context,
         inode: u64,
-        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), Error>,
-    ) -> Result<T, Error> {
+        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
+    ) -> Result<T, E> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
         let unlink = Unlink { open: state.opens > 0, listed: self.orphan_kind(inode).is_some() };

@@ -57,12 +57,6 @@ impl Record {
         self.reserved_bytes += bytes;
     }
 
-    /// Gives the reserved room back, right before it is used.
-    pub fn drop_reservations(&mut self) {
-        self.reservations.clear();
-        self.reserved_bytes = 0;
-    }
-
     /// Takes over `data` at `start` in the record.
     pub fn write(&mut self, start: u32, data: &[u8]) {
         let end = start + data.len() as u32;
