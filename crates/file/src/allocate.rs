@@ -35,14 +35,7 @@ const UNSHARE_BYTES: u64 = 1 << 20;
 
 impl Files {
     /// Changes allocation in `offset..offset + length` as `mode` says.
-    pub fn allocate(
-        &self,
-        context: &Context,
-        inode: u64,
-        offset: u64,
-        length: u64,
-        mode: u32,
-    ) -> Result<(), Error> {
+    pub fn allocate(&self, context: &Context, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         let end = offset.checked_add(length).ok_or(Error::TooBig)?;
         if length == 0 {
             return Err(Error::Invalid("the length is zero; give a positive one"));
@@ -211,7 +204,9 @@ impl Files {
         self.store.update(context.wait, |transaction| {
             let (allocation, complete) = extents::clear(transaction, inode, range.clone(), SHIFTED_EXTENTS_MAX)?;
             if !complete || !extents::shift(transaction, inode, range.end, -(length as i64), SHIFTED_EXTENTS_MAX)? {
-                return Err(Error::Unsupported("the file has too many pieces to move them in one step; copy it instead"));
+                return Err(Error::Unsupported(
+                    "the file has too many pieces to move them in one step; copy it instead",
+                ));
             }
             self.put_changed(transaction, context, inode, &allocation, size)?;
             Ok(())
@@ -234,7 +229,9 @@ impl Files {
         self.store.update(context.wait, |transaction| {
             extents::split(transaction, inode, range.start)?;
             if !extents::shift(transaction, inode, range.start, length as i64, SHIFTED_EXTENTS_MAX)? {
-                return Err(Error::Unsupported("the file has too many pieces to move them in one step; copy it instead"));
+                return Err(Error::Unsupported(
+                    "the file has too many pieces to move them in one step; copy it instead",
+                ));
             }
             self.put_changed(transaction, context, inode, &Allocation::default(), size)?;
             Ok(())
@@ -302,7 +299,7 @@ fn fill_holes(
 }
 
 fn check_aligned(range: &Range<u64>) -> Result<(), Error> {
-    if range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK) {
+    if range.start % BLOCK == 0 && range.end % BLOCK == 0 {
         return Ok(());
     }
     Err(Error::Invalid("offset and length must be multiples of 4096"))

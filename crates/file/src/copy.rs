@@ -5,8 +5,8 @@ use std::ops::Range;
 use stere_store::Transaction;
 
 use crate::error::Error;
-use crate::extents::{self, Allocation, BLOCK};
 use crate::extents::part;
+use crate::extents::{self, Allocation, BLOCK};
 use crate::keys::{self, extents_touching};
 use crate::state::Content;
 use crate::table::Held;
@@ -98,7 +98,13 @@ impl Files {
             self.save_all(context, target, content)?;
         }
         if shared > 0 {
-            done += self.share(context, source, target, content, &Copy { from: from + head, to: to + head, length: shared })?;
+            done += self.share(
+                context,
+                source,
+                target,
+                content,
+                &Copy { from: from + head, to: to + head, length: shared },
+            )?;
         }
         let tail = Copy { from: from + done, to: to + done, length: length - done };
         if tail.length > 0 {

@@ -56,7 +56,7 @@ pub(crate) fn clear(
     range: Range<u64>,
     limit: usize,
 ) -> Result<(Allocation, bool), Error> {
-    assert!(range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK), "extents are cut at block boundaries");
+    assert!(range.start % BLOCK == 0 && range.end % BLOCK == 0, "extents are cut at block boundaries");
     let mut allocation = Allocation::default();
     let mut touching = extents_touching(transaction, inode, range.start, range.end, limit + 1)?;
     let complete = touching.len() <= limit;
@@ -125,7 +125,7 @@ pub(crate) fn cut_end(
     limit: usize,
 ) -> Result<(Allocation, bool), Error> {
     let mut allocation = Allocation::default();
-    if !size.is_multiple_of(BLOCK) {
+    if size % BLOCK != 0 {
         let straddling = extents_touching(transaction, inode, size, size + 1, 1)?;
         if let Some(extent) = straddling.first().filter(|extent| extent.start < size && extent.end() > size) {
             allocation.less(Allocation::of(extent));
@@ -133,7 +133,8 @@ pub(crate) fn cut_end(
             let shorter = part(extent, extent.start..size);
             shorter.put(transaction, inode);
             allocation.add(Allocation::of(&shorter));
-            let gone = blob_bytes(extent, &(size.next_multiple_of(BLOCK)..extent.end().max(size.next_multiple_of(BLOCK))));
+            let gone =
+                blob_bytes(extent, &(size.next_multiple_of(BLOCK)..extent.end().max(size.next_multiple_of(BLOCK))));
             if !extent.is_preallocated() && !gone.is_empty() {
                 transaction.trim_blob(extent.value.blob, gone)?;
             }
@@ -156,7 +157,7 @@ pub(crate) fn put_plain(
     blob_offset: u32,
     length: u32,
 ) -> Allocation {
-    assert!(start.is_multiple_of(BLOCK) && length > 0, "an extent starts at a block and is not empty");
+    assert!(start % BLOCK == 0 && length > 0, "an extent starts at a block and is not empty");
     let extent = Extent { start, value: ExtentValue { blob, blob_offset, length, flags: ExtentFlags::Plain } };
     extent.put(transaction, inode);
     Allocation::of(&extent)

@@ -97,7 +97,8 @@ impl Extent {
     fn decode(inode: u64, key: &Key, bytes: &[u8]) -> Result<Extent, Error> {
         let value = ExtentValue::decode(bytes).map_err(|error| bad_value(inode, &error))?;
         let start = key.position.checked_sub(u64::from(value.length));
-        let start = start.ok_or_else(|| Error::BadValue { inode, detail: "an extent starts before the file".into() })?;
+        let start =
+            start.ok_or_else(|| Error::BadValue { inode, detail: "an extent starts before the file".into() })?;
         Ok(Extent { start, value })
     }
 }

@@ -12,8 +12,8 @@
 mod allocate;
 mod copy;
 mod error;
-mod facts;
 mod extents;
+mod facts;
 mod keys;
 mod orphan;
 mod ranges;
@@ -35,16 +35,14 @@ use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
 use stere_policy::{Ancestor, Class, Effective, Own, Resolver};
 use stere_store::{Placement, Store, View, Wait};
 
-pub use allocate::{
-    COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE,
-};
+pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
 pub use error::Error;
 pub use facts::StoredFact;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
+pub use orphan::{Unlink, list_nameless, unlist};
 pub use read::ReadOutcome;
 pub use record::RECORD_BYTES;
-pub use orphan::{Unlink, list_nameless, unlist};
 pub use seek::Whence;
 pub use size::AttributeChange;
 
@@ -201,14 +199,15 @@ impl Files {
     }
 
     /// As `attributes` for an inode the caller's own look-up found; `removals` is the table's count from before it.
-    pub fn refresh(&self, wait: Wait, inode: u64, value: InodeValue, removals: u64) -> Result<Option<InodeValue>, Error> {
-        if value.kind() == Some(FileKind::File)
-            && let Some(held) = self.table.find(inode)
-        {
-            drop(held);
-            return self.attributes(wait, inode);
-        }
-        if self.table.removals() != removals { self.attributes(wait, inode) } else { Ok(Some(value)) }
+    pub fn refresh(
+        &self,
+        wait: Wait,
+        inode: u64,
+        value: InodeValue,
+        removals: u64,
+    ) -> Result<Option<InodeValue>, Error> {
+        let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
+        if in_memory || self.table.removals() != removals { self.attributes(wait, inode) } else { Ok(Some(value)) }
     }
 
     /// How many inodes have left memory so far; see `refresh`.
@@ -254,7 +253,8 @@ impl Files {
     /// The policy that holds for an inode.
     pub fn effective(&self, view: &View<'_>, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
         let fetch = |number| {
-            Ok(keys::inode_if_any(view, number)?.map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
+            Ok(keys::inode_if_any(view, number)?
+                .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
         };
         self.resolver.resolve(inode, &own_policy(value), value.parent, fetch)
     }
@@ -347,8 +347,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let policy =
-        InodePolicy { copies: own.copies, parity_k: own.parity_data, parity_m: own.parity, class: own.class };
+    let policy = InodePolicy { copies: own.copies, parity_k: own.parity_data, parity_m: own.parity, class: own.class };
     value.policy = (!own.is_empty()).then_some(policy);
 }
 

@@ -59,10 +59,8 @@ pub(crate) fn load(store: &Store) -> Result<HashMap<u64, OrphanKind>, Error> {
     store.view(Wait::Allowed, |view| {
         let mut orphans = HashMap::new();
         view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
-            if key.kind == stere_format::key::kind::ORPHAN
-                && let Some(kind) = OrphanKind::decode(bytes)
-            {
-                orphans.insert(key.object, kind);
+            if key.kind == stere_format::key::kind::ORPHAN {
+                orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, kind)));
             }
             ControlFlow::Continue(())
         })?;

@@ -30,10 +30,7 @@ impl Ranges {
         if range.is_empty() {
             return;
         }
-        if let Some(last) = self.0.last_mut()
-            && last.start <= range.start
-            && range.start <= last.end
-        {
+        if let Some(last) = self.0.last_mut().filter(|last| last.start <= range.start && range.start <= last.end) {
             last.end = last.end.max(range.end);
             return;
         }

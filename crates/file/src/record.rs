@@ -97,11 +97,7 @@ impl Record {
     }
 
     /// Marks `range` as dirty after `read` has filled it with what the store has there.
-    pub fn fill<E>(
-        &mut self,
-        range: Range<u32>,
-        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn fill<E>(&mut self, range: Range<u32>, read: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
         self.cover(range.start, range.end);
         let at = (range.start - self.base) as usize;
         read(&mut self.bytes[at..at + range.len()])?;

@@ -111,14 +111,7 @@ impl Files {
                     allocation.add(freed);
                 }
                 transaction.insert_blob(&new.blob);
-                allocation.add(extents::put_plain(
-                    transaction,
-                    inode,
-                    new.start,
-                    new.blob.id,
-                    0,
-                    new.blob.length(),
-                ));
+                allocation.add(extents::put_plain(transaction, inode, new.start, new.blob.id, 0, new.blob.length()));
             }
             value.blocks_bytes = allocation.apply(value.blocks_bytes);
             value.size = entering.size;

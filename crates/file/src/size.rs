@@ -13,8 +13,7 @@ use crate::state::Content;
 use crate::{Context, FILE_BYTES_MAX, Files, laid_over_content};
 
 /// A change of other attributes that takes effect together with the size.
-pub type AttributeChange<'a> =
-    &'a dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>;
+pub type AttributeChange<'a> = &'a dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>;
 
 impl Files {
     /// Sets the size, and in the same transaction what `change` does to the inode.

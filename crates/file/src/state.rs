@@ -65,9 +65,9 @@ impl Content {
         let block = stere_format::BLOCK_BYTES as u64;
         let first = self.stored_size / RECORD_BYTES;
         let records = self.records.range(first..);
-        records.filter(|(index, _)| **index * RECORD_BYTES >= self.stored_size).fold(0, |sum, (_, record)| {
-            sum + u64::from(record.dirty().blocks(block as u32)) * block
-        })
+        records
+            .filter(|(index, _)| **index * RECORD_BYTES >= self.stored_size)
+            .fold(0, |sum, (_, record)| sum + u64::from(record.dirty().blocks(block as u32)) * block)
     }
 
     /// Notes a write at `now`.

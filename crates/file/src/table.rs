@@ -101,6 +101,11 @@ impl Table {
         Some(Held { table: self, entry: Some(entry) })
     }
 
+    /// Whether an inode has an entry.
+    pub fn contains(&self, inode: u64) -> bool {
+        self.shard(inode).lock().contains_key(&inode)
+    }
+
     /// How many entries have left so far.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)

@@ -75,9 +75,8 @@ impl Files {
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
         let placement = self.placement(context.wait, inode)?;
-        if let [part] = parts.as_slice()
-            && !part.is_whole()
-        {
+        if parts.len() == 1 && !parts[0].is_whole() {
+            let part = &parts[0];
             self.buffer(context, inode, placement, content, part, true)?;
             self.hand_over_full(context, inode, content, part.record);
             return Ok(data.len());
@@ -316,9 +315,7 @@ impl Files {
             let Some(held) = self.table.find(other) else { continue };
             // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
             let Ok(mut state) = held.write(Wait::Never) else { continue };
-            if let Some(content) = &mut state.content
-                && content.is_dirty()
-            {
+            if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
                 self.save_all(context, other, content)?;
             }
         }

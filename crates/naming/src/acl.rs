@@ -44,7 +44,7 @@ impl Acl {
     fn decode(bytes: &[u8]) -> Result<Acl, Error> {
         const WRONG: Error = Error::Invalid("not a valid POSIX ACL of version 2");
         let (version, entries) = bytes.split_first_chunk::<4>().ok_or(WRONG)?;
-        if u32::from_le_bytes(*version) != VERSION || !entries.len().is_multiple_of(8) {
+        if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
             return Err(WRONG);
         }
         let entries = entries.chunks_exact(8).map(|entry| Entry {

@@ -153,9 +153,8 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
-        let value = self.changing(caller, inode, set.size, |transaction, value| {
-            apply(transaction, caller, inode, value, set)
-        })?;
+        let value =
+            self.changing(caller, inode, set.size, |transaction, value| apply(transaction, caller, inode, value, set))?;
         if set.atime.is_some() {
             self.lazy_times.remove(inode);
         }
@@ -232,9 +231,9 @@ fn apply(
 /// What a write or a change of owner does to set-id bits: set-group-id without group execution means mandatory locking
 /// and stays.
 pub(crate) fn clear_set_id(value: &mut InodeValue) {
-    value.mode &= !(libc::S_ISUID as u32);
-    if value.mode & libc::S_IXGRP as u32 != 0 {
-        value.mode &= !(libc::S_ISGID as u32);
+    value.mode &= !libc::S_ISUID;
+    if value.mode & libc::S_IXGRP != 0 {
+        value.mode &= !libc::S_ISGID;
     }
 }
 

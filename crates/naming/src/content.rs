@@ -93,14 +93,7 @@ impl FileSystem {
     }
 
     /// Changes allocation as fallocate(2) does with `mode`.
-    pub fn fallocate(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        offset: u64,
-        length: u64,
-        mode: u32,
-    ) -> Result<(), Error> {
+    pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?)
     }
 

@@ -129,26 +129,14 @@ impl FileSystem {
     }
 
     /// Gives an inode one more name.
-    pub fn link(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        new_parent: u64,
-        new_name: &[u8],
-    ) -> Result<Attributes, Error> {
+    pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<Attributes, Error> {
         check_new_name(new_name)?;
         self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))??;
         self.getattr(caller, inode)
     }
 
     /// With what is in memory of the inode locked, because closing a file without a name would free it.
-    fn link_locked(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        new_parent: u64,
-        new_name: &[u8],
-    ) -> Result<(), Error> {
+    fn link_locked(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<(), Error> {
         let nameless = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;

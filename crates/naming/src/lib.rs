@@ -130,14 +130,8 @@ impl FileSystem {
             if transaction.get(&Key::inode(ROOT))?.is_some() {
                 return Err(Error::Exists);
             }
-            let mut inode = transaction.allocate_inode();
-            // Numbers may start at 0; the root is 1 for every kernel.
-            while inode < ROOT {
-                inode = transaction.allocate_inode();
-            }
-            if inode != ROOT {
-                return Err(Error::Damaged("inode 1 is taken although there is no root; run `stere check`".into()));
-            }
+            // Numbers of new inodes start behind the root's.
+            while transaction.allocate_inode() <= ROOT {}
             let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, 0, 0, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             Ok(())

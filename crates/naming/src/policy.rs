@@ -48,8 +48,7 @@ impl FileSystem {
         let effective = self.effective(caller, inode)?;
         let wanted = self.files.placement_of(&effective).scheme;
         let facts = self.files.stored_facts(&caller.context(), inode)?;
-        let pending: u64 =
-            facts.iter().filter(|fact| fact.scheme != wanted).map(|fact| fact.bytes).sum();
+        let pending: u64 = facts.iter().filter(|fact| fact.scheme != wanted).map(|fact| fact.bytes).sum();
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }

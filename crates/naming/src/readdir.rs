@@ -159,7 +159,11 @@ fn read_names(view: &View<'_>, inode: u64, from: u64) -> Result<Batch, Error> {
             }
             Err(error) => failure = Some(damaged(inode, &error)),
         }
-        if failure.is_some() || batch.entries.len() == BATCH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if failure.is_some() || batch.entries.len() == BATCH {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     failure.map_or(Ok(batch), Err)
 }

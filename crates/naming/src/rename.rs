@@ -155,14 +155,7 @@ impl FileSystem {
         let mut to = directory(transaction, rename.new_parent)?;
         match over {
             Some(over) => {
-                self.hasher.replace(
-                    transaction,
-                    rename.new_parent,
-                    rename.new_name,
-                    over,
-                    source.inode,
-                    source.kind,
-                );
+                self.hasher.replace(transaction, rename.new_parent, rename.new_name, over, source.inode, source.kind);
                 if over.kind == FileKind::Directory {
                     to.nlink = to.nlink.saturating_sub(1);
                 }

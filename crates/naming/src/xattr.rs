@@ -91,13 +91,14 @@ pub(crate) fn remove(transaction: &mut Transaction<'_>, inode: u64, name: &[u8])
 fn names(keys: &impl Keys, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
     let mut names = Vec::new();
     let mut failure = None;
-    keys.visit(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), &mut |_, bytes| {
-        match XattrBucket::for_each(bytes, |name, _| names.push(name.to_vec())) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failure = Some(damaged(inode, &error));
-                ControlFlow::Break(())
-            }
+    keys.visit(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), &mut |_, bytes| match XattrBucket::for_each(
+        bytes,
+        |name, _| names.push(name.to_vec()),
+    ) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(damaged(inode, &error));
+            ControlFlow::Break(())
         }
     })?;
     failure.map_or(Ok(names), Err)

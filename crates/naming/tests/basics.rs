@@ -5,8 +5,8 @@ mod support;
 use std::ops::ControlFlow;
 
 use stere_naming::{
-    Error, FileSystem, Handle, KEEP_SIZE, OpenFlags, PUNCH_HOLE, RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT, SetAttributes,
-    SetMode, SetTime, Timestamp, Whence,
+    Error, FileSystem, Handle, KEEP_SIZE, OpenFlags, PUNCH_HOLE, RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT,
+    SetAttributes, SetMode, SetTime, Timestamp, Whence,
 };
 use support::{Rig, caller};
 
@@ -48,7 +48,9 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 #[test]
 fn files_of_many_sizes_read_back_before_and_after_closing() {
     let (_rig, fs) = small();
-    for (number, size) in [0usize, 1, 4095, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 5].into_iter().enumerate() {
+    for (number, size) in
+        [0usize, 1, 4095, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 5].into_iter().enumerate()
+    {
         let data = pattern(size, number as u8);
         let name = format!("file{number}");
         let (attributes, handle) = fs.create(&caller(10), ROOT, name.as_bytes(), 0o644, FLAGS).expect("a new file");
@@ -194,7 +196,11 @@ fn attributes_and_times() {
     let got = fs.setattr(&caller(52), file, &set).expect("utimens");
     assert_eq!((got.mtime, got.atime, got.ctime.seconds), (at, at, 52));
     content(&fs, file);
-    assert_eq!(fs.getattr(&caller(53), file).expect("attributes").atime.seconds, 12, "read at 12, after atime <= mtime");
+    assert_eq!(
+        fs.getattr(&caller(53), file).expect("attributes").atime.seconds,
+        12,
+        "read at 12, after atime <= mtime"
+    );
 }
 
 #[test]

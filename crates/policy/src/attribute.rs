@@ -153,8 +153,9 @@ impl Own {
             }
             Setting::Parity => {
                 let units = text.and_then(parity_units);
-                (self.parity_data, self.parity) = units
-                    .ok_or_else(|| bad(setting, value, "a number of parity units, or data+parity such as 4+2 (32 in all)"))?;
+                (self.parity_data, self.parity) = units.ok_or_else(|| {
+                    bad(setting, value, "a number of parity units, or data+parity such as 4+2 (32 in all)")
+                })?;
             }
         }
         Ok(())

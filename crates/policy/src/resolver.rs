@@ -88,11 +88,7 @@ impl Findings {
     }
 
     fn finish(self, default: Class) -> Effective {
-        self.over(Effective {
-            wish: Wish::of_class(default),
-            class_source: Source::Pool,
-            scheme_source: Source::Pool,
-        })
+        self.over(Effective { wish: Wish::of_class(default), class_source: Source::Pool, scheme_source: Source::Pool })
     }
 
     /// Lays what was found nearer over what holds above.
@@ -156,10 +152,9 @@ impl Resolver {
         fetch: &mut impl FnMut(u64) -> Result<Option<Ancestor>, E>,
     ) -> Result<Effective, E> {
         let generation = self.generation.load(Ordering::Acquire);
-        if let Some((known, effective)) = self.cache.lock().get(&inode)
-            && *known == generation
-        {
-            return Ok(*effective);
+        let cached = self.cache.lock().get(&inode).copied();
+        if let Some((_, effective)) = cached.filter(|(known, _)| *known == generation) {
+            return Ok(effective);
         }
         let mut findings = Findings::default();
         let mut at = inode;

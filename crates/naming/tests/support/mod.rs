@@ -78,6 +78,7 @@ impl Rig {
                 index,
                 superblock: superblock(index),
                 device: devices[usize::from(index)].clone(),
+                read_cost: 1,
             })
             .collect();
         let store = Store::create(devices_in, (0..count).map(entry).collect(), store_options()).expect("a new pool");
@@ -102,7 +103,7 @@ impl Rig {
             .iter()
             .map(|device| {
                 let superblock = read_superblock(device, device.size_bytes());
-                DeviceIn { index: superblock.device_index, superblock, device: device.clone() }
+                DeviceIn { index: superblock.device_index, superblock, device: device.clone(), read_cost: 1 }
             })
             .collect();
         let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");

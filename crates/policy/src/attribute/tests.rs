@@ -10,7 +10,10 @@ fn own(setting: Setting, value: &str) -> Result<Own, PolicyError> {
 fn names_are_recognised_with_both_prefixes() {
     assert_eq!(parse_name(b"user.stere.copies"), Some(Ok(Name::Setting(Setting::Copies))));
     assert_eq!(parse_name(b"user.attest.copies"), Some(Ok(Name::Setting(Setting::Copies))));
-    assert_eq!(parse_name(b"user.stere.effective.parity"), Some(Ok(Name::Computed(Computed::Effective(Setting::Parity)))));
+    assert_eq!(
+        parse_name(b"user.stere.effective.parity"),
+        Some(Ok(Name::Computed(Computed::Effective(Setting::Parity))))
+    );
     assert_eq!(parse_name(b"user.stere.where"), Some(Ok(Name::Computed(Computed::Where))));
     assert_eq!(parse_name(b"user.other"), None);
     assert_eq!(parse_name(b"trusted.stere.copies"), None);
