@@ -324,6 +324,11 @@ fn syncfs_arrives_at_block_device_mounts() {
     }
 }
 
+fn is_mounted(mountpoint: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == mountpoint.to_str())
+}
+
 fn source_of(mountpoint: &Path) -> String {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == mountpoint.to_str()).unwrap();
@@ -428,6 +433,7 @@ fn a_late_end_spares_the_next_mount() {
         let next = Session::mount(Hooked::new(), &mount.path, &options(choice)).unwrap();
         mount.filesystem.open_gate();
         session.join().unwrap();
+        assert!(is_mounted(&mount.path), "the next mount was taken down");
         fs::write(mount.path.join("still"), b"here").unwrap();
         next.unmounter().unmount(Unmount::Normal).unwrap();
         next.join().unwrap();
