@@ -1,1 +1,97 @@
-fn main() { eprintln!("xtask: not built yet"); std::process::exit(1); }
+//! `cargo xtask`: the developer commands, test, sim, bench, soak and tidy.
+//!
+//! Read next: `test.rs` (what CI runs), `suites.rs` (the suites on a real mount), `bench.rs` (the benches).
+
+mod bench;
+mod cleanup;
+mod command;
+mod error;
+mod packages;
+mod simulator;
+mod soak;
+mod steps;
+mod subject;
+mod suites;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::bench::BenchArguments;
+use crate::error::Result;
+use crate::subject::Kind;
+use crate::suites::Suite;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Developer commands of stere.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything CI runs, in order.
+    Test,
+    /// The simulator: histories with crashes and faults against the real stack; replays a seed.
+    Sim {
+        /// Given to the simulator as they are: --seed N, --histories N, --steps N.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// The benches, beside the peers that are installed, as ratios.
+    Bench(BenchArguments),
+    /// The real-mount suites and the simulator, again and again with fresh seeds.
+    Soak {
+        #[arg(long)]
+        minutes: u64,
+        /// The first seed; the next rounds count on from it. Default: from the clock.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Checks of the source itself: heads of files, lengths, forbidden words, promises.
+    Tidy,
+    /// One suite on one file system: to try a suite on a peer, or to run one on stere alone.
+    Suite {
+        suite: Suite,
+        #[arg(long, default_value = "stere-mirror")]
+        on: Kind,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// More than the suite's usual amount of work.
+        #[arg(long, default_value_t = 1)]
+        times: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    cleanup::on_signals();
+    match execute(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<()> {
+    let root = workspace_root();
+    match command {
+        Command::Test => test::run(&root),
+        Command::Sim { arguments } => simulator::run(&root, &arguments),
+        Command::Bench(arguments) => bench::run(&root, &arguments),
+        Command::Soak { minutes, seed } => soak::run(&root, minutes, seed),
+        Command::Tidy => tidy::run(&root),
+        Command::Suite { suite, on, seed, times } => suites::run_one(&root, suite, on, seed, times),
+    }
+}
+
+/// The folder that holds the workspace: where the sources of this program were when it was built.
+fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.to_owned(), Path::to_owned)
+}

@@ -33,10 +33,7 @@ impl Memory {
         // SAFETY: the layout has a non-zero size.
         let start = unsafe { alloc_zeroed(layout) };
         match NonNull::new(start) {
-            Some(start) => Memory {
-                start,
-                capacity_bytes,
-            },
+            Some(start) => Memory { start, capacity_bytes },
             None => handle_alloc_error(layout),
         }
     }
@@ -64,13 +61,8 @@ pub struct Buffer {
 impl Buffer {
     /// A new buffer of zeros.
     pub fn zeroed(length: usize) -> Buffer {
-        let memory =
-            (length > 0).then(|| Memory::zeroed(length.next_multiple_of(BUFFER_ALIGNMENT_BYTES)));
-        Buffer {
-            memory,
-            length,
-            pool: None,
-        }
+        let memory = (length > 0).then(|| Memory::zeroed(length.next_multiple_of(BUFFER_ALIGNMENT_BYTES)));
+        Buffer { memory, length, pool: None }
     }
 
     /// A new buffer with these bytes.
@@ -84,9 +76,7 @@ impl Buffer {
         match &self.memory {
             None => &[],
             // SAFETY: `length <= capacity` always, the memory is initialised and borrowed with `self`.
-            Some(memory) => unsafe {
-                std::slice::from_raw_parts(memory.start.as_ptr(), self.length)
-            },
+            Some(memory) => unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), self.length) },
         }
     }
 
@@ -94,26 +84,18 @@ impl Buffer {
         match &mut self.memory {
             None => &mut [],
             // SAFETY: as in `as_slice`, and `&mut self` makes the borrow unique.
-            Some(memory) => unsafe {
-                std::slice::from_raw_parts_mut(memory.start.as_ptr(), self.length)
-            },
+            Some(memory) => unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), self.length) },
         }
     }
 
     /// The length this buffer can be set to without moving.
     pub fn capacity_bytes(&self) -> usize {
-        self.memory
-            .as_ref()
-            .map_or(0, |memory| memory.capacity_bytes)
+        self.memory.as_ref().map_or(0, |memory| memory.capacity_bytes)
     }
 
     /// Shortens or lengthens within the capacity; bytes that appear are whatever the memory held before.
     pub fn set_length(&mut self, length: usize) {
-        assert!(
-            length <= self.capacity_bytes(),
-            "a buffer of {} bytes cannot hold {length}",
-            self.capacity_bytes()
-        );
+        assert!(length <= self.capacity_bytes(), "a buffer of {} bytes cannot hold {length}", self.capacity_bytes());
         self.length = length;
     }
 
@@ -205,16 +187,8 @@ pub struct BufferPool {
 impl BufferPool {
     /// A pool that keeps at most `retained_bytes_max` bytes of free memory.
     pub fn new(retained_bytes_max: usize) -> BufferPool {
-        let state = ShelvesState {
-            retained_bytes: 0,
-            shelves: Default::default(),
-        };
-        BufferPool {
-            shelves: Arc::new(Shelves {
-                retained_bytes_max,
-                state: Mutex::new(state),
-            }),
-        }
+        let state = ShelvesState { retained_bytes: 0, shelves: Default::default() };
+        BufferPool { shelves: Arc::new(Shelves { retained_bytes_max, state: Mutex::new(state) }) }
     }
 
     /// A buffer of this length with unspecified (old) contents: the caller writes every byte that matters.
@@ -223,15 +197,8 @@ impl BufferPool {
             return Buffer::zeroed(0);
         }
         let capacity_bytes = length.max(BUFFER_ALIGNMENT_BYTES).next_power_of_two();
-        let memory = self
-            .shelves
-            .get(capacity_bytes)
-            .unwrap_or_else(|| Memory::zeroed(capacity_bytes));
-        Buffer {
-            memory: Some(memory),
-            length,
-            pool: Some(Arc::clone(&self.shelves)),
-        }
+        let memory = self.shelves.get(capacity_bytes).unwrap_or_else(|| Memory::zeroed(capacity_bytes));
+        Buffer { memory: Some(memory), length, pool: Some(Arc::clone(&self.shelves)) }
     }
 
     /// Like `take`, with zeros.
@@ -249,12 +216,7 @@ impl BufferPool {
 
 impl std::fmt::Debug for BufferPool {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "BufferPool({} of {} bytes)",
-            self.retained_bytes(),
-            self.shelves.retained_bytes_max
-        )
+        write!(formatter, "BufferPool({} of {} bytes)", self.retained_bytes(), self.shelves.retained_bytes_max)
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::error::DeviceError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Default)]
 struct State {
@@ -34,10 +35,7 @@ impl Completion {
     /// Counts one more write, known by `tag`.
     pub fn ticket(&self, tag: u64) -> Ticket {
         self.shared.state.lock().pending += 1;
-        Ticket {
-            shared: Some(Arc::clone(&self.shared)),
-            tag,
-        }
+        Ticket { shared: Some(Arc::clone(&self.shared)), tag, counter: None }
     }
 
     /// Whether nothing is under way now.
@@ -54,6 +52,14 @@ impl Completion {
         std::mem::take(&mut state.errors)
     }
 
+    /// Waits until every ticket has finished; the errors stay for `wait`.
+    pub fn wait_done(&self) {
+        let mut state = self.shared.state.lock();
+        while state.pending > 0 {
+            self.shared.done.wait(&mut state);
+        }
+    }
+
     /// The errors if all is done, `None` while something is under way.
     pub fn try_wait(&self) -> Option<Vec<(u64, DeviceError)>> {
         let mut state = self.shared.state.lock();
@@ -64,12 +70,7 @@ impl Completion {
 impl std::fmt::Debug for Completion {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.shared.state.lock();
-        write!(
-            formatter,
-            "Completion({} pending, {} errors)",
-            state.pending,
-            state.errors.len()
-        )
+        write!(formatter, "Completion({} pending, {} errors)", state.pending, state.errors.len())
     }
 }
 
@@ -77,9 +78,17 @@ impl std::fmt::Debug for Completion {
 pub struct Ticket {
     shared: Option<Arc<Shared>>,
     tag: u64,
+    counter: Option<Arc<AtomicU64>>,
 }
 
 impl Ticket {
+    /// Also counts one in `counter` when it finishes, before any waiter learns of it. A ticket has one counter.
+    pub fn counted_in(mut self, counter: &Arc<AtomicU64>) -> Ticket {
+        assert!(self.counter.is_none(), "a ticket has one counter");
+        self.counter = Some(Arc::clone(counter));
+        self
+    }
+
     pub fn tag(&self) -> u64 {
         self.tag
     }
@@ -92,6 +101,9 @@ impl Ticket {
         let Some(shared) = self.shared.take() else {
             return;
         };
+        if let Some(counter) = &self.counter {
+            counter.fetch_add(1, Ordering::AcqRel);
+        }
         let mut state = shared.state.lock();
         assert!(state.pending > 0, "a ticket is counted until it finishes");
         state.pending -= 1;

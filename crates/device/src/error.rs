@@ -33,38 +33,19 @@ pub enum DeviceError {
     #[error(
         "{device}: {operation} at byte {offset} failed: {source}; check the cable and the drive's own health report"
     )]
-    Io {
-        device: String,
-        operation: Operation,
-        offset: u64,
-        source: Arc<std::io::Error>,
-    },
+    Io { device: String, operation: Operation, offset: u64, source: Arc<std::io::Error> },
 
     #[error(
         "{device}: {operation} of {length} bytes at byte {offset} lies outside its {size_bytes} bytes; the pool needs the device at its full size"
     )]
-    OutOfRange {
-        device: String,
-        operation: Operation,
-        offset: u64,
-        length: u64,
-        size_bytes: u64,
-    },
+    OutOfRange { device: String, operation: Operation, offset: u64, length: u64, size_bytes: u64 },
 
     #[error(
         "{device}: {operation} of {length} bytes at byte {offset} is not aligned to {block_bytes} bytes; this is a bug of the caller, please report it"
     )]
-    Unaligned {
-        device: String,
-        operation: Operation,
-        offset: u64,
-        length: u64,
-        block_bytes: u32,
-    },
+    Unaligned { device: String, operation: Operation, offset: u64, length: u64, block_bytes: u32 },
 
-    #[error(
-        "{device} is in use by another process or mounted; stop that use first (`stere umount`, `fuser {device}`)"
-    )]
+    #[error("{device} is in use by another process or mounted; stop that use first (`stere umount`, `fuser {device}`)")]
     Busy { device: String },
 
     #[error(
@@ -75,9 +56,7 @@ pub enum DeviceError {
     #[error("{device} is not there (offline); bring it back or let the pool repair without it")]
     Absent { device: String },
 
-    #[error(
-        "{device} is neither a regular file nor a block device; name a file, a disk or a partition"
-    )]
+    #[error("{device} is neither a regular file nor a block device; name a file, a disk or a partition")]
     UnsuitableKind { device: String },
 
     #[error("{device} was opened to be read only; open it for writing first")]
@@ -88,18 +67,8 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    pub(crate) fn io(
-        device: &str,
-        operation: Operation,
-        offset: u64,
-        source: impl Into<std::io::Error>,
-    ) -> Self {
-        DeviceError::Io {
-            device: device.to_owned(),
-            operation,
-            offset,
-            source: Arc::new(source.into()),
-        }
+    pub(crate) fn io(device: &str, operation: Operation, offset: u64, source: impl Into<std::io::Error>) -> Self {
+        DeviceError::Io { device: device.to_owned(), operation, offset, source: Arc::new(source.into()) }
     }
 
     /// The operating system's error number where there is one.

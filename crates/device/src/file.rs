@@ -16,7 +16,7 @@ use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
 use crate::{Device, Piece, Scatter, check_range, length_of};
 use flush::FlushGate;
-use queue::{WriteJob, WriteQueue};
+use queue::{Job, WriteQueue};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,11 +44,7 @@ pub struct FileOptions {
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions {
-            access: Access::ReadWrite,
-            direct: true,
-            writer_threads: 2,
-        }
+        FileOptions { access: Access::ReadWrite, direct: true, writer_threads: 2 }
     }
 }
 
@@ -84,11 +80,7 @@ const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
 
 impl FileDevice {
     /// Makes a new sparse regular file of this size and opens it. Refuses a path that exists.
-    pub fn create(
-        path: &Path,
-        size_bytes: u64,
-        options: &FileOptions,
-    ) -> Result<FileDevice, DeviceError> {
+    pub fn create(path: &Path, size_bytes: u64, options: &FileOptions) -> Result<FileDevice, DeviceError> {
         let name = path.display().to_string();
         system::create_sparse(path, size_bytes)
             .map_err(|source| DeviceError::io(&name, Operation::Create, 0, source))?;
@@ -112,11 +104,7 @@ impl FileDevice {
         if !system::lock(&file, options.access).map_err(failed)? {
             return Err(DeviceError::Busy { device: name });
         }
-        let transfer = if is_direct {
-            system::direct_transfer(&file).map_err(failed)?
-        } else {
-            Transfer::BUFFERED
-        };
+        let transfer = if is_direct { system::direct_transfer(&file).map_err(failed)? } else { Transfer::BUFFERED };
         let block_bytes = u64::from(transfer.write_block_bytes());
         let size_bytes = system::size_of(&file).map_err(failed)? / block_bytes * block_bytes;
         let open = Arc::new(OpenFile {
@@ -131,11 +119,7 @@ impl FileDevice {
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
             .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
-        Ok(FileDevice {
-            open,
-            queue,
-            bounce: BufferPool::new(BOUNCE_RETAINED_BYTES),
-        })
+        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES) })
     }
 
     /// Whether I/O passes the page cache by.
@@ -146,31 +130,15 @@ impl FileDevice {
     fn check_write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         let open = &self.open;
         if open.access == Access::ReadOnly {
-            return Err(DeviceError::ReadOnly {
-                device: open.name.clone(),
-            });
+            return Err(DeviceError::ReadOnly { device: open.name.clone() });
         }
         let length = length_of(pieces) as u64;
-        check_range(
-            &open.name,
-            Operation::Write,
-            offset,
-            length,
-            open.size_bytes,
-        )?;
+        check_range(&open.name, Operation::Write, offset, length, open.size_bytes)?;
         let block_bytes = self.block_bytes();
         let is_whole = |length: usize| length % block_bytes as usize == 0;
-        if offset % u64::from(block_bytes) != 0
-            || !pieces.iter().all(|piece| is_whole(piece.bytes().len()))
-        {
+        if offset % u64::from(block_bytes) != 0 || !pieces.iter().all(|piece| is_whole(piece.bytes().len())) {
             let (device, operation) = (open.name.clone(), Operation::Write);
-            return Err(DeviceError::Unaligned {
-                device,
-                operation,
-                offset,
-                length,
-                block_bytes,
-            });
+            return Err(DeviceError::Unaligned { device, operation, offset, length, block_bytes });
         }
         open.flush.refuse_after_failure(&open.name)
     }
@@ -188,6 +156,13 @@ impl FileDevice {
 }
 
 impl OpenFile {
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        match self.access {
+            Access::ReadOnly => Ok(()),
+            Access::ReadWrite => self.flush.run(&self.name, || self.file.sync_data()),
+        }
+    }
+
     fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         self.flush.refuse_after_failure(&self.name)?;
         system::write_all(&self.file, offset, pieces)
@@ -210,13 +185,7 @@ impl Device for FileDevice {
 
     fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         let length: usize = pieces.iter().map(Scatter::length).sum();
-        check_range(
-            &self.open.name,
-            Operation::Read,
-            offset,
-            length as u64,
-            self.open.size_bytes,
-        )?;
+        check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes)?;
         if length == 0 {
             return Ok(());
         }
@@ -243,53 +212,32 @@ impl Device for FileDevice {
                 *piece = Piece::new(Arc::clone(&copy), 0..copy.len());
             }
         }
-        self.queue.submit(
-            &self.open,
-            WriteJob {
-                offset,
-                pieces,
-                ticket,
-            },
-        );
+        self.queue.submit(&self.open, Job::Write { offset, pieces, ticket });
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let open = &self.open;
-        if open.access == Access::ReadOnly {
-            return Ok(());
-        }
-        open.flush.run(&open.name, || open.file.sync_data())
+        self.open.flush_data()
+    }
+
+    fn submit_flush(&self, ticket: Ticket) {
+        self.queue.submit(&self.open, Job::Flush { ticket });
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         let open = &self.open;
         if open.access == Access::ReadOnly {
-            return Err(DeviceError::ReadOnly {
-                device: open.name.clone(),
-            });
+            return Err(DeviceError::ReadOnly { device: open.name.clone() });
         }
-        check_range(
-            &open.name,
-            Operation::Discard,
-            offset,
-            length,
-            open.size_bytes,
-        )?;
+        check_range(&open.name, Operation::Discard, offset, length, open.size_bytes)?;
         if length == 0 || !open.is_discard_supported.load(Ordering::Relaxed) {
             return Ok(());
         }
         match system::discard(&open.file, open.kind, offset, length) {
             Ok(is_supported) => {
-                open.is_discard_supported
-                    .store(is_supported, Ordering::Relaxed);
+                open.is_discard_supported.store(is_supported, Ordering::Relaxed);
                 Ok(())
             }
-            Err(source) => Err(DeviceError::io(
-                &open.name,
-                Operation::Discard,
-                offset,
-                source,
-            )),
+            Err(source) => Err(DeviceError::io(&open.name, Operation::Discard, offset, source)),
         }
     }
 
@@ -299,17 +247,8 @@ impl Device for FileDevice {
             Kind::Regular => "regular file",
             Kind::Block => "block device",
         };
-        let manner = if open.transfer.is_direct {
-            "direct I/O"
-        } else {
-            "through the page cache"
-        };
-        format!(
-            "{} ({kind}, {} bytes, {manner}, blocks of {})",
-            open.name,
-            open.size_bytes,
-            self.block_bytes()
-        )
+        let manner = if open.transfer.is_direct { "direct I/O" } else { "through the page cache" };
+        format!("{} ({kind}, {} bytes, {manner}, blocks of {})", open.name, open.size_bytes, self.block_bytes())
     }
 }
 

@@ -54,10 +54,7 @@ pub struct Piece {
 
 impl Piece {
     pub fn new(data: SharedBuffer, range: Range<usize>) -> Piece {
-        assert!(
-            range.start <= range.end && range.end <= data.len(),
-            "a piece lies within its buffer"
-        );
+        assert!(range.start <= range.end && range.end <= data.len(), "a piece lies within its buffer");
         Piece { data, range }
     }
 
@@ -110,6 +107,11 @@ pub trait Device: Send + Sync {
     /// Makes every write whose ticket had finished before this call durable. Once it fails it fails for ever.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// A flush that need not hold up the caller; as `flush`, with the outcome in the ticket.
+    fn submit_flush(&self, ticket: Ticket) {
+        ticket.finish(self.flush());
+    }
+
     /// Says that the contents of a range are no longer needed. Advice: they may or may not read as zeros afterwards.
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
 
@@ -117,12 +119,7 @@ pub trait Device: Send + Sync {
     fn describe(&self) -> String;
 
     /// Writes and waits for it. For superblocks, headers and tools, not for the data path.
-    fn write(
-        &self,
-        offset: u64,
-        data: SharedBuffer,
-        range: Range<usize>,
-    ) -> Result<(), DeviceError> {
+    fn write(&self, offset: u64, data: SharedBuffer, range: Range<usize>) -> Result<(), DeviceError> {
         let completion = Completion::new();
         self.submit_write(offset, data, range, completion.ticket(0));
         match completion.wait().pop() {
@@ -147,12 +144,6 @@ pub fn check_range(
 ) -> Result<(), DeviceError> {
     match offset.checked_add(length) {
         Some(end) if end <= size_bytes => Ok(()),
-        _ => Err(DeviceError::OutOfRange {
-            device: device.to_owned(),
-            operation,
-            offset,
-            length,
-            size_bytes,
-        }),
+        _ => Err(DeviceError::OutOfRange { device: device.to_owned(), operation, offset, length, size_bytes }),
     }
 }

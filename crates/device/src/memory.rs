@@ -145,23 +145,12 @@ impl MemoryDevice {
     }
 
     /// Asks for absence, the hook and the range, in this order.
-    fn admit(
-        &self,
-        operation: Operation,
-        offset: u64,
-        length: u64,
-    ) -> Result<Option<Fault>, DeviceError> {
+    fn admit(&self, operation: Operation, offset: u64, length: u64) -> Result<Option<Fault>, DeviceError> {
         if self.is_offline.load(Ordering::SeqCst) {
-            return Err(DeviceError::Absent {
-                device: self.name.clone(),
-            });
+            return Err(DeviceError::Absent { device: self.name.clone() });
         }
         check_range(&self.name, operation, offset, length, self.size_bytes)?;
-        let fault = self
-            .hook
-            .read()
-            .as_ref()
-            .and_then(|hook| hook(operation, offset, length));
+        let fault = self.hook.read().as_ref().and_then(|hook| hook(operation, offset, length));
         if fault == Some(Fault::Error) {
             let source = std::io::Error::from_raw_os_error(libc::EIO);
             return Err(DeviceError::io(&self.name, operation, offset, source));
@@ -172,10 +161,7 @@ impl MemoryDevice {
     fn refuse_after_failed_flush(&self) -> Result<(), DeviceError> {
         if self.has_flush_failed.load(Ordering::SeqCst) {
             let reason = "an earlier flush failed".to_owned();
-            return Err(DeviceError::FlushFailed {
-                device: self.name.clone(),
-                reason,
-            });
+            return Err(DeviceError::FlushFailed { device: self.name.clone(), reason });
         }
         Ok(())
     }
@@ -185,13 +171,7 @@ impl MemoryDevice {
         let block_bytes = u64::from(self.block_bytes);
         if offset % block_bytes != 0 || length % block_bytes != 0 {
             let (device, operation) = (self.name.clone(), Operation::Write);
-            return Err(DeviceError::Unaligned {
-                device,
-                operation,
-                offset,
-                length,
-                block_bytes: self.block_bytes,
-            });
+            return Err(DeviceError::Unaligned { device, operation, offset, length, block_bytes: self.block_bytes });
         }
         self.refuse_after_failed_flush()?;
         let fault = self.admit(Operation::Write, offset, length)?;
@@ -214,11 +194,7 @@ impl MemoryDevice {
         if self.has_volatile_cache {
             let mut before = vec![0; after.len()];
             contents.load(offset, &mut before);
-            contents.unflushed.push(UnflushedWrite {
-                offset,
-                before,
-                after: after.to_vec(),
-            });
+            contents.unflushed.push(UnflushedWrite { offset, before, after: after.to_vec() });
         }
         contents.store(offset, after);
         Ok(())
@@ -249,11 +225,7 @@ impl Device for MemoryDevice {
     }
 
     /// One operation for the counters and the hook, like a real vectored read.
-    fn read_scattered(
-        &self,
-        offset: u64,
-        pieces: &mut [crate::Scatter<'_>],
-    ) -> Result<(), DeviceError> {
+    fn read_scattered(&self, offset: u64, pieces: &mut [crate::Scatter<'_>]) -> Result<(), DeviceError> {
         let length: usize = pieces.iter().map(crate::Scatter::length).sum();
         let mut bytes = vec![0; length];
         self.read(offset, &mut bytes)?;
@@ -316,11 +288,7 @@ impl Device for MemoryDevice {
 
 impl std::fmt::Debug for MemoryDevice {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "MemoryDevice({}, {} bytes)",
-            self.unique, self.size_bytes
-        )
+        write!(formatter, "MemoryDevice({}, {} bytes)", self.unique, self.size_bytes)
     }
 }
 
@@ -328,9 +296,7 @@ impl Contents {
     fn load(&self, offset: u64, buffer: &mut [u8]) {
         for (page, within, part) in split(offset, buffer.len()) {
             match self.pages.get(&page) {
-                Some(bytes) => {
-                    buffer[part.clone()].copy_from_slice(&bytes[within..within + part.len()])
-                }
+                Some(bytes) => buffer[part.clone()].copy_from_slice(&bytes[within..within + part.len()]),
                 None => buffer[part].fill(0),
             }
         }
@@ -338,10 +304,7 @@ impl Contents {
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
         for (page, within, part) in split(offset, bytes.len()) {
-            let target = self
-                .pages
-                .entry(page)
-                .or_insert_with(|| vec![0; PAGE_BYTES].into_boxed_slice());
+            let target = self.pages.entry(page).or_insert_with(|| vec![0; PAGE_BYTES].into_boxed_slice());
             target[within..within + part.len()].copy_from_slice(&bytes[part]);
         }
     }

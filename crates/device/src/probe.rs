@@ -101,19 +101,13 @@ pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(failed(0))?;
     let read = |offset: u64, end: u64| -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; (end - offset) as usize];
-        file.read_exact_at(&mut bytes, offset)
-            .map_err(failed(offset))?;
+        file.read_exact_at(&mut bytes, offset).map_err(failed(offset))?;
         Ok(bytes)
     };
     let head = read(0, size_bytes.min(MIB))?;
     let tail_offset = size_bytes.saturating_sub(MIB).max(head.len() as u64);
     let tail = read(tail_offset, size_bytes)?;
-    let samples = Samples {
-        head: &head,
-        tail: &tail,
-        tail_offset,
-        size_bytes,
-    };
+    let samples = Samples { head: &head, tail: &tail, tail_offset, size_bytes };
     let mut content = match signatures::recognise(&samples) {
         Some(name) => Content::Known { name },
         None => first_byte_set(&head, 0)
@@ -122,13 +116,7 @@ pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
     };
     if content == Content::Empty {
         // A few places between, where mirrors of superblocks and the bodies of archives lie.
-        for offset in [
-            4 * MIB,
-            64 * MIB,
-            size_bytes / 4,
-            size_bytes / 2,
-            size_bytes / 4 * 3,
-        ] {
+        for offset in [4 * MIB, 64 * MIB, size_bytes / 4, size_bytes / 2, size_bytes / 4 * 3] {
             let offset = offset / 4096 * 4096;
             if offset >= tail_offset {
                 continue;
@@ -140,19 +128,11 @@ pub fn probe(path: &Path) -> Result<Finding, DeviceError> {
             }
         }
     }
-    Ok(Finding {
-        size_bytes,
-        is_block_device,
-        class: guess_class(path),
-        content,
-    })
+    Ok(Finding { size_bytes, is_block_device, class: guess_class(path), content })
 }
 
 fn first_byte_set(bytes: &[u8], base: u64) -> Option<u64> {
-    bytes
-        .iter()
-        .position(|&byte| byte != 0)
-        .map(|at| base + at as u64)
+    bytes.iter().position(|&byte| byte != 0).map(|at| base + at as u64)
 }
 
 /// Asks the kernel whether the disk behind a path spins: the block device itself, or the one a regular file lies on.
@@ -160,22 +140,11 @@ pub fn guess_class(path: &Path) -> ClassGuess {
     let Ok(metadata) = std::fs::metadata(path) else {
         return ClassGuess::Unknown;
     };
-    let number = if metadata.file_type().is_block_device() {
-        metadata.rdev()
-    } else {
-        metadata.dev()
-    };
-    let base = format!(
-        "/sys/dev/block/{}:{}",
-        libc::major(number),
-        libc::minor(number)
-    );
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let base = format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number));
     // A partition has no queue of its own; its disk is the folder above.
     for queue in ["queue/rotational", "../queue/rotational"] {
-        match std::fs::read_to_string(Path::new(&base).join(queue))
-            .as_deref()
-            .map(str::trim)
-        {
+        match std::fs::read_to_string(Path::new(&base).join(queue)).as_deref().map(str::trim) {
             Ok("0") => return ClassGuess::Ssd,
             Ok("1") => return ClassGuess::Hdd,
             _ => {}

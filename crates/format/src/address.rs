@@ -50,26 +50,10 @@ impl Address {
     }
 
     /// The part of an address behind the segment, for structures that tell the segment otherwise.
-    pub(crate) fn read_in_segment(
-        reader: &mut Reader<'_>,
-        segment: u64,
-    ) -> Result<Self, DecodeError> {
-        let address = Self {
-            segment,
-            row_block: reader.u32()?,
-            offset: reader.u32()?,
-            length: reader.u32()?,
-        };
-        reader.check(
-            address.row_is_possible(),
-            "row of an address",
-            u64::from(address.row_block),
-        )?;
-        reader.check(
-            address.record_is_possible(),
-            "offset or length of an address",
-            u64::from(address.offset),
-        )?;
+    pub(crate) fn read_in_segment(reader: &mut Reader<'_>, segment: u64) -> Result<Self, DecodeError> {
+        let address = Self { segment, row_block: reader.u32()?, offset: reader.u32()?, length: reader.u32()? };
+        reader.check(address.row_is_possible(), "row of an address", u64::from(address.row_block))?;
+        reader.check(address.record_is_possible(), "offset or length of an address", u64::from(address.offset))?;
         Ok(address)
     }
 
@@ -131,11 +115,7 @@ impl NodeReference {
         let level = reader.u8()?;
         reader.check(level <= Self::LEVEL_MAX, "level", u64::from(level))?;
         reader.zeros(3)?;
-        Ok(Self {
-            address,
-            crc32c,
-            level,
-        })
+        Ok(Self { address, crc32c, level })
     }
 
     pub(crate) fn write_option(reference: Option<&Self>, out: &mut Vec<u8>) {

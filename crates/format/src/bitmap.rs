@@ -60,11 +60,7 @@ impl BlockBitmap {
     #[inline]
     pub fn rank(&self, block: u32) -> u32 {
         let range = 0..block;
-        self.0
-            .iter()
-            .enumerate()
-            .map(|(word, bits)| (bits & Self::mask(&range, word)).count_ones())
-            .sum()
+        self.0.iter().enumerate().map(|(word, bits)| (bits & Self::mask(&range, word)).count_ones()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -72,10 +68,7 @@ impl BlockBitmap {
     }
 
     pub fn is_subset_of(&self, other: &Self) -> bool {
-        self.0
-            .iter()
-            .zip(&other.0)
-            .all(|(own, others)| own & !others == 0)
+        self.0.iter().zip(&other.0).all(|(own, others)| own & !others == 0)
     }
 
     /// The blocks in ascending order.

@@ -99,17 +99,13 @@ impl BlobValue {
 
     /// Content bytes of a block: 4096 except in the last.
     pub fn block_bytes(&self, block: u32) -> u32 {
-        self.logical_bytes
-            .saturating_sub(block.saturating_mul(BLOCK))
-            .min(BLOCK)
+        self.logical_bytes.saturating_sub(block.saturating_mul(BLOCK)).min(BLOCK)
     }
 
     /// Where among the stored blocks a block of a plain blob is; also the index of its checksum.
     #[inline]
     pub fn stored_index_of_block(&self, block: u32) -> Option<u32> {
-        self.present
-            .contains(block)
-            .then(|| self.present.rank(block))
+        self.present.contains(block).then(|| self.present.rank(block))
     }
 
     /// Where in the stored record a block of a plain blob starts.
@@ -129,12 +125,7 @@ impl BlobValue {
             return 0;
         };
         let missing_in_last = BLOCK - self.block_bytes(last);
-        blocks.count() * BLOCK
-            - if blocks.contains(last) {
-                missing_in_last
-            } else {
-                0
-            }
+        blocks.count() * BLOCK - if blocks.contains(last) { missing_in_last } else { 0 }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -147,8 +138,7 @@ impl BlobValue {
         let blocks = self.blocks();
         let all = BlockBitmap::full(blocks);
         let (live_all, present_all) = (self.live == all, self.present == all);
-        let bitmaps =
-            if live_all { LIVE_ALL } else { 0 } | if present_all { PRESENT_ALL } else { 0 };
+        let bitmaps = if live_all { LIVE_ALL } else { 0 } | if present_all { PRESENT_ALL } else { 0 };
         out.extend_from_slice(&[Self::VERSION, self.flags.0, self.encoding.0, bitmaps]);
         self.address.encode_to(out);
         out.put_u32(self.logical_bytes);
@@ -169,11 +159,7 @@ impl BlobValue {
         reader.version(Self::VERSION)?;
         let [flags, encoding, bitmaps] = reader.array()?;
         reader.check(flags & !BlobFlags::KNOWN == 0, "flags", u64::from(flags))?;
-        reader.check(
-            bitmaps & !(LIVE_ALL | PRESENT_ALL) == 0,
-            "bitmap forms",
-            u64::from(bitmaps),
-        )?;
+        reader.check(bitmaps & !(LIVE_ALL | PRESENT_ALL) == 0, "bitmap forms", u64::from(bitmaps))?;
         let address = Address::read(&mut reader)?;
         let logical_bytes = reader.u32()?;
         let possible = (1..=BLOB_LOGICAL_BYTES_MAX).contains(&logical_bytes);
@@ -185,10 +171,7 @@ impl BlobValue {
         let present = read_bitmap(&mut reader, blocks, bitmaps & PRESENT_ALL != 0)?;
         let stored_blocks = address.length.div_ceil(BLOCK) as usize;
         let checksums = reader.take(stored_blocks * 4)?;
-        let checksums = checksums
-            .chunks_exact(4)
-            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
-            .collect();
+        let checksums = checksums.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
         let value = Self {
             address,
             logical_bytes,
@@ -205,43 +188,24 @@ impl BlobValue {
     }
 
     fn check_bitmaps(&self, reader: &Reader<'_>) -> Result<(), DecodeError> {
-        let (live, present) = (
-            u64::from(self.live.count()),
-            u64::from(self.present.count()),
-        );
+        let (live, present) = (u64::from(self.live.count()), u64::from(self.present.count()));
         reader.check(present >= 1, "count of present blocks", present)?;
-        reader.check(
-            self.live.is_subset_of(&self.present),
-            "count of live blocks",
-            live,
-        )?;
+        reader.check(self.live.is_subset_of(&self.present), "count of live blocks", live)?;
         if self.encoding == BlobEncoding::PLAIN {
             let fits = self.plain_bytes_of(&self.present) == self.address.length;
             return reader.check(fits, "stored length", u64::from(self.address.length));
         }
-        reader.check(
-            self.present.count() == self.blocks(),
-            "count of present blocks",
-            present,
-        )
+        reader.check(self.present.count() == self.blocks(), "count of present blocks", present)
     }
 }
 
-fn read_bitmap(
-    reader: &mut Reader<'_>,
-    blocks: u32,
-    all: bool,
-) -> Result<BlockBitmap, DecodeError> {
+fn read_bitmap(reader: &mut Reader<'_>, blocks: u32, all: bool) -> Result<BlockBitmap, DecodeError> {
     let full = BlockBitmap::full(blocks);
     if all {
         return Ok(full);
     }
     let bitmap = BlockBitmap::from_bytes(reader.take(blocks.div_ceil(8) as usize)?);
-    reader.check(
-        bitmap.is_subset_of(&full),
-        "bitmap",
-        u64::from(bitmap.count()),
-    )?;
+    reader.check(bitmap.is_subset_of(&full), "bitmap", u64::from(bitmap.count()))?;
     // One value, one encoding: a full bitmap is always written in the short form.
     reader.check(bitmap != full, "bitmap form", u64::from(blocks))?;
     Ok(bitmap)

@@ -63,21 +63,8 @@ impl DeviceEntry {
         let host = reader.text("host")?;
         let shelf = reader.text("shelf")?;
         let tag_count = reader.u8()?;
-        let tags = (0..tag_count)
-            .map(|_| reader.text("tag"))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            id,
-            index,
-            class,
-            state,
-            size_bytes,
-            slot_count,
-            name,
-            host,
-            shelf,
-            tags,
-        })
+        let tags = (0..tag_count).map(|_| reader.text("tag")).collect::<Result<_, _>>()?;
+        Ok(Self { id, index, class, state, size_bytes, slot_count, name, host, shelf, tags })
     }
 }
 
@@ -109,8 +96,7 @@ impl CheckpointRecord {
 
     /// The whole record; store it in [`CheckpointRecord::parts`].
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
-        let mut out =
-            Vec::with_capacity(4096 + 128 * (self.devices.len() + self.meta_segments.len()));
+        let mut out = Vec::with_capacity(4096 + 128 * (self.devices.len() + self.meta_segments.len()));
         out.extend_from_slice(&Self::MAGIC);
         out.extend_from_slice(&[Self::VERSION, 0, 0, 0, 0, 0, 0, 0]);
         out.extend_from_slice(&self.pool.0);
@@ -119,12 +105,7 @@ impl CheckpointRecord {
         self.journal_start.encode_to(&mut out);
         out.extend_from_slice(&self.hash_key);
         let totals = &self.totals;
-        for total in [
-            totals.inodes,
-            totals.blobs,
-            totals.blob_bytes,
-            totals.node_bytes,
-        ] {
+        for total in [totals.inodes, totals.blobs, totals.blob_bytes, totals.node_bytes] {
             out.put_u64(total);
         }
         out.put_u32(self.devices.len() as u32);
@@ -145,11 +126,7 @@ impl CheckpointRecord {
         out.put_u32(checksum);
         let (need, room) = (out.len(), Self::RECORD_BYTES_MAX);
         if need > room {
-            return Err(DecodeError::DoesNotFit {
-                structure: Self::STRUCTURE,
-                need,
-                room,
-            });
+            return Err(DecodeError::DoesNotFit { structure: Self::STRUCTURE, need, room });
         }
         Ok(out)
     }
@@ -163,15 +140,8 @@ impl CheckpointRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.magic(&Self::MAGIC)?;
-        reader.check(
-            bytes.len() <= Self::RECORD_BYTES_MAX,
-            "length",
-            bytes.len() as u64,
-        )?;
-        let mut reader = Reader::new(
-            Self::STRUCTURE,
-            sealed(Self::STRUCTURE, bytes, bytes.len())?,
-        );
+        reader.check(bytes.len() <= Self::RECORD_BYTES_MAX, "length", bytes.len() as u64)?;
+        let mut reader = Reader::new(Self::STRUCTURE, sealed(Self::STRUCTURE, bytes, bytes.len())?);
         reader.magic(&Self::MAGIC)?;
         reader.version(Self::VERSION)?;
         reader.zeros(7)?;
@@ -191,23 +161,10 @@ impl CheckpointRecord {
         let devices = read_devices(&mut reader, device_count)?;
         let meta_segments = Self::read_segments(&mut reader, segment_count)?;
         reader.finish()?;
-        Ok(Self {
-            pool,
-            generation,
-            root,
-            counters,
-            journal_start,
-            hash_key,
-            totals,
-            devices,
-            meta_segments,
-        })
+        Ok(Self { pool, generation, root, counters, journal_start, hash_key, totals, devices, meta_segments })
     }
 
-    fn read_segments(
-        reader: &mut Reader<'_>,
-        count: usize,
-    ) -> Result<Vec<(u64, SegmentValue)>, DecodeError> {
+    fn read_segments(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(u64, SegmentValue)>, DecodeError> {
         let possible = count <= reader.rest().len() / Self::SEGMENT_BYTES_MIN;
         reader.check(possible, "count of segments", count as u64)?;
         let mut segments: Vec<(u64, SegmentValue)> = Vec::with_capacity(count);

@@ -20,11 +20,7 @@ pub fn block_checksums(data: &[u8]) -> Checksums {
 
 /// The checksum of a whole record of `length` bytes from those of its blocks.
 pub fn record_checksum(checksums: &[u32], length: usize) -> u32 {
-    assert_eq!(
-        checksums.len(),
-        length.div_ceil(BLOCK_BYTES),
-        "one checksum per block"
-    );
+    assert_eq!(checksums.len(), length.div_ceil(BLOCK_BYTES), "one checksum per block");
     let full = length / BLOCK_BYTES;
     let mut whole = 0;
     for checksum in &checksums[..full] {

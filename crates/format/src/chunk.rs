@@ -29,16 +29,7 @@ impl ChunkHeader {
         let start = out.len();
         out.extend_from_slice(&Self::MAGIC);
         let scheme = self.place.scheme;
-        let fields = [
-            Self::VERSION,
-            scheme.data,
-            scheme.parity,
-            self.chunk,
-            self.kind as u8,
-            self.class,
-            0,
-            0,
-        ];
+        let fields = [Self::VERSION, scheme.data, scheme.parity, self.chunk, self.kind as u8, self.class, 0, 0];
         out.extend_from_slice(&fields);
         out.extend_from_slice(&self.pool.0);
         out.put_u64(self.segment);
@@ -62,11 +53,7 @@ impl ChunkHeader {
         reader.version(Self::VERSION)?;
         let [data, parity, chunk] = reader.array()?;
         let scheme = Scheme::from_parts(Self::STRUCTURE, data, parity)?;
-        reader.check(
-            usize::from(chunk) < scheme.width(),
-            "chunk number",
-            u64::from(chunk),
-        )?;
+        reader.check(usize::from(chunk) < scheme.width(), "chunk number", u64::from(chunk))?;
         let kind = SegmentKind::read(&mut reader)?;
         let class = reader.u8()?;
         reader.zeros(2)?;
@@ -76,14 +63,6 @@ impl ChunkHeader {
         let missing = reader.u32()?;
         let place = SegmentChunks::read_places(&mut reader, scheme, missing)?;
         reader.zeros(reader.rest().len())?;
-        Ok(Self {
-            pool,
-            segment,
-            sequence,
-            kind,
-            class,
-            chunk,
-            place,
-        })
+        Ok(Self { pool, segment, sequence, kind, class, chunk, place })
     }
 }

@@ -67,21 +67,12 @@ impl DirentValue {
     const STRUCTURE: &'static str = "directory entry";
 
     pub fn encode(&self) -> Vec<u8> {
-        DirentView {
-            inode: self.inode,
-            kind: self.kind,
-            name: &self.name,
-        }
-        .encode()
+        DirentView { inode: self.inode, kind: self.kind, name: &self.name }.encode()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let view = DirentView::decode(bytes)?;
-        Ok(Self {
-            inode: view.inode,
-            kind: view.kind,
-            name: view.name.to_vec(),
-        })
+        Ok(Self { inode: view.inode, kind: view.kind, name: view.name.to_vec() })
     }
 }
 
@@ -93,10 +84,7 @@ impl<'a> DirentView<'a> {
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
-        assert!(
-            name_is_possible(self.name),
-            "a name has 1 to 255 bytes, none of them a slash or zero"
-        );
+        assert!(name_is_possible(self.name), "a name has 1 to 255 bytes, none of them a slash or zero");
         out.extend_from_slice(&[DirentValue::VERSION, self.kind as u8]);
         out.put_u16(self.name.len() as u16);
         out.put_u64(self.inode);
@@ -120,8 +108,7 @@ impl<'a> DirentView<'a> {
 }
 
 fn name_is_possible(name: &[u8]) -> bool {
-    (1..=DirentValue::NAME_BYTES_MAX).contains(&name.len())
-        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    (1..=DirentValue::NAME_BYTES_MAX).contains(&name.len()) && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
 /// The value of [`crate::Key::dirent_hash`]: the sequences of all names with this hash, ascending.
@@ -136,10 +123,7 @@ impl DirentBucket {
     const STRUCTURE: &'static str = "directory hash bucket";
 
     pub fn encode(&self) -> Vec<u8> {
-        assert!(
-            (1..=Self::SEQUENCES_MAX).contains(&self.sequences.len()),
-            "a bucket has 1 to 1024 names"
-        );
+        assert!((1..=Self::SEQUENCES_MAX).contains(&self.sequences.len()), "a bucket has 1 to 1024 names");
         let mut out = Vec::with_capacity(4 + 8 * self.sequences.len());
         out.extend_from_slice(&[Self::VERSION, 0]);
         out.put_u16(self.sequences.len() as u16);
@@ -154,11 +138,7 @@ impl DirentBucket {
         reader.version(Self::VERSION)?;
         reader.zeros(1)?;
         let count = usize::from(reader.u16()?);
-        reader.check(
-            (1..=Self::SEQUENCES_MAX).contains(&count),
-            "count of names",
-            count as u64,
-        )?;
+        reader.check((1..=Self::SEQUENCES_MAX).contains(&count), "count of names", count as u64)?;
         let mut sequences: SmallVec<[u64; 2]> = SmallVec::new();
         for _ in 0..count {
             let sequence = reader.u64()?;

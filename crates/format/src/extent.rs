@@ -60,11 +60,6 @@ impl ExtentValue {
         };
         reader.check(possible, "place in the blob", end)?;
         reader.finish()?;
-        Ok(Self {
-            blob,
-            blob_offset,
-            length,
-            flags,
-        })
+        Ok(Self { blob, blob_offset, length, flags })
     }
 }

@@ -19,15 +19,8 @@ impl Timestamp {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (seconds, nanoseconds) = (reader.u64()? as i64, reader.u32()?);
-        reader.check(
-            nanoseconds < 1_000_000_000,
-            "nanoseconds",
-            u64::from(nanoseconds),
-        )?;
-        Ok(Self {
-            seconds,
-            nanoseconds,
-        })
+        reader.check(nanoseconds < 1_000_000_000, "nanoseconds", u64::from(nanoseconds))?;
+        Ok(Self { seconds, nanoseconds })
     }
 }
 
@@ -89,44 +82,20 @@ impl InodeValue {
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let target = &self.symlink_target;
-        assert!(
-            target.len() <= Self::SYMLINK_TARGET_BYTES_MAX,
-            "a symlink target is at most 4096 bytes"
-        );
-        out.extend_from_slice(&[
-            Self::VERSION,
-            if self.policy.is_some() { HAS_POLICY } else { 0 },
-        ]);
+        assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4096 bytes");
+        out.extend_from_slice(&[Self::VERSION, if self.policy.is_some() { HAS_POLICY } else { 0 }]);
         out.put_u16(target.len() as u16);
-        for field in [
-            self.mode,
-            self.uid,
-            self.gid,
-            self.nlink,
-            self.rdev,
-            self.flags,
-            self.generation,
-        ] {
+        for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.flags, self.generation] {
             out.put_u32(field);
         }
-        for field in [
-            self.size,
-            self.blocks_bytes,
-            self.parent,
-            self.next_dirent_sequence,
-        ] {
+        for field in [self.size, self.blocks_bytes, self.parent, self.next_dirent_sequence] {
             out.put_u64(field);
         }
         for time in [self.atime, self.mtime, self.ctime, self.btime] {
             time.write(out);
         }
         if let Some(policy) = self.policy {
-            out.extend_from_slice(&[
-                policy.copies,
-                policy.parity_k,
-                policy.parity_m,
-                policy.class,
-            ]);
+            out.extend_from_slice(&[policy.copies, policy.parity_k, policy.parity_m, policy.class]);
         }
         out.extend_from_slice(target);
     }
@@ -137,11 +106,7 @@ impl InodeValue {
         let form = reader.u8()?;
         reader.check(form & !HAS_POLICY == 0, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);
-        reader.check(
-            target_length <= Self::SYMLINK_TARGET_BYTES_MAX,
-            "target length",
-            target_length as u64,
-        )?;
+        reader.check(target_length <= Self::SYMLINK_TARGET_BYTES_MAX, "target length", target_length as u64)?;
         let mode = reader.u32()?;
         reader.check(FileKind::from_mode(mode).is_some(), "mode", u64::from(mode))?;
         let mut value = Self {
@@ -166,12 +131,7 @@ impl InodeValue {
         reader.check(value.size <= SIZE_MAX, "size", value.size)?;
         if form & HAS_POLICY != 0 {
             let [copies, parity_k, parity_m, class] = reader.array()?;
-            value.policy = Some(InodePolicy {
-                copies,
-                parity_k,
-                parity_m,
-                class,
-            });
+            value.policy = Some(InodePolicy { copies, parity_k, parity_m, class });
         }
         value.symlink_target = reader.take(target_length)?.to_vec();
         reader.finish()?;

@@ -18,12 +18,7 @@ impl Counters {
     pub const SIZE: usize = 32;
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
-        for counter in [
-            self.next_inode,
-            self.next_blob,
-            self.next_segment,
-            self.next_sequence,
-        ] {
+        for counter in [self.next_inode, self.next_blob, self.next_segment, self.next_sequence] {
             out.put_u64(counter);
         }
     }
@@ -56,15 +51,8 @@ impl JournalPosition {
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let position = reader.u64()?;
-        reader.check(
-            position % BLOCK_BYTES as u64 == 0,
-            "journal position",
-            position,
-        )?;
-        Ok(Self {
-            position,
-            sequence: reader.u64()?,
-        })
+        reader.check(position % BLOCK_BYTES as u64 == 0, "journal position", position)?;
+        Ok(Self { position, sequence: reader.u64()? })
     }
 }
 
@@ -148,11 +136,7 @@ impl JournalHeader {
         };
         reader.zeros(reader.rest().len())?;
         let length = header.payload_length;
-        reader.check(
-            length <= Self::PAYLOAD_BYTES_MAX,
-            "payload length",
-            u64::from(length),
-        )?;
+        reader.check(length <= Self::PAYLOAD_BYTES_MAX, "payload length", u64::from(length))?;
         let proven = header.durable_sequence < header.at.sequence || header.at.sequence == 0;
         reader.check(proven, "durable sequence", header.durable_sequence)?;
         Ok(header)
@@ -163,19 +147,11 @@ impl JournalHeader {
         let need = Self::SIZE + self.payload_length as usize;
         let structure = Self::STRUCTURE;
         let Some(payload) = record.get(Self::SIZE..need) else {
-            return Err(DecodeError::Truncated {
-                structure,
-                need,
-                have: record.len(),
-            });
+            return Err(DecodeError::Truncated { structure, need, have: record.len() });
         };
         let computed = crate::crc32c(payload);
         if computed != self.payload_crc32c {
-            return Err(DecodeError::Checksum {
-                structure,
-                stored: self.payload_crc32c,
-                computed,
-            });
+            return Err(DecodeError::Checksum { structure, stored: self.payload_crc32c, computed });
         }
         Ok(payload)
     }
@@ -186,12 +162,7 @@ const DELETE: u8 = 2;
 
 /// Bytes [`append_change`] adds.
 pub const fn change_bytes(value: Option<&[u8]>) -> usize {
-    1 + Key::SIZE
-        + if let Some(value) = value {
-            4 + value.len()
-        } else {
-            0
-        }
+    1 + Key::SIZE + if let Some(value) = value { 4 + value.len() } else { 0 }
 }
 
 /// Adds one change to a payload: a value to put, or none to delete.
@@ -199,10 +170,7 @@ pub const fn change_bytes(value: Option<&[u8]>) -> usize {
 pub fn append_change(payload: &mut Vec<u8>, key: &Key, value: Option<&[u8]>) {
     match value {
         Some(value) => {
-            assert!(
-                value.len() <= VALUE_BYTES_MAX,
-                "the value of {key} is larger than a value may be"
-            );
+            assert!(value.len() <= VALUE_BYTES_MAX, "the value of {key} is larger than a value may be");
             payload.reserve(1 + Key::SIZE + 4 + value.len());
             payload.push(PUT);
             payload.extend_from_slice(&key.encode());
@@ -223,9 +191,7 @@ pub struct JournalChanges<'a> {
 
 impl<'a> JournalChanges<'a> {
     pub fn new(payload: &'a [u8]) -> Self {
-        Self {
-            reader: Reader::new("journal payload", payload),
-        }
+        Self { reader: Reader::new("journal payload", payload) }
     }
 
     fn read(&mut self) -> Result<(Key, Option<&'a [u8]>), DecodeError> {
@@ -234,8 +200,7 @@ impl<'a> JournalChanges<'a> {
         match operation {
             PUT => {
                 let length = self.reader.u32()? as usize;
-                self.reader
-                    .check(length <= VALUE_BYTES_MAX, "value length", length as u64)?;
+                self.reader.check(length <= VALUE_BYTES_MAX, "value length", length as u64)?;
                 Ok((key, Some(self.reader.take(length)?)))
             }
             DELETE => Ok((key, None)),

@@ -49,12 +49,7 @@ impl Key {
     pub const MAX: Self = Self::new(u8::MAX, u64::MAX, u8::MAX, u64::MAX);
 
     pub const fn new(tree: u8, object: u64, kind: u8, position: u64) -> Self {
-        Self {
-            tree,
-            object,
-            kind,
-            position,
-        }
+        Self { tree, object, kind, position }
     }
 
     pub const fn inode(inode: u64) -> Self {
@@ -118,26 +113,7 @@ impl Key {
     /// Every 18 bytes are a key; whoever looks for kinds it does not know ignores the others.
     #[inline]
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Self {
-        let [
-            tree,
-            o0,
-            o1,
-            o2,
-            o3,
-            o4,
-            o5,
-            o6,
-            o7,
-            kind,
-            p0,
-            p1,
-            p2,
-            p3,
-            p4,
-            p5,
-            p6,
-            p7,
-        ] = *bytes;
+        let [tree, o0, o1, o2, o3, o4, o5, o6, o7, kind, p0, p1, p2, p3, p4, p5, p6, p7] = *bytes;
         Self {
             tree,
             object: u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
@@ -149,11 +125,7 @@ impl Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{}/{}/{}/{}",
-            self.tree, self.object, self.kind, self.position
-        )
+        write!(formatter, "{}/{}/{}/{}", self.tree, self.object, self.kind, self.position)
     }
 }
 

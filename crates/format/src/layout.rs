@@ -34,43 +34,23 @@ impl DeviceLayout {
             return Err(DecodeError::ChunkSize { chunk_bytes });
         }
         if size_bytes < DEVICE_BYTES_MIN {
-            return Err(DecodeError::DeviceTooSmall {
-                size_bytes,
-                size_bytes_min: DEVICE_BYTES_MIN,
-            });
+            return Err(DecodeError::DeviceTooSmall { size_bytes, size_bytes_min: DEVICE_BYTES_MIN });
         }
         let size_bytes = size_bytes / BLOCK * BLOCK;
-        let journal_bytes =
-            (size_bytes / 32).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_MAX) / BLOCK * BLOCK;
+        let journal_bytes = (size_bytes / 32).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_MAX) / BLOCK * BLOCK;
         let slots_offset = FRONT_BYTES + journal_bytes;
         let slots = (size_bytes - BACK_BYTES - slots_offset) / u64::from(chunk_bytes);
         let slot_count = u32::try_from(slots).unwrap_or(u32::MAX);
-        let layout = Self {
-            size_bytes,
-            chunk_bytes,
-            slot_count,
-            slots_offset,
-            journal_offset: FRONT_BYTES,
-            journal_bytes,
-        };
-        assert!(
-            layout.is_possible(),
-            "the regions of a device fit one behind the other"
-        );
+        let layout =
+            Self { size_bytes, chunk_bytes, slot_count, slots_offset, journal_offset: FRONT_BYTES, journal_bytes };
+        assert!(layout.is_possible(), "the regions of a device fit one behind the other");
         Ok(layout)
     }
 
     fn is_possible(&self) -> bool {
-        let aligned = [
-            self.size_bytes,
-            self.slots_offset,
-            self.journal_offset,
-            self.journal_bytes,
-        ];
+        let aligned = [self.size_bytes, self.slots_offset, self.journal_offset, self.journal_bytes];
         let journal_end = self.journal_offset.checked_add(self.journal_bytes);
-        let slots_end = self
-            .slots_offset
-            .checked_add(u64::from(self.slot_count) * u64::from(self.chunk_bytes));
+        let slots_end = self.slots_offset.checked_add(u64::from(self.slot_count) * u64::from(self.chunk_bytes));
         chunk_is_possible(self.chunk_bytes)
             && aligned.iter().all(|bytes| bytes % BLOCK == 0)
             && self.size_bytes >= DEVICE_BYTES_MIN
@@ -88,28 +68,18 @@ impl DeviceLayout {
     /// The same, for a device not yet known; superblocks are read from here when a device is opened.
     pub fn superblock_offsets_for_size(size_bytes: u64) -> [u64; 4] {
         let size_bytes = (size_bytes / BLOCK * BLOCK).max(4 * SUPERBLOCK_SPACING);
-        [
-            0,
-            SUPERBLOCK_SPACING,
-            size_bytes - 2 * SUPERBLOCK_SPACING,
-            size_bytes - SUPERBLOCK_SPACING,
-        ]
+        [0, SUPERBLOCK_SPACING, size_bytes - 2 * SUPERBLOCK_SPACING, size_bytes - SUPERBLOCK_SPACING]
     }
 
     /// The two places that generation `generation` writes; the other two keep the one before.
     pub fn superblock_offsets_of_generation(&self, generation: u64) -> [u64; 2] {
         let [a, b, a_end, b_end] = self.superblock_offsets();
-        if generation % 2 == 0 {
-            [a, a_end]
-        } else {
-            [b, b_end]
-        }
+        if generation % 2 == 0 { [a, a_end] } else { [b, b_end] }
     }
 
     /// Where a slot starts; none if there is no such slot.
     pub fn slot_offset(&self, slot: u32) -> Option<u64> {
-        (slot < self.slot_count)
-            .then(|| self.slots_offset + u64::from(slot) * u64::from(self.chunk_bytes))
+        (slot < self.slot_count).then(|| self.slots_offset + u64::from(slot) * u64::from(self.chunk_bytes))
     }
 
     pub fn chunk_blocks(&self) -> u32 {
@@ -134,11 +104,7 @@ impl DeviceLayout {
             journal_offset: reader.u64()?,
             journal_bytes: reader.u64()?,
         };
-        reader.check(
-            layout.is_possible(),
-            "layout of the device",
-            layout.size_bytes,
-        )?;
+        reader.check(layout.is_possible(), "layout of the device", layout.size_bytes)?;
         Ok(layout)
     }
 }

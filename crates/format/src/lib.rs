@@ -48,9 +48,7 @@ pub use layout::DeviceLayout;
 pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};
 pub use scheme::Scheme;
-pub use segment::{
-    ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue,
-};
+pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 pub use superblock::{CheckpointPart, Epoch, Superblock};
 pub use xattr::XattrBucket;
 
@@ -82,11 +80,7 @@ pub const CHUNK_BLOCKS_MAX: u32 = CHUNK_BYTES_MAX / BLOCK_BYTES as u32;
 
 /// Largest record in a pool of this chunk size.
 pub const fn record_bytes_max(chunk_bytes: u32) -> u32 {
-    if chunk_bytes / 2 < RECORD_BYTES_MAX {
-        chunk_bytes / 2
-    } else {
-        RECORD_BYTES_MAX
-    }
+    if chunk_bytes / 2 < RECORD_BYTES_MAX { chunk_bytes / 2 } else { RECORD_BYTES_MAX }
 }
 
 /// Room a record of this stored length takes in a row.

@@ -42,43 +42,19 @@ impl Node {
         reader.check(level <= NodeReference::LEVEL_MAX, "level", u64::from(level))?;
         reader.zeros(1)?;
         let (count, length) = (reader.u32()? as usize, reader.u32()? as usize);
-        reader.check(
-            length == bytes.len() && length <= RECORD_BYTES_MAX as usize,
-            "length",
-            length as u64,
-        )?;
+        reader.check(length == bytes.len() && length <= RECORD_BYTES_MAX as usize, "length", length as u64)?;
         reader.zeros(4)?;
         reader.take(Key::SIZE)?;
         reader.zeros(2)?;
         let prefix_length = usize::from(prefix_length);
-        reader.check(
-            prefix_length <= Key::SIZE,
-            "prefix length",
-            prefix_length as u64,
-        )?;
+        reader.check(prefix_length <= Key::SIZE, "prefix length", prefix_length as u64)?;
         // The remainder may be empty (one entry), so the count is bounded by what follows the keys as well.
-        let per_entry = Key::SIZE - prefix_length
-            + if level == 0 {
-                END_BYTES
-            } else {
-                NodeReference::SIZE
-            };
+        let per_entry = Key::SIZE - prefix_length + if level == 0 { END_BYTES } else { NodeReference::SIZE };
         let possible = count >= 1 && count <= reader.rest().len() / per_entry;
         reader.check(possible, "count of entries", count as u64)?;
         let ends_at = HEADER_BYTES + count * (Key::SIZE - prefix_length);
-        let values_at = if level == 0 {
-            ends_at + count * END_BYTES
-        } else {
-            ends_at
-        };
-        let node = Self {
-            level,
-            prefix_length,
-            count,
-            ends_at,
-            values_at,
-            bytes: bytes.clone(),
-        };
+        let values_at = if level == 0 { ends_at + count * END_BYTES } else { ends_at };
+        let node = Self { level, prefix_length, count, ends_at, values_at, bytes: bytes.clone() };
         node.check_keys(&reader)?;
         if level == 0 {
             node.check_values(&reader)?
@@ -92,28 +68,16 @@ impl Node {
     pub fn read(reference: &NodeReference, bytes: Arc<[u8]>) -> Result<Self, DecodeError> {
         let (need, have) = (reference.address.length as usize, bytes.len());
         if need != have {
-            return Err(DecodeError::Truncated {
-                structure: STRUCTURE,
-                need,
-                have,
-            });
+            return Err(DecodeError::Truncated { structure: STRUCTURE, need, have });
         }
         let (stored, computed) = (reference.crc32c, crate::crc32c(&bytes));
         if stored != computed {
-            return Err(DecodeError::Checksum {
-                structure: STRUCTURE,
-                stored,
-                computed,
-            });
+            return Err(DecodeError::Checksum { structure: STRUCTURE, stored, computed });
         }
         let node = Self::parse(bytes)?;
         if node.level != reference.level {
             let (field, value) = ("level", u64::from(node.level));
-            return Err(DecodeError::OutOfRange {
-                structure: STRUCTURE,
-                field,
-                value,
-            });
+            return Err(DecodeError::OutOfRange { structure: STRUCTURE, field, value });
         }
         Ok(node)
     }
@@ -124,11 +88,7 @@ impl Node {
         if stride == 0 {
             return reader.check(self.count == 1, "prefix length", Key::SIZE as u64);
         }
-        reader.check(
-            remainders[..stride] == self.first_key_bytes()[self.prefix_length..],
-            "first key",
-            0,
-        )?;
+        reader.check(remainders[..stride] == self.first_key_bytes()[self.prefix_length..], "first key", 0)?;
         let longest_prefix = remainders[0] != remainders[(self.count - 1) * stride];
         reader.check(longest_prefix, "prefix length", self.prefix_length as u64)?;
         let mut last = &remainders[..stride];
@@ -155,11 +115,7 @@ impl Node {
         let mut reader = Reader::new(STRUCTURE, &self.bytes[self.values_at..]);
         for _ in 0..self.count {
             let child = NodeReference::read(&mut reader)?;
-            reader.check(
-                child.level + 1 == self.level,
-                "level of a child",
-                u64::from(child.level),
-            )?;
+            reader.check(child.level + 1 == self.level, "level of a child", u64::from(child.level))?;
         }
         reader.finish()
     }
@@ -171,12 +127,7 @@ impl Node {
     #[inline]
     fn value_end(&self, index: usize) -> usize {
         let at = self.ends_at + index * END_BYTES;
-        let bytes = [
-            self.bytes[at],
-            self.bytes[at + 1],
-            self.bytes[at + 2],
-            self.bytes[at + 3],
-        ];
+        let bytes = [self.bytes[at], self.bytes[at + 1], self.bytes[at + 2], self.bytes[at + 3]];
         u32::from_le_bytes(bytes) as usize
     }
 
@@ -214,11 +165,7 @@ impl Node {
 
     #[inline]
     pub fn key(&self, index: usize) -> Key {
-        assert!(
-            index < self.count,
-            "entry {index} of a node of {}",
-            self.count
-        );
+        assert!(index < self.count, "entry {index} of a node of {}", self.count);
         let stride = Key::SIZE - self.prefix_length;
         let at = HEADER_BYTES + index * stride;
         let mut key = [0; Key::SIZE];
@@ -230,16 +177,8 @@ impl Node {
     /// Where the value of a leaf's entry lies in [`Node::bytes`].
     #[inline]
     pub fn value_range(&self, index: usize) -> std::ops::Range<usize> {
-        assert!(
-            self.level == 0 && index < self.count,
-            "value {index} of a node of {}",
-            self.count
-        );
-        let start = if index == 0 {
-            0
-        } else {
-            self.value_end(index - 1)
-        };
+        assert!(self.level == 0 && index < self.count, "value {index} of a node of {}", self.count);
+        let start = if index == 0 { 0 } else { self.value_end(index - 1) };
         self.values_at + start..self.values_at + self.value_end(index)
     }
 
@@ -251,14 +190,9 @@ impl Node {
     /// The child of an inner node's entry.
     #[inline]
     pub fn child(&self, index: usize) -> NodeReference {
-        assert!(
-            self.level > 0 && index < self.count,
-            "child {index} of a node of {}",
-            self.count
-        );
+        assert!(self.level > 0 && index < self.count, "child {index} of a node of {}", self.count);
         let at = self.values_at + index * NodeReference::SIZE;
-        NodeReference::decode(&self.bytes[at..at + NodeReference::SIZE])
-            .expect("children were checked by parse")
+        NodeReference::decode(&self.bytes[at..at + NodeReference::SIZE]).expect("children were checked by parse")
     }
 
     /// The entry of a key, or where it would be.
@@ -301,13 +235,8 @@ impl Node {
 impl std::fmt::Debug for Node {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Node");
-        debug
-            .field("level", &self.level)
-            .field("count", &self.count);
-        debug
-            .field("first", &self.first_key())
-            .field("last", &self.last_key())
-            .finish()
+        debug.field("level", &self.level).field("count", &self.count);
+        debug.field("first", &self.first_key()).field("last", &self.last_key()).finish()
     }
 }
 
@@ -323,17 +252,8 @@ pub struct NodeBuilder {
 
 impl NodeBuilder {
     pub fn new(level: u8) -> Self {
-        assert!(
-            level <= NodeReference::LEVEL_MAX,
-            "a tree of more levels than {} cannot be",
-            NodeReference::LEVEL_MAX
-        );
-        Self {
-            level,
-            keys: Vec::new(),
-            ends: Vec::new(),
-            values: Vec::new(),
-        }
+        assert!(level <= NodeReference::LEVEL_MAX, "a tree of more levels than {} cannot be", NodeReference::LEVEL_MAX);
+        Self { level, keys: Vec::new(), ends: Vec::new(), values: Vec::new() }
     }
 
     pub fn level(&self) -> u8 {
@@ -351,10 +271,7 @@ impl NodeBuilder {
     /// Adds an entry of a leaf; keys must ascend.
     pub fn push_value(&mut self, key: &Key, value: &[u8]) {
         assert!(self.level == 0, "values are in leaves");
-        assert!(
-            value.len() <= VALUE_BYTES_MAX,
-            "the value of {key} is larger than a value may be"
-        );
+        assert!(value.len() <= VALUE_BYTES_MAX, "the value of {key} is larger than a value may be");
         self.push(key, value);
     }
 
@@ -367,13 +284,21 @@ impl NodeBuilder {
     #[inline]
     fn push(&mut self, key: &Key, value: &[u8]) {
         let key = key.encode();
-        assert!(
-            self.keys.last().is_none_or(|last| *last < key),
-            "keys of a node ascend"
-        );
+        assert!(self.keys.last().is_none_or(|last| *last < key), "keys of a node ascend");
         self.keys.push(key);
         self.values.extend_from_slice(value);
         self.ends.push(self.values.len());
+    }
+
+    /// Adds all entries of another builder of the same level, whose keys are greater.
+    pub fn append(&mut self, other: &Self) {
+        assert_eq!(self.level, other.level, "entries of one level");
+        let ascends = self.keys.last().zip(other.keys.first()).is_none_or(|(last, next)| last < next);
+        assert!(ascends, "keys of a node ascend");
+        let start = self.values.len();
+        self.keys.extend_from_slice(&other.keys);
+        self.ends.extend(other.ends.iter().map(|end| start + end));
+        self.values.extend_from_slice(&other.values);
     }
 
     /// Takes the last entry of an inner node back.
@@ -382,8 +307,7 @@ impl NodeBuilder {
         let key = self.keys.pop()?;
         self.ends.pop();
         let start = self.ends.last().copied().unwrap_or(0);
-        let child =
-            NodeReference::decode(&self.values[start..]).expect("what was pushed can be decoded");
+        let child = NodeReference::decode(&self.values[start..]).expect("what was pushed can be decoded");
         self.values.truncate(start);
         Some((Key::decode(&key), child))
     }
@@ -413,21 +337,14 @@ impl NodeBuilder {
         let (mut fits, mut exceeds) = (1, self.count() + 1);
         while fits + 1 < exceeds {
             let middle = (fits + exceeds) / 2;
-            if self.size_of_first(middle) <= size_bytes {
-                fits = middle
-            } else {
-                exceeds = middle
-            }
+            if self.size_of_first(middle) <= size_bytes { fits = middle } else { exceeds = middle }
         }
         fits.min(self.count())
     }
 
     /// Makes a node of the first `count` entries (at least one) and removes them.
     pub fn take(&mut self, count: usize) -> (Key, Vec<u8>) {
-        assert!(
-            (1..=self.count()).contains(&count),
-            "a node has at least one entry"
-        );
+        assert!((1..=self.count()).contains(&count), "a node has at least one entry");
         let size = self.size_of_first(count);
         let first = self.keys[0];
         let prefix_length = common_prefix(&first, &self.keys[count - 1]);
@@ -460,10 +377,7 @@ impl NodeBuilder {
 
 #[inline]
 fn common_prefix(a: &[u8; Key::SIZE], b: &[u8; Key::SIZE]) -> usize {
-    a.iter()
-        .zip(b)
-        .position(|(a, b)| a != b)
-        .unwrap_or(Key::SIZE)
+    a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(Key::SIZE)
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use crate::blob::BlobEncoding;
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer, seal, sealed};
 use crate::{
-    BLOB_LOGICAL_BYTES_MAX, BLOCK_BYTES, CHUNK_BLOCKS_MAX, Key, PoolId, RECORD_BYTES_MAX,
-    SECTOR_BYTES, WIDTH_MAX,
+    BLOB_LOGICAL_BYTES_MAX, BLOCK_BYTES, CHUNK_BLOCKS_MAX, Key, PoolId, RECORD_BYTES_MAX, SECTOR_BYTES, WIDTH_MAX,
 };
 
 /// First sector of a row.
@@ -80,25 +79,16 @@ impl RowHeader {
 
     fn check(&self, reader: &Reader<'_>) -> Result<(), DecodeError> {
         let row_end = u64::from(self.row_block) + u64::from(self.row_height);
-        let row =
-            self.row_block >= 1 && self.row_height >= 1 && row_end <= u64::from(CHUNK_BLOCKS_MAX);
+        let row = self.row_block >= 1 && self.row_height >= 1 && row_end <= u64::from(CHUNK_BLOCKS_MAX);
         reader.check(row, "row", u64::from(self.row_block))?;
         let sector = SECTOR_BYTES as u32;
         let aligned = self.summary_offset >= sector && self.summary_offset % sector == 0;
         reader.check(aligned, "summary offset", u64::from(self.summary_offset))?;
         let row_bytes = u64::from(self.row_height) * (BLOCK_BYTES * WIDTH_MAX) as u64;
         let summary_end = u64::from(self.summary_offset) + u64::from(self.summary_length);
-        reader.check(
-            summary_end <= row_bytes,
-            "summary length",
-            u64::from(self.summary_length),
-        )?;
+        reader.check(summary_end <= row_bytes, "summary length", u64::from(self.summary_length))?;
         let entries_max = self.summary_length / SummaryEntry::SIZE_MIN as u32;
-        reader.check(
-            self.record_count <= entries_max,
-            "record count",
-            u64::from(self.record_count),
-        )
+        reader.check(self.record_count <= entries_max, "record count", u64::from(self.record_count))
     }
 }
 
@@ -130,14 +120,7 @@ impl RecordSubject {
     pub fn plain_blob(blob: u64, inode: u64, file_offset: u64, logical_bytes: u32) -> Self {
         let present = BlockBitmap::full(logical_bytes.div_ceil(BLOCK_BYTES as u32));
         let encoding = BlobEncoding::PLAIN;
-        Self::Blob {
-            blob,
-            inode,
-            file_offset,
-            logical_bytes,
-            encoding,
-            present,
-        }
+        Self::Blob { blob, inode, file_offset, logical_bytes, encoding, present }
     }
 }
 
@@ -167,11 +150,7 @@ impl SummaryEntry {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let hint = &self.hint[..self.hint.len().min(255)];
         let (kind, detail, logical_bytes) = match self.subject {
-            RecordSubject::Blob {
-                encoding,
-                logical_bytes,
-                ..
-            } => (KIND_BLOB, encoding.0, logical_bytes),
+            RecordSubject::Blob { encoding, logical_bytes, .. } => (KIND_BLOB, encoding.0, logical_bytes),
             RecordSubject::Node { level, .. } => (KIND_NODE, level, self.length),
             RecordSubject::Checkpoint { .. } => (KIND_CHECKPOINT, 0, self.length),
         };
@@ -181,12 +160,7 @@ impl SummaryEntry {
             out.put_u32(field);
         }
         match self.subject {
-            RecordSubject::Blob {
-                blob,
-                inode,
-                file_offset,
-                ..
-            } => {
+            RecordSubject::Blob { blob, inode, file_offset, .. } => {
                 out.put_u64(blob);
                 out.put_u64(inode);
                 out.put_u64(file_offset);
@@ -195,11 +169,7 @@ impl SummaryEntry {
                 first_key.encode_to(out);
                 out.put_zeros(24 - Key::SIZE);
             }
-            RecordSubject::Checkpoint {
-                generation,
-                part,
-                parts,
-            } => {
+            RecordSubject::Checkpoint { generation, part, parts } => {
                 out.put_u64(generation);
                 out.put_u32(part);
                 out.put_u32(parts);
@@ -213,12 +183,7 @@ impl SummaryEntry {
     }
 
     fn trimmed_blocks(&self) -> Option<(BlockBitmap, u32)> {
-        let RecordSubject::Blob {
-            present,
-            logical_bytes,
-            ..
-        } = self.subject
-        else {
+        let RecordSubject::Blob { present, logical_bytes, .. } = self.subject else {
             return None;
         };
         let blocks = logical_bytes.div_ceil(BLOCK_BYTES as u32);
@@ -228,61 +193,31 @@ impl SummaryEntry {
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let [kind, detail, flags, hint_length] = reader.array()?;
         reader.check(flags & !FLAG_TRIMMED == 0, "flags", u64::from(flags))?;
-        let (offset, length, crc32c, logical_bytes) =
-            (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let (offset, length, crc32c, logical_bytes) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let sector = SECTOR_BYTES as u32;
-        reader.check(
-            offset >= sector && offset % sector == 0,
-            "record offset",
-            u64::from(offset),
-        )?;
-        reader.check(
-            (1..=RECORD_BYTES_MAX).contains(&length),
-            "record length",
-            u64::from(length),
-        )?;
+        reader.check(offset >= sector && offset % sector == 0, "record offset", u64::from(offset))?;
+        reader.check((1..=RECORD_BYTES_MAX).contains(&length), "record length", u64::from(length))?;
         let subject = match kind {
             KIND_BLOB => Self::read_blob(reader, detail, logical_bytes, flags)?,
             KIND_NODE => {
-                reader.check(
-                    detail <= crate::NodeReference::LEVEL_MAX,
-                    "level",
-                    u64::from(detail),
-                )?;
+                reader.check(detail <= crate::NodeReference::LEVEL_MAX, "level", u64::from(detail))?;
                 let first_key = Key::decode(&reader.array()?);
                 reader.zeros(24 - Key::SIZE)?;
-                RecordSubject::Node {
-                    level: detail,
-                    first_key,
-                }
+                RecordSubject::Node { level: detail, first_key }
             }
             KIND_CHECKPOINT => {
                 reader.check(detail == 0, "detail", u64::from(detail))?;
                 let (generation, part, parts) = (reader.u64()?, reader.u32()?, reader.u32()?);
                 reader.check(part < parts, "checkpoint part", u64::from(part))?;
                 reader.zeros(8)?;
-                RecordSubject::Checkpoint {
-                    generation,
-                    part,
-                    parts,
-                }
+                RecordSubject::Checkpoint { generation, part, parts }
             }
             other => return Err(reader.out_of_range("record kind", u64::from(other))),
         };
         let is_blob = kind == KIND_BLOB;
-        reader.check(
-            is_blob || (flags == 0 && logical_bytes == length),
-            "logical length",
-            u64::from(logical_bytes),
-        )?;
+        reader.check(is_blob || (flags == 0 && logical_bytes == length), "logical length", u64::from(logical_bytes))?;
         let hint = reader.take(usize::from(hint_length))?.to_vec();
-        Ok(Self {
-            offset,
-            length,
-            crc32c,
-            subject,
-            hint,
-        })
+        Ok(Self { offset, length, crc32c, subject, hint })
     }
 
     fn read_blob(
@@ -303,14 +238,7 @@ impl SummaryEntry {
             reader.check(possible, "present blocks", u64::from(present.count()))?;
         }
         let encoding = BlobEncoding(encoding);
-        Ok(RecordSubject::Blob {
-            blob,
-            inode,
-            file_offset,
-            logical_bytes,
-            encoding,
-            present,
-        })
+        Ok(RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present })
     }
 }
 
@@ -329,19 +257,11 @@ impl Summary {
         let structure = SummaryEntry::STRUCTURE;
         let need = header.summary_length as usize;
         let Some(bytes) = bytes.get(..need) else {
-            return Err(DecodeError::Truncated {
-                structure,
-                need,
-                have: bytes.len(),
-            });
+            return Err(DecodeError::Truncated { structure, need, have: bytes.len() });
         };
         let computed = crate::crc32c(bytes);
         if computed != header.summary_crc32c {
-            return Err(DecodeError::Checksum {
-                structure,
-                stored: header.summary_crc32c,
-                computed,
-            });
+            return Err(DecodeError::Checksum { structure, stored: header.summary_crc32c, computed });
         }
         Self::decode_entries(header, bytes)
     }

@@ -16,20 +16,12 @@ impl Scheme {
 
     pub const fn new(data: u8, parity: u8) -> Option<Self> {
         let scheme = Self { data, parity };
-        if scheme.is_possible() {
-            Some(scheme)
-        } else {
-            None
-        }
+        if scheme.is_possible() { Some(scheme) } else { None }
     }
 
     /// A single copy, or `copies` whole copies.
     pub const fn copies(copies: u8) -> Option<Self> {
-        if copies == 0 {
-            None
-        } else {
-            Self::new(1, copies - 1)
-        }
+        if copies == 0 { None } else { Self::new(1, copies - 1) }
     }
 
     pub const fn is_possible(self) -> bool {
@@ -45,17 +37,9 @@ impl Scheme {
         self.parity as usize
     }
 
-    pub(crate) fn from_parts(
-        structure: &'static str,
-        data: u8,
-        parity: u8,
-    ) -> Result<Self, DecodeError> {
+    pub(crate) fn from_parts(structure: &'static str, data: u8, parity: u8) -> Result<Self, DecodeError> {
         let value = u64::from(data) << 8 | u64::from(parity);
-        Self::new(data, parity).ok_or(DecodeError::OutOfRange {
-            structure,
-            field: "scheme",
-            value,
-        })
+        Self::new(data, parity).ok_or(DecodeError::OutOfRange { structure, field: "scheme", value })
     }
 }
 

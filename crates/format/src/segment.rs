@@ -35,43 +35,24 @@ impl SegmentChunks {
     }
 
     pub(crate) fn write_places(&self, out: &mut Vec<u8>) {
-        assert_eq!(
-            self.chunks.len(),
-            self.scheme.width(),
-            "one place per chunk"
-        );
+        assert_eq!(self.chunks.len(), self.scheme.width(), "one place per chunk");
         for chunk in &self.chunks {
             out.put_u16(chunk.device);
             out.put_u32(chunk.slot);
         }
     }
 
-    pub(crate) fn read_places(
-        reader: &mut Reader<'_>,
-        scheme: Scheme,
-        missing: u32,
-    ) -> Result<Self, DecodeError> {
+    pub(crate) fn read_places(reader: &mut Reader<'_>, scheme: Scheme, missing: u32) -> Result<Self, DecodeError> {
         let width = scheme.width();
-        reader.check(
-            u64::from(missing) >> width == 0,
-            "set of missing chunks",
-            u64::from(missing),
-        )?;
+        reader.check(u64::from(missing) >> width == 0, "set of missing chunks", u64::from(missing))?;
         let mut chunks = ChunkPlaces::with_capacity(width);
         for _ in 0..width {
-            let place = ChunkPlace {
-                device: reader.u16()?,
-                slot: reader.u32()?,
-            };
+            let place = ChunkPlace { device: reader.u16()?, slot: reader.u32()? };
             let new = !chunks.iter().any(|other| other.device == place.device);
             reader.check(new, "device of a chunk", u64::from(place.device))?;
             chunks.push(place);
         }
-        Ok(Self {
-            scheme,
-            missing,
-            chunks,
-        })
+        Ok(Self { scheme, missing, chunks })
     }
 }
 
@@ -171,26 +152,13 @@ impl SegmentValue {
         let temperature = reader.u8()?;
         reader.zeros(1)?;
         let written_blocks = reader.u32()?;
-        reader.check(
-            written_blocks <= CHUNK_BLOCKS_MAX,
-            "count of written blocks",
-            u64::from(written_blocks),
-        )?;
+        reader.check(written_blocks <= CHUNK_BLOCKS_MAX, "count of written blocks", u64::from(written_blocks))?;
         let missing = reader.u32()?;
         let live_bytes = reader.u64()?;
         let room = u64::from(CHUNK_BYTES_MAX) * u64::from(scheme.data);
         reader.check(live_bytes <= room, "count of live bytes", live_bytes)?;
         let sequence = reader.u64()?;
         let place = SegmentChunks::read_places(reader, scheme, missing)?;
-        Ok(Self {
-            place,
-            class,
-            kind,
-            state,
-            temperature,
-            written_blocks,
-            live_bytes,
-            sequence,
-        })
+        Ok(Self { place, class, kind, state, temperature, written_blocks, live_bytes, sequence })
     }
 }

@@ -67,21 +67,13 @@ impl Superblock {
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         let segments = self.segments();
         let need = Self::FIXED_BYTES + self.checkpoint.len() * PART_BYTES;
-        let need = need
-            + segments
-                .iter()
-                .map(|part| segment_bytes(&part.place))
-                .sum::<usize>();
+        let need = need + segments.iter().map(|part| segment_bytes(&part.place)).sum::<usize>();
         let room = Self::SIZE - 4;
         let counts_fit = self.checkpoint.len() <= Self::PARTS_MAX
             && self.epochs.len() <= Self::EPOCHS_MAX
             && self.journal_devices.len() <= Self::JOURNAL_DEVICES_MAX;
         if need > room || !counts_fit {
-            return Err(DecodeError::DoesNotFit {
-                structure: Self::STRUCTURE,
-                need,
-                room,
-            });
+            return Err(DecodeError::DoesNotFit { structure: Self::STRUCTURE, need, room });
         }
         let mut out = Vec::with_capacity(Self::SIZE);
         self.write_fixed(&mut out, segments.len() as u8);
@@ -93,9 +85,7 @@ impl Superblock {
             part.place.write_places(&mut out);
         }
         for part in &self.checkpoint {
-            let index = segments
-                .iter()
-                .position(|first| first.address.segment == part.address.segment);
+            let index = segments.iter().position(|first| first.address.segment == part.address.segment);
             out.put_u8(index.expect("every part's segment was collected") as u8);
             out.extend_from_slice(&part.address.encode()[8..]);
             out.put_u32(part.crc32c);
@@ -108,10 +98,7 @@ impl Superblock {
     fn segments(&self) -> Vec<&CheckpointPart> {
         let mut segments: Vec<&CheckpointPart> = Vec::new();
         for part in &self.checkpoint {
-            if !segments
-                .iter()
-                .any(|known| known.address.segment == part.address.segment)
-            {
+            if !segments.iter().any(|known| known.address.segment == part.address.segment) {
                 segments.push(part);
             }
         }
@@ -130,21 +117,14 @@ impl Superblock {
         self.journal_start.encode_to(out);
         out.put_u64(self.journal_bytes);
         out.put_u16(self.device_index);
-        let counts = [
-            self.epochs.len(),
-            self.journal_devices.len(),
-            self.checkpoint.len(),
-        ];
+        let counts = [self.epochs.len(), self.journal_devices.len(), self.checkpoint.len()];
         out.extend_from_slice(&counts.map(|count| count as u8));
         out.extend_from_slice(&[segment_count, 0, 0]);
         for slot in 0..Self::JOURNAL_DEVICES_MAX {
             out.put_u16(self.journal_devices.get(slot).copied().unwrap_or(0));
         }
         for slot in 0..Self::EPOCHS_MAX {
-            let epoch = self.epochs.get(slot).copied().unwrap_or(Epoch {
-                first_sequence: 0,
-                epoch: 0,
-            });
+            let epoch = self.epochs.get(slot).copied().unwrap_or(Epoch { first_sequence: 0, epoch: 0 });
             out.put_u64(epoch.first_sequence);
             out.put_u32(epoch.epoch);
         }
@@ -161,11 +141,7 @@ impl Superblock {
         let (major, format_minor, flags) = (reader.u16()?, reader.u16()?, reader.u32()?);
         if major != FORMAT_MAJOR {
             let (found, supported) = (major, FORMAT_MAJOR);
-            return Err(DecodeError::UnsupportedVersion {
-                structure: Self::STRUCTURE,
-                found,
-                supported,
-            });
+            return Err(DecodeError::UnsupportedVersion { structure: Self::STRUCTURE, found, supported });
         }
         reader.check(flags & !CLEAN == 0, "flags", u64::from(flags))?;
         let (pool, device) = (PoolId(reader.array()?), DeviceId(reader.array()?));
@@ -173,7 +149,8 @@ impl Superblock {
         let layout = DeviceLayout::read(&mut reader)?;
         let journal_start = JournalPosition::read(&mut reader)?;
         let journal_bytes = reader.u64()?;
-        let journal_possible = (crate::layout::JOURNAL_BYTES_MIN..=crate::layout::JOURNAL_BYTES_MAX).contains(&journal_bytes);
+        let journal_possible =
+            (crate::layout::JOURNAL_BYTES_MIN..=crate::layout::JOURNAL_BYTES_MAX).contains(&journal_bytes);
         reader.check(journal_possible && journal_bytes % 4096 == 0, "journal size", journal_bytes)?;
         let device_index = reader.u16()?;
         let [epoch_count, journal_count, part_count, segment_count] = reader.array()?;
@@ -206,10 +183,7 @@ impl Superblock {
     }
 
     /// Whether this program may write to a pool of this format, or only read it.
-    #[expect(
-        clippy::absurd_extreme_comparisons,
-        reason = "the minor version will rise"
-    )]
+    #[expect(clippy::absurd_extreme_comparisons, reason = "the minor version will rise")]
     pub fn is_writable(&self) -> bool {
         self.format_minor <= FORMAT_MINOR
     }
@@ -219,39 +193,21 @@ fn segment_bytes(place: &SegmentChunks) -> usize {
     8 + 2 + 4 + 6 * place.chunks.len()
 }
 
-fn read_journal_devices(
-    reader: &mut Reader<'_>,
-    count: u8,
-) -> Result<Vec<DeviceIndex>, DecodeError> {
+fn read_journal_devices(reader: &mut Reader<'_>, count: u8) -> Result<Vec<DeviceIndex>, DecodeError> {
     let max = Superblock::JOURNAL_DEVICES_MAX;
-    reader.check(
-        usize::from(count) <= max,
-        "count of journal devices",
-        u64::from(count),
-    )?;
-    let devices = (0..count)
-        .map(|_| reader.u16())
-        .collect::<Result<Vec<_>, _>>()?;
+    reader.check(usize::from(count) <= max, "count of journal devices", u64::from(count))?;
+    let devices = (0..count).map(|_| reader.u16()).collect::<Result<Vec<_>, _>>()?;
     reader.zeros((max - devices.len()) * 2)?;
     Ok(devices)
 }
 
 fn read_epochs(reader: &mut Reader<'_>, count: u8) -> Result<Vec<Epoch>, DecodeError> {
     let max = Superblock::EPOCHS_MAX;
-    reader.check(
-        usize::from(count) <= max,
-        "count of epochs",
-        u64::from(count),
-    )?;
+    reader.check(usize::from(count) <= max, "count of epochs", u64::from(count))?;
     let mut epochs: Vec<Epoch> = Vec::with_capacity(max);
     for _ in 0..count {
-        let epoch = Epoch {
-            first_sequence: reader.u64()?,
-            epoch: reader.u32()?,
-        };
-        let rising = epochs
-            .last()
-            .is_none_or(|l| l.epoch < epoch.epoch && l.first_sequence <= epoch.first_sequence);
+        let epoch = Epoch { first_sequence: reader.u64()?, epoch: reader.u32()? };
+        let rising = epochs.last().is_none_or(|l| l.epoch < epoch.epoch && l.first_sequence <= epoch.first_sequence);
         reader.check(rising, "epoch", u64::from(epoch.epoch))?;
         epochs.push(epoch);
     }
@@ -259,31 +215,16 @@ fn read_epochs(reader: &mut Reader<'_>, count: u8) -> Result<Vec<Epoch>, DecodeE
     Ok(epochs)
 }
 
-fn read_checkpoint(
-    reader: &mut Reader<'_>,
-    segments: u8,
-    parts: u8,
-) -> Result<Vec<CheckpointPart>, DecodeError> {
-    reader.check(
-        usize::from(parts) <= Superblock::PARTS_MAX,
-        "count of checkpoint parts",
-        u64::from(parts),
-    )?;
-    reader.check(
-        segments <= parts,
-        "count of checkpoint segments",
-        u64::from(segments),
-    )?;
+fn read_checkpoint(reader: &mut Reader<'_>, segments: u8, parts: u8) -> Result<Vec<CheckpointPart>, DecodeError> {
+    reader.check(usize::from(parts) <= Superblock::PARTS_MAX, "count of checkpoint parts", u64::from(parts))?;
+    reader.check(segments <= parts, "count of checkpoint segments", u64::from(segments))?;
     let mut places = Vec::with_capacity(usize::from(segments));
     for _ in 0..segments {
         let segment = reader.u64()?;
         let [data, parity] = reader.array()?;
         let scheme = Scheme::from_parts(Superblock::STRUCTURE, data, parity)?;
         let missing = reader.u32()?;
-        places.push((
-            segment,
-            SegmentChunks::read_places(reader, scheme, missing)?,
-        ));
+        places.push((segment, SegmentChunks::read_places(reader, scheme, missing)?));
     }
     let mut checkpoint = Vec::with_capacity(usize::from(parts));
     for _ in 0..parts {
@@ -292,11 +233,7 @@ fn read_checkpoint(
             return Err(reader.out_of_range("segment of a checkpoint part", u64::from(index)));
         };
         let address = Address::read_in_segment(reader, *segment)?;
-        checkpoint.push(CheckpointPart {
-            address,
-            crc32c: reader.u32()?,
-            place: place.clone(),
-        });
+        checkpoint.push(CheckpointPart { address, crc32c: reader.u32()?, place: place.clone() });
     }
     Ok(checkpoint)
 }

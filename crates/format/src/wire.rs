@@ -12,11 +12,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     #[inline]
     pub fn new(structure: &'static str, bytes: &'a [u8]) -> Self {
-        Self {
-            structure,
-            bytes,
-            size: bytes.len(),
-        }
+        Self { structure, bytes, size: bytes.len() }
     }
 
     #[inline]
@@ -33,11 +29,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn truncated(&self, count: usize) -> DecodeError {
         let need = (self.size - self.bytes.len()).saturating_add(count);
-        DecodeError::Truncated {
-            structure: self.structure,
-            need,
-            have: self.size,
-        }
+        DecodeError::Truncated { structure: self.structure, need, have: self.size }
     }
 
     #[inline]
@@ -98,9 +90,7 @@ impl<'a> Reader<'a> {
         if self.array::<8>()? == *magic {
             return Ok(());
         }
-        Err(DecodeError::BadMagic {
-            structure: self.structure,
-        })
+        Err(DecodeError::BadMagic { structure: self.structure })
     }
 
     /// A short text: a length byte, then UTF-8.
@@ -121,28 +111,17 @@ impl<'a> Reader<'a> {
     fn utf8(&mut self, length: usize, field: &'static str) -> Result<String, DecodeError> {
         let bytes = self.take(length)?;
         let text = std::str::from_utf8(bytes);
-        text.map(str::to_owned).map_err(|_| DecodeError::NotText {
-            structure: self.structure,
-            field,
-        })
+        text.map(str::to_owned).map_err(|_| DecodeError::NotText { structure: self.structure, field })
     }
 
     #[inline]
     pub fn check(&self, holds: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.out_of_range(field, value))
-        }
+        if holds { Ok(()) } else { Err(self.out_of_range(field, value)) }
     }
 
     #[cold]
     pub fn out_of_range(&self, field: &'static str, value: u64) -> DecodeError {
-        DecodeError::OutOfRange {
-            structure: self.structure,
-            field,
-            value,
-        }
+        DecodeError::OutOfRange { structure: self.structure, field, value }
     }
 
     #[inline]
@@ -155,10 +134,7 @@ impl<'a> Reader<'a> {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        Err(DecodeError::TrailingBytes {
-            structure: self.structure,
-            extra: self.bytes.len(),
-        })
+        Err(DecodeError::TrailingBytes { structure: self.structure, extra: self.bytes.len() })
     }
 }
 
@@ -216,37 +192,22 @@ impl Writer for Vec<u8> {
 }
 
 /// Checks the checksum in the last four bytes of a structure of fixed size; answers the bytes before it.
-pub(crate) fn sealed<'a>(
-    structure: &'static str,
-    bytes: &'a [u8],
-    size: usize,
-) -> Result<&'a [u8], DecodeError> {
+pub(crate) fn sealed<'a>(structure: &'static str, bytes: &'a [u8], size: usize) -> Result<&'a [u8], DecodeError> {
     let Some(bytes) = bytes.get(..size) else {
-        return Err(DecodeError::Truncated {
-            structure,
-            need: size,
-            have: bytes.len(),
-        });
+        return Err(DecodeError::Truncated { structure, need: size, have: bytes.len() });
     };
     let (body, seal) = bytes.split_at(size - 4);
     let stored = u32::from_le_bytes([seal[0], seal[1], seal[2], seal[3]]);
     let computed = crate::crc32c(body);
     if stored != computed {
-        return Err(DecodeError::Checksum {
-            structure,
-            stored,
-            computed,
-        });
+        return Err(DecodeError::Checksum { structure, stored, computed });
     }
     Ok(body)
 }
 
 /// Pads what was written from `start` on to `size` and ends it with its checksum.
 pub(crate) fn seal(out: &mut Vec<u8>, start: usize, size: usize) {
-    assert!(
-        out.len() <= start + size - 4,
-        "a fixed-size structure outgrew its size"
-    );
+    assert!(out.len() <= start + size - 4, "a fixed-size structure outgrew its size");
     out.resize(start + size - 4, 0);
     let checksum = crate::crc32c(&out[start..]);
     out.put_u32(checksum);

@@ -16,17 +16,11 @@ impl XattrBucket {
     const STRUCTURE: &'static str = "attribute bucket";
 
     pub fn encode(&self) -> Vec<u8> {
-        assert!(
-            (1..=255).contains(&self.entries.len()),
-            "a bucket has 1 to 255 attributes"
-        );
+        assert!((1..=255).contains(&self.entries.len()), "a bucket has 1 to 255 attributes");
         let mut out = Vec::new();
         out.extend_from_slice(&[Self::VERSION, self.entries.len() as u8]);
         for (name, value) in &self.entries {
-            assert!(
-                (1..=Self::NAME_BYTES_MAX).contains(&name.len())
-                    && value.len() <= Self::VALUE_BYTES_MAX
-            );
+            assert!((1..=Self::NAME_BYTES_MAX).contains(&name.len()) && value.len() <= Self::VALUE_BYTES_MAX);
             out.put_u8(name.len() as u8);
             out.put_u32(value.len() as u32);
             out.extend_from_slice(name);
@@ -37,17 +31,12 @@ impl XattrBucket {
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        Self::for_each(bytes, |name, value| {
-            entries.push((name.to_vec(), value.to_vec()))
-        })?;
+        Self::for_each(bytes, |name, value| entries.push((name.to_vec(), value.to_vec())))?;
         Ok(Self { entries })
     }
 
     /// Visits names and values without copying; a bucket that is wrong anywhere is an error, whatever was visited.
-    pub fn for_each<'a>(
-        bytes: &'a [u8],
-        mut visit: impl FnMut(&'a [u8], &'a [u8]),
-    ) -> Result<(), DecodeError> {
+    pub fn for_each<'a>(bytes: &'a [u8], mut visit: impl FnMut(&'a [u8], &'a [u8])) -> Result<(), DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let count = reader.u8()?;
@@ -56,11 +45,7 @@ impl XattrBucket {
             let name_length = usize::from(reader.u8()?);
             let value_length = reader.u32()? as usize;
             reader.check(name_length >= 1, "name length", name_length as u64)?;
-            reader.check(
-                value_length <= Self::VALUE_BYTES_MAX,
-                "value length",
-                value_length as u64,
-            )?;
+            reader.check(value_length <= Self::VALUE_BYTES_MAX, "value length", value_length as u64)?;
             visit(reader.take(name_length)?, reader.take(value_length)?);
         }
         reader.finish()
@@ -78,10 +63,7 @@ impl XattrBucket {
     }
 
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.entries
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.as_slice())
+        self.entries.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_slice())
     }
 
     /// Sets an attribute; tells whether it was there before.

@@ -1,1 +1,153 @@
-//! Streams: records appended to rows of the open segment of a class; reads by address.
+//! The log: streams of records over segments.
+//!
+//! A stream appends records to the open row of the open segment of its class and tells the record's address at once; rows
+//! leave for the devices when they are full or when a commit closes them. Rows that have not arrived yet are read from
+//! memory. The log knows nothing of what records mean. Read next: `segment.rs`, `stream.rs`, `write.rs`, `read.rs`,
+//! `recover.rs`.
+
+mod error;
+mod read;
+mod recover;
+mod segment;
+mod stream;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use stere_device::{BufferPool, Completion};
+use stere_format::{BLOCK_BYTES, PoolId};
+use stere_stripe::Stripe;
+
+pub use error::LogError;
+pub use read::{Part, RowContents, read_whole};
+pub use segment::{Segment, SegmentTable};
+pub use stream::StreamKey;
+pub use write::{Appended, ROW_BYTES_TARGET};
+
+use stream::Stream;
+use write::RowInMemory;
+
+/// Whether a call may wait for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Answer from memory or say `WouldBlock`.
+    Never,
+    /// Waiting is fine.
+    Allowed,
+}
+
+/// Limits of a log.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Rows under way to the devices, in bytes; appends wait beyond it.
+    pub flying_bytes_max: usize,
+    /// Segments that must stay free when users begin a new one.
+    pub reserve_segments_user: u64,
+    /// Segments that must stay free when the cleaner begins a new one.
+    pub reserve_segments_cleaner: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2 }
+    }
+}
+
+/// What was written since the log was opened.
+#[derive(Debug, Default)]
+pub struct LogStatistics {
+    rows: AtomicU64,
+    row_bytes: AtomicU64,
+}
+
+impl LogStatistics {
+    fn row(&self, bytes: usize) {
+        self.rows.fetch_add(1, Ordering::Relaxed);
+        self.row_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Rows and logical row bytes written.
+    pub fn rows(&self) -> (u64, u64) {
+        (self.rows.load(Ordering::Relaxed), self.row_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// The streams and segments of a pool.
+pub struct Log {
+    pub stripe: Arc<Stripe>,
+    pub segments: SegmentTable,
+    pub buffers: BufferPool,
+    pub statistics: LogStatistics,
+    pool_id: PoolId,
+    options: LogOptions,
+    chunk_bytes: u32,
+    streams: RwLock<HashMap<StreamKey, Arc<Mutex<Stream>>>>,
+    rows: RwLock<HashMap<(u64, u32), RowInMemory>>,
+    flying_bytes: Mutex<usize>,
+    arrivals: Mutex<()>,
+    headers_flying: Mutex<Vec<(Arc<Segment>, Completion)>>,
+    dirty: Mutex<Vec<Arc<Segment>>>,
+    unflushed: Mutex<HashMap<u64, Arc<Segment>>>,
+    lost_row: Mutex<Option<String>>,
+    uncommitted_bytes: AtomicU64,
+    next_segment: AtomicU64,
+    next_sequence: AtomicU64,
+}
+
+impl Log {
+    pub fn new(stripe: Arc<Stripe>, pool_id: PoolId, chunk_bytes: u32, options: LogOptions) -> Self {
+        Log {
+            buffers: stripe.buffers().clone(),
+            stripe,
+            segments: SegmentTable::default(),
+            statistics: LogStatistics::default(),
+            pool_id,
+            options,
+            chunk_bytes,
+            streams: RwLock::default(),
+            rows: RwLock::default(),
+            flying_bytes: Mutex::new(0),
+            arrivals: Mutex::new(()),
+            headers_flying: Mutex::default(),
+            dirty: Mutex::default(),
+            unflushed: Mutex::default(),
+            lost_row: Mutex::default(),
+            uncommitted_bytes: AtomicU64::new(0),
+            next_segment: AtomicU64::new(1),
+            next_sequence: AtomicU64::new(1),
+        }
+    }
+
+    pub fn pool_id(&self) -> PoolId {
+        self.pool_id
+    }
+
+    pub fn chunk_bytes(&self) -> u32 {
+        self.chunk_bytes
+    }
+
+    /// The largest record this pool's segments take.
+    pub fn record_bytes_max(&self) -> usize {
+        stere_format::record_bytes_max(self.chunk_bytes) as usize
+    }
+
+    /// The next segment id and the next row sequence, to be kept in the journal.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.next_segment.load(Ordering::Acquire), self.next_sequence.load(Ordering::Acquire))
+    }
+
+    fn stream(&self, key: &StreamKey) -> Arc<Mutex<Stream>> {
+        if let Some(stream) = self.streams.read().get(key) {
+            return stream.clone();
+        }
+        self.streams.write().entry(*key).or_default().clone()
+    }
+
+    /// Blocks of a chunk.
+    pub fn chunk_blocks(&self) -> u32 {
+        self.chunk_bytes / BLOCK_BYTES as u32
+    }
+}

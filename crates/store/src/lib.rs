@@ -1,1 +1,299 @@
-//! Transactions, blob map, journal, checkpoint, recovery, relocation, cleaning.
+//! The store: transactions over keys and blobs, durable and recoverable.
+//!
+//! Keys live in the overlay (changes since the last checkpoint) above the tree (immutable, on media); blobs live in the log
+//! and are found through the blob map, which is keys too. The journal makes changes durable between checkpoints; recovery is
+//! the newest checkpoint plus the journal behind it. Moving data (cleaning, and later everything else that relocates) is:
+//! append the blob to another stream, then change its one entry in the blob map.
+//!
+//! Locks, in the order in which they may be taken: `cleaner`, `checkpointer`, `journal`, `inner`, then those of the log. No lock
+//! of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`, `transaction.rs`,
+//! `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
+
+mod check;
+mod checkpoint;
+mod clean;
+mod commit;
+mod error;
+mod journal;
+mod journal_scan;
+mod overlay;
+mod read;
+mod recover;
+mod space;
+mod superblock;
+mod transaction;
+mod value;
+mod view;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::{Mutex, RwLock};
+use stere_format::{DeviceEntry, Scheme, Superblock};
+use stere_log::{Log, Segment, SegmentTable};
+use stere_tree::{NodeCache, Tree};
+
+pub use check::{CheckReport, Finding};
+pub use clean::CleanerPolicy;
+pub use error::Error;
+pub use read::Piece;
+pub use recover::{DeviceIn, RecoveryReport};
+pub use space::{Reservation, Statistics};
+pub use stere_log::Wait;
+pub use transaction::{Transaction, blob_usage_bytes};
+pub use value::Value;
+pub use view::{BlobHandle, View};
+pub use write::{NewBlob, Owner, Placement};
+
+use checkpoint::Checkpointer;
+use clean::Cleaner;
+use journal::Journal;
+use overlay::Overlay;
+use space::Space;
+
+/// How a store behaves; nothing in here is on media.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Memory for the overlay, the node cache and rows together.
+    pub memory_bytes: usize,
+    /// Copies of metadata, fitted to the devices there are.
+    pub meta_scheme: Scheme,
+    pub cleaner: CleanerPolicy,
+    /// Refuse everything that would write.
+    pub read_only: bool,
+    /// Set when the pool was made; names are hashed with it.
+    pub hash_key: [u8; 16],
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            memory_bytes: 1 << 30,
+            meta_scheme: Scheme { data: 1, parity: 2 },
+            cleaner: CleanerPolicy::CostBenefit,
+            read_only: false,
+            hash_key: [0; 16],
+        }
+    }
+}
+
+/// The state that one lock guards: what a view sees.
+pub(crate) struct Inner {
+    pub active: Overlay,
+    pub frozen: Option<Arc<Overlay>>,
+    pub tree: Tree,
+    /// Generation of the durable checkpoint.
+    pub generation: u64,
+    /// Generation of the checkpoint that the active overlay will be part of.
+    pub active_generation: u64,
+    /// Counts updates, so that a commit knows what it made durable.
+    pub change: u64,
+    pub next_inode: u64,
+    /// Emptied segments with the generation that no longer needs them.
+    pub freed: Vec<(u64, Arc<Segment>)>,
+    /// Emptied segments that somebody still reads or appends to.
+    pub perhaps_free: Vec<Arc<Segment>>,
+}
+
+/// A mounted pool's keys and blobs.
+pub struct Store {
+    pub(crate) log: Log,
+    pub(crate) cache: NodeCache,
+    pub(crate) inner: RwLock<Inner>,
+    pub(crate) journal: Mutex<Journal>,
+    pub(crate) checkpointer: Mutex<Checkpointer>,
+    pub(crate) cleaner: Mutex<Cleaner>,
+    pub(crate) superblocks: Mutex<Vec<Superblock>>,
+    pub(crate) devices: Mutex<Vec<DeviceEntry>>,
+    pub(crate) space: Space,
+    pub(crate) next_blob: AtomicU64,
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) options: StoreOptions,
+}
+
+/// Pieces of the memory budget.
+pub(crate) struct Budget {
+    pub overlay_bytes: usize,
+    pub cache_bytes: usize,
+    pub flying_bytes: usize,
+}
+
+impl StoreOptions {
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            // Two overlays exist during a checkpoint.
+            overlay_bytes: (self.memory_bytes / 10).clamp(1 << 20, 64 << 20),
+            cache_bytes: self.memory_bytes / 4,
+            flying_bytes: (self.memory_bytes / 16).clamp(4 << 20, 64 << 20),
+        }
+    }
+}
+
+impl Store {
+    /// The segments of the pool.
+    pub fn segments(&self) -> &SegmentTable {
+        &self.log.segments
+    }
+
+    /// The key with which names are hashed.
+    pub fn hash_key(&self) -> [u8; 16] {
+        self.options.hash_key
+    }
+
+    /// The scheme that the devices present can give instead of this one.
+    pub fn fit(&self, scheme: Scheme) -> Scheme {
+        // With no device at all nothing is written, so the answer does not matter.
+        self.log.stripe.fit(scheme).unwrap_or(scheme)
+    }
+
+    /// The pool's devices as the checkpoint knows them.
+    pub fn device_entries(&self) -> Vec<DeviceEntry> {
+        self.devices.lock().clone()
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if let Some(cause) = &*self.failure.lock() {
+            return Err(Error::ReadOnly { cause: cause.clone() });
+        }
+        if self.options.read_only {
+            return Err(Error::ReadOnly { cause: "the pool is mounted read-only".into() });
+        }
+        Ok(())
+    }
+
+    /// Stops all writing: after this error durability cannot be promised any more.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        if matches!(error, Error::WouldBlock | Error::NodeNotInMemory | Error::ReadOnly { .. }) {
+            return error;
+        }
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            tracing::error!(%error, "the pool stops writing");
+            *failure = Some(error.to_string());
+        }
+        error
+    }
+
+    /// Why the pool stopped writing, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// A consistent view for reading; the closure may run several times.
+    pub fn view<T, E: From<Error>>(&self, wait: Wait, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
+        loop {
+            let missed;
+            {
+                let inner = self.inner.read();
+                let view = View::new(&inner, &self.cache, &self.log.segments);
+                let result = closure(&view);
+                match view.take_missed() {
+                    None => return result,
+                    Some(reference) => missed = self.pin(&reference),
+                }
+            }
+            self.fetch_missed(wait, missed)?;
+        }
+    }
+
+    /// Changes that take effect together or not at all; the closure may run several times.
+    pub fn update<T, E: From<Error>>(
+        &self,
+        wait: Wait,
+        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.check_writable()?;
+        self.throttle(wait)?;
+        loop {
+            let missed;
+            {
+                let mut inner = self.inner.write();
+                let next_inode = inner.next_inode;
+                let view = View::new(&inner, &self.cache, &self.log.segments);
+                let mut transaction = Transaction::new(view, next_inode);
+                let result = closure(&mut transaction);
+                match transaction.view.take_missed() {
+                    None => {
+                        let value = result?;
+                        let Transaction { writes, usage, next_inode, .. } = transaction;
+                        self.apply(&mut inner, writes, usage, next_inode);
+                        return Ok(value);
+                    }
+                    Some(reference) => missed = self.pin(&reference),
+                }
+            }
+            self.fetch_missed(wait, missed)?;
+        }
+    }
+
+    fn apply(&self, inner: &mut Inner, writes: transaction::Writes, usage: transaction::Usage, next_inode: u64) {
+        if writes.is_empty() && next_inode == inner.next_inode {
+            return;
+        }
+        for (key, value) in writes {
+            inner.active.insert(key, value);
+        }
+        for (segment, delta) in usage {
+            if delta != 0 {
+                segment.add_live_bytes(delta);
+                self.space.add_live(segment.scheme, delta);
+                self.log.touch(&segment);
+            }
+        }
+        inner.next_inode = next_inode;
+        inner.change += 1;
+    }
+
+    /// Holds writers back while the overlay is larger than its part of the memory.
+    fn throttle(&self, wait: Wait) -> Result<(), Error> {
+        let limit = self.options.budget().overlay_bytes;
+        let bytes = self.inner.read().active.bytes();
+        if bytes <= limit {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        self.checkpoint()
+    }
+
+    /// Background work; returns whether there is more to do. `idle` allows cleaning that nobody waits for.
+    pub fn step(&self, idle: bool) -> Result<bool, Error> {
+        if self.check_writable().is_err() {
+            return Ok(false);
+        }
+        self.log.reap();
+        let budget = self.options.budget();
+        let (overlay_bytes, pending_bytes) = {
+            let inner = self.inner.read();
+            (inner.active.bytes(), inner.active.pending_bytes())
+        };
+        let journal = {
+            let journal = self.journal.lock();
+            (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
+        };
+        if overlay_bytes > budget.overlay_bytes / 2 || journal.0 > journal.1 / 2 {
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        if pending_bytes > journal.1 / 8 {
+            self.commit(Wait::Allowed)?;
+            return Ok(true);
+        }
+        self.clean_in_background(idle)
+    }
+
+    /// Makes everything durable and leaves the pool so that the next mount has nothing to replay.
+    pub fn close(&self) -> Result<(), Error> {
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        let mut state = self.checkpointer.lock();
+        let mut journal = self.journal.lock();
+        self.checkpoint_holding(&mut state, &mut journal, true)
+    }
+}

@@ -1,1 +1,229 @@
 //! Segments over devices: slot placement, k+m rows, degraded reads.
+//!
+//! A segment is k data + m parity chunks in slots of k+m different devices. This crate hands out slots, writes rows with
+//! their parity, reads any part of a record back, and, when bytes do not match their checksum or a device is away, finds
+//! the bytes that do match from the other copies or by reconstruction. It knows nothing of blobs, trees or journals.
+//!
+//! Invariants: a chunk marked missing is never read; bytes are handed out as verified only if the caller's own check
+//! accepted them; nothing is repaired behind the caller's back (`repair` writes only what was verified).
+//!
+//! Read next: `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`.
+
+mod devices;
+mod error;
+pub mod geometry;
+mod parity;
+mod placement;
+mod read;
+mod recover;
+mod slots;
+mod write;
+
+pub use devices::{DeviceStatistics, PoolDevice};
+pub use error::{BadCause, BadChunk, StripeError};
+pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
+pub use parity::{POSITION_BYTES, xor_all, xor_into};
+pub use placement::{Capacity, SlotUsage};
+pub use read::{Attempt, ReadReport, ReadRequest};
+pub use recover::RangeCheck;
+pub use write::{split_tag, write_tag};
+
+use devices::Devices;
+use parity::ParityCoder;
+use parking_lot::Mutex;
+use placement::Placement;
+use std::sync::Arc;
+use stere_device::{Buffer, BufferPool, Device, DeviceError, SharedBuffer};
+use stere_format::{
+    ChunkHeader, ChunkPlace, ChunkPlaces, DeviceIndex, DeviceLayout, STRIPE_UNIT_BYTES, Scheme, SegmentChunks,
+};
+
+/// The open devices of a pool and all that is done with segments on them.
+#[derive(Debug)]
+pub struct Stripe {
+    chunk_bytes: u32,
+    devices: Devices,
+    placement: Mutex<Placement>,
+    coder: ParityCoder,
+    buffers: BufferPool,
+    /// One stripe unit, to fill up what a row leaves empty.
+    zeros: SharedBuffer,
+}
+
+/// Read cost of a device that is as good as any.
+pub const READ_COST_FAST: u32 = 1;
+/// Read cost of a device with a seeking head: it is read only where fast copies are missing or very busy.
+pub const READ_COST_SEEKING: u32 = 30;
+
+impl Stripe {
+    /// A pool with no devices yet.
+    pub fn new(chunk_bytes: u32, buffers: BufferPool) -> Stripe {
+        Stripe {
+            chunk_bytes,
+            devices: Devices::default(),
+            placement: Mutex::default(),
+            coder: ParityCoder::default(),
+            buffers,
+            zeros: Buffer::zeroed(STRIPE_UNIT_BYTES).share(),
+        }
+    }
+
+    pub fn chunk_bytes(&self) -> u32 {
+        self.chunk_bytes
+    }
+
+    /// The memory rows and parity are built in.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    // Devices.
+
+    /// Opens a device for reads, writes and new chunks. `read_cost` says which copy to prefer (`READ_COST_*`).
+    pub fn attach(
+        &self,
+        index: DeviceIndex,
+        device: Arc<dyn Device>,
+        layout: DeviceLayout,
+        read_cost: u32,
+    ) -> Result<(), StripeError> {
+        if layout.chunk_bytes != self.chunk_bytes {
+            let (found, expected) = (layout.chunk_bytes, self.chunk_bytes);
+            return Err(StripeError::ChunkBytes { index, found, expected });
+        }
+        self.devices.attach(index, device, layout, read_cost);
+        let mut placement = self.placement.lock();
+        placement.set_slot_count(index, layout.slot_count);
+        placement.set_open(index, true);
+        Ok(())
+    }
+
+    /// Takes a device away; what is known of its slots stays, so it can come back.
+    pub fn detach(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
+        self.placement.lock().set_open(index, false);
+        self.devices.detach(index)
+    }
+
+    /// Whether new chunks may go to a device that is there (false while it is being emptied).
+    pub fn set_accepts_chunks(&self, index: DeviceIndex, accepts: bool) {
+        let is_there = self.devices.get(index).is_some();
+        self.placement.lock().set_open(index, accepts && is_there);
+    }
+
+    /// Tells the size of a device that is away, so that its slots can be checked.
+    pub fn declare(&self, index: DeviceIndex, slot_count: u32) {
+        self.placement.lock().set_slot_count(index, slot_count);
+    }
+
+    /// Forgets a device for good, with its slots.
+    pub fn forget(&self, index: DeviceIndex) {
+        drop(self.devices.detach(index));
+        self.placement.lock().forget(index);
+    }
+
+    pub fn device(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
+        self.devices.get(index)
+    }
+
+    pub fn devices(&self) -> Vec<Arc<PoolDevice>> {
+        self.devices.all()
+    }
+
+    /// Makes every write that has finished durable; flushes only devices with such writes, at the same time where they
+    /// can. Returns the devices that failed: they take no more writes, and what was written to them since their last
+    /// good flush must count as missing.
+    pub fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
+        self.devices.flush()
+    }
+
+    // Slots.
+
+    /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit.
+    pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
+        self.placement.lock().allocate(scheme, keep_free)
+    }
+
+    /// Says that these slots are in use, when a pool is opened.
+    pub fn mark_used(&self, places: &[ChunkPlace]) -> Result<(), StripeError> {
+        self.placement.lock().mark_used(places)
+    }
+
+    pub fn is_used(&self, place: ChunkPlace) -> bool {
+        self.placement.lock().is_used(place)
+    }
+
+    /// Frees slots that nothing durable ever named (an allocation that came to nothing).
+    pub fn free_now(&self, places: &[ChunkPlace]) {
+        self.placement.lock().free_now(places);
+    }
+
+    /// Frees slots once `release` is called for this generation or a later one.
+    pub fn free_later(&self, places: &[ChunkPlace], generation: u64) {
+        self.placement.lock().free_later(places, generation);
+    }
+
+    /// The checkpoint of this generation is durable: what waited for it is free. Returns it, to be discarded if wanted.
+    pub fn release(&self, generation: u64) -> Vec<ChunkPlace> {
+        self.placement.lock().release(generation)
+    }
+
+    /// Tells a device that a free slot holds nothing of value.
+    pub fn discard(&self, place: ChunkPlace) -> Result<(), StripeError> {
+        assert!(!self.is_used(place), "only free slots are discarded");
+        let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
+        let offset = device.slot_offset(place)?;
+        Ok(device.discard(offset, u64::from(self.chunk_bytes))?)
+    }
+
+    pub fn capacity(&self, scheme: Scheme) -> Capacity {
+        self.placement.lock().capacity(scheme)
+    }
+
+    /// The best scheme that the devices which are there allow: `scheme` itself if there are k+m, else fewer copies, or
+    /// of k+m first a smaller k (as many losses survived), then a smaller m. Full devices count as there: redundancy
+    /// never shrinks for lack of room, that is `NoSpace`.
+    pub fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
+        self.placement.lock().fit(scheme)
+    }
+
+    pub fn slot_usage(&self, index: DeviceIndex) -> Option<SlotUsage> {
+        self.placement.lock().usage(index)
+    }
+
+    // Within the crate.
+
+    /// Checks what the methods rely on; segments come from media.
+    fn check_segment(&self, number: u64, segment: &SegmentChunks) -> Result<(), StripeError> {
+        let impossible = |reason| Err(StripeError::ImpossibleSegment { segment: number, reason });
+        if !segment.scheme.is_possible() {
+            return impossible("its scheme");
+        }
+        if segment.chunks.len() != segment.scheme.width() {
+            return impossible("number of chunks");
+        }
+        Ok(())
+    }
+
+    /// The device of a chunk and where the chunk starts there; none if it is away or the chunk was never written.
+    fn chunk(&self, segment: &SegmentChunks, chunk: usize) -> Result<Option<(Arc<PoolDevice>, u64)>, StripeError> {
+        if segment.is_missing(chunk) {
+            return Ok(None);
+        }
+        let place = segment.chunks[chunk];
+        match self.devices.get(place.device) {
+            None => Ok(None),
+            Some(device) => device.slot_offset(place).map(|offset| Some((device, offset))),
+        }
+    }
+
+    /// Reads and checks the header of the chunk in a slot.
+    pub fn read_chunk_header(&self, place: ChunkPlace) -> Result<ChunkHeader, StripeError> {
+        let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
+        let mut block = self.buffers.take(ChunkHeader::SIZE);
+        device.read(device.slot_offset(place)?, &mut block)?;
+        Ok(ChunkHeader::decode(&block)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,10 +18,7 @@ fn errors_come_back_with_their_tags() {
 fn a_dropped_ticket_is_a_failed_write() {
     let completion = Completion::new();
     drop(completion.ticket(9));
-    assert!(matches!(
-        completion.wait()[..],
-        [(9, DeviceError::Abandoned)]
-    ));
+    assert!(matches!(completion.wait()[..], [(9, DeviceError::Abandoned)]));
 }
 
 #[test]
@@ -32,4 +29,13 @@ fn wait_blocks_until_another_thread_finishes() {
         scope.spawn(move || tickets.into_iter().for_each(|ticket| ticket.finish(Ok(()))));
         assert!(completion.wait().is_empty());
     });
+}
+
+#[test]
+fn a_counter_counts_every_end() {
+    let (completion, counter) = (Completion::new(), Arc::new(AtomicU64::new(0)));
+    completion.ticket(1).counted_in(&counter).finish(Ok(()));
+    drop(completion.ticket(2).counted_in(&counter));
+    assert_eq!(counter.load(Ordering::SeqCst), 2);
+    assert_eq!(completion.wait().len(), 1);
 }

@@ -25,11 +25,7 @@ pub(super) struct FlushGate {
 
 impl FlushGate {
     /// Runs `flush`, or waits for one that another caller started after this call.
-    pub(super) fn run(
-        &self,
-        device: &str,
-        flush: impl FnOnce() -> std::io::Result<()>,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn run(&self, device: &str, flush: impl FnOnce() -> std::io::Result<()>) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let wanted = state.started + 1;
         loop {
@@ -47,10 +43,7 @@ impl FlushGate {
         state.is_running = true;
         state.started += 1;
         let number = state.started;
-        assert!(
-            number >= wanted,
-            "a flush that starts now covers this caller"
-        );
+        assert!(number >= wanted, "a flush that starts now covers this caller");
         drop(state);
         let outcome = flush();
         let mut state = self.state.lock();
@@ -79,10 +72,7 @@ impl FlushGate {
     }
 
     fn refusal(device: &str, failure: &DeviceError) -> DeviceError {
-        DeviceError::FlushFailed {
-            device: device.to_owned(),
-            reason: failure.to_string(),
-        }
+        DeviceError::FlushFailed { device: device.to_owned(), reason: failure.to_string() }
     }
 }
 
@@ -134,9 +124,6 @@ mod tests {
         assert_eq!(failed.unwrap_err().os_error(), Some(libc::EIO));
         let again = gate.run("d", || panic!("must not be tried again"));
         assert!(matches!(again, Err(DeviceError::FlushFailed { .. })));
-        assert!(matches!(
-            gate.refuse_after_failure("d"),
-            Err(DeviceError::FlushFailed { .. })
-        ));
+        assert!(matches!(gate.refuse_after_failure("d"), Err(DeviceError::FlushFailed { .. })));
     }
 }

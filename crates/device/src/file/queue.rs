@@ -11,24 +11,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 #[derive(Debug)]
-pub(super) struct WriteJob {
-    pub offset: u64,
-    pub pieces: Vec<Piece>,
-    pub ticket: Ticket,
+pub(super) enum Job {
+    Write { offset: u64, pieces: Vec<Piece>, ticket: Ticket },
+    Flush { ticket: Ticket },
 }
 
-impl WriteJob {
+impl Job {
     fn carry_out(self, open: &OpenFile) {
-        let outcome = open.write(self.offset, &self.pieces);
-        // The memory goes back to its pool before anybody learns of the end.
-        drop(self.pieces);
-        self.ticket.finish(outcome);
+        match self {
+            Job::Write { offset, pieces, ticket } => {
+                let outcome = open.write(offset, &pieces);
+                // The memory goes back to its pool before anybody learns of the end.
+                drop(pieces);
+                ticket.finish(outcome);
+            }
+            Job::Flush { ticket } => ticket.finish(open.flush_data()),
+        }
     }
 }
 
 #[derive(Debug, Default)]
 struct State {
-    jobs: VecDeque<WriteJob>,
+    jobs: VecDeque<Job>,
     idle_writers: usize,
     is_closing: bool,
 }
@@ -48,31 +52,27 @@ pub(super) struct WriteQueue {
 impl WriteQueue {
     /// With no threads, `submit` carries the job out itself.
     pub(super) fn start(open: Arc<OpenFile>, thread_count: usize) -> std::io::Result<WriteQueue> {
-        let mut queue = WriteQueue {
-            shared: Arc::default(),
-            writers: Vec::new(),
-        };
+        let mut queue = WriteQueue { shared: Arc::default(), writers: Vec::new() };
         for _ in 0..thread_count {
             let (shared, open) = (Arc::clone(&queue.shared), Arc::clone(&open));
             let builder = std::thread::Builder::new().name("stere-write".to_owned());
             // On failure `queue` is dropped, which ends the threads already started.
-            queue
-                .writers
-                .push(builder.spawn(move || shared.serve(&open))?);
+            queue.writers.push(builder.spawn(move || shared.serve(&open))?);
         }
         Ok(queue)
     }
 
-    pub(super) fn submit(&self, open: &OpenFile, job: WriteJob) {
+    pub(super) fn submit(&self, open: &OpenFile, job: Job) {
         if self.writers.is_empty() {
             return job.carry_out(open);
         }
         let mut state = self.shared.state.lock();
-        assert!(
-            !state.is_closing,
-            "nobody can submit to a queue that is being dropped"
-        );
-        state.jobs.push_back(job);
+        assert!(!state.is_closing, "nobody can submit to a queue that is being dropped");
+        match &job {
+            Job::Write { .. } => state.jobs.push_back(job),
+            // It covers only writes that have finished, so it waits for none that is queued.
+            Job::Flush { .. } => state.jobs.push_front(job),
+        }
         let is_anybody_idle = state.idle_writers > 0;
         drop(state);
         if is_anybody_idle {

@@ -20,11 +20,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub(super) const BUFFERED: Transfer = Transfer {
-        is_direct: false,
-        offset_alignment: 1,
-        memory_alignment: 1,
-    };
+    pub(super) const BUFFERED: Transfer = Transfer { is_direct: false, offset_alignment: 1, memory_alignment: 1 };
 
     pub(super) fn write_block_bytes(&self) -> u32 {
         self.offset_alignment.max(512)
@@ -45,21 +41,14 @@ pub(super) fn kind_of(path: &Path) -> Result<Option<Kind>> {
 
 /// Creates the file with its full size and makes its name durable.
 pub(super) fn create_sparse(path: &Path, size_bytes: u64) -> Result<()> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let outcome = file.set_len(size_bytes).and_then(|()| file.sync_all());
     if let Err(error) = outcome {
         // The file is ours and useless; the first error is the one to tell.
         drop(std::fs::remove_file(path));
         return Err(error);
     }
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
@@ -67,18 +56,9 @@ pub(super) fn create_sparse(path: &Path, size_bytes: u64) -> Result<()> {
 pub(super) fn open(path: &Path, kind: Kind, options: &FileOptions) -> Result<(File, bool)> {
     let is_writer = options.access == Access::ReadWrite;
     // O_EXCL without O_CREAT claims a block device against mounts and other claimants.
-    let exclusive = if kind == Kind::Block && is_writer {
-        libc::O_EXCL
-    } else {
-        0
-    };
-    let open_with = |flags: i32| {
-        OpenOptions::new()
-            .read(true)
-            .write(is_writer)
-            .custom_flags(exclusive | flags)
-            .open(path)
-    };
+    let exclusive = if kind == Kind::Block && is_writer { libc::O_EXCL } else { 0 };
+    let open_with =
+        |flags: i32| OpenOptions::new().read(true).write(is_writer).custom_flags(exclusive | flags).open(path);
     if options.direct {
         match open_with(libc::O_DIRECT) {
             Ok(file) => return Ok((file, true)),
@@ -109,26 +89,17 @@ pub(super) fn size_of(mut file: &File) -> Result<u64> {
 
 /// Asks the kernel for the alignments of direct I/O; older kernels do not tell, so assume what suits every disk.
 pub(super) fn direct_transfer(file: &File) -> Result<Transfer> {
-    const CAREFUL: Transfer = Transfer {
-        is_direct: true,
-        offset_alignment: 4096,
-        memory_alignment: 4096,
-    };
+    const CAREFUL: Transfer = Transfer { is_direct: true, offset_alignment: 4096, memory_alignment: 4096 };
     let Ok(facts) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
         return Ok(CAREFUL);
     };
     let told = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    let (offset_alignment, memory_alignment) =
-        (facts.stx_dio_offset_align, facts.stx_dio_mem_align);
+    let (offset_alignment, memory_alignment) = (facts.stx_dio_offset_align, facts.stx_dio_mem_align);
     let is_usable = |alignment: u32| alignment.is_power_of_two() && alignment <= 4096;
     if !told || !is_usable(offset_alignment) || !is_usable(memory_alignment) {
         return Ok(CAREFUL);
     }
-    Ok(Transfer {
-        is_direct: true,
-        offset_alignment: offset_alignment.max(512),
-        memory_alignment,
-    })
+    Ok(Transfer { is_direct: true, offset_alignment: offset_alignment.max(512), memory_alignment })
 }
 
 pub(super) fn read_all(file: &File, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -145,10 +116,7 @@ pub(super) fn write_all(file: &File, offset: u64, pieces: &[Piece]) -> Result<()
     }
     let mut at = offset;
     for group in pieces.chunks(VECTORS_MAX) {
-        let mut slices: Vec<IoSlice<'_>> = group
-            .iter()
-            .map(|piece| IoSlice::new(piece.bytes()))
-            .collect();
+        let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(piece.bytes())).collect();
         let mut left = &mut slices[..];
         while !left.is_empty() {
             match rustix::io::pwritev(file, left, at) {
@@ -168,12 +136,9 @@ pub(super) fn write_all(file: &File, offset: u64, pieces: &[Piece]) -> Result<()
 /// False if this device or file system cannot discard.
 pub(super) fn discard(file: &File, kind: Kind, offset: u64, length: u64) -> Result<bool> {
     let outcome = match kind {
-        Kind::Regular => rustix::fs::fallocate(
-            file,
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            offset,
-            length,
-        ),
+        Kind::Regular => {
+            rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+        }
         Kind::Block => discard_blocks(file, offset, length),
     };
     match outcome {
@@ -186,10 +151,5 @@ pub(super) fn discard(file: &File, kind: Kind, offset: u64, length: u64) -> Resu
 fn discard_blocks(file: &File, offset: u64, length: u64) -> rustix::io::Result<()> {
     const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
     // SAFETY: BLKDISCARD reads two u64 (start, length) through its pointer, which is what `Setter` passes.
-    unsafe {
-        rustix::ioctl::ioctl(
-            file,
-            rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]),
-        )
-    }
+    unsafe { rustix::ioctl::ioctl(file, rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, length])) }
 }

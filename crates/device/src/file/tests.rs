@@ -4,22 +4,11 @@ use crate::{Completion, SharedBuffer};
 const MIB: u64 = 1 << 20;
 
 fn options(direct: bool, writer_threads: usize) -> FileOptions {
-    FileOptions {
-        access: Access::ReadWrite,
-        direct,
-        writer_threads,
-    }
+    FileOptions { access: Access::ReadWrite, direct, writer_threads }
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
-    (0..length)
-        .map(|at| {
-            (at as u8)
-                .wrapping_mul(13)
-                .wrapping_add((at >> 8) as u8)
-                .wrapping_add(seed)
-        })
-        .collect()
+    (0..length).map(|at| (at as u8).wrapping_mul(13).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
 }
 
 /// Direct I/O needs a real file system, which the target folder is on more often than /tmp.
@@ -31,44 +20,22 @@ fn folder() -> tempfile::TempDir {
 fn writes_come_back_in_every_mode() {
     for (direct, writer_threads) in [(true, 0), (true, 2), (false, 0), (false, 3)] {
         let folder = folder();
-        let device = FileDevice::create(
-            &folder.path().join("d"),
-            8 * MIB,
-            &options(direct, writer_threads),
-        )
-        .unwrap();
+        let device = FileDevice::create(&folder.path().join("d"), 8 * MIB, &options(direct, writer_threads)).unwrap();
         assert_eq!(device.size_bytes(), 8 * MIB);
         let completion = Completion::new();
-        let data: Vec<SharedBuffer> = (0..16u8)
-            .map(|seed| Buffer::copy_of(&pattern(65_536, seed)).share())
-            .collect();
+        let data: Vec<SharedBuffer> = (0..16u8).map(|seed| Buffer::copy_of(&pattern(65_536, seed)).share()).collect();
         for (index, shared) in data.iter().enumerate() {
-            device.submit_write(
-                index as u64 * 65_536,
-                Arc::clone(shared),
-                0..65_536,
-                completion.ticket(index as u64),
-            );
+            device.submit_write(index as u64 * 65_536, Arc::clone(shared), 0..65_536, completion.ticket(index as u64));
         }
         assert!(completion.wait().is_empty());
         device.flush().unwrap();
         for (index, shared) in data.iter().enumerate() {
-            for (skip, length) in [
-                (0usize, 65_536usize),
-                (1, 100),
-                (511, 4097),
-                (4096, 4096),
-                (65_535, 1),
-            ] {
+            for (skip, length) in [(0usize, 65_536usize), (1, 100), (511, 4097), (4096, 4096), (65_535, 1)] {
                 let mut out = vec![0; length];
                 let at = index * 65_536 + skip;
                 device.read(at as u64, &mut out).unwrap();
                 let end = (skip + length).min(65_536);
-                assert_eq!(
-                    out[..end - skip],
-                    shared[skip..end],
-                    "direct {direct}, at {at}, {length} bytes"
-                );
+                assert_eq!(out[..end - skip], shared[skip..end], "direct {direct}, at {at}, {length} bytes");
             }
         }
         assert_eq!(out_of(&device, 8 * MIB - 5, 5), [0; 5]);
@@ -86,33 +53,15 @@ fn a_device_opens_once() {
     let folder = folder();
     let path = folder.path().join("d");
     let device = FileDevice::create(&path, MIB, &FileOptions::default()).unwrap();
-    assert!(matches!(
-        FileDevice::open(&path, &FileOptions::default()),
-        Err(DeviceError::Busy { .. })
-    ));
-    let read_only = FileOptions {
-        access: Access::ReadOnly,
-        ..FileOptions::default()
-    };
-    assert!(matches!(
-        FileDevice::open(&path, &read_only),
-        Err(DeviceError::Busy { .. })
-    ));
+    assert!(matches!(FileDevice::open(&path, &FileOptions::default()), Err(DeviceError::Busy { .. })));
+    let read_only = FileOptions { access: Access::ReadOnly, ..FileOptions::default() };
+    assert!(matches!(FileDevice::open(&path, &read_only), Err(DeviceError::Busy { .. })));
     drop(device);
     let reader = FileDevice::open(&path, &read_only).unwrap();
     let other = FileDevice::open(&path, &read_only).unwrap();
-    assert!(matches!(
-        FileDevice::open(&path, &FileOptions::default()),
-        Err(DeviceError::Busy { .. })
-    ));
-    assert!(matches!(
-        reader.write_bytes(0, &[0; 4096]),
-        Err(DeviceError::ReadOnly { .. })
-    ));
-    assert!(matches!(
-        other.discard(0, 4096),
-        Err(DeviceError::ReadOnly { .. })
-    ));
+    assert!(matches!(FileDevice::open(&path, &FileOptions::default()), Err(DeviceError::Busy { .. })));
+    assert!(matches!(reader.write_bytes(0, &[0; 4096]), Err(DeviceError::ReadOnly { .. })));
+    assert!(matches!(other.discard(0, 4096), Err(DeviceError::ReadOnly { .. })));
     reader.flush().unwrap();
 }
 
@@ -136,22 +85,10 @@ fn a_file_never_grows() {
     let folder = folder();
     let path = folder.path().join("d");
     let device = FileDevice::create(&path, MIB, &FileOptions::default()).unwrap();
-    assert!(matches!(
-        device.write_bytes(MIB, &[0; 4096]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        device.write_bytes(MIB - 4096, &[0; 8192]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        device.write_bytes(1, &[0; 4096]),
-        Err(DeviceError::Unaligned { .. })
-    ));
-    assert!(matches!(
-        device.read(MIB - 1, &mut [0; 2]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
+    assert!(matches!(device.write_bytes(MIB, &[0; 4096]), Err(DeviceError::OutOfRange { .. })));
+    assert!(matches!(device.write_bytes(MIB - 4096, &[0; 8192]), Err(DeviceError::OutOfRange { .. })));
+    assert!(matches!(device.write_bytes(1, &[0; 4096]), Err(DeviceError::Unaligned { .. })));
+    assert!(matches!(device.read(MIB - 1, &mut [0; 2]), Err(DeviceError::OutOfRange { .. })));
     device.write_bytes(MIB - 4096, &[9; 4096]).unwrap();
     drop(device);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), MIB);
@@ -165,29 +102,19 @@ fn dropping_a_device_carries_out_what_is_queued() {
     let completion = Completion::new();
     let data = Buffer::copy_of(&pattern(4096, 3)).share();
     for index in 0..500u64 {
-        device.submit_write(
-            index * 4096,
-            Arc::clone(&data),
-            0..4096,
-            completion.ticket(index),
-        );
+        device.submit_write(index * 4096, Arc::clone(&data), 0..4096, completion.ticket(index));
     }
     drop(device);
     assert!(completion.is_done());
     assert!(completion.wait().is_empty());
     let contents = std::fs::read(&path).unwrap();
-    assert!(
-        contents[..500 * 4096]
-            .chunks(4096)
-            .all(|block| block == &data[..])
-    );
+    assert!(contents[..500 * 4096].chunks(4096).all(|block| block == &data[..]));
 }
 
 #[test]
 fn unaligned_memory_is_written_through_a_copy() {
     let folder = folder();
-    let device =
-        FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
+    let device = FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
     let data = Buffer::copy_of(&pattern(8192, 1)).share();
     device.write(4096, Arc::clone(&data), 3..4099).unwrap();
     assert_eq!(out_of(&device, 4096, 4096), data[3..4099]);
@@ -196,21 +123,11 @@ fn unaligned_memory_is_written_through_a_copy() {
 #[test]
 fn scattered_reads_are_one_transfer() {
     let folder = folder();
-    let device =
-        FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
+    let device = FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
     let bytes = pattern(65_536, 5);
     device.write_bytes(0, &bytes).unwrap();
     let (mut a, mut b) = (Buffer::zeroed(8192), vec![0; 777]);
-    device
-        .read_scattered(
-            512,
-            &mut [
-                Scatter::Into(&mut a),
-                Scatter::Skip(1000),
-                Scatter::Into(&mut b),
-            ],
-        )
-        .unwrap();
+    device.read_scattered(512, &mut [Scatter::Into(&mut a), Scatter::Skip(1000), Scatter::Into(&mut b)]).unwrap();
     assert_eq!(a[..], bytes[512..8704]);
     assert_eq!(b[..], bytes[9704..10_481]);
 }
@@ -218,8 +135,7 @@ fn scattered_reads_are_one_transfer() {
 #[test]
 fn discarded_holes_read_as_zeros_from_a_file() {
     let folder = folder();
-    let device =
-        FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
+    let device = FileDevice::create(&folder.path().join("d"), MIB, &FileOptions::default()).unwrap();
     device.write_bytes(0, &pattern(65_536, 5)).unwrap();
     device.discard(4096, 8192).unwrap();
     let out = out_of(&device, 0, 65_536);
@@ -245,18 +161,11 @@ fn an_odd_size_is_rounded_down() {
 fn gathered_writes_lie_one_after_the_other() {
     for writer_threads in [0, 2] {
         let folder = folder();
-        let device = FileDevice::create(
-            &folder.path().join("d"),
-            16 * MIB,
-            &options(true, writer_threads),
-        )
-        .unwrap();
+        let device = FileDevice::create(&folder.path().join("d"), 16 * MIB, &options(true, writer_threads)).unwrap();
         let data = Buffer::copy_of(&pattern(8 << 20, 9)).share();
         // More pieces than one call takes, in reverse order.
-        let pieces: Vec<Piece> = (0..2048)
-            .rev()
-            .map(|index| Piece::new(Arc::clone(&data), index * 4096..(index + 1) * 4096))
-            .collect();
+        let pieces: Vec<Piece> =
+            (0..2048).rev().map(|index| Piece::new(Arc::clone(&data), index * 4096..(index + 1) * 4096)).collect();
         let completion = Completion::new();
         device.submit_write_gathered(4096, pieces, completion.ticket(0));
         assert!(completion.wait().is_empty());
@@ -264,14 +173,20 @@ fn gathered_writes_lie_one_after_the_other() {
         for (index, block) in out.chunks(4096).rev().enumerate() {
             assert_eq!(block, &data[index * 4096..(index + 1) * 4096]);
         }
-        let odd = vec![
-            Piece::new(Arc::clone(&data), 0..4096),
-            Piece::new(data, 0..100),
-        ];
+        let odd = vec![Piece::new(Arc::clone(&data), 0..4096), Piece::new(data, 0..100)];
         device.submit_write_gathered(0, odd, completion.ticket(1));
-        assert!(matches!(
-            completion.wait()[..],
-            [(1, DeviceError::Unaligned { .. })]
-        ));
+        assert!(matches!(completion.wait()[..], [(1, DeviceError::Unaligned { .. })]));
+    }
+}
+
+#[test]
+fn a_submitted_flush_finishes_its_ticket() {
+    for writer_threads in [0, 2] {
+        let folder = folder();
+        let device = FileDevice::create(&folder.path().join("d"), MIB, &options(true, writer_threads)).unwrap();
+        device.write_bytes(0, &[1; 4096]).unwrap();
+        let completion = Completion::new();
+        device.submit_flush(completion.ticket(4));
+        assert!(completion.wait().is_empty());
     }
 }

@@ -39,27 +39,12 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Plans the read of `head` unwanted bytes, the pieces, and `tail` unwanted bytes.
-    pub(super) fn new(
-        transfer: &Transfer,
-        head: usize,
-        pieces: &[Scatter<'_>],
-        tail: usize,
-    ) -> Plan {
+    pub(super) fn new(transfer: &Transfer, head: usize, pieces: &[Scatter<'_>], tail: usize) -> Plan {
         let plan = Plan::build(transfer, head, pieces, tail, true);
-        if plan.vectors.len() <= VECTORS_MAX {
-            plan
-        } else {
-            Plan::build(transfer, head, pieces, tail, false)
-        }
+        if plan.vectors.len() <= VECTORS_MAX { plan } else { Plan::build(transfer, head, pieces, tail, false) }
     }
 
-    fn build(
-        transfer: &Transfer,
-        head: usize,
-        pieces: &[Scatter<'_>],
-        tail: usize,
-        may_be_direct: bool,
-    ) -> Plan {
+    fn build(transfer: &Transfer, head: usize, pieces: &[Scatter<'_>], tail: usize, may_be_direct: bool) -> Plan {
         let align = transfer.offset_alignment as usize;
         let mut plan = Plan::default();
         // Positions are relative to the widened start; all before `covered` has its vector.
@@ -72,16 +57,10 @@ impl Plan {
             };
             let inner = start.next_multiple_of(align)..end / align * align;
             let memory = slice.as_ptr() as usize + inner.start - start;
-            if may_be_direct
-                && inner.start < inner.end
-                && memory % transfer.memory_alignment as usize == 0
-            {
+            if may_be_direct && inner.start < inner.end && memory % transfer.memory_alignment as usize == 0 {
                 plan.copy_out(start..inner.start, index, start);
                 plan.scratch(covered..inner.start);
-                plan.vectors.push(Vector::Direct {
-                    piece: index,
-                    range: inner.start - start..inner.end - start,
-                });
+                plan.vectors.push(Vector::Direct { piece: index, range: inner.start - start..inner.end - start });
                 plan.direct_bytes += inner.len();
                 covered = inner.end;
                 plan.copy_out(inner.end..end, index, start);
@@ -90,10 +69,7 @@ impl Plan {
             }
         }
         plan.total_bytes = at + tail;
-        assert!(
-            plan.total_bytes % align == 0,
-            "a read is widened to whole blocks"
-        );
+        assert!(plan.total_bytes % align == 0, "a read is widened to whole blocks");
         plan.scratch(covered..plan.total_bytes);
         plan
     }
@@ -108,11 +84,7 @@ impl Plan {
         if !range.is_empty() {
             // Scratch memory holds the same bytes in the same order, without those that went direct.
             let scratch_at = range.start - self.direct_bytes;
-            self.copies.push(CopyOut {
-                scratch_at,
-                piece,
-                range: range.start - piece_start..range.end - piece_start,
-            });
+            self.copies.push(CopyOut { scratch_at, piece, range: range.start - piece_start..range.end - piece_start });
         }
     }
 
@@ -121,32 +93,19 @@ impl Plan {
     }
 
     /// Carries the plan out from device offset `start` on.
-    pub(super) fn read(
-        &self,
-        file: &File,
-        start: u64,
-        pieces: &mut [Scatter<'_>],
-        scratch: &mut [u8],
-    ) -> Result<()> {
+    pub(super) fn read(&self, file: &File, start: u64, pieces: &mut [Scatter<'_>], scratch: &mut [u8]) -> Result<()> {
         assert_eq!(scratch.len(), self.scratch_bytes());
         self.transfer(file, start, pieces, scratch)?;
         for copy in &self.copies {
             let Scatter::Into(slice) = &mut pieces[copy.piece] else {
                 unreachable!("only wanted pieces are copied to")
             };
-            slice[copy.range.clone()]
-                .copy_from_slice(&scratch[copy.scratch_at..copy.scratch_at + copy.range.len()]);
+            slice[copy.range.clone()].copy_from_slice(&scratch[copy.scratch_at..copy.scratch_at + copy.range.len()]);
         }
         Ok(())
     }
 
-    fn transfer(
-        &self,
-        file: &File,
-        start: u64,
-        pieces: &mut [Scatter<'_>],
-        scratch: &mut [u8],
-    ) -> Result<()> {
+    fn transfer(&self, file: &File, start: u64, pieces: &mut [Scatter<'_>], scratch: &mut [u8]) -> Result<()> {
         let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(self.vectors.len());
         let mut scratch_left = scratch;
         let mut pieces_left = pieces.iter_mut().enumerate();

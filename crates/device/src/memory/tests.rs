@@ -5,9 +5,7 @@ use crate::Scatter;
 fn reads_what_was_written_over_page_borders() {
     let device = MemoryDevice::new(1 << 20);
     let bytes: Vec<u8> = (0..8192u32).map(|n| n as u8).collect();
-    device
-        .write_bytes(PAGE_BYTES as u64 - 4096, &bytes)
-        .unwrap();
+    device.write_bytes(PAGE_BYTES as u64 - 4096, &bytes).unwrap();
     let mut out = vec![0; 9000];
     device.read(PAGE_BYTES as u64 - 4100, &mut out).unwrap();
     assert_eq!(&out[..4], &[0; 4]);
@@ -18,20 +16,9 @@ fn reads_what_was_written_over_page_borders() {
 #[test]
 fn scattered_reads_skip() {
     let device = MemoryDevice::new(1 << 20);
-    device
-        .write_bytes(0, &(0..512).map(|n| n as u8).collect::<Vec<u8>>())
-        .unwrap();
+    device.write_bytes(0, &(0..512).map(|n| n as u8).collect::<Vec<u8>>()).unwrap();
     let (mut a, mut b) = ([0; 4], [0; 4]);
-    device
-        .read_scattered(
-            8,
-            &mut [
-                Scatter::Into(&mut a),
-                Scatter::Skip(10),
-                Scatter::Into(&mut b),
-            ],
-        )
-        .unwrap();
+    device.read_scattered(8, &mut [Scatter::Into(&mut a), Scatter::Skip(10), Scatter::Into(&mut b)]).unwrap();
     assert_eq!((a, b), ([8, 9, 10, 11], [22, 23, 24, 25]));
     assert_eq!(device.counters().reads, 1);
 }
@@ -39,22 +26,10 @@ fn scattered_reads_skip() {
 #[test]
 fn bounds_and_alignment_are_errors() {
     let device = MemoryDevice::new(8192);
-    assert!(matches!(
-        device.read(8000, &mut [0; 512]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        device.read(u64::MAX, &mut [0; 2]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        device.write_bytes(8192, &[0; 512]),
-        Err(DeviceError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        device.write_bytes(100, &[0; 512]),
-        Err(DeviceError::Unaligned { .. })
-    ));
+    assert!(matches!(device.read(8000, &mut [0; 512]), Err(DeviceError::OutOfRange { .. })));
+    assert!(matches!(device.read(u64::MAX, &mut [0; 2]), Err(DeviceError::OutOfRange { .. })));
+    assert!(matches!(device.write_bytes(8192, &[0; 512]), Err(DeviceError::OutOfRange { .. })));
+    assert!(matches!(device.write_bytes(100, &[0; 512]), Err(DeviceError::Unaligned { .. })));
 }
 
 #[test]
@@ -93,14 +68,8 @@ fn faults_strike_and_a_failed_flush_sticks() {
     device.set_fault_hook(None);
     device.read(0, &mut out).unwrap();
     assert_eq!(out, [1; 512]);
-    assert!(matches!(
-        device.flush(),
-        Err(DeviceError::FlushFailed { .. })
-    ));
-    assert!(matches!(
-        device.write_bytes(0, &[3; 512]),
-        Err(DeviceError::FlushFailed { .. })
-    ));
+    assert!(matches!(device.flush(), Err(DeviceError::FlushFailed { .. })));
+    assert!(matches!(device.write_bytes(0, &[3; 512]), Err(DeviceError::FlushFailed { .. })));
 }
 
 #[test]
@@ -108,10 +77,7 @@ fn an_offline_device_comes_back_whole() {
     let device = MemoryDevice::new(1 << 20);
     device.write_bytes(512, &[5; 512]).unwrap();
     device.set_offline(true);
-    assert!(matches!(
-        device.read(0, &mut [0; 1]),
-        Err(DeviceError::Absent { .. })
-    ));
+    assert!(matches!(device.read(0, &mut [0; 1]), Err(DeviceError::Absent { .. })));
     assert!(matches!(device.flush(), Err(DeviceError::Absent { .. })));
     device.set_offline(false);
     device.flush().unwrap();

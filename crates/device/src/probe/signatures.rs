@@ -12,26 +12,14 @@ struct Magic {
 }
 
 const fn magic(name: &'static str, offset: u64, bytes: &'static [u8]) -> Magic {
-    Magic {
-        name,
-        offset,
-        bytes,
-    }
+    Magic { name, offset, bytes }
 }
 
 const VOLUMES: &[Magic] = &[
     magic("XFS file system", 0, b"XFSB"),
     magic("btrfs file system", 0x1_0040, b"_BHRfS_M"),
-    magic(
-        "bcachefs file system",
-        0x1018,
-        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-    ),
-    magic(
-        "bcache device",
-        0x1018,
-        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
-    ),
+    magic("bcachefs file system", 0x1018, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"),
+    magic("bcache device", 0x1018, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
     magic("F2FS file system", 1024, b"\x10\x20\xf5\xf2"),
     magic("NILFS2 file system", 1024 + 6, b"\x34\x34"),
     magic("ReiserFS file system", 0x1_0034, b"ReIsEr"),
@@ -106,10 +94,7 @@ pub(super) fn recognise(samples: &Samples<'_>) -> Option<String> {
 }
 
 fn from_table(samples: &Samples<'_>, table: &[Magic]) -> Option<String> {
-    table
-        .iter()
-        .find(|magic| samples.has(magic.offset, magic.bytes))
-        .map(|magic| magic.name.to_owned())
+    table.iter().find(|magic| samples.has(magic.offset, magic.bytes)).map(|magic| magic.name.to_owned())
 }
 
 fn little_u32(bytes: &[u8], at: usize) -> u32 {
@@ -124,47 +109,26 @@ fn ext(samples: &Samples<'_>) -> Option<String> {
     const COMPAT_HAS_JOURNAL: u32 = 0x4;
     const INCOMPAT_BEFORE_EXT4: u32 = 0x2 | 0x4 | 0x8 | 0x10;
     const READ_ONLY_COMPAT_BEFORE_EXT4: u32 = 0x1 | 0x2 | 0x4;
-    let (compat, incompat, read_only) = (
-        little_u32(block, 0x5c),
-        little_u32(block, 0x60),
-        little_u32(block, 0x64),
-    );
-    let version = if incompat & !INCOMPAT_BEFORE_EXT4 != 0
-        || read_only & !READ_ONLY_COMPAT_BEFORE_EXT4 != 0
-    {
+    let (compat, incompat, read_only) = (little_u32(block, 0x5c), little_u32(block, 0x60), little_u32(block, 0x64));
+    let version = if incompat & !INCOMPAT_BEFORE_EXT4 != 0 || read_only & !READ_ONLY_COMPAT_BEFORE_EXT4 != 0 {
         "ext4"
     } else if compat & COMPAT_HAS_JOURNAL != 0 {
         "ext3"
     } else {
         "ext2"
     };
-    let label: String = block[0x78..0x88]
-        .iter()
-        .take_while(|&&byte| byte != 0)
-        .map(|&byte| byte as char)
-        .collect();
-    Some(
-        match label
-            .chars()
-            .all(|letter| letter.is_ascii_graphic() || letter == ' ')
-            && !label.is_empty()
-        {
-            true => format!("{version} file system \"{label}\""),
-            false => format!("{version} file system"),
-        },
-    )
+    let label: String = block[0x78..0x88].iter().take_while(|&&byte| byte != 0).map(|&byte| byte as char).collect();
+    Some(match label.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ') && !label.is_empty() {
+        true => format!("{version} file system \"{label}\""),
+        false => format!("{version} file system"),
+    })
 }
 
 /// Uberblocks lie 128 KiB into each of four 256 KiB labels, two at each end of the device.
 fn zfs(samples: &Samples<'_>) -> Option<String> {
     const LABEL_BYTES: u64 = 256 << 10;
     let end = samples.size_bytes / LABEL_BYTES * LABEL_BYTES;
-    let labels = [
-        Some(0),
-        Some(LABEL_BYTES),
-        end.checked_sub(2 * LABEL_BYTES),
-        end.checked_sub(LABEL_BYTES),
-    ];
+    let labels = [Some(0), Some(LABEL_BYTES), end.checked_sub(2 * LABEL_BYTES), end.checked_sub(LABEL_BYTES)];
     for label in labels.into_iter().flatten() {
         for uberblock in 0..128 {
             let offset = label + (128 << 10) + uberblock * 1024;
@@ -178,20 +142,14 @@ fn zfs(samples: &Samples<'_>) -> Option<String> {
 }
 
 fn lvm(samples: &Samples<'_>) -> Option<String> {
-    let is_label = |sector: u64| {
-        samples.has(sector * 512, b"LABELONE") && samples.has(sector * 512 + 24, b"LVM2 001")
-    };
-    (0..4)
-        .any(is_label)
-        .then(|| "LVM physical volume".to_owned())
+    let is_label = |sector: u64| samples.has(sector * 512, b"LABELONE") && samples.has(sector * 512 + 24, b"LVM2 001");
+    (0..4).any(is_label).then(|| "LVM physical volume".to_owned())
 }
 
 fn md_raid(samples: &Samples<'_>) -> Option<String> {
     let magic = 0xa92b_4efc_u32.to_le_bytes();
     let size = samples.size_bytes;
-    let version_1_0 = (size / 512)
-        .checked_sub(16)
-        .map(|sector| sector / 8 * 8 * 512);
+    let version_1_0 = (size / 512).checked_sub(16).map(|sector| sector / 8 * 8 * 512);
     let version_0_90 = (size / 65_536 * 65_536).checked_sub(65_536);
     let places = [Some(0), Some(4096), version_1_0, version_0_90];
     places
@@ -203,45 +161,26 @@ fn md_raid(samples: &Samples<'_>) -> Option<String> {
 
 fn swap(samples: &Samples<'_>) -> Option<String> {
     let pages: [u64; 4] = [4096, 8192, 16_384, 65_536];
-    let is_swap =
-        |page: u64| samples.has(page - 10, b"SWAPSPACE2") || samples.has(page - 10, b"SWAP-SPACE");
-    let is_hibernation = |page: u64| {
-        samples.has(page - 10, b"S1SUSPEND\0") || samples.has(page - 10, b"ULSUSPEND\0")
-    };
+    let is_swap = |page: u64| samples.has(page - 10, b"SWAPSPACE2") || samples.has(page - 10, b"SWAP-SPACE");
+    let is_hibernation = |page: u64| samples.has(page - 10, b"S1SUSPEND\0") || samples.has(page - 10, b"ULSUSPEND\0");
     if pages.into_iter().any(is_swap) {
         return Some("swap space".to_owned());
     }
-    pages
-        .into_iter()
-        .any(is_hibernation)
-        .then(|| "hibernation image".to_owned())
+    pages.into_iter().any(is_hibernation).then(|| "hibernation image".to_owned())
 }
 
 fn partition_table(samples: &Samples<'_>) -> Option<String> {
     let backup_places = [512u64, 4096].map(|sector| samples.size_bytes.checked_sub(sector));
     let places = [Some(512), Some(4096), backup_places[0], backup_places[1]];
-    if places
-        .into_iter()
-        .flatten()
-        .any(|offset| samples.has(offset, b"EFI PART"))
-    {
+    if places.into_iter().flatten().any(|offset| samples.has(offset, b"EFI PART")) {
         return Some("GPT partition table".to_owned());
     }
     if !samples.has(510, b"\x55\xaa") {
         return None;
     }
     let entries = samples.at(446, 64)?;
-    let is_entry = |entry: &[u8]| {
-        matches!(entry[0], 0 | 0x80) && (entry[4] != 0 || entry.iter().all(|&byte| byte == 0))
-    };
-    let is_table =
-        entries.chunks(16).all(is_entry) && entries.chunks(16).any(|entry| entry[4] != 0);
-    Some(
-        if is_table {
-            "MBR partition table"
-        } else {
-            "boot sector"
-        }
-        .to_owned(),
-    )
+    let is_entry =
+        |entry: &[u8]| matches!(entry[0], 0 | 0x80) && (entry[4] != 0 || entry.iter().all(|&byte| byte == 0));
+    let is_table = entries.chunks(16).all(is_entry) && entries.chunks(16).any(|entry| entry[4] != 0);
+    Some(if is_table { "MBR partition table" } else { "boot sector" }.to_owned())
 }

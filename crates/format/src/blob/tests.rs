@@ -1,15 +1,8 @@
 use super::*;
 
 fn sample(logical_bytes: u32) -> BlobValue {
-    let address = Address {
-        segment: 9,
-        row_block: 3,
-        offset: 512,
-        length: logical_bytes,
-    };
-    let checksums = (0..logical_bytes.div_ceil(BLOCK))
-        .map(|block| block.wrapping_mul(77))
-        .collect();
+    let address = Address { segment: 9, row_block: 3, offset: 512, length: logical_bytes };
+    let checksums = (0..logical_bytes.div_ceil(BLOCK)).map(|block| block.wrapping_mul(77)).collect();
     BlobValue::plain(address, checksums)
 }
 
@@ -42,13 +35,7 @@ fn trimmed_blob_finds_its_blocks() {
     assert_eq!(BlobValue::decode(&value.encode()), Ok(value.clone()));
 
     value.address.length += 1;
-    assert!(matches!(
-        BlobValue::decode(&value.encode()),
-        Err(DecodeError::OutOfRange {
-            field: "stored length",
-            ..
-        })
-    ));
+    assert!(matches!(BlobValue::decode(&value.encode()), Err(DecodeError::OutOfRange { field: "stored length", .. })));
 }
 
 #[test]
@@ -57,10 +44,7 @@ fn live_but_not_present_is_refused() {
     value.present.remove(0..1);
     value.address.length = 4096;
     value.checksums.truncate(1);
-    assert!(matches!(
-        BlobValue::decode(&value.encode()),
-        Err(DecodeError::OutOfRange { .. })
-    ));
+    assert!(matches!(BlobValue::decode(&value.encode()), Err(DecodeError::OutOfRange { .. })));
 }
 
 #[test]

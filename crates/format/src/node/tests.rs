@@ -14,42 +14,21 @@ fn leaf(entries: &[(Key, Vec<u8>)]) -> (Key, Vec<u8>) {
 }
 
 fn reference(at: u32) -> NodeReference {
-    let address = Address {
-        segment: 7,
-        row_block: 1 + at,
-        row_height: 4,
-        offset: 512,
-        length: 16000,
-    };
-    NodeReference {
-        address,
-        crc32c: at,
-        level: 0,
-    }
+    let address = Address { segment: 7, row_block: 1 + at, offset: 512, length: 16000 };
+    NodeReference { address, crc32c: at, level: 0 }
 }
 
 #[test]
 fn entries_are_found_in_place() {
-    let entries: Vec<_> = (0..300u64)
-        .map(|at| (Key::extent(5, at * 10), vec![at as u8; at as usize % 50]))
-        .collect();
+    let entries: Vec<_> = (0..300u64).map(|at| (Key::extent(5, at * 10), vec![at as u8; at as usize % 50])).collect();
     let (first, bytes) = leaf(&entries);
     assert_eq!(first, entries[0].0);
     let node = Node::parse(bytes.into()).unwrap();
     assert_eq!((node.level(), node.count()), (0, 300));
     for (index, (key, value)) in entries.iter().enumerate() {
         assert_eq!(node.search(key), Ok(index));
-        assert_eq!(
-            (node.key(index), node.value(index)),
-            (*key, value.as_slice())
-        );
-        assert_eq!(
-            node.search(&Key {
-                position: key.position + 1,
-                ..*key
-            }),
-            Err(index + 1)
-        );
+        assert_eq!((node.key(index), node.value(index)), (*key, value.as_slice()));
+        assert_eq!(node.search(&Key { position: key.position + 1, ..*key }), Err(index + 1));
     }
     assert_eq!(node.search(&Key::extent(4, 100)), Err(0));
     assert_eq!(node.search(&Key::extent(6, 0)), Err(300));
@@ -73,10 +52,7 @@ fn inner_nodes_lead_to_children() {
     for at in 0..20 {
         builder.push_child(&Key::inode(u64::from(at) * 256), &reference(at));
     }
-    assert_eq!(
-        builder.pop_child(),
-        Some((Key::inode(19 * 256), reference(19)))
-    );
+    assert_eq!(builder.pop_child(), Some((Key::inode(19 * 256), reference(19))));
     let (_, bytes) = builder.take(19);
     let node = Node::parse(bytes.into()).unwrap();
     assert_eq!(node.child_index(&Key::MIN), 0);
@@ -110,47 +86,20 @@ fn cutting_keeps_order_and_size() {
 fn what_the_parent_did_not_mean_is_refused() {
     let (_, bytes) = leaf(&[(Key::inode(1), vec![1]), (Key::inode(2), vec![2])]);
     let bytes: Arc<[u8]> = bytes.into();
-    let address = Address {
-        length: bytes.len() as u32,
-        ..reference(0).address
-    };
-    let good = NodeReference {
-        address,
-        crc32c: crate::crc32c(&bytes),
-        level: 0,
-    };
+    let address = Address { length: bytes.len() as u32, ..reference(0).address };
+    let good = NodeReference { address, crc32c: crate::crc32c(&bytes), level: 0 };
     assert!(Node::read(&good, bytes.clone()).is_ok());
     let wrong_level = NodeReference { level: 1, ..good };
-    assert!(matches!(
-        Node::read(&wrong_level, bytes.clone()),
-        Err(DecodeError::OutOfRange { field: "level", .. })
-    ));
-    let wrong_checksum = NodeReference {
-        crc32c: good.crc32c ^ 1,
-        ..good
-    };
-    assert!(matches!(
-        Node::read(&wrong_checksum, bytes.clone()),
-        Err(DecodeError::Checksum { .. })
-    ));
-    let wrong_length = NodeReference {
-        address: Address {
-            length: 1,
-            ..address
-        },
-        ..good
-    };
-    assert!(matches!(
-        Node::read(&wrong_length, bytes),
-        Err(DecodeError::Truncated { .. })
-    ));
+    assert!(matches!(Node::read(&wrong_level, bytes.clone()), Err(DecodeError::OutOfRange { field: "level", .. })));
+    let wrong_checksum = NodeReference { crc32c: good.crc32c ^ 1, ..good };
+    assert!(matches!(Node::read(&wrong_checksum, bytes.clone()), Err(DecodeError::Checksum { .. })));
+    let wrong_length = NodeReference { address: Address { length: 1, ..address }, ..good };
+    assert!(matches!(Node::read(&wrong_length, bytes), Err(DecodeError::Truncated { .. })));
 }
 
 #[test]
 fn every_changed_byte_is_refused_or_harmless() {
-    let entries: Vec<_> = (0..9u64)
-        .map(|at| (Key::dirent(3, at * 3), vec![at as u8; 5]))
-        .collect();
+    let entries: Vec<_> = (0..9u64).map(|at| (Key::dirent(3, at * 3), vec![at as u8; 5])).collect();
     let (_, bytes) = leaf(&entries);
     for at in 0..bytes.len() {
         for change in [1, 0x80, 0xff] {

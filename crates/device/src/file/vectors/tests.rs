@@ -9,71 +9,30 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[test]
 fn an_aligned_piece_needs_no_scratch() {
-    let transfer = Transfer {
-        is_direct: true,
-        offset_alignment: 512,
-        memory_alignment: 512,
-    };
+    let transfer = Transfer { is_direct: true, offset_alignment: 512, memory_alignment: 512 };
     let mut target = Buffer::zeroed(8192);
     let plan = Plan::new(&transfer, 0, &[Scatter::Into(&mut target)], 0);
-    assert_eq!(
-        plan.vectors,
-        [Vector::Direct {
-            piece: 0,
-            range: 0..8192
-        }]
-    );
+    assert_eq!(plan.vectors, [Vector::Direct { piece: 0, range: 0..8192 }]);
     assert_eq!((plan.scratch_bytes(), plan.copies.len()), (0, 0));
 }
 
 #[test]
 fn odd_ends_go_through_scratch_and_the_middle_direct() {
-    let transfer = Transfer {
-        is_direct: true,
-        offset_alignment: 512,
-        memory_alignment: 4,
-    };
+    let transfer = Transfer { is_direct: true, offset_alignment: 512, memory_alignment: 4 };
     let mut target = Buffer::zeroed(2000);
     // Head of 12: the piece covers 12..2012 of 2048; 512..1536 of it can go direct.
     let plan = Plan::new(&transfer, 12, &[Scatter::Into(&mut target)], 36);
-    let direct = Vector::Direct {
-        piece: 0,
-        range: 500..1524,
-    };
-    assert_eq!(
-        plan.vectors,
-        [Vector::Scratch(512), direct, Vector::Scratch(512)]
-    );
-    assert_eq!(
-        plan.copies[0],
-        CopyOut {
-            scratch_at: 12,
-            piece: 0,
-            range: 0..500
-        }
-    );
-    assert_eq!(
-        plan.copies[1],
-        CopyOut {
-            scratch_at: 512,
-            piece: 0,
-            range: 1524..2000
-        }
-    );
+    let direct = Vector::Direct { piece: 0, range: 500..1524 };
+    assert_eq!(plan.vectors, [Vector::Scratch(512), direct, Vector::Scratch(512)]);
+    assert_eq!(plan.copies[0], CopyOut { scratch_at: 12, piece: 0, range: 0..500 });
+    assert_eq!(plan.copies[1], CopyOut { scratch_at: 512, piece: 0, range: 1524..2000 });
 }
 
 #[test]
 fn too_many_pieces_are_read_whole() {
-    let transfer = Transfer {
-        is_direct: true,
-        offset_alignment: 512,
-        memory_alignment: 4,
-    };
+    let transfer = Transfer { is_direct: true, offset_alignment: 512, memory_alignment: 4 };
     let mut targets: Vec<Buffer> = (0..1200).map(|_| Buffer::zeroed(512)).collect();
-    let pieces: Vec<Scatter<'_>> = targets
-        .iter_mut()
-        .map(|target| Scatter::Into(target))
-        .collect();
+    let pieces: Vec<Scatter<'_>> = targets.iter_mut().map(|target| Scatter::Into(target)).collect();
     let plan = Plan::new(&transfer, 0, &pieces, 0);
     assert_eq!(plan.vectors, [Vector::Scratch(1200 * 512)]);
     assert_eq!(plan.copies.len(), 1200);

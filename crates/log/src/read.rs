@@ -1,0 +1,207 @@
+//! Reading records: from rows still in memory, else from the devices, verified.
+//!
+//! Invariants: bytes are handed out only after the checksums of all blocks they touch matched. Read next: the stripe crate's
+//! `read.rs`.
+
+use std::sync::Arc;
+
+use stere_device::Buffer;
+use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
+use stere_stripe::{ReadRequest, Stripe, StripeError};
+
+use crate::segment::Segment;
+use crate::write::RowInMemory;
+use crate::{Log, LogError, Wait};
+
+/// A run of bytes of one record, and where they go.
+pub struct Part<'a> {
+    /// What the record is to the caller; comes back in errors.
+    pub tag: u64,
+    pub segment: &'a Arc<Segment>,
+    pub address: Address,
+    /// Bytes into the record.
+    pub offset: u32,
+    /// CRC32C of each 4 KiB block of the record; the last block may be short.
+    pub checksums: &'a [u32],
+    pub into: &'a mut [u8],
+}
+
+impl Part<'_> {
+    /// The blocks of the record that the part touches, as a byte range of the record.
+    fn covering(&self) -> std::ops::Range<usize> {
+        let start = self.offset as usize / BLOCK_BYTES * BLOCK_BYTES;
+        let end = (self.offset as usize + self.into.len()).next_multiple_of(BLOCK_BYTES);
+        start..end.min(self.address.length as usize)
+    }
+}
+
+/// Reads a record that is verified as a whole.
+pub fn read_whole(
+    stripe: &Stripe,
+    place: &SegmentChunks,
+    address: &Address,
+    out: &mut [u8],
+    verify: &dyn Fn(&[u8]) -> bool,
+) -> Result<(), LogError> {
+    let granule_bytes = out.len();
+    let request = ReadRequest {
+        segment: place,
+        address: *address,
+        range: 0..address.length,
+        out,
+        granule_bytes,
+        verify: &|_, bytes| verify(bytes),
+    };
+    stripe.read_verified(request)?;
+    Ok(())
+}
+
+fn damaged(part: &Part<'_>, error: StripeError) -> LogError {
+    tracing::error!(segment = part.segment.id, record = part.tag, %error, "data cannot be read");
+    LogError::Damaged { tag: part.tag, offset: part.offset, length: part.into.len() as u32 }
+}
+
+/// What one row holds.
+#[derive(Debug)]
+pub struct RowContents {
+    pub header: RowHeader,
+    pub entries: Vec<SummaryEntry>,
+}
+
+impl Log {
+    /// Reads all parts, each verified.
+    pub fn read(&self, wait: Wait, parts: &mut [Part<'_>]) -> Result<(), LogError> {
+        let mut on_devices = Vec::with_capacity(parts.len());
+        for (index, part) in parts.iter_mut().enumerate() {
+            if !self.read_from_memory(&part.address, part.offset as usize, part.into) {
+                on_devices.push(index);
+            }
+        }
+        if on_devices.is_empty() {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(LogError::WouldBlock);
+        }
+        self.read_from_devices(parts, &on_devices)
+    }
+
+    fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
+        let places: Vec<SegmentChunks> = wanted.iter().map(|index| parts[*index].segment.placed()).collect();
+        let checks: Vec<_> = wanted
+            .iter()
+            .map(|index| {
+                let part = &parts[*index];
+                let checksums = &part.checksums[part.covering().start / BLOCK_BYTES..];
+                move |at: usize, bytes: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(bytes))
+            })
+            .collect();
+        // A part that does not begin and end with its blocks goes through a buffer that does.
+        let mut bounces: Vec<Option<Buffer>> = wanted
+            .iter()
+            .map(|index| &parts[*index])
+            .map(|part| (part.covering().len() != part.into.len()).then(|| self.buffers.take(part.covering().len())))
+            .collect();
+        let mut wanted_next = 0;
+        let mut requests = Vec::with_capacity(wanted.len());
+        let mut bounce = bounces.iter_mut();
+        for (index, part) in parts.iter_mut().enumerate() {
+            if wanted.get(wanted_next) != Some(&index) {
+                continue;
+            }
+            let covering = part.covering();
+            let out = match bounce.next().and_then(Option::as_mut) {
+                Some(buffer) => buffer.as_mut_slice(),
+                None => &mut *part.into,
+            };
+            requests.push(ReadRequest {
+                segment: &places[wanted_next],
+                address: part.address,
+                range: covering.start as u32..covering.end as u32,
+                out,
+                granule_bytes: BLOCK_BYTES,
+                verify: &checks[wanted_next],
+            });
+            wanted_next += 1;
+        }
+        let outcomes = self.stripe.read_many(&mut requests);
+        drop(requests);
+        for ((index, outcome), bounce) in wanted.iter().zip(outcomes).zip(bounces) {
+            let part = &mut parts[*index];
+            outcome.map_err(|error| damaged(part, error))?;
+            if let Some(buffer) = bounce {
+                let start = part.offset as usize - part.covering().start;
+                part.into.copy_from_slice(&buffer[start..start + part.into.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// One whole record.
+    pub fn read_record(
+        &self,
+        segment: &Arc<Segment>,
+        address: &Address,
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, LogError> {
+        let mut bytes = vec![0; address.length as usize];
+        if self.read_from_memory(address, 0, &mut bytes) {
+            return Ok(bytes);
+        }
+        read_whole(&self.stripe, &segment.placed(), address, &mut bytes, verify)?;
+        Ok(bytes)
+    }
+
+    /// Copies from a row that is still in memory; false when there is none.
+    fn read_from_memory(&self, address: &Address, offset: usize, into: &mut [u8]) -> bool {
+        let id = (address.segment, address.row_block);
+        let start = address.offset as usize + offset;
+        loop {
+            let stream = {
+                let rows = self.rows.read();
+                match rows.get(&id) {
+                    None => return false,
+                    Some(RowInMemory::Flying(row)) => {
+                        into.copy_from_slice(&row.buffer[start..start + into.len()]);
+                        return true;
+                    }
+                    Some(RowInMemory::Open(stream)) => stream.clone(),
+                }
+            };
+            let guard = stream.lock();
+            let segment = guard.segment.as_ref().map(|segment| segment.id);
+            if let (Some(row), Some(segment)) = (&guard.row, segment) {
+                if (segment, row.row_block) == id {
+                    into.copy_from_slice(&row.buffer[start..start + into.len()]);
+                    return true;
+                }
+            }
+            // The row was closed in between: look again.
+        }
+    }
+
+    /// What the row that begins at this block holds; `None` where no row of this segment begins.
+    pub fn read_row_contents(&self, segment: &Arc<Segment>, row_block: u32) -> Result<Option<RowContents>, LogError> {
+        let header_address =
+            Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };
+        let pool = self.pool_id();
+        let belongs = |bytes: &[u8]| {
+            RowHeader::decode(bytes)
+                .is_ok_and(|header| header.pool == pool && header.segment == segment.id && header.row_block == row_block)
+        };
+        let Ok(bytes) = self.read_record(segment, &header_address, &belongs) else { return Ok(None) };
+        let bad = |detail: String| LogError::BadRow { segment: segment.id, row_block, detail };
+        let header = RowHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
+        let summary_address = Address {
+            segment: segment.id,
+            row_block,
+            offset: header.summary_offset,
+            length: header.summary_length,
+        };
+        let bytes = self
+            .read_record(segment, &summary_address, &|bytes| stere_format::crc32c(bytes) == header.summary_crc32c)
+            .map_err(|error| bad(error.to_string()))?;
+        let entries = Summary::decode(&header, &bytes).map_err(|error| bad(error.to_string()))?;
+        Ok(Some(RowContents { header, entries }))
+    }
+}

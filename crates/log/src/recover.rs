@@ -1,0 +1,66 @@
+//! Taking up the log where the journal and the checkpoint left it.
+//!
+//! Invariants: a segment is appended to again only from its recorded end, which covers every row that a surviving journal
+//! record names. Read next: `segment.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::segment::Segment;
+use crate::stream::{Stream, StreamKey};
+use crate::{Log, LogError};
+
+impl Log {
+    /// Sets the counters as recovered.
+    pub fn set_counters(&self, next_segment: u64, next_sequence: u64) {
+        self.next_segment.fetch_max(next_segment, Ordering::AcqRel);
+        self.next_sequence.fetch_max(next_sequence, Ordering::AcqRel);
+    }
+
+    /// Puts a recovered segment into the table.
+    pub fn adopt(&self, segment: Arc<Segment>) {
+        self.segments.insert(segment);
+    }
+
+    /// Lets streams go on in the segments that were open, the fullest of a stream winning; the rest are sealed.
+    pub fn reopen(&self) -> Result<(), LogError> {
+        for segment in self.segments.all() {
+            if segment.is_sealed() {
+                continue;
+            }
+            let key = StreamKey {
+                scheme: segment.scheme,
+                class: segment.class,
+                kind: segment.kind,
+                temperature: segment.temperature,
+            };
+            let usable = segment.missing() == 0 && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
+            let stream = self.stream(&key);
+            let mut guard: parking_lot::MutexGuard<'_, Stream> = stream.lock();
+            if usable && guard.segment.is_none() {
+                guard.segment = Some(segment);
+            } else {
+                segment.seal();
+                self.note_dirty(&segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops appending to a segment, so that the cleaner may empty it.
+    pub fn retire(&self, segment: &Arc<Segment>) {
+        let key = StreamKey {
+            scheme: segment.scheme,
+            class: segment.class,
+            kind: segment.kind,
+            temperature: segment.temperature,
+        };
+        let stream = self.stream(&key);
+        let mut guard = stream.lock();
+        if guard.segment.as_ref().is_some_and(|open| open.id == segment.id) && guard.row.is_none() {
+            guard.segment = None;
+            segment.seal();
+            self.note_dirty(segment);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Appending: a record goes into the open row of its stream, a full row goes to the devices.
+//!
+//! Invariants: a stream's lock is never held while a device is waited for; bytes in flight are bounded; a row stays readable
+//! in memory until its writes have completed. Read next: `read.rs`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stere_stripe::split_tag;
+use stere_device::{Completion, SharedBuffer};
+use stere_format::{Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
+
+use crate::segment::Segment;
+use crate::stream::{OpenRow, Stream, StreamKey, align};
+use crate::{Log, LogError, Wait};
+
+/// Rows grow to about this many logical bytes before they leave for the devices.
+pub const ROW_BYTES_TARGET: usize = 1 << 20;
+/// The summary entry of one record at most: fixed part, bitmap of a trimmed blob, hint.
+const SUMMARY_ENTRY_BYTES_MAX: usize = SummaryEntry::SIZE_MIN + 32 + 255;
+/// Less than this left in a segment is not worth a row.
+const ROW_BYTES_MIN: usize = 16 * 1024;
+
+/// A record that was appended: where it is, and the segment, which cannot be freed while this is held.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    pub address: Address,
+    pub segment: Arc<Segment>,
+}
+
+/// A row on its way to the devices.
+pub(crate) struct FlyingRow {
+    pub buffer: SharedBuffer,
+    pub segment: Arc<Segment>,
+    pub completion: Completion,
+}
+
+pub(crate) enum RowInMemory {
+    Open(Arc<Mutex<Stream>>),
+    Flying(FlyingRow),
+}
+
+impl Log {
+    /// Appends a record of `length` bytes, which `fill` writes into the row itself and describes.
+    pub fn append(
+        &self,
+        key: &StreamKey,
+        length: usize,
+        wait: Wait,
+        fill: impl FnOnce(&mut [u8]) -> SummaryEntry,
+    ) -> Result<Appended, LogError> {
+        assert!(length > 0 && length <= self.record_bytes_max(), "a record of {length} bytes");
+        self.throttle(wait)?;
+        let stream = self.stream(key);
+        let mut guard = stream.lock();
+        self.ensure_room(key, &stream, &mut guard, length)?;
+        let Stream { segment, row } = &mut *guard;
+        let segment = segment.as_ref().expect("ensure_room leaves a segment");
+        let row = row.as_mut().expect("ensure_room leaves a row");
+        let entry = fill(row.space(length));
+        let address = row.finish_record(segment.id, length, entry);
+        let appended = Appended { address, segment: segment.clone() };
+        if row.used_bytes >= self.row_bytes_target(key) {
+            self.close_row(&mut guard);
+        }
+        Ok(appended)
+    }
+
+    /// Sends every open row of the given kind on its way; `wait_for_rows` tells when they have arrived.
+    pub fn close_rows(&self, kind: SegmentKind) {
+        let streams: Vec<_> = self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
+        for stream in streams {
+            let mut guard = stream.lock();
+            if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+                self.close_row(&mut guard);
+            }
+        }
+    }
+
+    /// Waits until all rows sent so far have been written; tells what could not be.
+    pub fn wait_for_rows(&self) -> Result<(), LogError> {
+        let flying: Vec<_> = self
+            .rows
+            .read()
+            .iter()
+            .filter_map(|(id, row)| match row {
+                RowInMemory::Flying(row) => Some((*id, row.segment.clone(), row.completion.clone())),
+                RowInMemory::Open(_) => None,
+            })
+            .collect();
+        flying.iter().for_each(|(_, _, completion)| completion.wait_done());
+        // Whoever takes a row's errors has noted them before anybody else goes on.
+        let _arrivals = self.arrivals.lock();
+        for (id, segment, completion) in flying {
+            let errors = completion.wait();
+            self.row_arrived(id, &segment, errors);
+        }
+        for (segment, completion) in std::mem::take(&mut *self.headers_flying.lock()) {
+            for (chunk, error) in completion.wait() {
+                tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
+                segment.mark_missing(split_tag(chunk).1);
+                self.note_dirty(&segment);
+            }
+        }
+        self.check_not_lost()
+    }
+
+    /// Takes note of rows that have been written, without waiting.
+    pub fn reap(&self) {
+        let done: Vec<_> = self
+            .rows
+            .read()
+            .iter()
+            .filter_map(|(id, row)| match row {
+                RowInMemory::Flying(row) if row.completion.is_done() => {
+                    Some((*id, row.segment.clone(), row.completion.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        let _arrivals = self.arrivals.lock();
+        for (id, segment, completion) in done {
+            let errors = completion.wait();
+            self.row_arrived(id, &segment, errors);
+        }
+    }
+
+    fn row_arrived(&self, id: (u64, u32), segment: &Arc<Segment>, errors: Vec<(u64, stere_device::DeviceError)>) {
+        for (chunk, error) in &errors {
+            tracing::warn!(segment = segment.id, chunk, %error, "a chunk could not be written");
+            segment.mark_missing(split_tag(*chunk).1);
+            self.note_dirty(segment);
+        }
+        if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
+            let detail = errors.first().map_or_else(String::new, |(_, error)| error.to_string());
+            *self.lost_row.lock() = Some(detail);
+        }
+        if let Some(RowInMemory::Flying(row)) = self.rows.write().remove(&id) {
+            *self.flying_bytes.lock() -= row.buffer.len();
+        }
+    }
+
+    /// An error once a row was lost for good: what it held cannot be made durable any more.
+    pub fn check_not_lost(&self) -> Result<(), LogError> {
+        match &*self.lost_row.lock() {
+            Some(cause) => Err(LogError::RowLost { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn throttle(&self, wait: Wait) -> Result<(), LogError> {
+        if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
+            return Ok(());
+        }
+        self.reap();
+        if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(LogError::WouldBlock);
+        }
+        let first = self.rows.read().values().find_map(|row| match row {
+            RowInMemory::Flying(row) => Some(row.completion.clone()),
+            RowInMemory::Open(_) => None,
+        });
+        if let Some(completion) = first {
+            completion.wait_done();
+        }
+        self.reap();
+        Ok(())
+    }
+
+    /// Makes sure that the open row takes a record of this length, closing rows and segments on the way.
+    fn ensure_room(&self, key: &StreamKey, stream: &Arc<Mutex<Stream>>, guard: &mut Stream, length: usize) -> Result<(), LogError> {
+        if guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX)) {
+            return Ok(());
+        }
+        if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+            self.close_row(guard);
+        }
+        self.drop_empty_row(guard);
+        let need = RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES);
+        if let Some(segment) = &guard.segment {
+            if self.row_limit(segment) < need.max(ROW_BYTES_MIN) {
+                segment.seal();
+                self.note_dirty(segment);
+                guard.segment = None;
+            }
+        }
+        if guard.segment.is_none() {
+            guard.segment = Some(self.begin_segment(key)?);
+        }
+        let segment = guard.segment.as_ref().expect("just set");
+        let limit = self.row_limit(segment);
+        assert!(need <= limit, "a new segment takes the largest record");
+        // Room for the target, one more record beyond it, and the summary of many small ones.
+        let wanted = self.row_bytes_target(key) + align(length, SECTOR_BYTES) + 64 * 1024;
+        let limit = limit.min(wanted.max(need));
+        let buffer = self.buffers.take(align(limit, BLOCK_BYTES));
+        let row_block = segment.written_blocks();
+        guard.row = Some(OpenRow::new(buffer, row_block, limit));
+        self.rows.write().insert((segment.id, row_block), RowInMemory::Open(stream.clone()));
+        Ok(())
+    }
+
+    fn drop_empty_row(&self, guard: &mut Stream) {
+        if let (Some(row), Some(segment)) = (guard.row.take(), &guard.segment) {
+            assert!(row.is_empty(), "only an empty row is dropped");
+            self.rows.write().remove(&(segment.id, row.row_block));
+        }
+    }
+
+    fn row_limit(&self, segment: &Segment) -> usize {
+        let left = self.chunk_bytes() as usize - segment.written_blocks() as usize * BLOCK_BYTES;
+        stere_stripe::row_capacity(segment.scheme, (left / BLOCK_BYTES) as u32)
+    }
+
+    pub(crate) fn row_bytes_target(&self, key: &StreamKey) -> usize {
+        let stripe = key.scheme.data as usize * stere_format::STRIPE_UNIT_BYTES;
+        align(ROW_BYTES_TARGET.min(self.chunk_bytes() as usize / 2 * key.scheme.data as usize), stripe) - 64 * 1024
+    }
+
+    /// Segments that a stream of this kind leaves alone.
+    fn keep_free(&self, key: &StreamKey) -> u64 {
+        match (key.kind, key.temperature) {
+            (SegmentKind::Meta, _) => 0,
+            (_, 0) => self.options.reserve_segments_user,
+            (_, _) => self.options.reserve_segments_cleaner,
+        }
+    }
+
+    /// Whether this stream could begin a new segment now.
+    pub fn can_begin(&self, key: &StreamKey) -> bool {
+        self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
+    }
+
+    /// Row bytes that left since the last commit began: what recovery may have to verify.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.uncommitted_bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A commit begins.
+    pub fn begin_commit(&self) {
+        self.uncommitted_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
+    /// them counts as missing, and it is an error if too little of a row is left.
+    pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
+        let written = std::mem::take(&mut *self.unflushed.lock());
+        let failed = self.stripe.flush();
+        for (device, error) in &failed {
+            tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
+            for segment in written.values() {
+                let chunk = segment.chunks().iter().position(|place| place.device == *device);
+                if let Some(chunk) = chunk {
+                    segment.mark_missing(chunk);
+                    self.note_dirty(segment);
+                }
+                if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
+                    *self.lost_row.lock() = Some(error.to_string());
+                }
+            }
+        }
+        // Rows that were still on their way belong to the next flush.
+        for row in self.rows.read().values() {
+            if let RowInMemory::Flying(row) = row {
+                self.unflushed.lock().insert(row.segment.id, row.segment.clone());
+            }
+        }
+        self.check_not_lost()?;
+        Ok(failed.into_iter().map(|(device, _)| device).collect())
+    }
+
+    fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
+        let chunks = self.stripe.allocate(key.scheme, self.keep_free(key))?;
+        let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let segment = Arc::new(Segment::new(id, key, sequence, chunks));
+        self.segments.insert(segment.clone());
+        let completion = Completion::new();
+        let header = ChunkHeader {
+            pool: self.pool_id,
+            segment: id,
+            sequence,
+            kind: key.kind,
+            class: key.class,
+            chunk: 0,
+            place: segment.placed(),
+        };
+        self.stripe.write_chunk_headers(&header, 0, &completion)?;
+        self.headers_flying.lock().push((segment.clone(), completion));
+        self.note_dirty(&segment);
+        Ok(segment)
+    }
+
+    /// Finishes the open row (summary, header) and submits it; the stream goes on with a new row.
+    fn close_row(&self, guard: &mut Stream) {
+        let row = guard.row.take().expect("a row is open");
+        let segment = guard.segment.clone().expect("an open row has a segment");
+        assert!(!row.is_empty(), "an empty row is not written");
+        let OpenRow { mut buffer, row_block, used_bytes, limit_bytes, summary, record_count } = row;
+        let end = used_bytes + align(summary.len(), SECTOR_BYTES);
+        assert!(end <= limit_bytes, "a row leaves room for its summary");
+        let length = align(end, BLOCK_BYTES);
+        let bytes = &mut buffer.as_mut_slice()[..length];
+        bytes[used_bytes..used_bytes + summary.len()].copy_from_slice(&summary);
+        bytes[used_bytes + summary.len()..].fill(0);
+        let height = stere_stripe::row_height(segment.scheme, length);
+        let header = RowHeader {
+            pool: self.pool_id,
+            segment: segment.id,
+            sequence: self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel),
+            row_block,
+            row_height: height,
+            record_count,
+            summary_offset: u32::try_from(used_bytes).expect("rows are far below 4 GiB"),
+            summary_length: u32::try_from(summary.len()).expect("rows are far below 4 GiB"),
+            summary_crc32c: stere_format::crc32c(&summary),
+        };
+        bytes[..RowHeader::SIZE].copy_from_slice(&header.encode());
+        buffer.set_length(length);
+        let buffer = buffer.share();
+        let completion = Completion::new();
+        *self.flying_bytes.lock() += buffer.len();
+        let flying = FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone() };
+        // The row is readable in memory before it is submitted and until it has arrived.
+        self.rows.write().insert((segment.id, row_block), RowInMemory::Flying(flying));
+        segment.set_written_blocks(row_block + height);
+        self.note_dirty(&segment);
+        self.statistics.row(length);
+        self.uncommitted_bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
+        self.unflushed.lock().insert(segment.id, segment.clone());
+        if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
+            *self.lost_row.lock() = Some(error.to_string());
+        }
+    }
+
+    pub(crate) fn note_dirty(&self, segment: &Arc<Segment>) {
+        if segment.mark_dirty() {
+            self.dirty.lock().push(segment.clone());
+        }
+    }
+
+    /// Segments whose table entry changed since the last call.
+    pub fn take_dirty(&self) -> Vec<Arc<Segment>> {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        for segment in &dirty {
+            segment.clear_dirty();
+        }
+        dirty
+    }
+
+    /// Marks a segment whose live bytes changed.
+    pub fn touch(&self, segment: &Arc<Segment>) {
+        self.note_dirty(segment);
+    }
+}

@@ -1,0 +1,256 @@
+//! Checkpoints: the frozen overlay is merged into the tree, a checkpoint record is written, then the superblocks name it.
+//!
+//! Order, which is what makes a crash at any point harmless: nodes, checkpoint record, flush, superblocks, flush, and only then
+//! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
+//! the frozen overlay and the old tree never change. Read next: `recover.rs`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use stere_format::{
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
+    sector_aligned,
+};
+use stere_log::{Segment, StreamKey, Wait};
+use stere_tree::{NodeIo, Touch, Tree};
+
+use crate::Store;
+use crate::commit::Frozen;
+use crate::error::Error;
+use crate::journal::Journal;
+
+/// What the checkpointer keeps from one checkpoint to the next.
+#[derive(Default)]
+pub(crate) struct Checkpointer {
+    pub generation: u64,
+    pub parts: Vec<CheckpointPart>,
+    /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
+    pub condemned: HashSet<u64>,
+    pub touches: Vec<Touch>,
+}
+
+struct MergeIo<'a> {
+    store: &'a Store,
+    stream: StreamKey,
+    condemned: HashSet<u64>,
+}
+
+impl NodeIo for MergeIo<'_> {
+    type Error = Error;
+
+    fn read(&mut self, reference: &NodeReference) -> Result<Arc<Node>, Error> {
+        self.store.node(reference)
+    }
+
+    fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, Error> {
+        let first_key = *first_key;
+        let crc32c = stere_format::crc32c(&bytes);
+        let appended = self.store.log.append(&self.stream, bytes.len(), Wait::Allowed, |target| {
+            target.copy_from_slice(&bytes);
+            SummaryEntry {
+                offset: 0,
+                length: 0,
+                crc32c,
+                subject: RecordSubject::Node { level, first_key },
+                hint: Vec::new(),
+            }
+        })?;
+        self.store.meta_usage(&appended.address, 1)?;
+        let reference = NodeReference { address: appended.address, crc32c, level };
+        let node = Node::parse(Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        self.store.cache.insert(&reference, Arc::new(node));
+        Ok(reference)
+    }
+
+    fn is_condemned(&self, segment: u64) -> bool {
+        self.condemned.contains(&segment)
+    }
+}
+
+impl Store {
+    /// A checkpoint beside running work: only the freezing takes the store's lock.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.check_writable()?;
+        let mut state = self.checkpointer.lock();
+        self.choose_condemned(&mut state)?;
+        let frozen = {
+            let mut journal = self.journal.lock();
+            if !journal.has_room(self.pending_bytes()) {
+                return self.checkpoint_holding(&mut state, &mut journal, false);
+            }
+            self.commit_and_freeze(&mut journal)?
+        };
+        let superblock = self.merge_and_store(&mut state, &frozen, false).map_err(|error| self.fail(error))?;
+        let mut journal = self.journal.lock();
+        journal.start_at(&frozen.journal_start, superblock.generation);
+        Ok(())
+    }
+
+    /// A checkpoint that needs no room in the journal: commits wait until it is durable.
+    pub(crate) fn checkpoint_whole(&self) -> Result<(), Error> {
+        self.check_writable()?;
+        let mut state = self.checkpointer.lock();
+        let mut journal = self.journal.lock();
+        if journal.has_room(self.pending_bytes()) {
+            return Ok(());
+        }
+        self.checkpoint_holding(&mut state, &mut journal, false)
+    }
+
+    pub(crate) fn checkpoint_holding(
+        &self,
+        state: &mut Checkpointer,
+        journal: &mut MutexGuard<'_, Journal>,
+        clean: bool,
+    ) -> Result<(), Error> {
+        let frozen = self.freeze_unjournaled(journal);
+        let outcome = self.log.wait_for_rows().map_err(Error::from);
+        let superblock =
+            outcome.and_then(|()| self.merge_and_store(state, &frozen, clean)).map_err(|error| self.fail(error))?;
+        journal.start_at(&frozen.journal_start, superblock.generation);
+        journal.durable_sequence = journal.sequence - 1;
+        journal.durable_change = frozen.change;
+        Ok(())
+    }
+
+    fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
+        let tree = self.inner.read().tree.clone();
+        let stream = self.meta_stream();
+        let touches = std::mem::take(&mut state.touches);
+        let condemned = std::mem::take(&mut state.condemned);
+        let mut io = MergeIo { store: self, stream, condemned };
+        let outcome = stere_tree::merge(tree.root, frozen.overlay.iter(), &touches, &mut io)?;
+        for node in &outcome.obsolete {
+            self.meta_usage(&node.address, -1)?;
+        }
+        let old_parts = std::mem::take(&mut state.parts);
+        for part in &old_parts {
+            self.meta_usage(&part.address, -1)?;
+        }
+        let generation = state.generation + 1;
+        let parts = self.write_checkpoint_record(&stream, generation, outcome.root, frozen)?;
+        self.log.close_rows(SegmentKind::Meta);
+        self.log.wait_for_rows()?;
+        self.log.flush()?;
+        let superblock = self.write_superblocks(generation, &parts, frozen, clean)?;
+        state.parts = parts;
+        state.generation = generation;
+        self.publish(generation, Tree::new(outcome.root), &superblock);
+        Ok(superblock)
+    }
+
+    fn meta_usage(&self, address: &stere_format::Address, sign: i64) -> Result<(), Error> {
+        let segment = self.log.segments.get(address.segment).ok_or_else(|| Error::BadValue {
+            what: "the metadata segment table",
+            detail: format!("segment {} is missing", address.segment),
+        })?;
+        let delta = sign * i64::from(sector_aligned(address.length));
+        segment.add_live_bytes(delta);
+        self.space.add_live(segment.scheme, delta);
+        Ok(())
+    }
+
+    /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
+    pub(crate) fn meta_stream(&self) -> StreamKey {
+        let scheme = self.fit(self.options.meta_scheme);
+        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0 }
+    }
+
+    fn write_checkpoint_record(
+        &self,
+        stream: &StreamKey,
+        generation: u64,
+        root: Option<NodeReference>,
+        frozen: &Frozen,
+    ) -> Result<Vec<CheckpointPart>, Error> {
+        // Nodes must be closed off first, so that the table tells of rows that are written.
+        self.log.close_rows(SegmentKind::Meta);
+        let meta_segments = self
+            .log
+            .segments
+            .all()
+            .into_iter()
+            .filter(|segment| segment.kind == SegmentKind::Meta && segment.live_bytes() > 0)
+            .map(|segment| (segment.id, segment.to_value()))
+            .collect();
+        let record = CheckpointRecord {
+            pool: self.log.pool_id(),
+            generation,
+            root,
+            counters: frozen.counters,
+            journal_start: frozen.journal_start,
+            hash_key: self.options.hash_key,
+            totals: PoolTotals::default(),
+            devices: self.devices.lock().clone(),
+            meta_segments,
+        };
+        let encoded = record.encode().map_err(|error| Error::Pool(error.to_string()))?;
+        let chunks: Vec<&[u8]> = CheckpointRecord::parts(&encoded).collect();
+        let count = u32::try_from(chunks.len()).expect("at most 64 parts");
+        let mut parts = Vec::with_capacity(chunks.len());
+        for (index, bytes) in (0u32..).zip(chunks) {
+            let crc32c = stere_format::crc32c(bytes);
+            let appended = self.log.append(stream, bytes.len(), Wait::Allowed, |target| {
+                target.copy_from_slice(bytes);
+                let subject = RecordSubject::Checkpoint { generation, part: index, parts: count };
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+            })?;
+            self.meta_usage(&appended.address, 1)?;
+            parts.push(CheckpointPart { address: appended.address, crc32c, place: appended.segment.placed() });
+        }
+        Ok(parts)
+    }
+
+    /// Writes the superblock of every device that is there, then flushes.
+    pub(crate) fn write_superblocks(
+        &self,
+        generation: u64,
+        parts: &[CheckpointPart],
+        frozen: &Frozen,
+        clean: bool,
+    ) -> Result<Superblock, Error> {
+        let mut superblocks = self.superblocks.lock();
+        for superblock in superblocks.iter_mut() {
+            superblock.generation = generation;
+            superblock.checkpoint = parts.to_vec();
+            superblock.journal_start = frozen.journal_start;
+            superblock.clean = clean;
+            // Epochs before the journal's start are history.
+            while superblock.epochs.len() > 1 && superblock.epochs[1].first_sequence <= frozen.journal_start.sequence {
+                superblock.epochs.remove(0);
+            }
+        }
+        self.store_superblocks(&superblocks)?;
+        Ok(superblocks[0].clone())
+    }
+
+    /// Makes the new tree the one that is read, and gives back what only the old one needed.
+    fn publish(&self, generation: u64, tree: Tree, superblock: &Superblock) {
+        assert_eq!(superblock.generation, generation, "superblocks name the checkpoint that is published");
+        let mut inner = self.inner.write();
+        inner.tree = tree;
+        inner.frozen = None;
+        inner.generation = generation;
+        for segment in self.log.segments.all() {
+            if segment.kind == SegmentKind::Meta && segment.is_sealed() && segment.live_bytes() == 0 {
+                self.log.segments.remove(segment.id);
+                inner.freed.push((generation, segment));
+            }
+        }
+        self.release_freed(&mut inner);
+    }
+
+    /// Gives slots back that no durable checkpoint and no reader needs.
+    pub(crate) fn release_freed(&self, inner: &mut crate::Inner) {
+        let generation = inner.generation;
+        let freed: Vec<(u64, Arc<Segment>)> = std::mem::take(&mut inner.freed);
+        for (needed, segment) in freed {
+            if needed <= generation && Arc::strong_count(&segment) == 1 {
+                self.log.stripe.free_now(segment.chunks());
+            } else {
+                inner.freed.push((needed, segment));
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Cleaning: live blobs of half-empty segments move to a cold stream, so that whole segments become free.
+//!
+//! A victim's own row summaries tell which blobs were put there; the blob map tells which of them still are. Moving is the one
+//! relocation there is: append, then change the entry, if nobody changed it meanwhile. Metadata segments are emptied by the
+//! next checkpoint, which rewrites the nodes that lie in them. Source: Rosenblum & Ousterhout 1991, section 3.5 (cost-benefit).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
+use stere_log::{LogError, Segment, StreamKey, Wait};
+
+use stere_tree::Touch;
+
+use crate::Store;
+use crate::checkpoint::Checkpointer;
+use crate::error::Error;
+use crate::view::BlobHandle;
+
+/// Which segment is cleaned first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanerPolicy {
+    /// The one with the fewest live bytes.
+    Greedy,
+    /// The best ratio of space gained times age to the cost of copying.
+    CostBenefit,
+}
+
+/// Blobs moved per update.
+const BLOBS_PER_UPDATE: usize = 64;
+/// Metadata segments emptied per checkpoint at most.
+const CONDEMNED_MAX: usize = 4;
+/// Segments cleaned per pass at most.
+const VICTIMS_MAX: usize = 32;
+
+/// What the cleaner remembers.
+#[derive(Default)]
+pub(crate) struct Cleaner {
+    /// Segments that could not be emptied because content is damaged.
+    stuck: HashSet<u64>,
+}
+
+struct Candidate {
+    segment: Arc<Segment>,
+    live_bytes: u64,
+    score: f64,
+}
+
+impl Store {
+    /// Capacity of a segment for content, about.
+    fn segment_bytes(&self, segment: &Segment) -> u64 {
+        u64::from(self.log.chunk_bytes()) * u64::from(segment.scheme.data)
+    }
+
+    /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
+    pub(crate) fn make_room(&self, key: &StreamKey) -> Result<(), Error> {
+        let mut cleaner = self.cleaner.lock();
+        for _ in 0..4 {
+            if self.log.can_begin(key) {
+                return Ok(());
+            }
+            self.checkpoint()?;
+            if self.log.can_begin(key) {
+                return Ok(());
+            }
+            if !self.clean_pass(&mut cleaner, 98)? {
+                break;
+            }
+        }
+        self.checkpoint()?;
+        if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
+    pub(crate) fn clean_in_background(&self, idle: bool) -> Result<bool, Error> {
+        let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
+        let capacity = self.log.stripe.capacity(self.fit(stere_format::Scheme { data: 1, parity: 0 }));
+        let low = capacity.segments_free < (capacity.segments_total / 10).max(12);
+        let percent = match (low, idle) {
+            (true, _) => 80,
+            (false, true) if capacity.segments_free < capacity.segments_total / 2 => 50,
+            (false, true) => 10,
+            (false, false) => return Ok(false),
+        };
+        let done = self.clean_pass(&mut cleaner, percent)?;
+        if done {
+            self.checkpoint()?;
+        }
+        Ok(done)
+    }
+
+    /// Empties a few of the best victims with less than `percent` live; false when there are none worth it.
+    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<bool, Error> {
+        let mut candidates = self.candidates(cleaner, percent);
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
+        let gain_goal = candidates.first().map_or(0, |best| 2 * self.segment_bytes(&best.segment));
+        let mut gain = 0;
+        let mut victims = Vec::new();
+        for candidate in candidates.into_iter().take(VICTIMS_MAX) {
+            gain += self.segment_bytes(&candidate.segment) - candidate.live_bytes.min(self.segment_bytes(&candidate.segment));
+            victims.push(candidate.segment);
+            if gain >= gain_goal {
+                break;
+            }
+        }
+        // Moving less than a segment's worth of holes together frees nothing.
+        let worth = victims.first().is_some_and(|first| gain >= self.segment_bytes(first));
+        if !worth {
+            return Ok(false);
+        }
+        for victim in victims {
+            match self.clean_segment(&victim) {
+                Ok(true) => {}
+                Ok(false) => {
+                    cleaner.stuck.insert(victim.id);
+                }
+                Err(Error::NoSpace) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
+        let now = self.log.counters().1;
+        let policy = self.options.cleaner;
+        self.log
+            .segments
+            .all()
+            .into_iter()
+            .filter(|segment| segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id))
+            .filter_map(|segment| {
+                let live_bytes = segment.live_bytes();
+                let size = self.segment_bytes(&segment);
+                if live_bytes == 0 || live_bytes * 100 > size * percent {
+                    return None;
+                }
+                let utilisation = live_bytes as f64 / size as f64;
+                let age = now.saturating_sub(segment.sequence) as f64 + 1.0;
+                let score = match policy {
+                    CleanerPolicy::Greedy => 1.0 - utilisation,
+                    CleanerPolicy::CostBenefit => (1.0 - utilisation) * age / (1.0 + utilisation),
+                };
+                Some(Candidate { segment, live_bytes, score })
+            })
+            .collect()
+    }
+
+    /// Moves all live blobs out of a segment; false if some could not be read.
+    pub(crate) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<bool, Error> {
+        let key = StreamKey {
+            scheme: self.fit(segment.scheme),
+            class: segment.class,
+            kind: SegmentKind::Data,
+            temperature: 1,
+        };
+        let mut row_block = 1;
+        while row_block < segment.written_blocks() {
+            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { return Ok(false) };
+            for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
+                if !self.move_blobs(segment, row_block, entries, &key)? {
+                    return Ok(false);
+                }
+            }
+            row_block += contents.header.row_height;
+        }
+        Ok(true)
+    }
+
+    /// Moves those blobs of the entries that still lie there.
+    fn move_blobs(&self, segment: &Segment, row_block: u32, entries: &[SummaryEntry], key: &StreamKey) -> Result<bool, Error> {
+        let live = self.view(Wait::Allowed, |view| {
+            let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
+            for entry in entries {
+                let RecordSubject::Blob { blob, inode, file_offset, .. } = entry.subject else { continue };
+                let handle = match view.blob(blob) {
+                    Ok(handle) => handle,
+                    Err(Error::UnknownBlob { .. }) => continue,
+                    Err(error) => return Err(error),
+                };
+                let address = &handle.value.address;
+                if (address.segment, address.row_block, address.offset) == (segment.id, row_block, entry.offset) {
+                    live.push((handle, inode, file_offset));
+                }
+            }
+            Ok::<_, Error>(live)
+        })?;
+        let mut moved = Vec::with_capacity(live.len());
+        for (handle, inode, file_offset) in live {
+            match self.append_copy(&handle, inode, file_offset, key) {
+                Ok((value, to)) => moved.push((handle, value, to)),
+                Err(Error::Damaged { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.update(Wait::Allowed, |transaction| {
+            for (handle, value, to) in &moved {
+                transaction.move_blob(handle, value, to)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        Ok(true)
+    }
+
+    /// Moves one blob to the cold stream of its scheme.
+    pub(crate) fn relocate_blob(&self, handle: &BlobHandle) -> Result<(), Error> {
+        let segment = &handle.segment;
+        let scheme = self.fit(segment.scheme);
+        let key = StreamKey { scheme, class: segment.class, kind: SegmentKind::Data, temperature: 1 };
+        let (value, to) = self.append_copy(handle, 0, 0, &key)?;
+        self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+    }
+
+    /// Appends the blob, without the blocks nobody needs, to another stream.
+    fn append_copy(
+        &self,
+        handle: &BlobHandle,
+        inode: u64,
+        file_offset: u64,
+        key: &StreamKey,
+    ) -> Result<(BlobValue, Arc<Segment>), Error> {
+        let old = &*handle.value;
+        let verify = |bytes: &[u8]| block_checksums(bytes) == old.checksums;
+        let stored = self.log.read_record(&handle.segment, &old.address, &verify).map_err(|_| Error::Damaged {
+            blob: handle.id,
+            offset: 0,
+            length: old.logical_bytes,
+        })?;
+        let mut value = old.clone();
+        let mut data = stored;
+        if old.encoding == BlobEncoding::PLAIN && old.live != old.present {
+            let mut kept = Vec::with_capacity(data.len());
+            for block in old.live.iter() {
+                let start = old.stored_offset_of_block(block).expect("a live block is stored") as usize;
+                kept.extend_from_slice(&data[start..data.len().min(start + BLOCK_BYTES)]);
+            }
+            data = kept;
+            value.present = old.live;
+            value.checksums = block_checksums(&data);
+        }
+        let crc32c = stere_format::record_checksum(&value.checksums, data.len());
+        let subject = RecordSubject::Blob {
+            blob: handle.id,
+            inode,
+            file_offset,
+            logical_bytes: value.logical_bytes,
+            encoding: value.encoding,
+            present: value.present,
+        };
+        let appended = self.log.append(key, data.len(), Wait::Allowed, |target| {
+            target.copy_from_slice(&data);
+            SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+        });
+        let appended = appended.map_err(|error| match error {
+            LogError::NoSpace => Error::NoSpace,
+            error => error.into(),
+        })?;
+        value.address = appended.address;
+        Ok((value, appended.segment))
+    }
+
+    /// Picks metadata segments that the next merge shall empty.
+    pub(crate) fn choose_condemned(&self, state: &mut Checkpointer) -> Result<(), Error> {
+        let meta: Vec<_> = self
+            .log
+            .segments
+            .all()
+            .into_iter()
+            .filter(|segment| segment.kind == SegmentKind::Meta && segment.is_sealed())
+            .collect();
+        let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
+        let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
+        if held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
+            return Ok(());
+        }
+        let mut victims: Vec<_> = meta
+            .into_iter()
+            .filter(|segment| segment.live_bytes() > 0 && segment.live_bytes() * 10 < self.segment_bytes(segment) * 6)
+            .collect();
+        victims.sort_by_key(|segment| (segment.live_bytes(), segment.id));
+        for victim in victims.into_iter().take(CONDEMNED_MAX) {
+            self.condemn(state, &victim)?;
+        }
+        state.touches.sort_unstable_by_key(|touch| (touch.first_key, touch.level));
+        state.touches.dedup();
+        Ok(())
+    }
+
+    fn condemn(&self, state: &mut Checkpointer, segment: &Arc<Segment>) -> Result<(), Error> {
+        let mut touches: Vec<Touch> = Vec::new();
+        let mut row_block = 1;
+        while row_block < segment.written_blocks() {
+            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { break };
+            for entry in &contents.entries {
+                if let RecordSubject::Node { level, first_key } = entry.subject {
+                    touches.push(Touch { first_key, level });
+                }
+            }
+            row_block += contents.header.row_height;
+        }
+        state.touches.append(&mut touches);
+        state.condemned.insert(segment.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What can go wrong in the store, in words for the user; errno is chosen only at the FUSE boundary.
+
+use stere_log::LogError;
+use thiserror::Error;
+
+/// Errors of the store. `WouldBlock` and `NodeNotInMemory` are control flow: callers repeat the request where it may wait.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The request needs a device or a busy lock, and the caller asked not to wait.
+    #[error("the request has to wait for a device; repeat it on a thread that may wait")]
+    WouldBlock,
+    /// A tree node is not in memory: the enclosing view or update fetches it and runs the closure again.
+    #[error("a tree node is not in memory")]
+    NodeNotInMemory,
+    /// No room for new data.
+    #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
+    NoSpace,
+    /// Content that cannot be read correctly from any device.
+    #[error(
+        "blob {blob} is damaged at offset {offset} for {length} bytes and no good copy is left; restore the file from a backup, then run `stere check`"
+    )]
+    Damaged { blob: u64, offset: u32, length: u32 },
+    /// The blob map has no such blob.
+    #[error("blob {blob} does not exist although a file names it; unmount and run `stere check`")]
+    UnknownBlob { blob: u64 },
+    /// A metadata node cannot be read from any copy.
+    #[error("a metadata node is damaged on every copy ({detail}); unmount and run `stere check`")]
+    DamagedNode { detail: String },
+    /// A value in the tree does not decode.
+    #[error("metadata of {what} is not valid ({detail}); unmount and run `stere check`")]
+    BadValue { what: &'static str, detail: String },
+    /// Writing failed in a way that would break durability; the pool only reads until it is mounted again.
+    #[error("the pool stopped writing after an error ({cause}); what was synced before is safe: check the devices, then mount it again")]
+    ReadOnly { cause: String },
+    /// The journal is damaged in the middle on every copy.
+    #[error(
+        "the journal is damaged at record {sequence} on every device that holds it, although later records were durable; nothing was changed: attach missing devices, or see `stere check`"
+    )]
+    JournalDamaged { sequence: u64 },
+    /// One update is larger than a journal record may be.
+    #[error("one update of {bytes} bytes is larger than the journal takes ({max}); this is a bug in stere, please report it")]
+    UpdateTooLarge { bytes: usize, max: usize },
+    /// From the layer below.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Anything else, said in words.
+    #[error("{0}")]
+    Pool(String),
+}
+
+impl From<stere_tree::TreeError> for Error {
+    fn from(error: stere_tree::TreeError) -> Self {
+        Error::DamagedNode { detail: error.to_string() }
+    }
+}
+
+impl Clone for Error {
+    fn clone(&self) -> Self {
+        match self {
+            Error::WouldBlock => Error::WouldBlock,
+            Error::NodeNotInMemory => Error::NodeNotInMemory,
+            Error::NoSpace => Error::NoSpace,
+            Error::Damaged { blob, offset, length } => Error::Damaged { blob: *blob, offset: *offset, length: *length },
+            Error::UnknownBlob { blob } => Error::UnknownBlob { blob: *blob },
+            Error::DamagedNode { detail } => Error::DamagedNode { detail: detail.clone() },
+            Error::BadValue { what, detail } => Error::BadValue { what, detail: detail.clone() },
+            Error::ReadOnly { cause } => Error::ReadOnly { cause: cause.clone() },
+            Error::JournalDamaged { sequence } => Error::JournalDamaged { sequence: *sequence },
+            Error::UpdateTooLarge { bytes, max } => Error::UpdateTooLarge { bytes: *bytes, max: *max },
+            Error::Log(error) => Error::Pool(error.to_string()),
+            Error::Pool(text) => Error::Pool(text.clone()),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Reading the journal back: group after group, each record from the first mirror that has it whole.
+//!
+//! Invariants: a record counts only with the epoch that the superblock assigns to its sequence; a gap is a torn tail unless a
+//! later record proves that what is missing had been durable. Read next: `recover.rs`.
+
+use std::sync::Arc;
+
+use stere_device::{Buffer, Completion, Device};
+use stere_format::{
+    BLOCK_BYTES, Counters, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock,
+};
+use stere_stripe::Stripe;
+
+use crate::error::Error;
+use crate::journal::{Change, Journal, Mirror};
+
+/// How much of the journal is looked at in one read when searching for proofs.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// Changes that belong together.
+pub(crate) struct Group {
+    pub changes: Vec<Change>,
+    pub counters: Counters,
+    pub last_sequence: u64,
+    /// Where the next record begins.
+    pub end: JournalPosition,
+}
+
+struct Record {
+    header: JournalHeader,
+    bytes: Vec<u8>,
+    /// Mirrors that do not hold it.
+    lacking: Vec<Mirror>,
+}
+
+pub(crate) struct Scan<'a> {
+    stripe: &'a Stripe,
+    pool: PoolId,
+    mirrors: Vec<Mirror>,
+    region_bytes: u64,
+    start: JournalPosition,
+    next: JournalPosition,
+    epochs: Vec<Epoch>,
+    proven: u64,
+    lacking: Vec<(JournalHeader, Vec<u8>, Vec<Mirror>)>,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(stripe: &'a Stripe, journal: &Journal, superblock: &Superblock) -> Self {
+        let mut scan = Scan {
+            stripe,
+            pool: journal.pool,
+            mirrors: journal.mirrors.clone(),
+            region_bytes: superblock.journal_bytes,
+            start: superblock.journal_start,
+            next: superblock.journal_start,
+            epochs: superblock.epochs.clone(),
+            proven: superblock.journal_start.sequence.saturating_sub(1),
+            lacking: Vec::new(),
+        };
+        scan.proven = scan.proven.max(scan.search_proof());
+        scan
+    }
+
+    /// Every record up to this sequence was durable when a later one was written.
+    pub fn proven(&self) -> u64 {
+        self.proven
+    }
+
+    /// The next whole group, or `None` at the end of the journal.
+    pub fn next_group(&mut self) -> Result<Option<Group>, Error> {
+        let mut changes: Vec<Change> = Vec::new();
+        let mut records = Vec::new();
+        let mut at = self.next;
+        loop {
+            let Some(record) = self.record_at(at) else {
+                if at.sequence <= self.proven {
+                    return Err(Error::JournalDamaged { sequence: at.sequence });
+                }
+                return Ok(None);
+            };
+            let header = record.header;
+            let payload = &record.bytes[JournalHeader::SIZE..JournalHeader::SIZE + header.payload_length as usize];
+            for change in JournalChanges::new(payload) {
+                let (key, value) =
+                    change.map_err(|error| Error::BadValue { what: "the journal", detail: error.to_string() })?;
+                changes.push((key, value.map(Arc::from)));
+            }
+            at = JournalPosition {
+                position: header.at.position + header.record_bytes() as u64,
+                sequence: header.at.sequence + 1,
+            };
+            records.push(record);
+            if header.group_end {
+                self.next = at;
+                let lacking = records.into_iter().filter(|record| !record.lacking.is_empty());
+                self.lacking.extend(lacking.map(|record| (record.header, record.bytes, record.lacking)));
+                let end = JournalPosition { position: at.position, sequence: at.sequence };
+                return Ok(Some(Group { changes, counters: header.counters, last_sequence: header.at.sequence, end }));
+            }
+        }
+    }
+
+    /// Writes records to the mirrors that lack them; those from `end` on were cut and stay as they are.
+    pub fn repair(&mut self, end: u64) -> Result<u64, Error> {
+        let completion = Completion::new();
+        let mut repaired = 0;
+        for (header, bytes, mirrors) in self.lacking.drain(..) {
+            if header.at.sequence >= end {
+                continue;
+            }
+            let length = bytes.len();
+            let buffer = Buffer::copy_of(&bytes).share();
+            for mirror in mirrors {
+                let offset = mirror.offset + header.at.position % self.region_bytes;
+                let ticket = completion.ticket(u64::from(mirror.device));
+                if let Some(device) = self.stripe.device(mirror.device) {
+                    device.submit_write(offset, buffer.clone(), 0..length, ticket);
+                    repaired += 1;
+                }
+            }
+        }
+        if let Some((device, error)) = completion.wait().into_iter().next() {
+            return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
+        }
+        if let Some((device, error)) = self.stripe.flush().into_iter().next() {
+            return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
+        }
+        Ok(repaired)
+    }
+
+    fn epoch_of(&self, sequence: u64) -> Option<u32> {
+        self.epochs.iter().rev().find(|epoch| epoch.first_sequence <= sequence).map(|epoch| epoch.epoch)
+    }
+
+    /// The record with this sequence, which begins here or, if it did not fit, at the next turn of the circle.
+    fn record_at(&self, at: JournalPosition) -> Option<Record> {
+        let turn = at.position.next_multiple_of(self.region_bytes);
+        let places = if turn == at.position { vec![at.position] } else { vec![at.position, turn] };
+        places.into_iter().find_map(|position| self.record_at_position(position, at.sequence))
+    }
+
+    fn record_at_position(&self, position: u64, sequence: u64) -> Option<Record> {
+        let mut found: Option<(JournalHeader, Vec<u8>)> = None;
+        let mut lacking = Vec::new();
+        for mirror in &self.mirrors {
+            match self.read_record(mirror, position, sequence) {
+                Some(record) => found = found.or(Some(record)),
+                None => lacking.push(mirror.clone()),
+            }
+        }
+        found.map(|(header, bytes)| Record { header, bytes, lacking })
+    }
+
+    fn read_record(&self, mirror: &Mirror, position: u64, sequence: u64) -> Option<(JournalHeader, Vec<u8>)> {
+        let offset = mirror.offset + position % self.region_bytes;
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let device = self.stripe.device(mirror.device)?;
+        device.read(offset, &mut bytes).ok()?;
+        let header = JournalHeader::decode(&bytes).ok()?;
+        let expected = JournalPosition { position, sequence };
+        if header.pool != self.pool || header.at != expected || Some(header.epoch) != self.epoch_of(sequence) {
+            return None;
+        }
+        let length = header.record_bytes();
+        if position % self.region_bytes + length as u64 > self.region_bytes {
+            return None;
+        }
+        bytes.resize(length, 0);
+        if length > BLOCK_BYTES {
+            let rest = offset + BLOCK_BYTES as u64;
+            device.read(rest, &mut bytes[BLOCK_BYTES..]).ok()?;
+        }
+        header.payload(&bytes).ok()?;
+        Some((header, bytes))
+    }
+
+    /// The highest `durable_sequence` that any record from the start on tells, on any mirror.
+    fn search_proof(&self) -> u64 {
+        let mut proven = 0;
+        for mirror in &self.mirrors {
+            let Some(device) = self.stripe.device(mirror.device) else { continue };
+            let mut at = 0;
+            while at < self.region_bytes {
+                let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);
+                let mut bytes = vec![0; length as usize];
+                if device.read(mirror.offset + at, &mut bytes).is_ok() {
+                    proven = bytes.chunks(BLOCK_BYTES).filter_map(|block| self.proof_in(block)).fold(proven, u64::max);
+                }
+                at += length;
+            }
+        }
+        proven
+    }
+
+    fn proof_in(&self, block: &[u8]) -> Option<u64> {
+        let header = JournalHeader::decode(block).ok()?;
+        let mine = header.pool == self.pool && Some(header.epoch) == self.epoch_of(header.at.sequence);
+        let behind_start = header.at.sequence >= self.start.sequence && header.at.position >= self.start.position;
+        (mine && behind_start).then_some(header.durable_sequence)
+    }
+}

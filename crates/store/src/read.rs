@@ -1,0 +1,130 @@
+//! Reading blobs: pieces of many blobs in one call, verified block by block, adjacent ones in one device read.
+//!
+//! Invariants: no byte is handed out whose block did not match the checksum in the blob map; blocks the blob map calls dead
+//! are never asked for. Read next: `view.rs` for how a reader gets its handles.
+
+use std::sync::Arc;
+
+use stere_format::{BLOCK_BYTES, Node, NodeReference};
+use stere_log::{LogError, Part, Segment, Wait};
+
+use crate::Store;
+use crate::error::Error;
+use crate::view::BlobHandle;
+
+/// A piece of a blob that is wanted at a place of the output.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    pub blob: BlobHandle,
+    /// Bytes into the blob.
+    pub offset: u32,
+    pub length: u32,
+    /// Where the piece goes in the output; pieces are sorted by it and do not overlap.
+    pub at: usize,
+}
+
+/// A node that was missed, and its segment so that it stays in place.
+pub(crate) struct Missed {
+    reference: NodeReference,
+    segment: Option<Arc<Segment>>,
+}
+
+impl Store {
+    /// Reads the pieces into `out`; bytes of `out` between pieces stay as they are.
+    pub fn read_blobs(&self, wait: Wait, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
+        let mut parts = Vec::with_capacity(pieces.len());
+        let mut rest = out;
+        let mut consumed = 0;
+        for piece in pieces {
+            assert!(piece.at >= consumed, "pieces are sorted and do not overlap");
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(piece.at - consumed);
+            let (into, tail) = tail.split_at_mut(piece.length as usize);
+            rest = tail;
+            consumed = piece.at + piece.length as usize;
+            self.parts_of(piece, into, &mut parts)?;
+        }
+        match self.log.read(wait, &mut parts) {
+            Ok(()) => Ok(()),
+            Err(LogError::WouldBlock) => Err(Error::WouldBlock),
+            Err(LogError::Damaged { tag, offset, length }) => Err(Error::Damaged { blob: tag, offset, length }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Cuts a piece into runs of blocks that are stored one behind the other.
+    fn parts_of<'a>(&self, piece: &'a Piece, into: &'a mut [u8], parts: &mut Vec<Part<'a>>) -> Result<(), Error> {
+        let value = &*piece.blob.value;
+        let end = piece.offset + piece.length;
+        if end > value.logical_bytes {
+            return Err(Error::BadValue { what: "an extent", detail: format!("it reaches beyond blob {}", piece.blob.id) });
+        }
+        let block_bytes = BLOCK_BYTES as u32;
+        let mut at = piece.offset;
+        let mut rest = into;
+        while at < end {
+            let block = at / block_bytes;
+            let Some(index) = value.stored_index_of_block(block) else {
+                let detail = format!("block {block} of blob {} is named but no longer stored", piece.blob.id);
+                return Err(Error::BadValue { what: "an extent", detail });
+            };
+            // Blocks that follow in the blob and in the record are one run.
+            let mut blocks = 1;
+            while (block + blocks) * block_bytes < end
+                && value.stored_index_of_block(block + blocks) == Some(index + blocks)
+            {
+                blocks += 1;
+            }
+            let run_end = end.min((block + blocks) * block_bytes);
+            let (into, tail) = std::mem::take(&mut rest).split_at_mut((run_end - at) as usize);
+            rest = tail;
+            parts.push(Part {
+                tag: piece.blob.id,
+                segment: &piece.blob.segment,
+                address: value.address,
+                offset: index * block_bytes + at % block_bytes,
+                checksums: &value.checksums,
+                into,
+            });
+            at = run_end;
+        }
+        Ok(())
+    }
+
+    /// A node of the tree, from memory or from the log.
+    pub(crate) fn node(&self, reference: &NodeReference) -> Result<Arc<Node>, Error> {
+        if let Some(node) = self.cache.get(reference) {
+            return Ok(node);
+        }
+        let segment = self.log.segments.get(reference.address.segment).ok_or_else(|| Error::DamagedNode {
+            detail: format!("segment {} does not exist", reference.address.segment),
+        })?;
+        self.fetch_node(reference, &segment)
+    }
+
+    fn fetch_node(&self, reference: &NodeReference, segment: &Arc<Segment>) -> Result<Arc<Node>, Error> {
+        let bytes = self
+            .log
+            .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
+            .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        let node = Node::read(reference, Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        let node = Arc::new(node);
+        self.cache.insert(reference, node.clone());
+        Ok(node)
+    }
+
+    /// Under the store's lock: what is needed to fetch a missed node later.
+    pub(crate) fn pin(&self, reference: &NodeReference) -> Missed {
+        Missed { reference: *reference, segment: self.log.segments.get(reference.address.segment) }
+    }
+
+    pub(crate) fn fetch_missed(&self, wait: Wait, missed: Missed) -> Result<(), Error> {
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        let Missed { reference, segment } = missed;
+        let segment = segment.ok_or_else(|| Error::DamagedNode {
+            detail: format!("segment {} does not exist", reference.address.segment),
+        })?;
+        self.fetch_node(&reference, &segment).map(|_| ())
+    }
+}

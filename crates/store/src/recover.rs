@@ -1,0 +1,390 @@
+//! Making and opening a pool: newest superblock, checkpoint record, segment table, journal.
+//!
+//! The journal is replayed group by group. Groups that a later record proves durable are taken as they are; of the unproven
+//! rest every blob is verified, and the first group that names data which cannot be read ends the journal there: it was never
+//! acknowledged. A record that is damaged on every mirror although a later one proves that it was durable is not a torn tail
+//! but damage, and the pool is refused. Read next: `journal_scan.rs`, `commit.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::{Mutex, RwLock};
+use stere_device::{BufferPool, Device};
+use stere_format::{
+    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    Superblock, key, sector_aligned,
+};
+use stere_log::{Log, LogOptions, Segment};
+use stere_stripe::Stripe;
+use stere_tree::{NodeCache, Tree};
+
+use crate::checkpoint::Checkpointer;
+use crate::clean::Cleaner;
+use crate::error::Error;
+use crate::journal::{Journal, Mirror};
+use crate::journal_scan::{Group, Scan};
+use crate::overlay::Overlay;
+use crate::space::Space;
+use crate::{Inner, Store, StoreOptions};
+
+/// A device handed to the store, with its newest superblock.
+pub struct DeviceIn {
+    pub index: DeviceIndex,
+    pub superblock: Superblock,
+    pub device: Arc<dyn Device>,
+    /// Which copy to prefer when there is a choice: `stere_stripe::READ_COST_FAST` or more.
+    pub read_cost: u32,
+}
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    pub clean: bool,
+    pub groups_replayed: u64,
+    pub changes_replayed: u64,
+    pub groups_cut: u64,
+    /// Records that were missing on a mirror and were written there again.
+    pub records_repaired: u64,
+    pub generation: u64,
+}
+
+impl Store {
+    /// Makes an empty pool on devices whose superblocks are filled in, and writes the first checkpoint.
+    pub fn create(devices: Vec<DeviceIn>, entries: Vec<DeviceEntry>, options: StoreOptions) -> Result<Store, Error> {
+        let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
+        let superblock = first.superblock.clone();
+        assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
+        let stripe = attach(&devices, &options)?;
+        let store = Store::assemble(stripe, &superblock, devices, entries, options);
+        store.close()?;
+        Ok(store)
+    }
+
+    /// Opens a pool, replaying its journal.
+    pub fn open(devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
+        let newest = devices.iter().max_by_key(|device| device.superblock.generation);
+        let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
+        let stripe = attach(&devices, &options)?;
+        let record = read_checkpoint(&stripe, &newest)?;
+        options.hash_key = record.hash_key;
+        let read_only = options.read_only;
+        let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
+        store.adopt_checkpoint(&newest, &record)?;
+        let mut unproven = Vec::new();
+        let mut report = store.replay(&newest, read_only, &mut unproven)?;
+        report.clean = newest.clean;
+        if !read_only {
+            store.begin_epoch(&newest)?;
+            store.log.reopen()?;
+            store.rewrite_unproven(&unproven)?;
+        }
+        Ok((store, report))
+    }
+
+    fn assemble(
+        stripe: Arc<Stripe>,
+        superblock: &Superblock,
+        devices: Vec<DeviceIn>,
+        entries: Vec<DeviceEntry>,
+        options: StoreOptions,
+    ) -> Store {
+        let budget = options.budget();
+        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, ..LogOptions::default() };
+        let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
+        let mirrors = devices
+            .iter()
+            .filter(|device| superblock.journal_devices.contains(&device.index))
+            .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
+            .collect();
+        let journal = Journal::new(superblock, mirrors);
+        let superblocks = devices
+            .iter()
+            .map(|device| Superblock {
+                generation: superblock.generation,
+                journal_start: superblock.journal_start,
+                journal_bytes: superblock.journal_bytes,
+                journal_devices: superblock.journal_devices.clone(),
+                epochs: superblock.epochs.clone(),
+                checkpoint: superblock.checkpoint.clone(),
+                ..device.superblock.clone()
+            })
+            .collect();
+        let inner = Inner {
+            active: Overlay::default(),
+            frozen: None,
+            tree: Tree::EMPTY,
+            generation: superblock.generation,
+            active_generation: superblock.generation + 1,
+            change: 0,
+            next_inode: 2,
+            freed: Vec::new(),
+            perhaps_free: Vec::new(),
+        };
+        Store {
+            cache: NodeCache::new(budget.cache_bytes),
+            inner: RwLock::new(inner),
+            journal: Mutex::new(journal),
+            checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
+            cleaner: Mutex::new(Cleaner::default()),
+            superblocks: Mutex::new(superblocks),
+            devices: Mutex::new(entries),
+            space: Space::default(),
+            next_blob: AtomicU64::new(1),
+            failure: Mutex::new(None),
+            log,
+            options,
+        }
+    }
+
+    /// Takes over the checkpoint: tree, metadata segments, data segments, counters.
+    fn adopt_checkpoint(&self, superblock: &Superblock, record: &CheckpointRecord) -> Result<(), Error> {
+        for (id, value) in &record.meta_segments {
+            self.adopt_segment(*id, value)?;
+        }
+        for part in &superblock.checkpoint {
+            let segment = match self.log.segments.get(part.address.segment) {
+                Some(segment) => segment,
+                None => self.adopt_part_segment(part)?,
+            };
+            segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
+        }
+        self.checkpointer.lock().parts = superblock.checkpoint.clone();
+        self.inner.write().tree = Tree::new(record.root);
+        self.next_blob.fetch_max(record.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
+        self.inner.write().next_inode = record.counters.next_inode;
+        self.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
+        self.each_segment_in_tree(|id, value| self.adopt_segment(id, &value))
+    }
+
+    /// A segment that holds nothing but parts of the checkpoint record is not in the record's own table.
+    fn adopt_part_segment(&self, part: &stere_format::CheckpointPart) -> Result<Arc<Segment>, Error> {
+        let value = SegmentValue {
+            place: part.place.clone(),
+            class: 0,
+            kind: SegmentKind::Meta,
+            state: stere_format::SegmentState::Sealed,
+            temperature: 0,
+            written_blocks: self.log.chunk_blocks(),
+            live_bytes: 0,
+            sequence: 0,
+        };
+        self.adopt_segment(part.address.segment, &value)?;
+        self.log.segments.get(part.address.segment).ok_or_else(|| Error::Pool("a segment just adopted is gone".into()))
+    }
+
+    fn adopt_segment(&self, id: u64, value: &SegmentValue) -> Result<(), Error> {
+        let segment = Arc::new(Segment::from_value(id, value));
+        if segment.kind == SegmentKind::Meta {
+            // Its end is not known exactly (the checkpoint record follows the table), so nothing is appended to it.
+            segment.seal();
+        }
+        self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+        self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
+        self.log.adopt(segment);
+        Ok(())
+    }
+
+    fn each_segment_in_tree(&self, mut visit: impl FnMut(u64, SegmentValue) -> Result<(), Error>) -> Result<(), Error> {
+        let mut from = Key::segment(0);
+        let to = Key::new(key::tree::SEGMENTS + 1, 0, 0, 0);
+        loop {
+            let batch = self.view(crate::Wait::Allowed, |view| {
+                let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
+                view.scan(from, to, |key, value| {
+                    batch.push((*key, value.to_vec()));
+                    if batch.len() >= 512 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+                })?;
+                Ok::<_, Error>(batch)
+            })?;
+            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let next = last.successor();
+            for (key, bytes) in batch {
+                visit(key.object, segment_value(&bytes)?)?;
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Replays the journal into the overlay.
+    fn replay(
+        &self,
+        superblock: &Superblock,
+        read_only: bool,
+        unproven: &mut Vec<u64>,
+    ) -> Result<RecoveryReport, Error> {
+        let mut report = RecoveryReport { generation: superblock.generation, ..RecoveryReport::default() };
+        let mut journal = self.journal.lock();
+        let mut scan = Scan::new(&self.log.stripe, &journal, superblock);
+        let mut end = superblock.journal_start;
+        while let Some(group) = scan.next_group()? {
+            if group.last_sequence > scan.proven() {
+                if !self.data_is_there(&group)? {
+                    report.groups_cut += 1;
+                    break;
+                }
+                let blobs = group.changes.iter().filter(|(key, value)| key.tree == key::tree::BLOBS && value.is_some());
+                unproven.extend(blobs.map(|(key, _)| key.object));
+            }
+            report.groups_replayed += 1;
+            report.changes_replayed += group.changes.len() as u64;
+            end = group.end;
+            self.apply_group(group)?;
+        }
+        report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
+        journal.position = end.position;
+        journal.sequence = end.sequence;
+        journal.durable_sequence = end.sequence.saturating_sub(1);
+        Ok(report)
+    }
+
+    /// Whether every blob that the group names can be read and verified.
+    fn data_is_there(&self, group: &Group) -> Result<bool, Error> {
+        let placed = |id: u64| -> Option<Arc<Segment>> {
+            group
+                .changes
+                .iter()
+                .rev()
+                .find(|(changed, _)| *changed == Key::segment(id))
+                .and_then(|(_, value)| value.as_deref())
+                .and_then(|bytes| SegmentValue::decode(bytes).ok())
+                .map(|value| Arc::new(Segment::from_value(id, &value)))
+                .or_else(|| self.log.segments.get(id))
+        };
+        for (changed, value) in &group.changes {
+            let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
+            let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
+            let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
+            let verify = |bytes: &[u8]| stere_format::block_checksums(bytes) == blob.checksums;
+            if self.log.read_record(&segment, &blob.address, &verify).is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What an unproven group named can be read, but perhaps not from every copy: it is written again, whole.
+    fn rewrite_unproven(&self, blobs: &[u64]) -> Result<(), Error> {
+        for blob in blobs {
+            let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
+                Ok(handle) => handle,
+                Err(Error::UnknownBlob { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if handle.segment.scheme.parity > 0 {
+                match self.relocate_blob(&handle) {
+                    // With no room left the copies stay as they are; a scrub finds what lacks.
+                    Ok(()) | Err(Error::NoSpace) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_group(&self, group: Group) -> Result<(), Error> {
+        let mut inner = self.inner.write();
+        for (changed, value) in group.changes {
+            if changed.tree == key::tree::SEGMENTS {
+                self.apply_segment(&mut inner, changed.object, value.as_deref())?;
+            }
+            inner.active.replay(changed, value);
+        }
+        inner.next_inode = inner.next_inode.max(group.counters.next_inode);
+        self.next_blob.fetch_max(group.counters.next_blob, std::sync::atomic::Ordering::AcqRel);
+        self.log.set_counters(group.counters.next_segment, group.counters.next_sequence);
+        Ok(())
+    }
+
+    fn apply_segment(&self, inner: &mut Inner, id: u64, value: Option<&[u8]>) -> Result<(), Error> {
+        let known = self.log.segments.remove(id);
+        if let Some(old) = &known {
+            self.space.add_live(old.scheme, -i64::try_from(old.live_bytes()).unwrap_or(0));
+        }
+        match (value, known) {
+            (None, Some(old)) => {
+                // The durable checkpoint may still need its slots.
+                let generation = inner.active_generation;
+                inner.freed.push((generation, old));
+                Ok(())
+            }
+            (None, None) => Ok(()),
+            (Some(bytes), known) => {
+                let segment = Arc::new(Segment::from_value(id, &segment_value(bytes)?));
+                if known.is_none() {
+                    self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+                }
+                self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+                self.log.adopt(segment);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
+    fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        let epoch = newest.epochs.last().map_or(1, |epoch| epoch.epoch + 1);
+        let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
+        let mut state = self.checkpointer.lock();
+        {
+            let mut superblocks = self.superblocks.lock();
+            for superblock in superblocks.iter_mut() {
+                superblock.generation = state.generation + 1;
+                superblock.clean = false;
+                if full {
+                    superblock.epochs.remove(0);
+                }
+                superblock.epochs.push(Epoch { first_sequence: journal.sequence, epoch });
+            }
+            self.store_superblocks(&superblocks)?;
+        }
+        state.generation += 1;
+        journal.epoch = epoch;
+        journal.generation = state.generation;
+        let mut inner = self.inner.write();
+        inner.generation = state.generation;
+        inner.active_generation = state.generation + 1;
+        for freed in &mut inner.freed {
+            freed.0 = state.generation + 1;
+        }
+        Ok(())
+    }
+}
+
+fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {
+    SegmentValue::decode(bytes).map_err(|error| Error::BadValue { what: "a segment", detail: error.to_string() })
+}
+
+fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, Error> {
+    let first = devices.first().ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?;
+    let buffers = BufferPool::new(options.budget().flying_bytes);
+    let stripe = Stripe::new(first.superblock.layout.chunk_bytes, buffers);
+    for device in devices {
+        stripe
+            .attach(device.index, device.device.clone(), device.superblock.layout, device.read_cost)
+            .map_err(|error| Error::Pool(error.to_string()))?;
+    }
+    Ok(Arc::new(stripe))
+}
+
+/// Reads the checkpoint record that the superblock names.
+fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<CheckpointRecord, Error> {
+    let damaged = |detail: String| Error::DamagedNode { detail: format!("the checkpoint record: {detail}") };
+    let mut bytes = Vec::new();
+    for part in &superblock.checkpoint {
+        let start = bytes.len();
+        bytes.resize(start + part.address.length as usize, 0);
+        let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+        stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
+            .map_err(|error| damaged(error.to_string()))?;
+    }
+    let record = CheckpointRecord::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if record.pool != superblock.pool || record.generation > superblock.generation {
+        return Err(damaged("it belongs to another pool or time".into()));
+    }
+    Ok(record)
+}
+

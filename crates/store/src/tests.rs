@@ -1,0 +1,346 @@
+//! The store on devices in memory: what was committed survives losing everything that was not flushed.
+
+use std::sync::Arc;
+
+use stere_device::{Device, MemoryDevice};
+use stere_format::{
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+};
+
+use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
+
+const CHUNK_BYTES: u32 = 1 << 20;
+const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
+const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
+const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
+
+struct Rig {
+    devices: Vec<Arc<MemoryDevice>>,
+    superblocks: Vec<Superblock>,
+}
+
+fn options() -> StoreOptions {
+    StoreOptions { memory_bytes: 32 << 20, hash_key: [7; 16], ..StoreOptions::default() }
+}
+
+impl Rig {
+    fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
+        let devices: Vec<_> =
+            (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
+        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).unwrap();
+        let superblocks: Vec<_> = (0..count)
+            .map(|index| Superblock {
+                format_minor: stere_format::FORMAT_MINOR,
+                pool: PoolId([9; 16]),
+                device: DeviceId([index as u8 + 1; 16]),
+                device_index: index,
+                generation: 0,
+                layout,
+                journal_start: JournalPosition { position: 0, sequence: 1 },
+                journal_bytes: layout.journal_bytes,
+                journal_devices: (0..count.min(3)).collect(),
+                epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+                clean: true,
+                pool_name: "test".into(),
+                host: String::new(),
+                shelf: String::new(),
+                checkpoint: Vec::new(),
+            })
+            .collect();
+        let entries = (0..count)
+            .map(|index| DeviceEntry {
+                id: DeviceId([index as u8 + 1; 16]),
+                index,
+                class: 0,
+                state: 0,
+                size_bytes,
+                slot_count: layout.slot_count,
+                name: format!("d{index}"),
+                host: String::new(),
+                shelf: String::new(),
+                tags: Vec::new(),
+            })
+            .collect();
+        let mut rig = Rig { devices, superblocks };
+        let store = Store::create(rig.devices_in(), entries, options()).unwrap();
+        rig.read_superblocks();
+        (rig, store)
+    }
+
+    fn devices_in(&self) -> Vec<DeviceIn> {
+        self.devices
+            .iter()
+            .zip(&self.superblocks)
+            .map(|(device, superblock)| DeviceIn {
+                index: superblock.device_index,
+                superblock: superblock.clone(),
+                device: device.clone(),
+                read_cost: stere_stripe::READ_COST_FAST,
+            })
+            .collect()
+    }
+
+    fn read_superblocks(&mut self) {
+        for (device, superblock) in self.devices.iter().zip(&mut self.superblocks) {
+            let newest = superblock
+                .layout
+                .superblock_offsets()
+                .into_iter()
+                .filter_map(|offset| {
+                    let mut bytes = vec![0; Superblock::SIZE];
+                    device.read(offset, &mut bytes).unwrap();
+                    Superblock::decode(&bytes).ok()
+                })
+                .max_by_key(|found| found.generation);
+            *superblock = newest.unwrap();
+        }
+    }
+
+    /// Power loss: what `keep` names of the unflushed writes survives; then the pool is opened again.
+    fn crash(&mut self, store: Store, keep: impl Fn(usize) -> bool) -> (Store, RecoveryReport) {
+        drop(store);
+        for device in &self.devices {
+            device.lose_unflushed(&keep);
+        }
+        self.reopen()
+    }
+
+    fn reopen(&mut self) -> (Store, RecoveryReport) {
+        self.read_superblocks();
+        Store::open(self.devices_in(), options()).unwrap()
+    }
+}
+
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for (index, piece) in data.chunks(128 << 10).enumerate() {
+        let offset = (index * (128 << 10)) as u64;
+        let owner = Owner { inode, offset };
+        let new: NewBlob = store.append_blob(Wait::Allowed, placement, owner, piece).unwrap();
+        store
+            .update(Wait::Allowed, |transaction| {
+                transaction.insert_blob(&new);
+                let extent =
+                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                transaction.put(Key::extent(inode, offset), &extent.encode());
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        ids.push(new.id);
+    }
+    ids
+}
+
+fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {
+    let pieces = store.view(Wait::Allowed, |view| {
+        let mut extents = Vec::new();
+        view.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
+            if key.kind == stere_format::key::kind::EXTENT {
+                extents.push((key.position, ExtentValue::decode(value).unwrap()));
+            }
+            std::ops::ControlFlow::Continue(())
+        })?;
+        extents
+            .into_iter()
+            .map(|(at, extent)| {
+                let blob = view.blob(extent.blob)?;
+                Ok(Piece { blob, offset: extent.blob_offset, length: extent.length, at: at as usize })
+            })
+            .collect::<Result<Vec<_>, Error>>()
+    })?;
+    let mut out = vec![0; length];
+    store.read_blobs(Wait::Allowed, &pieces, &mut out)?;
+    Ok(out)
+}
+
+fn remove_file(store: &Store, inode: u64) {
+    store
+        .update(Wait::Allowed, |transaction| {
+            let mut extents = Vec::new();
+            transaction.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
+                if key.kind == stere_format::key::kind::EXTENT {
+                    extents.push((*key, ExtentValue::decode(value).unwrap()));
+                }
+                std::ops::ControlFlow::Continue(())
+            })?;
+            for (key, extent) in extents {
+                transaction.delete(key);
+                transaction.release_blob(extent.blob, extent.blob_offset..extent.blob_offset + extent.length)?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+}
+
+fn assert_clean(store: &Store) {
+    let report = store.check(true).unwrap();
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
+#[test]
+fn committed_data_survives_losing_all_that_was_not_flushed() {
+    for placement in [SINGLE, COPIES, PARITY] {
+        let (mut rig, store) = Rig::new(3, 64 << 20);
+        let data = content(1, 700_001);
+        write_file(&store, placement, 10, &data);
+        store.commit(Wait::Allowed).unwrap();
+        write_file(&store, placement, 11, &content(2, 50_000));
+        let (store, report) = rig.crash(store, |_| false);
+        assert_eq!(report.groups_cut, 0);
+        assert_eq!(read_file(&store, 10, data.len()).unwrap(), data);
+        assert_clean(&store);
+        let data = content(3, 300_000);
+        write_file(&store, placement, 12, &data);
+        store.close().unwrap();
+        drop(store);
+        let (store, report) = rig.reopen();
+        assert!(report.clean);
+        assert_eq!(read_file(&store, 12, data.len()).unwrap(), data);
+        assert_clean(&store);
+    }
+}
+
+#[test]
+fn an_unproven_tail_whose_data_is_lost_is_cut() {
+    let (mut rig, store) = Rig::new(1, 64 << 20);
+    write_file(&store, SINGLE, 10, &content(1, 4096));
+    store.commit(Wait::Allowed).unwrap();
+    // The rows of the second file are written and lost; its journal record survives.
+    let before = rig.devices[0].unflushed_count();
+    write_file(&store, SINGLE, 11, &content(2, 4096));
+    rig.devices[0].set_fault_hook(None);
+    let _ = store.commit(Wait::Allowed);
+    assert!(before <= rig.devices[0].unflushed_count());
+    let (store, _) = rig.crash(store, |_| true);
+    assert_eq!(read_file(&store, 10, 4096).unwrap(), content(1, 4096));
+    assert_clean(&store);
+}
+
+#[test]
+fn checkpoints_keep_everything_and_free_what_is_dead() {
+    let (mut rig, store) = Rig::new(2, 64 << 20);
+    let mut expected = Vec::new();
+    for round in 0..60u64 {
+        let data = content(round, 900_000);
+        write_file(&store, COPIES, 100 + round, &data);
+        if round >= 8 {
+            remove_file(&store, 100 + round - 8);
+            expected.remove(0);
+        }
+        expected.push((100 + round, data));
+        if round % 5 == 0 {
+            store.checkpoint().unwrap();
+        }
+        if round % 3 == 0 {
+            store.commit(Wait::Allowed).unwrap();
+        }
+        while store.step(false).unwrap() {}
+    }
+    for (inode, data) in &expected {
+        assert_eq!(&read_file(&store, *inode, data.len()).unwrap(), data);
+    }
+    assert_clean(&store);
+    store.commit(Wait::Allowed).unwrap();
+    let (store, _) = rig.crash(store, |_| false);
+    for (inode, data) in &expected {
+        assert_eq!(&read_file(&store, *inode, data.len()).unwrap(), data);
+    }
+    assert_clean(&store);
+}
+
+#[test]
+fn a_full_pool_takes_deletions_and_then_data_again() {
+    let (mut rig, store) = Rig::new(1, 64 << 20);
+    for round in 0..3u64 {
+        let mut written = Vec::new();
+        let full = loop {
+            let inode = 1000 * (round + 1) + written.len() as u64;
+            let data = content(inode, 100_000);
+            let reservation = match store.reserve(Wait::Allowed, SINGLE, data.len() as u64) {
+                Ok(reservation) => reservation,
+                Err(error) => break error,
+            };
+            write_file(&store, SINGLE, inode, &data);
+            drop(reservation);
+            written.push(inode);
+        };
+        assert!(matches!(full, Error::NoSpace), "{full}");
+        assert!(written.len() > 350, "most of 64 MiB is usable, not only {} files", written.len());
+        // Holes everywhere: every second file goes, then the room is used again.
+        for inode in written.iter().step_by(2) {
+            remove_file(&store, *inode);
+        }
+        for inode in 0..written.len() as u64 / 3 {
+            write_file(&store, SINGLE, 500_000 + inode, &content(inode, 100_000));
+        }
+        for inode in written.iter().skip(1).step_by(2) {
+            assert_eq!(read_file(&store, *inode, 100_000).unwrap(), content(*inode, 100_000));
+            remove_file(&store, *inode);
+        }
+        for inode in 0..written.len() as u64 / 3 {
+            remove_file(&store, 500_000 + inode);
+        }
+        store.commit(Wait::Allowed).unwrap();
+    }
+    assert_clean(&store);
+    let (store, _) = rig.crash(store, |_| false);
+    assert_clean(&store);
+}
+
+#[test]
+fn the_tree_is_far_larger_than_the_cache_and_random_crashes_lose_nothing_committed() {
+    let (mut rig, mut store) = Rig::new(2, 128 << 20);
+    let mut model = std::collections::BTreeMap::new();
+    let mut state = 1u64;
+    for round in 0..40u64 {
+        for _ in 0..400 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let inode = (state >> 33) % 5000;
+            let value = content(state, 200 + (state % 300) as usize);
+            let delete = state % 5 == 0;
+            store
+                .update(Wait::Allowed, |transaction| {
+                    match delete {
+                        true => transaction.delete(Key::inode(inode)),
+                        false => transaction.put(Key::inode(inode), &value),
+                    }
+                    Ok::<_, Error>(())
+                })
+                .unwrap();
+            match delete {
+                true => model.remove(&inode),
+                false => model.insert(inode, value),
+            };
+        }
+        match round % 4 {
+            0 => store.checkpoint().unwrap(),
+            1 => store.commit(Wait::Allowed).unwrap(),
+            2 => {
+                store.commit(Wait::Allowed).unwrap();
+                let salt = state;
+                (store, _) = rig.crash(store, |index| (salt >> (index % 60)) & 1 == 1);
+            }
+            _ => {}
+        }
+    }
+    store.commit(Wait::Allowed).unwrap();
+    let (store, _) = rig.crash(store, |_| false);
+    let mut found = std::collections::BTreeMap::new();
+    store
+        .for_each_key(Key::inode(0), Key::blob(0), |key, value| {
+            found.insert(key.object, value.to_vec());
+        })
+        .unwrap();
+    assert!(found == model, "keys differ after recovery");
+    assert_clean(&store);
+}

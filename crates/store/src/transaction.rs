@@ -1,0 +1,167 @@
+//! Changing keys: a transaction gathers changes and takes effect as a whole, or not at all.
+//!
+//! Invariants: the closure that fills a transaction may run several times, so nothing outside the transaction changes in it;
+//! live bytes of segments change together with the blob map. Blob rules: every extent holds one reference; `SHARED` is
+//! sticky; blocks of unshared blobs die one by one. Read next: `commit.rs`.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use stere_format::{BLOCK_BYTES, BlobFlags, BlobValue, Key, sector_aligned};
+use stere_log::Segment;
+
+use crate::error::Error;
+use crate::value::Value;
+use crate::view::{BlobHandle, View};
+use crate::write::NewBlob;
+
+/// Live bytes a blob keeps in its segment.
+pub fn blob_usage_bytes(value: &BlobValue) -> u64 {
+    let stored = u64::from(sector_aligned(value.address.length));
+    if value.live == value.present { stored } else { stored.min(u64::from(value.live_blocks()) * BLOCK_BYTES as u64) }
+}
+
+/// Marks the blocks dead that lie wholly within this byte range of the blob.
+fn kill(value: &mut BlobValue, range: Range<u32>) {
+    let block = BLOCK_BYTES as u32;
+    let first = range.start.div_ceil(block);
+    // The last block is short: reaching the end of the content covers it.
+    let last = if range.end >= value.logical_bytes { value.blocks() } else { range.end / block };
+    if first < last {
+        value.kill(first..last);
+    }
+}
+
+pub(crate) type Writes = BTreeMap<Key, Option<Arc<[u8]>>>;
+pub(crate) type Usage = Vec<(Arc<Segment>, i64)>;
+
+/// Changes that take effect together.
+pub struct Transaction<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) writes: Writes,
+    pub(crate) usage: Usage,
+    pub(crate) next_inode: u64,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {
+        Transaction { view, writes: BTreeMap::new(), usage: Vec::new(), next_inode }
+    }
+
+    /// The value of a key, this transaction's own changes included.
+    pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
+        match self.writes.get(key) {
+            Some(value) => Ok(value.clone().map(Value::owned)),
+            None => self.view.get(key),
+        }
+    }
+
+    /// As `View::scan`, this transaction's own changes included.
+    pub fn scan(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8]) -> ControlFlow<()>) -> Result<(), Error> {
+        if from >= to {
+            return Ok(());
+        }
+        let own: Vec<_> = self.writes.range(from..to).map(|(key, value)| (*key, value.clone())).collect();
+        self.view.scan_with(&own, from, to, &mut visit)
+    }
+
+    pub fn put(&mut self, key: Key, value: &[u8]) {
+        self.writes.insert(key, Some(Arc::from(value)));
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.writes.insert(key, None);
+    }
+
+    /// A new inode number, never used before in this pool.
+    pub fn allocate_inode(&mut self) -> u64 {
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        inode
+    }
+
+    /// The blob's entry, this transaction's own changes included.
+    pub fn blob(&self, id: u64) -> Result<BlobHandle, Error> {
+        let value = self.get(&Key::blob(id))?.ok_or(Error::UnknownBlob { blob: id })?;
+        self.view.handle(id, &value)
+    }
+
+    /// Enters an appended blob into the blob map, with one reference.
+    pub fn insert_blob(&mut self, new: &NewBlob) {
+        assert_eq!(new.value.references, 1, "a new blob belongs to one extent");
+        self.usage.push((new.segment.clone(), signed(blob_usage_bytes(&new.value))));
+        self.put_blob(new.id, &new.value);
+    }
+
+    fn put_blob(&mut self, id: u64, value: &BlobValue) {
+        let mut bytes = Vec::with_capacity(64);
+        value.encode_to(&mut bytes);
+        self.writes.insert(Key::blob(id), Some(Arc::from(bytes)));
+    }
+
+    /// One more extent names the blob; `shared` when it belongs to another file or another place of it (reflink).
+    pub fn reference_blob(&mut self, id: u64, shared: bool) -> Result<(), Error> {
+        let mut value = self.owned_blob(id)?.0;
+        value.references = value.references.checked_add(1).ok_or(Error::NoSpace)?;
+        if shared {
+            value.flags = BlobFlags(value.flags.0 | BlobFlags::SHARED.0);
+        }
+        self.put_blob(id, &value);
+        Ok(())
+    }
+
+    /// An extent that covered `range` of the blob goes away.
+    pub fn release_blob(&mut self, id: u64, range: Range<u32>) -> Result<(), Error> {
+        let (mut value, segment) = self.owned_blob(id)?;
+        let before = blob_usage_bytes(&value);
+        assert!(value.references > 0, "a blob in the map has references");
+        value.references -= 1;
+        if value.references == 0 {
+            self.usage.push((segment, -signed(before)));
+            self.writes.insert(Key::blob(id), None);
+            return Ok(());
+        }
+        if !value.flags.contains(BlobFlags::SHARED) {
+            kill(&mut value, range);
+        }
+        self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
+        self.put_blob(id, &value);
+        Ok(())
+    }
+
+    /// An extent no longer covers `range` of the blob but goes on with the rest.
+    pub fn trim_blob(&mut self, id: u64, range: Range<u32>) -> Result<(), Error> {
+        let (mut value, segment) = self.owned_blob(id)?;
+        if value.flags.contains(BlobFlags::SHARED) {
+            return Ok(());
+        }
+        let before = blob_usage_bytes(&value);
+        kill(&mut value, range);
+        self.usage.push((segment, signed(blob_usage_bytes(&value)) - signed(before)));
+        self.put_blob(id, &value);
+        Ok(())
+    }
+
+    /// Puts a moved blob in the place of the old one, if nobody changed its entry meanwhile.
+    pub(crate) fn move_blob(&mut self, old: &BlobHandle, new: &BlobValue, to: &Arc<Segment>) -> Result<bool, Error> {
+        let Some(current) = self.get(&Key::blob(old.id))? else { return Ok(false) };
+        let current = self.view.handle(old.id, &current)?;
+        if current.value != old.value {
+            return Ok(false);
+        }
+        self.usage.push((current.segment.clone(), -signed(blob_usage_bytes(&current.value))));
+        self.usage.push((to.clone(), signed(blob_usage_bytes(new))));
+        self.put_blob(old.id, new);
+        Ok(true)
+    }
+
+    fn owned_blob(&self, id: u64) -> Result<(BlobValue, Arc<Segment>), Error> {
+        let BlobHandle { value, segment, .. } = self.blob(id)?;
+        Ok((Arc::unwrap_or_clone(value), segment))
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).expect("a blob is far below 2^63 bytes")
+}

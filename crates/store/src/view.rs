@@ -1,0 +1,132 @@
+//! Reading keys: the overlay above the frozen overlay above the tree.
+//!
+//! Invariants: a view never does I/O; when a node is not in memory it remembers which, and the enclosing call fetches it and
+//! runs the closure again. Read next: `transaction.rs`.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use stere_format::{BlobValue, Key, NodeReference};
+use stere_log::{Segment, SegmentTable};
+use stere_tree::{Direction, Lookup, NodeCache};
+
+use crate::Inner;
+use crate::error::Error;
+use crate::value::Value;
+
+/// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
+#[derive(Clone, Debug)]
+pub struct BlobHandle {
+    pub id: u64,
+    pub value: Arc<BlobValue>,
+    pub(crate) segment: Arc<Segment>,
+}
+
+/// A consistent state of the pool, for reading.
+pub struct View<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) cache: &'a NodeCache,
+    pub(crate) segments: &'a SegmentTable,
+    pub(crate) missed: Cell<Option<NodeReference>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(inner: &'a Inner, cache: &'a NodeCache, segments: &'a SegmentTable) -> Self {
+        View { inner, cache, segments, missed: Cell::new(None) }
+    }
+
+    pub(crate) fn take_missed(&self) -> Option<NodeReference> {
+        self.missed.take()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
+        if let Some(value) = self.inner.active.get(key) {
+            return Ok(value.clone().map(Value::owned));
+        }
+        if let Some(frozen) = &self.inner.frozen {
+            if let Some(value) = frozen.get(key) {
+                return Ok(value.clone().map(Value::owned));
+            }
+        }
+        match self.inner.tree.get(self.cache, key) {
+            Lookup::Found(found) => Ok(Some(Value::in_node(found))),
+            Lookup::Absent => Ok(None),
+            Lookup::Miss(reference) => Err(self.miss(reference)),
+        }
+    }
+
+    pub(crate) fn miss(&self, reference: NodeReference) -> Error {
+        self.missed.set(Some(reference));
+        Error::NodeNotInMemory
+    }
+
+    /// Calls `visit` for every key from `from` up to but not including `to`, in order, until it breaks.
+    pub fn scan(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8]) -> ControlFlow<()>) -> Result<(), Error> {
+        self.scan_with(&[], from, to, &mut visit)
+    }
+
+    /// The blob's entry in the blob map; its segment stays in place while the handle lives.
+    pub fn blob(&self, id: u64) -> Result<BlobHandle, Error> {
+        let value = self.get(&Key::blob(id))?.ok_or(Error::UnknownBlob { blob: id })?;
+        self.handle(id, &value)
+    }
+
+    pub(crate) fn handle(&self, id: u64, bytes: &[u8]) -> Result<BlobHandle, Error> {
+        let value = BlobValue::decode(bytes).map_err(|error| Error::BadValue { what: "a blob", detail: error.to_string() })?;
+        let segment = self.segments.get(value.address.segment).ok_or_else(|| Error::BadValue {
+            what: "a blob",
+            detail: format!("blob {id} lies in segment {} which does not exist", value.address.segment),
+        })?;
+        Ok(BlobHandle { id, value: Arc::new(value), segment })
+    }
+
+    /// `scan` with one more layer on top: a transaction's own changes, sorted.
+    pub(crate) fn scan_with(
+        &self,
+        own: &[(Key, Option<Arc<[u8]>>)],
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(&Key, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut own = own.iter().map(|(key, value)| (key, value)).peekable();
+        let mut active = self.inner.active.range(&from, &to).peekable();
+        let mut frozen = self.inner.frozen.as_ref().map(|overlay| overlay.range(&from, &to).peekable());
+        let mut walk = self.inner.tree.range(self.cache, from, to, Direction::Forward);
+        let mut in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
+        loop {
+            let candidates = [
+                own.peek().map(|(key, _)| **key),
+                active.peek().map(|(key, _)| **key),
+                frozen.as_mut().and_then(|layer| layer.peek().map(|(key, _)| **key)),
+                in_tree.as_ref().map(|(key, _)| *key),
+            ];
+            let Some(least) = candidates.iter().flatten().min().copied() else { return Ok(()) };
+            // The uppermost layer that has the key decides; every layer that has it moves on.
+            let mut decided: Option<Option<&[u8]>> = None;
+            if candidates[0] == Some(least) {
+                decided = own.next().map(|(_, value)| value.as_deref());
+            }
+            if candidates[1] == Some(least) {
+                let value = active.next().map(|(_, value)| value.as_deref());
+                decided = decided.or(value);
+            }
+            if candidates[2] == Some(least) {
+                let value = frozen.as_mut().and_then(Iterator::next).map(|(_, value)| value.as_deref());
+                decided = decided.or(value);
+            }
+            let from_tree = in_tree.take_if(|(key, _)| *key == least);
+            let value = match decided {
+                Some(value) => value,
+                None => from_tree.as_ref().map(|(_, value)| &**value),
+            };
+            if value.is_some_and(|bytes| visit(&least, bytes).is_break()) {
+                return Ok(());
+            }
+            if from_tree.is_some() {
+                in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Appending blobs: user bytes are copied once, into the open row, and checksummed on the way.
+//!
+//! Invariants: a `NewBlob` pins its segment, so that nothing is freed between appending and entering it into the blob map.
+//! Read next: `transaction.rs`, then `commit.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stere_format::checksum::Checksums;
+use stere_format::{BLOCK_BYTES, BlobValue, RecordSubject, Scheme, SegmentKind, SummaryEntry, crc32c, record_checksum};
+use stere_log::{LogError, Segment, StreamKey, Wait};
+
+use crate::Store;
+use crate::error::Error;
+
+/// Data written without a commit; recovery verifies at most about this much.
+const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
+
+/// Where new data goes: the scheme and class its policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Placement {
+    pub scheme: Scheme,
+    pub class: u8,
+}
+
+/// Whose data it is; a hint for rescue, written next to the data.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    pub inode: u64,
+    pub offset: u64,
+}
+
+/// A blob that was appended but that no extent names yet.
+#[derive(Debug)]
+pub struct NewBlob {
+    pub id: u64,
+    pub value: BlobValue,
+    pub(crate) segment: Arc<Segment>,
+}
+
+impl NewBlob {
+    /// Bytes of content.
+    pub fn length(&self) -> u32 {
+        self.value.logical_bytes
+    }
+}
+
+/// Copies block by block and returns the CRC32C of each.
+fn copy_and_checksum(from: &[u8], to: &mut [u8], checksums: &mut Checksums) {
+    assert_eq!(from.len(), to.len(), "a record has the length of its content");
+    for (source, target) in from.chunks(BLOCK_BYTES).zip(to.chunks_mut(BLOCK_BYTES)) {
+        target.copy_from_slice(source);
+        checksums.push(crc32c(target));
+    }
+}
+
+impl Store {
+    /// The largest blob this pool takes, in bytes.
+    pub fn blob_bytes_max(&self) -> usize {
+        self.log.record_bytes_max() / 2
+    }
+
+    /// Appends `data` as a blob. It is readable at once and durable after the next commit that follows the update which
+    /// enters it into the blob map.
+    pub fn append_blob(&self, wait: Wait, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
+        self.check_writable()?;
+        self.bound_unproven(wait)?;
+        let key = self.stream_key(placement, 0);
+        let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
+        self.append_making_room(wait, &key, id, owner, data)
+    }
+
+    /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
+    fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
+        if self.log.uncommitted_bytes() < UNPROVEN_BYTES_MAX {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        self.commit(Wait::Allowed)
+    }
+
+    /// The stream that takes data of this placement, given the devices there are.
+    pub(crate) fn stream_key(&self, placement: Placement, temperature: u8) -> StreamKey {
+        let scheme = self.fit(placement.scheme);
+        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature }
+    }
+
+    pub(crate) fn append_making_room(
+        &self,
+        wait: Wait,
+        key: &StreamKey,
+        id: u64,
+        owner: Owner,
+        data: &[u8],
+    ) -> Result<NewBlob, Error> {
+        loop {
+            let length = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
+            let mut checksums = Checksums::with_capacity(data.len().div_ceil(BLOCK_BYTES));
+            let appended = self.log.append(key, data.len(), wait, |target| {
+                copy_and_checksum(data, target, &mut checksums);
+                let crc32c = record_checksum(&checksums, data.len());
+                let subject = RecordSubject::plain_blob(id, owner.inode, owner.offset, length);
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+            });
+            match appended {
+                Ok(appended) => {
+                    let value = BlobValue::plain(appended.address, checksums);
+                    return Ok(NewBlob { id, value, segment: appended.segment });
+                }
+                Err(LogError::NoSpace) => {
+                    if wait == Wait::Never {
+                        return Err(Error::WouldBlock);
+                    }
+                    self.make_room(key)?;
+                }
+                Err(LogError::WouldBlock) => return Err(Error::WouldBlock),
+                Err(error) => return Err(self.fail(error.into())),
+            }
+        }
+    }
+}

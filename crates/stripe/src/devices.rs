@@ -1,0 +1,234 @@
+//! The devices of a pool that are open now, by index, each with what has been asked of it since its last flush.
+//!
+//! A `PoolDevice` is itself a `Device` (all I/O of the pool goes through it), so that the journal's and the superblocks'
+//! writes are counted like the rows'. Invariant: `flush` does nothing only if every write that had ended before was
+//! already covered by a successful flush.
+
+use crate::error::StripeError;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use stere_device::{Completion, Device, DeviceError, Piece, Scatter, Ticket};
+use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
+
+/// What went wrong and how much was done on a device since it was attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceStatistics {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+    pub read_errors: u64,
+    /// Reads whose bytes did not match their checksum.
+    pub checksum_errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    flushes: AtomicU64,
+    read_errors: AtomicU64,
+    checksum_errors: AtomicU64,
+}
+
+/// One open device of the pool.
+pub struct PoolDevice {
+    index: DeviceIndex,
+    device: Arc<dyn Device>,
+    layout: DeviceLayout,
+    /// Relative cost of a read, so that copies on fast devices are preferred.
+    read_cost: u32,
+    reads_in_flight: AtomicU32,
+    /// Writes that have ended, well or not.
+    ended: Arc<AtomicU64>,
+    /// Of them, how many had ended before a successful flush began.
+    flushed: AtomicU64,
+    counters: Counters,
+}
+
+impl PoolDevice {
+    pub fn index(&self) -> DeviceIndex {
+        self.index
+    }
+
+    pub fn layout(&self) -> &DeviceLayout {
+        &self.layout
+    }
+
+    /// The bare device, for what must not be counted.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Whether something was written that no flush has covered yet.
+    pub fn needs_flush(&self) -> bool {
+        self.flushed.load(Ordering::Acquire) < self.ended.load(Ordering::Acquire)
+    }
+
+    /// How much a read costs now: cheaper devices first, then idle ones.
+    pub(crate) fn load(&self) -> u64 {
+        u64::from(self.read_cost) * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
+    }
+
+    pub(crate) fn count_checksum_error(&self) {
+        self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn statistics(&self) -> DeviceStatistics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        DeviceStatistics {
+            reads: load(&counters.reads),
+            read_bytes: load(&counters.read_bytes),
+            writes: load(&counters.writes),
+            written_bytes: load(&counters.written_bytes),
+            flushes: load(&counters.flushes),
+            read_errors: load(&counters.read_errors),
+            checksum_errors: load(&counters.checksum_errors),
+        }
+    }
+
+    /// Where a chunk starts on this device.
+    pub(crate) fn slot_offset(&self, place: ChunkPlace) -> Result<u64, StripeError> {
+        let slot_count = self.layout.slot_count;
+        self.layout.slot_offset(place.slot).ok_or(StripeError::SlotOutOfRange { place, slot_count })
+    }
+
+    fn counted_read(&self, length: usize, read: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.reads_in_flight.fetch_add(1, Ordering::Relaxed);
+        let outcome = read();
+        let before = self.reads_in_flight.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "this read was in flight");
+        if outcome.is_err() {
+            self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+impl Device for PoolDevice {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.device.block_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.counted_read(buffer.len(), || self.device.read(offset, buffer))
+    }
+
+    fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let length = pieces.iter().map(Scatter::length).sum();
+        self.counted_read(length, || self.device.read_scattered(offset, pieces))
+    }
+
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(stere_device::length_of(&pieces) as u64, Ordering::Relaxed);
+        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended));
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        // Writes still under way are not counted: they may end too late for this flush.
+        let covered = self.ended.load(Ordering::Acquire);
+        if self.flushed.load(Ordering::Acquire) >= covered {
+            return Ok(());
+        }
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.device.flush()?;
+        self.flushed.fetch_max(covered, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn submit_flush(&self, ticket: Ticket) {
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.device.submit_flush(ticket);
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.device.discard(offset, length)
+    }
+
+    fn describe(&self) -> String {
+        self.device.describe()
+    }
+}
+
+impl std::fmt::Debug for PoolDevice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "PoolDevice({}: {})", self.index, self.device.describe())
+    }
+}
+
+/// The table; look-ups take a read lock for an instant.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    table: RwLock<Vec<Option<Arc<PoolDevice>>>>,
+}
+
+impl Devices {
+    pub(crate) fn attach(&self, index: DeviceIndex, device: Arc<dyn Device>, layout: DeviceLayout, read_cost: u32) {
+        let pool_device = PoolDevice {
+            index,
+            device,
+            layout,
+            read_cost: read_cost.max(1),
+            reads_in_flight: AtomicU32::new(0),
+            ended: Arc::default(),
+            flushed: AtomicU64::new(0),
+            counters: Counters::default(),
+        };
+        let mut table = self.table.write();
+        if table.len() <= usize::from(index) {
+            table.resize(usize::from(index) + 1, None);
+        }
+        table[usize::from(index)] = Some(Arc::new(pool_device));
+    }
+
+    pub(crate) fn detach(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
+        self.table.write().get_mut(usize::from(index)).and_then(Option::take)
+    }
+
+    pub(crate) fn get(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
+        self.table.read().get(usize::from(index)).and_then(Clone::clone)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<PoolDevice>> {
+        self.table.read().iter().flatten().cloned().collect()
+    }
+
+    /// Flushes those that need it, at the same time where they can; returns who failed.
+    pub(crate) fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
+        let mut dirty = self.all();
+        dirty.retain(|device| device.needs_flush());
+        let Some(last) = dirty.pop() else { return Vec::new() };
+        let covered: Vec<u64> = dirty.iter().map(|device| device.ended.load(Ordering::Acquire)).collect();
+        let completion = Completion::new();
+        for device in &dirty {
+            device.submit_flush(completion.ticket(u64::from(device.index)));
+        }
+        // The last one on this thread: with one device nothing changes hands.
+        let mut failed = Vec::new();
+        if let Err(error) = last.flush() {
+            failed.push((last.index, error));
+        }
+        failed.extend(completion.wait().into_iter().map(|(tag, error)| (tag as DeviceIndex, error)));
+        for (device, covered) in dirty.iter().zip(covered) {
+            if !failed.iter().any(|(index, _)| *index == device.index) {
+                device.flushed.fetch_max(covered, Ordering::AcqRel);
+            }
+        }
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+
+fn scheme(data: u8, parity: u8) -> Scheme {
+    Scheme::new(data, parity).unwrap()
+}
+
+fn placement(slot_counts: &[u32]) -> Placement {
+    let mut placement = Placement::default();
+    for (index, &slot_count) in slot_counts.iter().enumerate() {
+        placement.set_slot_count(index as u16, slot_count);
+        placement.set_open(index as u16, true);
+    }
+    placement
+}
+
+fn devices(places: &[ChunkPlace]) -> BTreeSet<DeviceIndex> {
+    places.iter().map(|place| place.device).collect()
+}
+
+#[test]
+fn combinations_are_all_different() {
+    for (n, k) in [(1, 1), (4, 2), (5, 3), (6, 6), (7, 1)] {
+        let all: BTreeSet<Vec<usize>> = (0..binomial(n, k)).map(|rank| combination(n, k, rank)).collect();
+        assert_eq!(all.len() as u64, binomial(n, k));
+        assert!(all.iter().all(|one| one.windows(2).all(|pair| pair[0] < pair[1]) && one[k - 1] < n));
+    }
+}
+
+#[test]
+fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
+    for count in [3usize, 4, 5] {
+        let mut placement = placement(&vec![100; count]);
+        let (mut pairs, mut firsts) = (HashMap::new(), HashMap::new());
+        for _ in 0..count * 30 {
+            let places = placement.allocate(scheme(1, 1), 0).unwrap();
+            *pairs.entry(devices(&places)).or_insert(0) += 1;
+            *firsts.entry(places[0].device).or_insert(0) += 1;
+        }
+        assert_eq!(pairs.len(), count * (count - 1) / 2, "{pairs:?}");
+        assert_eq!(firsts.len(), count);
+        assert!(firsts.values().all(|&times| times > 15), "{firsts:?}");
+    }
+}
+
+#[test]
+fn many_equal_devices_are_no_trouble() {
+    let mut placement = placement(&[10; 100]);
+    let used: BTreeSet<DeviceIndex> =
+        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap())).collect();
+    assert_eq!(used.len(), 100);
+    let mut wide = super::tests::placement(&[3; 40]);
+    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().len(), 32);
+}
+
+#[test]
+fn a_large_device_takes_part_in_every_segment() {
+    let mut placement = placement(&[30, 10, 10, 10]);
+    assert_eq!(placement.capacity(scheme(1, 1)).segments_free, 30);
+    for _ in 0..30 {
+        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap()).contains(&0));
+    }
+    assert!(matches!(placement.allocate(scheme(1, 1), 0), Err(StripeError::NoSpace { segments_free: 0, .. })));
+}
+
+#[test]
+fn what_is_kept_back_stays_for_those_who_may() {
+    let mut placement = placement(&[10, 10]);
+    for _ in 0..7 {
+        placement.allocate(scheme(1, 1), 3).unwrap();
+    }
+    let refused = placement.allocate(scheme(1, 1), 3);
+    assert!(matches!(refused, Err(StripeError::NoSpace { segments_free: 3, segments_kept: 3, .. })));
+    for _ in 0..3 {
+        placement.allocate(scheme(1, 1), 0).unwrap();
+    }
+}
+
+#[test]
+fn freed_slots_come_back_with_their_generation() {
+    let mut placement = placement(&[2, 2]);
+    let first = placement.allocate(scheme(1, 1), 0).unwrap();
+    let second = placement.allocate(scheme(1, 1), 0).unwrap();
+    placement.free_later(&first, 5);
+    placement.free_later(&second, 6);
+    let capacity = placement.capacity(scheme(1, 1));
+    assert_eq!((capacity.segments_total, capacity.segments_free, capacity.segments_free_after_release), (2, 0, 2));
+    assert_eq!(placement.usage(0), Some(SlotUsage { slot_count: 2, free: 0, pending: 2 }));
+    assert!(placement.release(4).is_empty());
+    assert_eq!(placement.release(5), first.to_vec());
+    assert_eq!(placement.capacity(scheme(1, 1)).segments_free, 1);
+    assert_eq!(placement.release(u64::MAX), second.to_vec());
+    assert_eq!(placement.usage(1), Some(SlotUsage { slot_count: 2, free: 2, pending: 0 }));
+}
+
+#[test]
+fn use_of_a_slot_is_checked() {
+    let mut placement = placement(&[4]);
+    let place = |device, slot| ChunkPlace { device, slot };
+    placement.mark_used(&[place(0, 3), place(9, 77)]).unwrap();
+    assert!(matches!(placement.mark_used(&[place(0, 3)]), Err(StripeError::SlotUsedTwice { .. })));
+    assert!(matches!(placement.mark_used(&[place(0, 4)]), Err(StripeError::SlotOutOfRange { .. })));
+    assert!(placement.is_used(place(9, 77)) && !placement.is_used(place(0, 0)));
+    placement.set_slot_count(9, 100);
+    assert_eq!(placement.usage(9).unwrap().free, 99);
+}
+
+#[test]
+fn the_scheme_shrinks_to_the_devices_there_are() {
+    let fit = |count: usize, data, parity| placement(&vec![1; count]).fit(scheme(data, parity)).ok();
+    assert_eq!(fit(3, 1, 2), Some(scheme(1, 2)));
+    assert_eq!(fit(2, 1, 2), Some(scheme(1, 1)));
+    assert_eq!(fit(1, 1, 2), Some(scheme(1, 0)));
+    assert_eq!(fit(5, 4, 2), Some(scheme(3, 2)));
+    assert_eq!(fit(3, 4, 2), Some(scheme(1, 2)));
+    assert_eq!(fit(2, 4, 2), Some(scheme(1, 1)));
+    assert_eq!(fit(2, 4, 0), Some(scheme(2, 0)));
+    assert_eq!(fit(0, 1, 1), None);
+    let mut closed = placement(&[1, 1]);
+    closed.set_open(0, false);
+    assert_eq!(closed.fit(scheme(1, 1)).unwrap(), scheme(1, 0));
+    assert!(matches!(closed.allocate(scheme(1, 1), 0), Err(StripeError::TooFewDevices { present: 1, .. })));
+}
+
+proptest! {
+    /// The formula is exact: so many are placed and not one more, whatever the sizes.
+    #[test]
+    fn capacity_is_what_can_be_placed(
+        slot_counts in prop::collection::vec(0u32..40, 1..9), data in 1u8..4, parity in 0u8..3,
+    ) {
+        let scheme = scheme(data, parity);
+        let mut placement = placement(&slot_counts);
+        let capacity = placement.capacity(scheme);
+        prop_assert_eq!(capacity.segments_total, capacity.segments_free);
+        let mut seen = BTreeSet::new();
+        for left in (0..capacity.segments_free).rev() {
+            let places = placement.allocate(scheme, 0).unwrap();
+            prop_assert_eq!(devices(&places).len(), scheme.width());
+            prop_assert!(places.iter().all(|place| seen.insert(*place)), "no slot twice");
+            prop_assert_eq!(placement.capacity(scheme).segments_free, left);
+        }
+        prop_assert!(placement.allocate(scheme, 0).is_err());
+    }
+}

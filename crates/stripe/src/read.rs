@@ -1,0 +1,260 @@
+//! Reading records back. The fast path: all parts of all requests, sorted by device and place, as few device reads as
+//! can be, straight into the callers' memory, then each granule checked by the caller's own checksum. Whatever fails
+//! there (a device, a checksum, a missing chunk) goes granule by granule to `recover`.
+//!
+//! Invariant: `Ok` for a request means that `verify` accepted every granule of it as it now lies in `out`.
+
+use crate::error::{BadChunk, StripeError};
+use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
+use crate::{PoolDevice, Stripe, parity};
+use std::ops::Range;
+use std::sync::Arc;
+use stere_device::{Device, Scatter};
+use stere_format::{Address, SegmentChunks};
+
+/// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
+const GAP_BYTES_MAX: u64 = 64 << 10;
+
+/// Where an unverified read takes its bytes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// The copy of this number; for k > 1 the data chunks themselves (the number must be 0).
+    Primary(usize),
+    /// As if the chunks in this bit set were lost: from other copies, or rebuilt.
+    Reconstruct { exclude: u32 },
+}
+
+/// A part of a record that is wanted.
+pub struct ReadRequest<'a> {
+    pub segment: &'a SegmentChunks,
+    pub address: Address,
+    /// Bytes of the record.
+    pub range: Range<u32>,
+    /// As long as `range`.
+    pub out: &'a mut [u8],
+    /// `verify` is asked for each piece of `out` of so many bytes (the last may be shorter); at least 1.
+    pub granule_bytes: usize,
+    /// Whether these bytes, which lie at this place in `out`, are right.
+    pub verify: &'a dyn Fn(usize, &[u8]) -> bool,
+}
+
+/// How a read went that ended well.
+#[derive(Debug, Clone, Default)]
+pub struct ReadReport {
+    /// Parts of chunks that gave an error or wrong bytes, to be counted and repaired.
+    pub bad: Vec<BadChunk>,
+    /// Bytes of `out` that had to be recovered: from another copy or by reconstruction.
+    pub recovered_bytes: usize,
+}
+
+/// A part of a request on one device.
+struct Part<'a> {
+    device: Arc<PoolDevice>,
+    offset: u64,
+    request: usize,
+    out: &'a mut [u8],
+}
+
+impl Part<'_> {
+    fn end(&self) -> u64 {
+        self.offset + self.out.len() as u64
+    }
+
+    /// Whether one device read should cover this part and the next.
+    fn joins(&self, next: &Part<'_>) -> bool {
+        let gap = next.offset.checked_sub(self.end());
+        self.device.index() == next.device.index() && gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
+    }
+}
+
+/// How the fast path went for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fast {
+    Read,
+    /// Something is away or failed: every granule goes through recovery.
+    Failed,
+}
+
+impl Stripe {
+    /// Reads one request, verified.
+    pub fn read_verified(&self, request: ReadRequest<'_>) -> Result<ReadReport, StripeError> {
+        let mut outcomes = self.read_many(&mut [request]);
+        outcomes.pop().expect("one outcome for one request")
+    }
+
+    /// Reads many requests, verified, each with an outcome of its own. Parts that lie close together on a device are
+    /// read in one go, whichever records they belong to.
+    pub fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Vec<Result<ReadReport, StripeError>> {
+        let checked: Vec<Result<(), StripeError>> =
+            requests.iter().map(|request| self.check_request(request)).collect();
+        let mut fast = vec![Fast::Read; requests.len()];
+        let mut parts = Vec::with_capacity(requests.len());
+        let mut last_copy: Option<(&SegmentChunks, usize)> = None;
+        for (index, request) in requests.iter_mut().enumerate() {
+            if checked[index].is_err() {
+                continue;
+            }
+            let segment = request.segment;
+            let copy = match last_copy {
+                // The same copy throughout, so that neighbours stay neighbours.
+                Some((last, copy)) if last.chunks == segment.chunks && last.missing == segment.missing => copy,
+                _ => self.preferred_copy(segment).unwrap_or(0),
+            };
+            last_copy = Some((segment, copy));
+            if self.collect_parts(index, request, copy, &mut parts).is_none() {
+                fast[index] = Fast::Failed;
+            }
+        }
+        // A request that failed half-way has left parts behind, which are read for nothing; that is rare.
+        parts.sort_by_key(|part| (part.device.index(), part.offset));
+        read_parts(parts, &mut fast);
+        let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast);
+        outcomes.map(|((checked, request), fast)| checked.and_then(|()| self.settle(request, fast))).collect()
+    }
+
+    fn check_request(&self, request: &ReadRequest<'_>) -> Result<(), StripeError> {
+        let ReadRequest { segment, address, range, out, granule_bytes, .. } = request;
+        assert!(range.start <= range.end && range.end <= address.length, "a part of the record is wanted");
+        assert_eq!(out.len(), (range.end - range.start) as usize, "the bytes fit exactly in their place");
+        assert!(*granule_bytes > 0, "a granule has bytes");
+        self.check_segment(address.segment, segment)?;
+        self.check_pieces(address, segment, range).map(drop)
+    }
+
+    /// The pieces of a part of a record; none of them leaves its chunk.
+    pub(crate) fn check_pieces(
+        &self,
+        address: &Address,
+        segment: &SegmentChunks,
+        range: &Range<u32>,
+    ) -> Result<Vec<RowPiece>, StripeError> {
+        let pieces: Vec<RowPiece> =
+            row_pieces(segment.scheme, address.row_block, record_range(address, range)).collect();
+        for piece in &pieces {
+            check_chunk_range(address.segment, piece.chunk_offset, piece.length, self.chunk_bytes)?;
+        }
+        Ok(pieces)
+    }
+
+    /// The copy that is cheapest to read now.
+    fn preferred_copy(&self, segment: &SegmentChunks) -> Option<usize> {
+        if !parity::is_copies(segment.scheme) {
+            return None;
+        }
+        let there = (0..segment.chunks.len()).filter(|&chunk| !segment.is_missing(chunk));
+        let loads = there.filter_map(|chunk| self.devices.get(segment.chunks[chunk].device).map(|d| (d.load(), chunk)));
+        loads.min().map(|(_, chunk)| chunk)
+    }
+
+    /// Adds the parts of a request; `None` if one of its chunks cannot be read.
+    fn collect_parts<'a>(
+        &self,
+        index: usize,
+        request: &'a mut ReadRequest<'_>,
+        copy: usize,
+        parts: &mut Vec<Part<'a>>,
+    ) -> Option<()> {
+        let segment = request.segment;
+        let is_copies = parity::is_copies(segment.scheme);
+        let mut rest = &mut request.out[..];
+        for piece in
+            row_pieces(segment.scheme, request.address.row_block, record_range(&request.address, &request.range))
+        {
+            let (out, later) = rest.split_at_mut(piece.length);
+            rest = later;
+            let chunk = if is_copies { copy } else { piece.chunk };
+            let (device, chunk_start) = self.chunk(segment, chunk).ok()??;
+            parts.push(Part { device, offset: chunk_start + piece.chunk_offset, request: index, out });
+        }
+        Some(())
+    }
+
+    /// Verifies what the fast path read, and recovers the rest.
+    fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast) -> Result<ReadReport, StripeError> {
+        let mut report = ReadReport::default();
+        let (granule_bytes, length) = (request.granule_bytes, request.out.len());
+        let granules = (0..length).step_by(granule_bytes);
+        let granules = granules.map(|start| start..start.saturating_add(granule_bytes).min(length));
+        let verify = request.verify;
+        if fast == Fast::Failed {
+            // Most likely a device is away: all at once then, with few large reads.
+            let accepts = |bytes: &[u8]| granules.clone().all(|granule| verify(granule.start, &bytes[granule]));
+            let mut bad = Vec::new();
+            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, &mut bad) {
+                Ok(()) => return Ok(ReadReport { bad, recovered_bytes: length }),
+                // Different chunks may be bad in different granules: one by one then.
+                Err(StripeError::Damaged { .. } | StripeError::TooFewChunks { .. }) if length > granule_bytes => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for granule in granules {
+            let out = &mut request.out[granule.clone()];
+            if fast == Fast::Read && verify(granule.start, out) {
+                continue;
+            }
+            let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;
+            let accepts = |bytes: &[u8]| verify(granule.start, bytes);
+            self.recover(&request.address, request.segment, &range, out, &accepts, &mut report.bad)?;
+            report.recovered_bytes += granule.len();
+        }
+        Ok(report)
+    }
+
+    /// Reads without any check, from where it is told. For scrubbing copies one by one, and for tools.
+    pub fn read(
+        &self,
+        segment: &SegmentChunks,
+        address: &Address,
+        range: Range<u32>,
+        out: &mut [u8],
+        attempt: Attempt,
+    ) -> Result<(), StripeError> {
+        self.check_segment(address.segment, segment)?;
+        assert_eq!(out.len(), range.end.saturating_sub(range.start) as usize, "the bytes fit exactly in their place");
+        let pieces = self.check_pieces(address, segment, &range)?;
+        match attempt {
+            Attempt::Reconstruct { exclude } => self.reconstruct(address.segment, segment, &pieces, out, exclude),
+            Attempt::Primary(copy) => {
+                if copy >= segment.scheme.width() || (copy > 0 && !parity::is_copies(segment.scheme)) {
+                    return Err(StripeError::ImpossibleSegment { segment: address.segment, reason: "copy number" });
+                }
+                for piece in pieces {
+                    let chunk = if parity::is_copies(segment.scheme) { copy } else { piece.chunk };
+                    let index = segment.chunks[chunk].device;
+                    let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
+                    device.read(start + piece.chunk_offset, &mut out[piece.at..piece.at + piece.length])?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads sorted parts, neighbours together; marks the requests whose parts failed.
+fn read_parts(mut parts: Vec<Part<'_>>, fast: &mut [Fast]) {
+    let mut rest = &mut parts[..];
+    while !rest.is_empty() {
+        let count = 1 + rest.windows(2).take_while(|pair| pair[0].joins(&pair[1])).count();
+        let (group, later) = rest.split_at_mut(count);
+        rest = later;
+        let (device, offset) = (Arc::clone(&group[0].device), group[0].offset);
+        let mut at = offset;
+        let mut scattered = Vec::with_capacity(2 * count);
+        let mut requests = Vec::with_capacity(count);
+        for part in group {
+            if part.offset > at {
+                scattered.push(Scatter::Skip((part.offset - at) as usize));
+            }
+            at = part.end();
+            requests.push(part.request);
+            scattered.push(Scatter::Into(part.out));
+        }
+        if device.read_scattered(offset, &mut scattered).is_err() {
+            // Recovery asks again, part by part, and says what exactly is bad.
+            requests.into_iter().for_each(|request| fast[request] = Fast::Failed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

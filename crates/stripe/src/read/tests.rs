@@ -1,0 +1,175 @@
+use super::*;
+use crate::tests::{CHUNK_BYTES, GRANULE, Pool, address, pattern, scheme};
+use stere_device::memory::Fault;
+use stere_device::{MemoryDevice, Operation};
+use stere_format::crc32c;
+
+fn total_reads(pool: &Pool) -> u64 {
+    pool.memories.iter().map(|memory| memory.counters().reads).sum()
+}
+
+/// Eight records of 64 KiB behind a row header, with what follows them.
+fn eight_records(pool: &Pool, segment: &SegmentChunks) -> Vec<u8> {
+    let mut row = pattern(512 + 8 * 65_536, 1);
+    row.resize(row.len().next_multiple_of(4096), 0);
+    pool.write(segment, 1, &row);
+    row
+}
+
+fn read_eight(pool: &Pool, segment: &SegmentChunks, row: &[u8]) -> (Vec<u8>, Vec<Result<ReadReport, StripeError>>) {
+    let mut out = vec![0; 8 * 65_536];
+    let sums: Vec<u32> = row[512..512 + 8 * 65_536].chunks(GRANULE).map(crc32c).collect();
+    let checks: Vec<_> = (0..8usize)
+        .map(|record| {
+            let sums = &sums[record * 16..][..16];
+            move |start: usize, bytes: &[u8]| crc32c(bytes) == sums[start / GRANULE]
+        })
+        .collect();
+    let mut requests: Vec<ReadRequest<'_>> = out
+        .chunks_mut(65_536)
+        .zip(&checks)
+        .enumerate()
+        .map(|(record, (out, verify))| ReadRequest {
+            segment,
+            address: address(1, 512 + record as u32 * 65_536, 65_536),
+            range: 0..65_536,
+            out,
+            granule_bytes: GRANULE,
+            verify,
+        })
+        .collect();
+    let outcomes = pool.stripe.read_many(&mut requests);
+    (out, outcomes)
+}
+
+#[test]
+fn neighbours_are_one_device_read() {
+    for (data, parity, reads) in [(1, 1, 1), (1, 0, 1), (2, 1, 2), (4, 2, 4)] {
+        let pool = Pool::new(6);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        assert!(outcomes.iter().all(|outcome| outcome.as_ref().is_ok_and(|report| report.bad.is_empty())));
+        assert_eq!(total_reads(&pool), reads, "{data}+{parity}");
+    }
+}
+
+#[test]
+fn small_gaps_are_read_over_and_large_ones_are_not() {
+    let pool = Pool::new(2);
+    let segment = pool.segment(scheme(1, 1));
+    let row = eight_records(&pool, &segment);
+    for (second_at, reads) in [(512 + 20_000 / 512 * 512, 1), (512 + 400_384, 2)] {
+        let before = total_reads(&pool);
+        let (mut a, mut b) = ([0; 1000], [0; 1000]);
+        let accept = |_: usize, _: &[u8]| true;
+        let request = |offset: u32, out| ReadRequest {
+            segment: &segment,
+            address: address(1, offset, 1000),
+            range: 0..1000,
+            out,
+            granule_bytes: 1000,
+            verify: &accept,
+        };
+        // The order of requests does not matter.
+        let mut requests = [request(second_at, &mut b), request(512, &mut a)];
+        assert!(pool.stripe.read_many(&mut requests).iter().all(Result::is_ok));
+        assert_eq!(a, row[512..1512]);
+        assert_eq!(b, row[second_at as usize..second_at as usize + 1000]);
+        assert_eq!(total_reads(&pool) - before, reads);
+    }
+}
+
+#[test]
+fn one_bad_record_among_many_is_recovered_alone() {
+    for (data, parity) in [(1, 1), (4, 1), (3, 2)] {
+        let pool = Pool::new(5);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        // In a data chunk, 40 KiB into the row: one granule is hit.
+        pool.corrupt(&segment, 0, 4096 + 40_000..4096 + 40_010);
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        let reports: Vec<ReadReport> = outcomes.into_iter().map(Result::unwrap).collect();
+        let bad: Vec<_> = reports.iter().flat_map(|report| &report.bad).collect();
+        assert_eq!(bad.len(), 1, "{data}+{parity}: {bad:?}");
+        assert_eq!((bad[0].chunk, bad[0].place), (0, segment.chunks[0]));
+        assert_eq!(reports.iter().map(|report| report.recovered_bytes).sum::<usize>(), GRANULE);
+        let statistics = pool.stripe.device(segment.chunks[0].device).unwrap().statistics();
+        assert_eq!(statistics.checksum_errors, 1);
+    }
+}
+
+#[test]
+fn a_failing_device_costs_its_requests_only_a_detour() {
+    let pool = Pool::new(2);
+    let segment = pool.segment(scheme(1, 1));
+    let row = eight_records(&pool, &segment);
+    let fail: stere_device::memory::FaultHook =
+        Box::new(|operation, _, _| (operation == Operation::Read).then_some(Fault::Error));
+    pool.memory_of(segment.chunks[0]).set_fault_hook(Some(fail));
+    let (out, outcomes) = read_eight(&pool, &segment, &row);
+    assert_eq!(out, row[512..512 + 8 * 65_536]);
+    assert!(outcomes.iter().all(|outcome| outcome.as_ref().is_ok_and(|report| report.bad.len() == 1)));
+}
+
+#[test]
+fn the_cheaper_copy_is_read() {
+    let pool = Pool::new(2);
+    let segment = pool.segment(scheme(1, 1));
+    let row = eight_records(&pool, &segment);
+    let slow = segment.chunks[0].device;
+    let device = pool.stripe.detach(slow).unwrap();
+    let (layout, memory) = (*device.layout(), pool.memories[usize::from(slow)].clone());
+    pool.stripe.attach(slow, memory, layout, crate::READ_COST_SEEKING).unwrap();
+    let (out, _) = read_eight(&pool, &segment, &row);
+    assert_eq!(out, row[512..512 + 8 * 65_536]);
+    assert_eq!(pool.memory_of(segment.chunks[0]).counters().reads, 0);
+}
+
+#[test]
+fn every_copy_can_be_read_by_itself() {
+    let pool = Pool::new(3);
+    let segment = pool.segment(scheme(1, 2));
+    let row = eight_records(&pool, &segment);
+    let at = address(1, 512, 65_536);
+    let mut out = vec![0; 65_536];
+    pool.corrupt(&segment, 1, 4096..CHUNK_BYTES.into());
+    for copy in 0..3 {
+        pool.stripe.read(&segment, &at, 0..65_536, &mut out, Attempt::Primary(copy)).unwrap();
+        assert_eq!(out == row[512..512 + 65_536], copy != 1);
+    }
+    pool.stripe.read(&segment, &at, 0..65_536, &mut out, Attempt::Reconstruct { exclude: 0b010 }).unwrap();
+    assert_eq!(out, row[512..512 + 65_536]);
+    assert!(pool.stripe.read(&segment, &at, 0..65_536, &mut out, Attempt::Reconstruct { exclude: 0b111 }).is_err());
+    assert!(pool.stripe.read(&segment, &at, 0..65_536, &mut out, Attempt::Primary(3)).is_err());
+}
+
+#[test]
+fn data_units_are_rebuilt_on_request() {
+    let pool = Pool::new(5);
+    let segment = pool.segment(scheme(3, 2));
+    let row = eight_records(&pool, &segment);
+    let at = address(1, 512, 65_536);
+    let mut out = vec![0; 65_000];
+    for exclude in [0, 0b1, 0b11, 0b10100, 0b01001] {
+        out.fill(0);
+        pool.stripe.read(&segment, &at, 500..65_500, &mut out, Attempt::Reconstruct { exclude }).unwrap();
+        assert_eq!(out, row[1012..1012 + 65_000], "{exclude:#b}");
+    }
+    let refused = pool.stripe.read(&segment, &at, 500..65_500, &mut out, Attempt::Reconstruct { exclude: 0b111 });
+    assert!(matches!(refused, Err(StripeError::TooFewChunks { readable: 2, needed: 3, .. })));
+}
+
+#[test]
+fn nothing_is_read_for_nothing() {
+    let pool = Pool::new(2);
+    let segment = pool.segment(scheme(1, 1));
+    eight_records(&pool, &segment);
+    let before = total_reads(&pool);
+    assert!(pool.read(&segment, address(1, 512, 100), 50..50, &[]).unwrap().0.is_empty());
+    assert!(pool.stripe.read_many(&mut []).is_empty());
+    assert_eq!(total_reads(&pool), before);
+    let _: &MemoryDevice = &pool.memories[0];
+}

@@ -1,0 +1,426 @@
+//! Getting right bytes when the straight way gave none: other copies, then reconstruction without the suspects.
+//!
+//! For copies each one is tried. For k+m the chunks that cannot be read are taken as lost; if what follows from the
+//! others is still wrong, some chunk lies, and every set of up to m - lost chunks is suspected in turn, smaller sets
+//! first (so two liars are found with m = 2), until the caller's check accepts. Bounded by `ATTEMPTS_MAX`.
+//!
+//! All sources are read once per call, over the hull of the ranges that are needed, and combined in memory.
+
+use crate::error::{BadCause, BadChunk, StripeError};
+use crate::geometry::{RowPiece, check_chunk_range};
+use crate::parity::POSITION_BYTES;
+use crate::{ReadReport, Stripe, parity};
+use std::ops::Range;
+use stere_device::{Buffer, Device};
+use stere_format::{Address, BLOCK_BYTES, SegmentChunks, WIDTH_MAX};
+
+/// All pairs of 32 chunks and more; only wide schemes with m > 2 could ask for more.
+const ATTEMPTS_MAX: usize = 2000;
+
+/// What comparing the chunks of a segment with each other showed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RangeCheck {
+    /// Bit set of the chunks that could be read.
+    pub readable: u32,
+    /// Parity chunks, or copies, that do not agree with the data chunks (with the first readable copy).
+    pub differing: Vec<usize>,
+    /// Whether there was enough to compare anything.
+    pub is_compared: bool,
+}
+
+/// The same range of all chunks of a segment, each read at most once.
+struct Hull<'a> {
+    stripe: &'a Stripe,
+    number: u64,
+    segment: &'a SegmentChunks,
+    range: Range<u64>,
+    units: Vec<Option<Result<Buffer, Option<BadCause>>>>,
+}
+
+impl<'a> Hull<'a> {
+    /// The range covers all pieces, widened to what can be rebuilt by itself.
+    fn new(stripe: &'a Stripe, number: u64, segment: &'a SegmentChunks, pieces: &[RowPiece]) -> Hull<'a> {
+        let position = POSITION_BYTES as u64;
+        let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
+        let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
+        // Chunks are whole positions long, so this stays within them.
+        let range = start / position * position..end.next_multiple_of(position);
+        Hull { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
+    }
+
+    fn length(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Reads a chunk's part if that was not tried yet; whether its bytes are there.
+    fn load(&mut self, chunk: usize) -> Result<bool, StripeError> {
+        if self.units[chunk].is_none() {
+            let unit = match self.stripe.chunk(self.segment, chunk)? {
+                None => Err(None),
+                Some((device, start)) => {
+                    let mut unit = self.stripe.buffers.take(self.length());
+                    match device.read(start + self.range.start, &mut unit) {
+                        Ok(()) => Ok(unit),
+                        Err(error) => Err(Some(BadCause::Device(error))),
+                    }
+                }
+            };
+            self.units[chunk] = Some(unit);
+        }
+        Ok(matches!(self.units[chunk], Some(Ok(_))))
+    }
+
+    fn unit(&self, chunk: usize) -> Option<&[u8]> {
+        match &self.units[chunk] {
+            Some(Ok(unit)) => Some(unit),
+            _ => None,
+        }
+    }
+
+    /// Chunks whose device gave an error (not those that are just away).
+    fn failed(&self) -> Vec<BadChunk> {
+        let failed = |(chunk, unit): (usize, &Option<Result<Buffer, Option<BadCause>>>)| match unit {
+            Some(Err(Some(cause))) => Some(self.bad(chunk, cause.clone())),
+            _ => None,
+        };
+        self.units.iter().enumerate().filter_map(failed).collect()
+    }
+
+    fn bad(&self, chunk: usize, cause: BadCause) -> BadChunk {
+        let place = self.segment.chunks[chunk];
+        BadChunk { chunk, place, chunk_offset: self.range.start, length: self.length(), cause }
+    }
+
+    /// Rebuilds these chunks from the first k readable ones that are not excluded.
+    fn rebuild(&mut self, wanted: &[usize], exclude: u32) -> Result<Vec<Buffer>, StripeError> {
+        let scheme = self.segment.scheme;
+        let needed = usize::from(scheme.data);
+        let mut sources = Vec::with_capacity(needed);
+        for chunk in 0..scheme.width() {
+            if sources.len() < needed && exclude >> chunk & 1 == 0 && !wanted.contains(&chunk) && self.load(chunk)? {
+                sources.push(chunk);
+            }
+        }
+        if sources.len() < needed {
+            let (segment, readable) = (self.number, sources.len());
+            return Err(StripeError::TooFewChunks { segment, readable, needed, failed: self.failed() });
+        }
+        let known: Vec<(usize, &[u8])> =
+            sources.into_iter().filter_map(|chunk| self.unit(chunk).map(|unit| (chunk, unit))).collect();
+        let mut rebuilt: Vec<Buffer> = wanted.iter().map(|_| self.stripe.buffers.take(self.length())).collect();
+        let mut targets: Vec<(usize, &mut [u8])> =
+            wanted.iter().copied().zip(rebuilt.iter_mut().map(Buffer::as_mut_slice)).collect();
+        self.stripe.coder.rebuild(scheme, &known, &mut targets)?;
+        Ok(rebuilt)
+    }
+
+    /// Puts the pieces together, taking those of chunks in `lost` from reconstruction.
+    fn assemble(&mut self, pieces: &[RowPiece], lost: u32, out: &mut [u8]) -> Result<(), StripeError> {
+        let touched_lost: Vec<usize> =
+            (0..self.units.len()).filter(|&chunk| lost >> chunk & 1 == 1 && touches(pieces, chunk)).collect();
+        // With nothing to rebuild the other chunks are not needed at all.
+        let rebuilt = if touched_lost.is_empty() { Vec::new() } else { self.rebuild(&touched_lost, lost)? };
+        for piece in pieces {
+            let unit = match touched_lost.iter().position(|&chunk| chunk == piece.chunk) {
+                Some(at) => &rebuilt[at][..],
+                None => self.unit(piece.chunk).expect("chunks that are not lost have been read"),
+            };
+            let start = (piece.chunk_offset - self.range.start) as usize;
+            out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
+        }
+        Ok(())
+    }
+}
+
+fn touches(pieces: &[RowPiece], chunk: usize) -> bool {
+    pieces.iter().any(|piece| piece.chunk == chunk)
+}
+
+impl Stripe {
+    /// Finds bytes for a part of a record that `accepts` likes, and notes what was bad on the way.
+    pub(crate) fn recover(
+        &self,
+        address: &Address,
+        segment: &SegmentChunks,
+        range: &Range<u32>,
+        out: &mut [u8],
+        accepts: &dyn Fn(&[u8]) -> bool,
+        bad: &mut Vec<BadChunk>,
+    ) -> Result<(), StripeError> {
+        let pieces = self.check_pieces(address, segment, range)?;
+        let found = if parity::is_copies(segment.scheme) {
+            self.recover_copy(address.segment, segment, &pieces, out, accepts)?
+        } else {
+            self.recover_units(address.segment, segment, &pieces, out, accepts)?
+        };
+        for part in &found {
+            if let (BadCause::Checksum, Some(device)) = (&part.cause, self.devices.get(part.place.device)) {
+                device.count_checksum_error();
+            }
+        }
+        bad.extend(found);
+        Ok(())
+    }
+
+    fn recover_copy(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        pieces: &[RowPiece],
+        out: &mut [u8],
+        accepts: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<BadChunk>, StripeError> {
+        let (mut bad, mut readable) = (Vec::new(), 0);
+        let [piece] = pieces else { return Ok(bad) };
+        for chunk in 0..segment.scheme.width() {
+            let Some((device, start)) = self.chunk(segment, chunk)? else { continue };
+            let cause = match device.read(start + piece.chunk_offset, out) {
+                Ok(()) if accepts(out) => return Ok(bad),
+                Ok(()) => {
+                    readable += 1;
+                    BadCause::Checksum
+                }
+                Err(error) => BadCause::Device(error),
+            };
+            let (place, chunk_offset, length) = (segment.chunks[chunk], piece.chunk_offset, piece.length);
+            bad.push(BadChunk { chunk, place, chunk_offset, length, cause });
+        }
+        Err(self.give_up(number, readable, 1, bad))
+    }
+
+    fn recover_units(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        pieces: &[RowPiece],
+        out: &mut [u8],
+        accepts: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<BadChunk>, StripeError> {
+        let scheme = segment.scheme;
+        let mut hull = Hull::new(self, number, segment, pieces);
+        let mut lost = 0u32;
+        for chunk in (0..scheme.width()).filter(|&chunk| touches(pieces, chunk)) {
+            if !hull.load(chunk)? {
+                lost |= 1 << chunk;
+            }
+        }
+        if lost == 0 {
+            // The first failure may have been a passing one, or another request's.
+            hull.assemble_read(pieces, out);
+            if accepts(out) {
+                return Ok(hull.failed());
+            }
+        }
+        let spare = usize::from(scheme.parity).checked_sub(lost.count_ones() as usize);
+        let candidates: Vec<usize> = (0..scheme.width()).filter(|chunk| lost >> chunk & 1 == 0).collect();
+        let smallest = usize::from(lost == 0);
+        let mut attempts = 0;
+        for size in smallest..=spare.unwrap_or(0) {
+            let mut suspects = Suspects::new(&candidates, size);
+            while let Some(suspected) = suspects.next() {
+                let excluded = lost | suspected;
+                if attempts == ATTEMPTS_MAX
+                    || !(0..scheme.width()).any(|chunk| excluded >> chunk & 1 == 1 && touches(pieces, chunk))
+                {
+                    continue;
+                }
+                attempts += 1;
+                match hull.assemble(pieces, excluded, out) {
+                    Ok(()) if accepts(out) => {
+                        let mut bad = hull.failed();
+                        let liars = (0..scheme.width()).filter(|chunk| suspected >> chunk & 1 == 1);
+                        bad.extend(liars.map(|chunk| hull.bad(chunk, BadCause::Checksum)));
+                        return Ok(bad);
+                    }
+                    // Too few others to do without these: another set may work.
+                    Ok(()) | Err(StripeError::TooFewChunks { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let readable = (0..scheme.width()).filter(|&chunk| hull.load(chunk).unwrap_or(false)).count();
+        Err(self.give_up(number, readable, usize::from(scheme.data), hull.failed()))
+    }
+
+    fn give_up(&self, segment: u64, readable: usize, needed: usize, failed: Vec<BadChunk>) -> StripeError {
+        match readable < needed {
+            true => StripeError::TooFewChunks { segment, readable, needed, failed },
+            false => StripeError::Damaged { segment, bad: failed },
+        }
+    }
+
+    /// An unverified read that does without the excluded chunks.
+    pub(crate) fn reconstruct(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        pieces: &[RowPiece],
+        out: &mut [u8],
+        exclude: u32,
+    ) -> Result<(), StripeError> {
+        let mut hull = Hull::new(self, number, segment, pieces);
+        if parity::is_copies(segment.scheme) {
+            let whole = hull.rebuild(&[], exclude).map(drop);
+            let source =
+                (0..segment.scheme.width()).find(|&chunk| exclude >> chunk & 1 == 0 && hull.unit(chunk).is_some());
+            let Some(source) = source else { return whole };
+            let chunk_pieces: Vec<RowPiece> = pieces.iter().map(|piece| RowPiece { chunk: source, ..*piece }).collect();
+            hull.assemble_read(&chunk_pieces, out);
+            return Ok(());
+        }
+        let mut lost = exclude;
+        for chunk in (0..segment.scheme.width()).filter(|&chunk| touches(pieces, chunk)) {
+            if exclude >> chunk & 1 == 0 && !hull.load(chunk)? {
+                lost |= 1 << chunk;
+            }
+        }
+        hull.assemble(pieces, lost, out)
+    }
+
+    /// What a range of one chunk should hold, from the others without those in `exclude`: to fill a chunk that was
+    /// missing, or a new one on another device. Unverified: the caller checks the records in it.
+    pub fn rebuild_chunk(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        chunk: usize,
+        blocks: Range<u32>,
+        exclude: u32,
+    ) -> Result<Buffer, StripeError> {
+        self.check_segment(number, segment)?;
+        if chunk >= segment.scheme.width() {
+            return Err(StripeError::ImpossibleSegment { segment: number, reason: "chunk number" });
+        }
+        let piece = self.block_piece(number, chunk, &blocks)?;
+        let mut hull = Hull::new(self, number, segment, &[piece]);
+        let mut rebuilt = hull.rebuild(&[chunk], exclude | 1 << chunk)?;
+        Ok(rebuilt.pop().expect("one chunk was wanted"))
+    }
+
+    fn block_piece(&self, number: u64, chunk: usize, blocks: &Range<u32>) -> Result<RowPiece, StripeError> {
+        let chunk_offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
+        let length = blocks.end.saturating_sub(blocks.start) as usize * BLOCK_BYTES;
+        check_chunk_range(number, chunk_offset, length, self.chunk_bytes)?;
+        Ok(RowPiece { chunk, chunk_offset, at: 0, length })
+    }
+
+    /// Compares the chunks of a segment over these blocks: copies with each other, parity with data. For scrubbing.
+    pub fn check_blocks(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        blocks: Range<u32>,
+    ) -> Result<RangeCheck, StripeError> {
+        self.check_segment(number, segment)?;
+        let scheme = segment.scheme;
+        let piece = self.block_piece(number, 0, &blocks)?;
+        let mut hull = Hull::new(self, number, segment, &[piece]);
+        let mut check = RangeCheck::default();
+        for chunk in 0..scheme.width() {
+            check.readable |= u32::from(hull.load(chunk)?) << chunk;
+        }
+        if piece.length == 0 {
+            return Ok(check);
+        }
+        let readable = |chunk: &usize| check.readable >> chunk & 1 == 1;
+        if parity::is_copies(scheme) {
+            let mut copies = (0..scheme.width()).filter(readable);
+            let first = copies.next();
+            let others: Vec<usize> = copies.collect();
+            check.is_compared = !others.is_empty();
+            check.differing = others
+                .into_iter()
+                .filter(|&chunk| first.is_some_and(|first| hull.unit(chunk) != hull.unit(first)))
+                .collect();
+            return Ok(check);
+        }
+        let data: Vec<&[u8]> = (0..usize::from(scheme.data)).filter_map(|chunk| hull.unit(chunk)).collect();
+        if data.len() < usize::from(scheme.data) {
+            return Ok(check);
+        }
+        let mut parity: Vec<Buffer> = (0..scheme.parity).map(|_| self.buffers.take(hull.length())).collect();
+        let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Buffer::as_mut_slice).collect();
+        self.coder.encode(scheme, &data, &mut targets)?;
+        let parity_chunks: Vec<usize> = (usize::from(scheme.data)..scheme.width()).filter(readable).collect();
+        check.is_compared = !parity_chunks.is_empty();
+        let differs = |chunk: &usize| hull.unit(*chunk) != Some(&parity[chunk - usize::from(scheme.data)][..]);
+        check.differing = parity_chunks.into_iter().filter(differs).collect();
+        Ok(check)
+    }
+
+    /// Writes verified bytes over the bad parts that a read reported, so that they are good again. `out` is what that
+    /// read gave for `range`. Returns how many bad parts were rewritten; parity among them is left to scrubbing.
+    pub fn repair(
+        &self,
+        segment: &SegmentChunks,
+        address: &Address,
+        range: &Range<u32>,
+        out: &[u8],
+        report: &ReadReport,
+    ) -> Result<usize, StripeError> {
+        self.check_segment(address.segment, segment)?;
+        let pieces = self.check_pieces(address, segment, range)?;
+        let is_copies = parity::is_copies(segment.scheme);
+        let mut repaired = 0;
+        for bad in &report.bad {
+            let bad_end = bad.chunk_offset + bad.length as u64;
+            let mut is_repaired = false;
+            for piece in pieces.iter().filter(|piece| is_copies || piece.chunk == bad.chunk) {
+                let start = piece.chunk_offset.max(bad.chunk_offset);
+                let end = (piece.chunk_offset + piece.length as u64).min(bad_end);
+                if start < end {
+                    let at = piece.at + (start - piece.chunk_offset) as usize;
+                    let bytes = &out[at..at + (end - start) as usize];
+                    self.rewrite(address.segment, segment, bad.chunk, start, bytes)?;
+                    is_repaired = true;
+                }
+            }
+            repaired += usize::from(is_repaired);
+        }
+        Ok(repaired)
+    }
+}
+
+impl Hull<'_> {
+    /// Puts the pieces together from units that have been read.
+    fn assemble_read(&self, pieces: &[RowPiece], out: &mut [u8]) {
+        for piece in pieces {
+            let unit = self.unit(piece.chunk).expect("all touched chunks have been read");
+            let start = (piece.chunk_offset - self.range.start) as usize;
+            out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
+        }
+    }
+}
+
+/// All sets of `size` of the candidates, as bit sets.
+struct Suspects<'a> {
+    candidates: &'a [usize],
+    /// Positions in `candidates`, rising; none when all sets have been given.
+    positions: Option<Vec<usize>>,
+}
+
+impl<'a> Suspects<'a> {
+    fn new(candidates: &'a [usize], size: usize) -> Suspects<'a> {
+        assert!(candidates.len() <= WIDTH_MAX);
+        Suspects { candidates, positions: (size <= candidates.len()).then(|| (0..size).collect()) }
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        let positions = self.positions.as_mut()?;
+        let set = positions.iter().fold(0, |set, &at| set | 1 << self.candidates[at]);
+        let (size, count) = (positions.len(), self.candidates.len());
+        match (0..size).rev().find(|&digit| positions[digit] < count - size + digit) {
+            None => self.positions = None,
+            Some(digit) => {
+                positions[digit] += 1;
+                for next in digit + 1..size {
+                    positions[next] = positions[next - 1] + 1;
+                }
+            }
+        }
+        Some(set)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! Rows and chunk headers on their way to the devices.
+//!
+//! Data units are gathered by the device from the row's own memory (no copy); parity is computed in one pass over it,
+//! stripe by stripe, while the units are warm in the cache.
+
+use crate::error::StripeError;
+use crate::geometry::{check_chunk_range, row_height};
+use crate::{Stripe, parity};
+use std::sync::Arc;
+use stere_device::{Buffer, Completion, Device, DeviceError, Piece, SharedBuffer};
+use stere_format::{BLOCK_BYTES, ChunkHeader, STRIPE_UNIT_BYTES, Scheme, SegmentChunks};
+
+/// The tag a write of this chunk has in its completion, `tag` being the caller's own number (56 bits).
+pub fn write_tag(tag: u64, chunk: usize) -> u64 {
+    assert!(tag >> 56 == 0 && chunk < 256, "a tag has 56 bits, a chunk 8");
+    tag << 8 | chunk as u64
+}
+
+/// The caller's number and the chunk of a tag that came back with an error.
+pub fn split_tag(tag: u64) -> (u64, usize) {
+    (tag >> 8, (tag & 0xff) as usize)
+}
+
+/// How the bytes of one row lie over its stripes.
+struct RowShape<'a> {
+    scheme: Scheme,
+    row: &'a SharedBuffer,
+    height_bytes: usize,
+}
+
+impl RowShape<'_> {
+    fn stripe_count(&self) -> usize {
+        self.height_bytes.div_ceil(STRIPE_UNIT_BYTES)
+    }
+
+    /// Bytes of every unit of this stripe.
+    fn unit_bytes(&self, stripe: usize) -> usize {
+        (self.height_bytes - stripe * STRIPE_UNIT_BYTES).min(STRIPE_UNIT_BYTES)
+    }
+
+    /// The part of the row that is the unit of a data chunk; shorter than the unit at the row's end.
+    fn unit_range(&self, stripe: usize, chunk: usize) -> std::ops::Range<usize> {
+        let start = (stripe * usize::from(self.scheme.data) + chunk) * STRIPE_UNIT_BYTES;
+        let start = start.min(self.row.len());
+        start..(start + self.unit_bytes(stripe)).min(self.row.len())
+    }
+}
+
+impl Stripe {
+    /// Submits a row at `row_block` to all chunks of its segment that are there, and returns its height in blocks.
+    ///
+    /// `row` is the logical row, whole blocks, what is unused at its end zeroed. Each chunk's write is a ticket of
+    /// `completion` with the tag `write_tag(tag, chunk)`; a chunk whose device is away fails with `Absent`, one that
+    /// is marked missing already is left out. An error here means that nothing was submitted.
+    pub fn write_row(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        row_block: u32,
+        row: &SharedBuffer,
+        tag: u64,
+        completion: &Completion,
+    ) -> Result<u32, StripeError> {
+        self.check_segment(number, segment)?;
+        assert!(!row.is_empty() && row.len() % BLOCK_BYTES == 0, "a row is whole blocks");
+        let scheme = segment.scheme;
+        let height = row_height(scheme, row.len());
+        let shape = RowShape { scheme, row, height_bytes: height as usize * BLOCK_BYTES };
+        let chunk_offset = u64::from(row_block) * BLOCK_BYTES as u64;
+        check_chunk_range(number, chunk_offset, shape.height_bytes, self.chunk_bytes)?;
+        let parity = self.parity_of(&shape)?;
+        let data = usize::from(scheme.data);
+        for chunk in 0..scheme.width() {
+            let pieces = if parity::is_copies(scheme) {
+                vec![Piece::new(Arc::clone(row), 0..row.len())]
+            } else if chunk < data {
+                self.data_pieces(&shape, chunk)
+            } else {
+                vec![Piece::new(Arc::clone(&parity[chunk - data]), 0..shape.height_bytes)]
+            };
+            self.submit_to_chunk(segment, chunk, chunk_offset, pieces, tag, completion)?;
+        }
+        Ok(height)
+    }
+
+    /// The parity units, each as high as the row; none for copies.
+    fn parity_of(&self, shape: &RowShape<'_>) -> Result<Vec<SharedBuffer>, StripeError> {
+        let scheme = shape.scheme;
+        if parity::is_copies(scheme) || scheme.parity == 0 {
+            return Ok(Vec::new());
+        }
+        let mut units: Vec<Buffer> = (0..scheme.parity).map(|_| self.buffers.take(shape.height_bytes)).collect();
+        let mut padded = Vec::new();
+        for stripe in 0..shape.stripe_count() {
+            let unit_bytes = shape.unit_bytes(stripe);
+            let ranges: Vec<_> = (0..usize::from(scheme.data)).map(|chunk| shape.unit_range(stripe, chunk)).collect();
+            // At most one unit of a row ends in its middle: that one is filled up in a copy.
+            if let Some(partial) = ranges.iter().find(|range| !range.is_empty() && range.len() < unit_bytes) {
+                padded.clear();
+                padded.extend_from_slice(&shape.row[partial.clone()]);
+                padded.resize(unit_bytes, 0);
+            }
+            let sources: Vec<&[u8]> = ranges
+                .iter()
+                .map(|range| match range.len() {
+                    0 => &self.zeros[..unit_bytes],
+                    length if length == unit_bytes => &shape.row[range.clone()],
+                    _ => &padded[..],
+                })
+                .collect();
+            let start = stripe * STRIPE_UNIT_BYTES;
+            let mut targets: Vec<&mut [u8]> =
+                units.iter_mut().map(|unit| &mut unit.as_mut_slice()[start..start + unit_bytes]).collect();
+            self.coder.encode(scheme, &sources, &mut targets)?;
+        }
+        Ok(units.into_iter().map(Buffer::share).collect())
+    }
+
+    /// The units of one data chunk, from the row's memory, zeros where the row ends before the height.
+    fn data_pieces(&self, shape: &RowShape<'_>, chunk: usize) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(shape.stripe_count() + 1);
+        for stripe in 0..shape.stripe_count() {
+            let range = shape.unit_range(stripe, chunk);
+            let zeros = shape.unit_bytes(stripe) - range.len();
+            if !range.is_empty() {
+                pieces.push(Piece::new(Arc::clone(shape.row), range));
+            }
+            if zeros > 0 {
+                pieces.push(Piece::new(Arc::clone(&self.zeros), 0..zeros));
+            }
+        }
+        pieces
+    }
+
+    fn submit_to_chunk(
+        &self,
+        segment: &SegmentChunks,
+        chunk: usize,
+        chunk_offset: u64,
+        pieces: Vec<Piece>,
+        tag: u64,
+        completion: &Completion,
+    ) -> Result<(), StripeError> {
+        if segment.is_missing(chunk) {
+            return Ok(());
+        }
+        let place = segment.chunks[chunk];
+        let ticket = completion.ticket(write_tag(tag, chunk));
+        let Some(device) = self.devices.get(place.device) else {
+            ticket.finish(Err(DeviceError::Absent { device: format!("device {}", place.device) }));
+            return Ok(());
+        };
+        match device.slot_offset(place) {
+            Ok(slot_offset) => {
+                device.submit_write_gathered(slot_offset + chunk_offset, pieces, ticket);
+                Ok(())
+            }
+            // The ticket, dropped, reports the write as abandoned too.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Submits the header block of every chunk of a new segment; `header.chunk` is filled in for each. Tags as in
+    /// `write_row`.
+    pub fn write_chunk_headers(
+        &self,
+        header: &ChunkHeader,
+        tag: u64,
+        completion: &Completion,
+    ) -> Result<(), StripeError> {
+        self.check_segment(header.segment, &header.place)?;
+        for chunk in 0..header.place.scheme.width() {
+            let own = ChunkHeader { chunk: chunk as u8, ..header.clone() };
+            let block = Buffer::copy_of(&own.encode()).share();
+            assert_eq!(block.len(), ChunkHeader::SIZE);
+            let piece = Piece::new(block, 0..ChunkHeader::SIZE);
+            self.submit_to_chunk(&header.place, chunk, 0, vec![piece], tag, completion)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes known to be right over a part of a chunk, and waits. Any alignment; neighbours in the same device
+    /// block keep what they have. The caller flushes.
+    pub fn rewrite(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        chunk: usize,
+        chunk_offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), StripeError> {
+        self.check_segment(number, segment)?;
+        if chunk >= segment.scheme.width() {
+            return Err(StripeError::ImpossibleSegment { segment: number, reason: "chunk number" });
+        }
+        check_chunk_range(number, chunk_offset, bytes.len(), self.chunk_bytes)?;
+        let place = segment.chunks[chunk];
+        let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
+        let block_bytes = u64::from(device.block_bytes());
+        // Slots start at whole blocks, so widening stays within the slot.
+        let start = chunk_offset / block_bytes * block_bytes;
+        let end = (chunk_offset + bytes.len() as u64).next_multiple_of(block_bytes);
+        let slot_offset = device.slot_offset(place)?;
+        let mut blocks = self.buffers.take((end - start) as usize);
+        let head = (chunk_offset - start) as usize;
+        if blocks.len() != bytes.len() {
+            device.read(slot_offset + start, &mut blocks)?;
+        }
+        blocks[head..head + bytes.len()].copy_from_slice(bytes);
+        let range = 0..blocks.len();
+        Ok(device.write(slot_offset + start, blocks.share(), range)?)
+    }
+}

@@ -1,0 +1,79 @@
+//! Programs from elsewhere: Debian packages for the real-mount suites, and test programs from crates.io.
+
+use std::path::{Path, PathBuf};
+
+use crate::command::{MINUTE, is_installed, output, program, run};
+use crate::error::{Result, XtaskError};
+
+/// A program that suites use and the Debian package that brings it.
+const TEST_PROGRAMS: &[(&str, &str)] = &[
+    ("setfattr", "attr"),
+    ("setfacl", "acl"),
+    ("rsync", "rsync"),
+    ("sqlite3", "sqlite3"),
+    ("git", "git"),
+    ("fusermount3", "fuse3"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("tar", "tar"),
+];
+
+/// Installs what is missing where that is possible: as root, with apt-get, with a network. Says what stays missing.
+pub fn install_for_tests() -> Result<()> {
+    let missing: Vec<&str> =
+        TEST_PROGRAMS.iter().filter(|(name, _)| !is_installed(name)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let line = format!("apt-get install -y {}", missing.join(" "));
+    if !is_root() || !is_installed("apt-get") {
+        return Err(XtaskError::skipped(format!("missing and not installed here: run `{line}` as root")));
+    }
+    println!("    installing: {}", missing.join(" "));
+    output(&mut program(&["apt-get", "update", "-qq"]), 5 * MINUTE)?;
+    let mut install = program(&["apt-get", "install", "-y", "-qq", "--no-install-recommends"]);
+    install.args(&missing).env("DEBIAN_FRONTEND", "noninteractive");
+    let result = output(&mut install, 10 * MINUTE)?;
+    if result.status.success() {
+        return Ok(());
+    }
+    Err(XtaskError::skipped(format!("`{line}` failed (no network?); the suites that need them will be skipped")))
+}
+
+pub fn require(names: &[&str]) -> Result<()> {
+    match names.iter().find(|name| !is_installed(name)) {
+        None => Ok(()),
+        Some(name) => Err(XtaskError::skipped(format!("`{name}` is not installed"))),
+    }
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: geteuid only returns a number.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Root and /dev/fuse: what every real mount in the suites needs.
+pub fn require_root_and_fuse() -> Result<()> {
+    if !is_root() {
+        return Err(XtaskError::skipped("needs root"));
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(XtaskError::skipped("needs /dev/fuse"));
+    }
+    Ok(())
+}
+
+/// A program from crates.io in exactly this version, built once into `target/tools`.
+pub fn crate_program(root: &Path, name: &str, version: &str) -> Result<PathBuf> {
+    let tools = root.join(format!("target/tools/{name}-{version}"));
+    let binary = tools.join("bin").join(name);
+    if binary.exists() {
+        return Ok(binary);
+    }
+    println!("    building {name} {version} from crates.io");
+    let mut install = program(&["cargo", "install", "--quiet", "--locked", name, "--version", version, "--root"]);
+    install.arg(&tools).env_remove("CARGO_TARGET_DIR");
+    match run(&mut install, 20 * MINUTE) {
+        Ok(()) => Ok(binary),
+        Err(error) => Err(XtaskError::skipped(format!("cannot build {name} {version} (no network?): {error}"))),
+    }
+}

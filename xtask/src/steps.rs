@@ -1,0 +1,64 @@
+//! A run of named steps: one plain line when a step starts and ends, a summary at the end, skips never silent.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, XtaskError};
+
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+pub struct Steps {
+    title: &'static str,
+    start: Instant,
+    done: Vec<(String, Duration, Outcome)>,
+}
+
+impl Steps {
+    pub fn new(title: &'static str) -> Self {
+        Steps { title, start: Instant::now(), done: Vec::new() }
+    }
+
+    /// Runs a step; a failure is remembered and the next steps run all the same.
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
+        println!("==> {name}");
+        let start = Instant::now();
+        let outcome = match work() {
+            Ok(()) => Outcome::Passed,
+            Err(XtaskError::Skipped(why)) => Outcome::Skipped(why),
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        match &outcome {
+            Outcome::Passed => println!("<== {name}: ok ({seconds:.1} s)"),
+            Outcome::Skipped(why) => println!("<== {name}: SKIPPED: {why}"),
+            Outcome::Failed(why) => println!("<== {name}: FAILED ({seconds:.1} s): {why}"),
+        }
+        self.done.push((name.to_owned(), start.elapsed(), outcome));
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.done.iter().any(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)))
+    }
+
+    /// Prints the table; an error if a step failed.
+    pub fn finish(self) -> Result<()> {
+        println!("\n{} in {:.0} s:", self.title, self.start.elapsed().as_secs_f64());
+        for (name, duration, outcome) in &self.done {
+            let (word, note) = match outcome {
+                Outcome::Passed => ("ok     ", String::new()),
+                Outcome::Skipped(why) => ("SKIPPED", format!(": {why}")),
+                Outcome::Failed(_) => ("FAILED ", String::new()),
+            };
+            println!("  {word} {:>7.1} s  {name}{note}", duration.as_secs_f64());
+        }
+        let failed = self.done.iter().filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))).count();
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(XtaskError::found(format!("{failed} of {} steps failed", self.done.len())))
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How each kind of file system is made: images, loop devices, mkfs, and the lines that mount and unmount it.
+
+use std::path::{Path, PathBuf};
+
+use super::{Kind, Shape, Subject};
+use crate::cleanup::Guard;
+use crate::command::{MINUTE, capture, program, quoted, run, shell};
+use crate::error::{Result, XtaskError};
+
+const POOL: &str = "bench";
+
+/// The programs of this project that subjects and suites run.
+#[derive(Debug, Clone)]
+pub struct Binaries {
+    pub stere: PathBuf,
+    pub bench: PathBuf,
+    pub null: PathBuf,
+}
+
+impl Binaries {
+    /// Builds them in release mode.
+    pub fn build(root: &Path, with_null: bool) -> Result<Self> {
+        let limit = 40 * MINUTE;
+        run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "stere", "-p", "stere-bench"]), limit)?;
+        if with_null {
+            run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "fuse-wire", "--example", "null"]), limit)?;
+        }
+        let release = target_directory(root).join("release");
+        Ok(Binaries {
+            stere: release.join("stere"),
+            bench: release.join("stere-bench"),
+            null: release.join("examples/null"),
+        })
+    }
+}
+
+pub fn cargo(root: &Path, words: &[&str]) -> std::process::Command {
+    let mut command = program(&["cargo"]);
+    command.args(words).current_dir(root);
+    command
+}
+
+fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path))
+}
+
+pub fn prepare(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> Result<()> {
+    match subject.kind {
+        kind if kind.is_stere() => prepare_stere(subject, shape, binaries),
+        Kind::Null => prepare_null(subject, binaries),
+        Kind::Tmpfs => {
+            let point = quoted(&subject.mount_point);
+            subject.mount_lines = vec![format!("mount -t tmpfs tmpfs {point}")];
+            subject.unmount_lines = vec![format!("umount {point}")];
+            Ok(())
+        }
+        Kind::Mergerfs => prepare_mergerfs(subject, shape),
+        Kind::Gocryptfs => prepare_gocryptfs(subject, shape),
+        _ => prepare_kernel(subject, shape),
+    }
+}
+
+fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> Result<()> {
+    let stere = quoted(&binaries.stere);
+    let state = quoted(&subject.directory.join("state"));
+    let point = quoted(&subject.mount_point);
+    let devices: Vec<String> = (0..subject.kind.devices())
+        .map(|number| {
+            format!("{},size={}", quoted(&subject.directory.join(format!("{number}.img"))), shape.device_size)
+        })
+        .collect();
+    let one_copy = if subject.kind == Kind::SterePool { " --default-class scratch" } else { "" };
+    let environment = format!("STERE_STATE={state}");
+    let create = format!("{environment} {stere} create {POOL} {}{one_copy}", devices.join(" "));
+    capture(&mut shell(&create), 5 * MINUTE)?;
+    let separator = if shape.options.is_empty() { "" } else { "," };
+    let options = format!("allow_other{separator}{}", shape.options);
+    subject.mount_lines = vec![format!("{environment} {stere} mount {POOL} {point} -o {options}")];
+    subject.unmount_lines = vec![format!("{environment} {stere} umount {point}")];
+    subject.daemon = Some("/stere".to_owned());
+    if subject.kind == Kind::StereParity {
+        set_parity(subject, &format!("{environment} {stere} policy set {point} parity=1"))?;
+    }
+    Ok(())
+}
+
+fn set_parity(subject: &Subject, line: &str) -> Result<()> {
+    subject.mount()?;
+    let result = capture(&mut shell(line), MINUTE);
+    subject.unmount()?;
+    result.map(drop)
+}
+
+fn prepare_null(subject: &mut Subject, binaries: &Binaries) -> Result<()> {
+    let (null, point) = (quoted(&binaries.null), quoted(&subject.mount_point));
+    let log = quoted(&subject.directory.join("null.log"));
+    let wait =
+        format!("for i in $(seq 100); do grep -q ready {log} && exit 0; sleep 0.05; done; cat {log} >&2; exit 1");
+    let start = format!("{null} {point} >{log} 2>&1 </dev/null &\n{wait}");
+    subject.mount_lines = vec![format!("(setsid sh -c {})", quoted(Path::new(&start)))];
+    subject.unmount_lines = vec![format!("umount {point}")];
+    subject.daemon = Some("/null".to_owned());
+    Ok(())
+}
+
+fn prepare_kernel(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let devices = loop_devices(subject, shape)?;
+    let (make, file_system) = match subject.kind {
+        Kind::Ext4 => (EXT4, "ext4"),
+        Kind::Xfs => ("mkfs.xfs -q -f", "xfs"),
+        Kind::Btrfs => ("mkfs.btrfs -q -f -d single -m dup", "btrfs"),
+        Kind::BtrfsRaid1 => ("mkfs.btrfs -q -f -d raid1 -m raid1", "btrfs"),
+        Kind::BtrfsRaid5 => ("mkfs.btrfs -q -f -d raid5 -m raid1", "btrfs"),
+        other => return Err(XtaskError::found(format!("{} is not a kernel file system", other.name()))),
+    };
+    capture(&mut shell(&format!("{make} {}", devices.join(" "))), 5 * MINUTE)?;
+    let others: Vec<String> = devices.iter().skip(1).map(|device| format!("device={device}")).collect();
+    let options = if others.is_empty() { "defaults".to_owned() } else { others.join(",") };
+    let point = quoted(&subject.mount_point);
+    subject.mount_lines = vec![format!("mount -t {file_system} -o {options} {} {point}", devices[0])];
+    subject.unmount_lines = vec![format!("umount {point}")];
+    Ok(())
+}
+
+/// Tables are written by mkfs, so that no lazy initialisation runs beside the measurement.
+const EXT4: &str = "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0";
+
+fn prepare_mergerfs(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let branches = ext4_branches(subject, shape)?;
+    let point = quoted(&subject.mount_point);
+    let joined = branches.iter().map(|branch| branch.display().to_string()).collect::<Vec<_>>().join(":");
+    let options =
+        "allow_other,use_ino,cache.files=auto-full,dropcacheonclose=true,category.create=mfs,minfreespace=64M";
+    subject.mount_lines.push(format!("mergerfs -o {options} '{joined}' {point}"));
+    subject.unmount_lines.insert(0, format!("umount {point}"));
+    subject.daemon = Some("mergerfs".to_owned());
+    Ok(())
+}
+
+fn prepare_gocryptfs(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let branch = ext4_branches(subject, shape)?.remove(0);
+    let cipher = branch.join("cipher");
+    let password = subject.directory.join("password");
+    subject.mount()?;
+    let (cipher, password) = (quoted(&cipher), quoted(&password));
+    let init = format!(
+        "mkdir {cipher} && echo bench >{password} && gocryptfs -q -init -scryptn 10 -passfile {password} {cipher}"
+    );
+    let result = capture(&mut shell(&init), 5 * MINUTE);
+    subject.unmount()?;
+    result?;
+    let point = quoted(&subject.mount_point);
+    subject
+        .mount_lines
+        .push(format!("gocryptfs -q -allow_other -passfile {password} {cipher} {point} >/dev/null 2>&1"));
+    subject.unmount_lines.insert(0, format!("umount {point}"));
+    subject.daemon = Some("gocryptfs".to_owned());
+    Ok(())
+}
+
+/// An ext4 on every device, mounted beside the mount point; the lines of the subject mount and unmount them.
+fn ext4_branches(subject: &mut Subject, shape: &Shape) -> Result<Vec<PathBuf>> {
+    let mut branches = Vec::new();
+    for (number, device) in loop_devices(subject, shape)?.iter().enumerate() {
+        capture(&mut shell(&format!("{EXT4} {device}")), 5 * MINUTE)?;
+        let branch = subject.directory.join(format!("branches/{number}"));
+        let point = quoted(&branch);
+        subject.mount_lines.push(format!("mkdir -p {point} && mount -t ext4 {device} {point}"));
+        subject.unmount_lines.push(format!("umount {point}"));
+        branches.push(branch);
+    }
+    Ok(branches)
+}
+
+fn loop_devices(subject: &mut Subject, shape: &Shape) -> Result<Vec<String>> {
+    (0..subject.kind.devices())
+        .map(|number| {
+            let image = quoted(&subject.directory.join(format!("{number}.img")));
+            capture(&mut shell(&format!("truncate -s {} {image}", shape.device_size)), MINUTE)?;
+            let attach = format!("losetup --direct-io=on --find --show {image}");
+            let device = capture(&mut shell(&attach), MINUTE)?.trim().to_owned();
+            subject.guards.push(Guard::new(format!("losetup -d {device}")));
+            Ok(device)
+        })
+        .collect()
+}

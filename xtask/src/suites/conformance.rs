@@ -1,0 +1,96 @@
+//! Is it a POSIX file system? pjdfstest and fsx by others, and our own comparison with ext4.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Job;
+use crate::command::{MINUTE, capture, output};
+use crate::error::{At, Result, XtaskError};
+use crate::packages::crate_program;
+use crate::subject::{Kind, Shape};
+
+const FSX_OPERATIONS: u64 = 200_000;
+const DIFFERENTIAL_OPERATIONS: u64 = 40_000;
+/// pjdfstest 0.2.2 computes a name of length 0 for folders whose path has this length (modulo 127), and fails by itself.
+const PJDFSTEST_BAD_LENGTH: usize = 9;
+
+/// All tests in two runs: those that remount read-only cannot run beside tests that leave files open.
+pub fn pjdfstest(job: &Job) -> Result<()> {
+    let binary = crate_program(&job.world.root, "pjdfstest", "0.2.2")?;
+    let second = job.world.subject(Kind::Tmpfs, "second", &Shape::default())?;
+    let mut path = job.subject.mount_point.clone();
+    while path.as_os_str().len() % 127 == PJDFSTEST_BAD_LENGTH {
+        path = path.join("x");
+        fs::create_dir_all(&path).at("mkdir", &path)?;
+    }
+    let runs: [(bool, &[&str]); 2] = [(false, &[]), (true, &["erofs"])];
+    for (allow_remount, patterns) in runs {
+        let configuration = write_configuration(&job.scratch, allow_remount)?;
+        let mut command = Command::new(&binary);
+        command.arg("-c").arg(&configuration).arg("-p").arg(&path).arg("-s").arg(&second.mount_point);
+        let result = output(command.args(patterns), 20 * MINUTE)?;
+        judge_pjdfstest(&result.stdout, result.status.success())?;
+    }
+    Ok(())
+}
+
+/// The dummy users are ones that every Debian has; `remount` runs the tests of EROFS.
+fn write_configuration(scratch: &Path, allow_remount: bool) -> Result<PathBuf> {
+    let path = scratch.join("pjdfstest.toml");
+    let text = format!(
+        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
+         stat_st_birthtime = {{}}\n[settings]\nnaptime = 0.02\nallow_remount = {allow_remount}\n\
+         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
+    );
+    fs::write(&path, text).at("write", &path)?;
+    Ok(path)
+}
+
+fn judge_pjdfstest(stdout: &str, success: bool) -> Result<()> {
+    let summary = stdout.lines().find(|line| line.contains("Summary")).unwrap_or("no summary: it ended early");
+    println!("    {summary}");
+    let failed: Vec<&str> = stdout
+        .lines()
+        .filter(|line| line.contains("FAILED"))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    if success && failed.is_empty() {
+        return Ok(());
+    }
+    Err(XtaskError::found(format!("pjdfstest: {summary}; failed: {}", failed.join(" "))))
+}
+
+pub fn fsx(job: &Job, with_mmap: bool) -> Result<()> {
+    let binary = crate_program(&job.world.root, "fsx", "0.3.2")?;
+    let mmap = if with_mmap { "mapread = 10\nmapwrite = 10\ninvalidate = 1\n" } else { "mapread = 0\nmapwrite = 0\n" };
+    let configuration = job.scratch.join("fsx.toml");
+    let text = format!(
+        "flen = 262144\n[opsize]\nmax = 65536\n[weights]\nclose_open = 1\nread = 10\nwrite = 10\n{mmap}truncate = 5\n\
+         fsync = 1\nfdatasync = 1\nposix_fallocate = 3\npunch_hole = 5\nsendfile = 3\nposix_fadvise = 1\n\
+         copy_file_range = 5\n"
+    );
+    fs::write(&configuration, text).at("write", &configuration)?;
+    let file = job.subject.mount_point.join("fsx-file");
+    let (count, seed) = ((FSX_OPERATIONS * job.times).to_string(), job.seed.to_string());
+    let mut command = Command::new(binary);
+    command.arg("-f").arg(&configuration).args(["-N", &count, "-S", &seed, "-P"]).arg(&job.scratch).arg(&file);
+    let result = output(&mut command, 60 * MINUTE)?;
+    if result.status.success() {
+        return Ok(());
+    }
+    let text = format!("{}{}", result.stdout, result.stderr);
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines[lines.len().saturating_sub(25)..].join("\n    ");
+    Err(XtaskError::found(format!("fsx with seed {seed}: {}\n    {tail}", result.status)))
+}
+
+/// Against ext4, which has no opinion of its own beyond the manual pages.
+pub fn differential(job: &Job) -> Result<()> {
+    let reference = job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "4G", ..Shape::default() })?;
+    let operations = (DIFFERENTIAL_OPERATIONS * job.times).to_string();
+    let mut command = Command::new(&job.world.binaries.bench);
+    command.arg("differential").arg(&reference.mount_point).arg(&job.subject.mount_point);
+    command.args(["--seed", &job.seed.to_string(), "--operations", &operations]);
+    capture(&mut command, 60 * MINUTE).map(drop)
+}

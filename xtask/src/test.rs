@@ -1,0 +1,56 @@
+//! `cargo xtask test`: everything CI runs, in order, on a fresh clone.
+//!
+//! The sources, the tests of all crates, the simulator, then the suites on a real mount, which need root and /dev/fuse and
+//! are skipped loudly without. One profile (release) is built once for all of it; assertions are on in it.
+
+use std::path::Path;
+
+use crate::command::{self, MINUTE};
+use crate::error::{Result, XtaskError};
+use crate::packages;
+use crate::simulator;
+use crate::steps::Steps;
+use crate::subject::cargo;
+use crate::suites::{self, Suite, World};
+use crate::tidy;
+
+const SEED: u64 = 1;
+const HISTORIES: &str = "2000";
+
+/// Skipped where the toolchain came without these two components.
+fn check_style(root: &Path) -> Result<()> {
+    for component in ["fmt", "clippy"] {
+        if !command::output(&mut cargo(root, &[component, "--version"]), MINUTE)?.status.success() {
+            return Err(XtaskError::skipped(format!("`cargo {component}` is not installed")));
+        }
+    }
+    command::run(&mut cargo(root, &["fmt", "--all", "--check"]), 5 * MINUTE)?;
+    let words = ["clippy", "--workspace", "--all-targets", "--release", "--quiet", "--", "--deny", "warnings"];
+    command::run(&mut cargo(root, &words), 40 * MINUTE)
+}
+
+fn run_crate_tests(root: &Path) -> Result<()> {
+    command::run(&mut cargo(root, &["test", "--workspace", "--release", "--quiet"]), 60 * MINUTE)
+}
+
+pub fn run(root: &Path) -> Result<()> {
+    let mut steps = Steps::new("cargo xtask test");
+    steps.step("tidy: the sources", || tidy::run(root));
+    steps.step("formatting and clippy", || check_style(root));
+    steps.step("packages for the suites", packages::install_for_tests);
+    steps.step("tests of all crates", || run_crate_tests(root));
+    let simulate = || {
+        simulator::build(root)?;
+        simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE)
+    };
+    steps.step("simulator: 2000 histories", simulate);
+    let world = World::new(root);
+    for suite in Suite::ALL {
+        steps.step(&format!("on a mount: {}", suite.describe()), || {
+            packages::require_root_and_fuse()?;
+            let world = world.as_ref().map_err(|error| XtaskError::found(error.to_string()))?;
+            suites::run_on_stere(world, suite, SEED)
+        });
+    }
+    steps.finish()
+}

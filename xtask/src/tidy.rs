@@ -1,0 +1,76 @@
+//! `cargo xtask tidy`: what the compiler and clippy do not check about the sources.
+//!
+//! Heads and lengths of files, lengths of functions, words that must not be there, names of modules, and the promises: each
+//! number in `docs/promises.md` is cited by a test, and no test cites one that is not there. Rust is looked at after
+//! comments and strings are blanked out (`blank.rs`), so a word in a message is not a finding. Read next: `source.rs`.
+
+mod blank;
+mod promises;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command::{MINUTE, capture, program};
+use crate::error::{At, Result, XtaskError};
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub place: String,
+    pub what: String,
+    /// A warning is printed; anything else fails the run.
+    pub is_warning: bool,
+}
+
+impl Finding {
+    pub fn error(path: &Path, line: usize, what: impl Into<String>) -> Self {
+        Finding { place: format!("{}:{line}", path.display()), what: what.into(), is_warning: false }
+    }
+
+    pub fn warning(path: &Path, line: usize, what: impl Into<String>) -> Self {
+        Finding { is_warning: true, ..Self::error(path, line, what) }
+    }
+}
+
+pub fn run(root: &Path) -> Result<()> {
+    let files = read_files(root)?;
+    let mut findings = Vec::new();
+    for (path, text) in &files {
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            findings.extend(source::check(path, text));
+        }
+        findings.extend(source::check_any(path, text));
+    }
+    findings.extend(promises::check(&files));
+    findings.iter().filter(|finding| finding.is_warning).for_each(|finding| print(finding, "warning"));
+    findings.retain(|finding| !finding.is_warning);
+    findings.iter().for_each(|finding| print(finding, "error"));
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(XtaskError::found(format!("tidy: {count} findings, listed above"))),
+    }
+}
+
+fn print(finding: &Finding, word: &str) {
+    println!("    {word}: {}: {}", finding.place, finding.what);
+}
+
+/// Every text file that git knows or would take, with its path from the root.
+fn read_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut list =
+        program(&["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]);
+    let names = capture(list.current_dir(root), MINUTE)?;
+    let mut files = Vec::new();
+    for name in names.lines() {
+        let path = root.join(name);
+        if path.is_file()
+            && let Ok(text) = String::from_utf8(fs::read(&path).at("read", &path)?)
+        {
+            files.push((PathBuf::from(name), text));
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,56 @@
+use super::*;
+
+fn findings_of(path: &str, text: &str) -> Vec<String> {
+    let findings = source::check(Path::new(path), text).into_iter().chain(source::check_any(Path::new(path), text));
+    findings.map(|finding| format!("{} {}", finding.place, finding.what)).collect()
+}
+
+fn expect_one(text: &str, part: &str) {
+    let found = findings_of("crates/x/src/a.rs", text);
+    assert!(found.len() == 1 && found[0].contains(part), "{part}: {found:?}");
+}
+
+#[test]
+fn each_rule_finds_its_fault() {
+    expect_one("fn f() {}\n", "does not open");
+    expect_one("//! x\nfn f() { todo!() }\n", "todo!");
+    expect_one("//! x\nfn f() { dbg!(1); }\n", "dbg!");
+    expect_one("//! x\nfn f() { g().unwrap(); }\n", "a.rs:2 `unwrap()`");
+    expect_one("//! x\n#[test]\n#[ignore]\nfn f() {}\n", "ignored");
+    expect_one("//! x\nmod utils;\n", "utils");
+    expect_one(&format!("//! x\n// see {}home\n", concat!("/wo", "rk/")), "somebody");
+    expect_one(&format!("//! x\nfn f() {{\n{}}}\n", "    g();\n".repeat(200)), "a function of 202 lines");
+    expect_one(&format!("//! x\n{}", "const A: u8 = 1;\n".repeat(901)), "902 lines");
+}
+
+#[test]
+fn what_only_looks_like_a_fault_is_none() {
+    let harmless = r####"//! x, todo!() in a head
+fn f<'a>(x: &'a str) -> char {
+    let _ = "todo!() and } and .unwrap()"; // dbg!(x)
+    let _ = (r#"a " } todo!"#, b'{', '\'', '"', '}', '\u{7b}');
+    /* /* { */ unimplemented!() */
+    x.unwrap_or_default()
+}
+#[cfg(test)]
+mod inner {
+    fn g() { f().unwrap(); }
+}
+const LOCATION: &str = "target/work/x";
+"####;
+    assert_eq!(findings_of("crates/x/src/a.rs", harmless), Vec::<String>::new());
+    assert_eq!(findings_of("crates/x/src/a/tests.rs", "fn f() { g().unwrap(); }\n"), Vec::<String>::new());
+}
+
+#[test]
+fn promises_are_matched_both_ways() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    let document = file("docs/promises.md", "- **P-1** one\n- **P-2** two\n");
+    let all = [document.clone(), file("crates/x/tests/a.rs", "// P-1 and P-2\n")];
+    assert_eq!(promises::check(&all), Vec::new());
+    let elsewhere = [document.clone(), file("crates/x/src/a.rs", "// P-1\n"), file("crates/x/tests/a.rs", "// P-2\n")];
+    assert_eq!(promises::check(&elsewhere).len(), 1, "a citation outside of tests does not count");
+    let unknown = [document, file("crates/x/tests/a.rs", "// P-1 P-2 P-33\n")];
+    assert_eq!(promises::check(&unknown).len(), 1, "P-33 is not promised");
+    assert_eq!(promises::check(&[]).len(), 1, "the document must be there");
+}
