@@ -10,7 +10,7 @@ use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
 use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
-use stere_device::{Device, Job, Scatter};
+use stere_device::{Device, DeviceError, Job, Scatter};
 use stere_format::{Address, SegmentChunks};
 
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
@@ -19,6 +19,8 @@ pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
+    /// The data chunks, or the copy that is cheapest to read now.
+    Cheapest,
     /// The copy of this number; for k > 1 the data chunks themselves (the number must be 0).
     Primary(usize),
     /// As if the chunks in this bit set were lost: from other copies, or rebuilt.
@@ -98,8 +100,10 @@ impl Stripe {
                 parts.truncate(before);
             }
         }
-        parts.sort_by_key(|part| (part.device.index(), part.offset));
-        read_parts(parts, &mut fast);
+        for group in read_parts(parts).iter().filter(|group| group.failure.is_some()) {
+            // Recovery asks again, part by part, and says what exactly is bad.
+            group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
+        }
         self.rebuild_neighbours(requests, &mut fast);
         let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast);
         outcomes.map(|((checked, request), fast)| checked.and_then(|()| self.settle(request, fast))).collect()
@@ -206,21 +210,28 @@ impl Stripe {
         self.check_segment(address.segment, segment)?;
         assert_eq!(out.len(), range.end.saturating_sub(range.start) as usize, "the bytes fit exactly in their place");
         let pieces = self.check_pieces(address, segment, &range)?;
-        match attempt {
-            Attempt::Reconstruct { exclude } => self.reconstruct(address.segment, segment, &pieces, out, exclude),
-            Attempt::Primary(copy) => {
-                if copy >= segment.scheme.width() || (copy > 0 && !parity::is_copies(segment.scheme)) {
-                    return Err(StripeError::ImpossibleSegment { segment: address.segment, reason: "copy number" });
-                }
-                for piece in pieces {
-                    let chunk = if parity::is_copies(segment.scheme) { copy } else { piece.chunk };
-                    let index = segment.chunks[chunk].device;
-                    let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
-                    device.read(start + piece.chunk_offset, &mut out[piece.at..piece.at + piece.length])?;
-                }
-                Ok(())
+        let is_copies = parity::is_copies(segment.scheme);
+        let copy = match attempt {
+            Attempt::Reconstruct { exclude } => {
+                return self.reconstruct(address.segment, segment, &pieces, out, exclude);
             }
+            Attempt::Cheapest => self.preferred_copy(segment).unwrap_or(0),
+            Attempt::Primary(copy) if copy == 0 || (is_copies && copy < segment.scheme.width()) => copy,
+            Attempt::Primary(_) => {
+                return Err(StripeError::ImpossibleSegment { segment: address.segment, reason: "copy number" });
+            }
+        };
+        let (mut parts, mut rest) = (Vec::with_capacity(pieces.len()), out);
+        for piece in pieces {
+            let (out, later) = rest.split_at_mut(piece.length);
+            rest = later;
+            let chunk = if is_copies { copy } else { piece.chunk };
+            let index = segment.chunks[chunk].device;
+            let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
+            parts.push(Part { device, offset: start + piece.chunk_offset, request: 0, out });
         }
+        let groups = read_parts(parts);
+        groups.into_iter().find_map(|group| group.failure).map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
@@ -230,12 +241,12 @@ struct Group<'a> {
     offset: u64,
     scattered: Vec<Scatter<'a>>,
     requests: Vec<usize>,
-    has_failed: bool,
+    failure: Option<DeviceError>,
 }
 
 impl Group<'_> {
     fn read(&mut self) {
-        self.has_failed = self.device.read_scattered(self.offset, &mut self.scattered).is_err();
+        self.failure = self.device.read_scattered(self.offset, &mut self.scattered).err();
     }
 }
 
@@ -262,7 +273,7 @@ fn group(parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
                 offset: part.offset,
                 scattered: vec![Scatter::Into(part.out)],
                 requests: vec![part.request],
-                has_failed: false,
+                failure: None,
             }),
         }
         end = part_end;
@@ -270,8 +281,9 @@ fn group(parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
     groups
 }
 
-/// Reads sorted parts, neighbours together and devices side by side; marks the requests whose parts failed.
-fn read_parts(parts: Vec<Part<'_>>, fast: &mut [Fast]) {
+/// Reads parts, neighbours together and devices side by side.
+fn read_parts(mut parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
+    parts.sort_by_key(|part| (part.device.index(), part.offset));
     let bytes = parts.iter().map(|part| part.out.len()).sum();
     let mut groups = group(parts);
     let mut devices = Vec::new();
@@ -281,10 +293,7 @@ fn read_parts(parts: Vec<Part<'_>>, fast: &mut [Fast]) {
         jobs.push(Box::new(move || of_device.iter_mut().for_each(Group::read)));
     }
     run_on_devices(&devices, bytes, jobs);
-    for group in groups.iter().filter(|group| group.has_failed) {
-        // Recovery asks again, part by part, and says what exactly is bad.
-        group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
-    }
+    groups
 }
 
 #[cfg(test)]

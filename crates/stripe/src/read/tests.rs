@@ -228,3 +228,22 @@ fn degraded_segments_are_not_mixed_up() {
         assert_eq!((&a[..], &b[..]), (&rows[0][place.clone()], &rows[1][place]));
     }
 }
+
+#[test]
+fn an_unverified_read_is_few_device_reads_too() {
+    for (data, parity, reads) in [(1, 1, 1), (2, 1, 2), (4, 1, 4)] {
+        let pool = Pool::new(5);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        for attempt in [Attempt::Cheapest, Attempt::Primary(0)] {
+            let (mut out, before) = (vec![0; 400_000], total_reads(&pool));
+            pool.stripe.read(&segment, &address(1, 0, 400_000), 0..400_000, &mut out, attempt).unwrap();
+            assert_eq!(out, row[..400_000]);
+            assert_eq!(total_reads(&pool) - before, reads, "{data}+{parity}");
+        }
+        pool.stripe.detach(segment.chunks[0].device);
+        let mut out = vec![0; 400_000];
+        let outcome = pool.stripe.read(&segment, &address(1, 0, 400_000), 0..400_000, &mut out, Attempt::Cheapest);
+        assert_eq!(outcome.is_ok(), data == 1, "only copies do without");
+    }
+}
