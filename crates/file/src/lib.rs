@@ -1,1 +1,368 @@
 //! File contents: offsets to blobs, gathering of small writes, holes, sharing.
+//!
+//! A regular file is a list of extents over immutable blobs. Writes gather in memory in records of 128 KiB; a record that
+//! is full, or that has to be durable, becomes a blob (or a few) and its extents change in one transaction together with
+//! the size, so that a crash shows no byte the file never held. Large aligned writes skip the gathering: their bytes go
+//! from the caller's slice straight to the store.
+//!
+//! Locks: one per inode in memory (`table`), then those of the store. Whoever must not wait (`Wait::Never`) gets
+//! `WouldBlock` and has changed nothing that a repetition would not do again.
+//! Read next: `state` and `record` (what is in memory), `extents` (what is on media), `write`, `save`, `read`.
+
+mod allocate;
+mod copy;
+mod error;
+mod extents;
+mod facts;
+mod keys;
+mod orphan;
+mod ranges;
+mod read;
+mod record;
+mod save;
+mod seek;
+mod size;
+mod state;
+mod table;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
+use stere_policy::{Ancestor, Class, Effective, Own, Resolver};
+use stere_store::{Placement, Store, View, Wait};
+
+pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
+pub use error::Error;
+pub use facts::StoredFact;
+pub use keys::{Keys, inode, inode_if_any, put_inode};
+pub use orphan::{Gone, OrphanKind};
+pub use orphan::{Unlink, list_nameless, unlist};
+pub use read::ReadOutcome;
+pub use record::RECORD_BYTES;
+pub use seek::Whence;
+pub use size::AttributeChange;
+
+use state::{Content, State};
+use table::Table;
+
+/// The largest size of a file.
+pub const FILE_BYTES_MAX: u64 = 16 << 40;
+
+/// How file contents behave; nothing in here is on media.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Memory for bytes that were written and not yet handed to the store.
+    pub dirty_bytes_max: u64,
+    /// Policy of what says nothing else.
+    pub default_class: Class,
+    /// Age steps after which unsaved changes are handed to the store.
+    pub dirty_steps_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { dirty_bytes_max: 64 << 20, default_class: Class::Normal, dirty_steps_max: 5 }
+    }
+}
+
+/// Who asks, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// The caller's clock.
+    pub now: Timestamp,
+    /// Whether the call may wait for a device.
+    pub wait: Wait,
+}
+
+/// The contents of all files of a pool.
+pub struct Files {
+    store: Arc<Store>,
+    resolver: Resolver,
+    table: Table,
+    options: Options,
+    dirty_bytes: AtomicU64,
+    /// Counts calls of `step`, as a measure of age.
+    age: AtomicU64,
+    orphans: Mutex<HashMap<u64, OrphanKind>>,
+    orphan_count: AtomicUsize,
+}
+
+impl Files {
+    /// Contents over `store`. Reads the list of orphans, and frees none of them yet (see `step`).
+    pub fn new(store: Arc<Store>, options: Options) -> Result<Files, Error> {
+        let orphans = orphan::load(&store)?;
+        Ok(Files {
+            resolver: Resolver::new(options.default_class),
+            table: Table::new(),
+            dirty_bytes: AtomicU64::new(0),
+            age: AtomicU64::new(0),
+            orphan_count: AtomicUsize::new(orphans.len()),
+            orphans: Mutex::new(orphans),
+            store,
+            options,
+        })
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The policies' resolver; whoever changes a policy or moves a directory invalidates it.
+    pub fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Notes one more open handle of an inode that exists.
+    pub fn open(&self, context: &Context, inode: u64) -> Result<InodeValue, Error> {
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        let value = self.store.view(context.wait, |view| keys::inode(view, inode))?;
+        state.opens += 1;
+        Ok(value)
+    }
+
+    /// Notes the first handle of an inode that the caller has just made and nobody else knows.
+    pub fn open_new(&self, inode: u64) {
+        let held = self.table.hold(inode);
+        let mut state = held.write(Wait::Allowed).expect("a caller who may wait gets the lock");
+        state.opens += 1;
+        state.content = Some(Content::new_file());
+    }
+
+    /// Lets one handle go. The last one saves what was written; an inode without a name is freed.
+    pub fn release(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        if state.opens == 0 {
+            return Err(Error::Invalid("the inode is not open; release a handle once"));
+        }
+        let removed = self.orphan_kind(inode) == Some(OrphanKind::Removed);
+        let mut outcome = Ok(());
+        if state.opens == 1 && !removed {
+            outcome = match &mut state.content {
+                Some(content) if content.is_dirty() => self.save_all(context, inode, content),
+                _ => Ok(()),
+            };
+            if outcome.as_ref().is_err_and(Error::would_block) {
+                return outcome;
+            }
+        }
+        state.opens -= 1;
+        if state.opens == 0 {
+            if removed {
+                self.free_orphan_now(context, inode, &mut state);
+            } else if !state.is_dirty() {
+                state.content = None;
+            }
+        }
+        outcome
+    }
+
+    /// Saves everything of one file; the caller commits.
+    pub fn save(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        let Some(held) = self.table.find(inode) else { return Ok(()) };
+        let mut state = held.write(context.wait)?;
+        if self.orphan_kind(inode) == Some(OrphanKind::Removed) && state.opens == 0 {
+            return Ok(());
+        }
+        match &mut state.content {
+            Some(content) if content.is_dirty() => self.save_all(context, inode, content),
+            _ => Ok(()),
+        }
+    }
+
+    /// Saves everything of all files; the caller commits. The first error is told after all files have been tried.
+    pub fn save_everything(&self, context: &Context) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for inode in self.table.inodes() {
+            let saved = self.save(context, inode);
+            if saved.as_ref().is_err_and(Error::would_block) {
+                return saved;
+            }
+            outcome = outcome.and(saved);
+        }
+        outcome
+    }
+
+    /// The inode as users see it: what is on media under what is in memory. `None` when there is no such inode.
+    pub fn attributes(&self, wait: Wait, inode: u64) -> Result<Option<InodeValue>, Error> {
+        let read = || self.store.view(wait, |view| keys::inode_if_any(view, inode));
+        let Some(held) = self.table.find(inode) else { return read() };
+        let state = held.read(wait)?;
+        let value = read()?;
+        Ok(value.map(|value| laid_over(value, &state)))
+    }
+
+    /// As `attributes` for an inode the caller's own look-up found; `removals` is the table's count from before it.
+    pub fn refresh(
+        &self,
+        wait: Wait,
+        inode: u64,
+        value: InodeValue,
+        removals: u64,
+    ) -> Result<Option<InodeValue>, Error> {
+        let in_memory = value.kind() == Some(FileKind::File) && self.table.contains(inode);
+        if in_memory || self.table.removals() != removals { self.attributes(wait, inode) } else { Ok(Some(value)) }
+    }
+
+    /// How many inodes have left memory so far; see `refresh`.
+    pub fn removals(&self) -> u64 {
+        self.table.removals()
+    }
+
+    /// Changes an inode's attributes in a transaction, with what is in memory of it locked. `change` gets the inode as users
+    /// see it; times it sets replace those in memory.
+    pub fn change_attributes(
+        &self,
+        context: &Context,
+        inode: u64,
+        change: &dyn Fn(&mut stere_store::Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
+    ) -> Result<InodeValue, Error> {
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        let seen = self.store.update(context.wait, |transaction| {
+            let stored = keys::inode(transaction, inode)?;
+            let (stored_size, stored_blocks) = (stored.size, stored.blocks_bytes);
+            let mut value = laid_over(stored, &state);
+            let (seen_size, seen_blocks) = (value.size, value.blocks_bytes);
+            change(transaction, &mut value)?;
+            // The size on media changes only together with the data.
+            (value.size, value.blocks_bytes) = (stored_size, stored_blocks);
+            keys::put_inode(transaction, inode, &value);
+            (value.size, value.blocks_bytes) = (seen_size, seen_blocks);
+            Ok::<_, Error>(value)
+        })?;
+        if let Some(content) = &mut state.content {
+            (content.modified, content.changed) = (None, None);
+        }
+        Ok(seen)
+    }
+
+    /// Runs `change` with what is in memory of the inode locked.
+    pub fn locked<T>(&self, context: &Context, inode: u64, change: impl FnOnce() -> T) -> Result<T, Error> {
+        let held = self.table.hold(inode);
+        let _state = held.write(context.wait)?;
+        Ok(change())
+    }
+
+    /// The policy that holds for an inode.
+    pub fn effective(&self, view: &View<'_>, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
+        let fetch = |number| {
+            Ok(keys::inode_if_any(view, number)?
+                .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
+        };
+        self.resolver.resolve(inode, &own_policy(value), value.parent, fetch)
+    }
+
+    /// Where new data of a file goes.
+    fn placement(&self, wait: Wait, inode: u64) -> Result<Placement, Error> {
+        self.store.view(wait, |view| {
+            let value = keys::inode(view, inode)?;
+            let effective = self.effective(view, inode, &value)?;
+            Ok(self.placement_of(&effective))
+        })
+    }
+
+    /// The placement of a policy with the devices there are.
+    pub fn placement_of(&self, effective: &Effective) -> Placement {
+        let (data, parity) = effective.wish.scheme(self.device_count());
+        let scheme = self.store.fit(Scheme { data, parity });
+        Placement { scheme, class: effective.wish.class.code() }
+    }
+
+    /// Devices that can take data.
+    pub fn device_count(&self) -> usize {
+        self.store.device_entries().len().max(1)
+    }
+
+    /// Background work: saves what has been in memory for long and frees orphans, a piece of each. Tells whether there
+    /// is more to do.
+    pub fn step(&self, context: &Context, budget: usize) -> Result<bool, Error> {
+        let age = self.age.fetch_add(1, Ordering::AcqRel) + 1;
+        for inode in self.table.inodes() {
+            let Some(held) = self.table.find(inode) else { continue };
+            let Ok(mut state) = held.write(Wait::Never) else { continue };
+            let Some(content) = &mut state.content else { continue };
+            if content.is_dirty() && content.dirty_since + self.options.dirty_steps_max <= age {
+                self.save_all(context, inode, content)?;
+            }
+        }
+        self.free_some_orphans(context, budget)
+    }
+
+    /// Memory held by bytes that are not yet handed to the store.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Acquire)
+    }
+
+    fn load<'state>(
+        &self,
+        context: &Context,
+        inode: u64,
+        state: &'state mut State,
+    ) -> Result<&'state mut Content, Error> {
+        if self.orphan_kind(inode) == Some(OrphanKind::Truncating) {
+            self.finish_truncation(context, inode)?;
+        }
+        if state.content.is_none() {
+            let content = self.store.view(context.wait, |view| {
+                let value = keys::inode(view, inode)?;
+                match value.kind() {
+                    Some(FileKind::File) => Content::load(view, inode, &value),
+                    Some(FileKind::Directory) => Err(Error::IsDirectory(inode)),
+                    _ => Err(Error::NotAFile(inode)),
+                }
+            })?;
+            state.content = Some(content);
+        }
+        Ok(state.content.as_mut().expect("loaded just now"))
+    }
+
+    fn note_memory(&self, before: u64, after: u64) {
+        if after >= before {
+            self.dirty_bytes.fetch_add(after - before, Ordering::AcqRel);
+        } else {
+            let was = self.dirty_bytes.fetch_sub(before - after, Ordering::AcqRel);
+            assert!(was >= before - after, "no more memory becomes free than was counted");
+        }
+    }
+
+    fn note_dirty(&self, content: &mut Content) {
+        if !content.is_dirty() {
+            content.dirty_since = self.age.load(Ordering::Acquire);
+        }
+    }
+}
+
+/// What an inode says about its policy itself.
+pub fn own_policy(value: &InodeValue) -> Own {
+    let policy = value.policy.unwrap_or_default();
+    Own { copies: policy.copies, parity_data: policy.parity_k, parity: policy.parity_m, class: policy.class }
+}
+
+/// Notes what an inode says about its policy itself.
+pub fn set_own_policy(value: &mut InodeValue, own: Own) {
+    let policy = InodePolicy { copies: own.copies, parity_k: own.parity_data, parity_m: own.parity, class: own.class };
+    value.policy = (!own.is_empty()).then_some(policy);
+}
+
+/// The inode with what is in memory of it laid over.
+fn laid_over(value: InodeValue, state: &State) -> InodeValue {
+    match &state.content {
+        Some(content) => laid_over_content(value, content),
+        None => value,
+    }
+}
+
+fn laid_over_content(mut value: InodeValue, content: &Content) -> InodeValue {
+    value.size = content.size;
+    value.blocks_bytes += content.unsaved_growth_bytes();
+    value.mtime = content.modified.unwrap_or(value.mtime);
+    value.ctime = content.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
+    value
+}

@@ -99,3 +99,6 @@ impl std::fmt::Debug for BlockBitmap {
         formatter.debug_set().entries(self.iter()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

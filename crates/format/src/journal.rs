@@ -223,3 +223,6 @@ impl<'a> Iterator for JournalChanges<'a> {
         Some(change)
     }
 }
+
+#[cfg(test)]
+mod tests;

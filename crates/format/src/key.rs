@@ -134,3 +134,6 @@ impl fmt::Display for Key {
         fmt::Debug::fmt(self, formatter)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,3 +112,6 @@ impl DeviceLayout {
 fn chunk_is_possible(chunk_bytes: u32) -> bool {
     chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
 }
+
+#[cfg(test)]
+mod tests;

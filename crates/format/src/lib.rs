@@ -19,6 +19,7 @@ pub mod chunk;
 pub mod dirent;
 pub mod error;
 pub mod extent;
+pub mod fuzz;
 pub mod identity;
 pub mod inode;
 pub mod journal;

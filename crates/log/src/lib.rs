@@ -92,6 +92,7 @@ pub struct Log {
     dirty: Mutex<Vec<Arc<Segment>>>,
     unflushed: Mutex<HashMap<u64, Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
+    uncommitted_bytes: AtomicU64,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
 }
@@ -114,6 +115,7 @@ impl Log {
             dirty: Mutex::default(),
             unflushed: Mutex::default(),
             lost_row: Mutex::default(),
+            uncommitted_bytes: AtomicU64::new(0),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),
         }

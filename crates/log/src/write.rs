@@ -234,6 +234,16 @@ impl Log {
         self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
     }
 
+    /// Row bytes that left since the last commit began: what recovery may have to verify.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.uncommitted_bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A commit begins.
+    pub fn begin_commit(&self) {
+        self.uncommitted_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
     /// them counts as missing, and it is an error if too little of a row is left.
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
@@ -250,6 +260,12 @@ impl Log {
                 if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
                     *self.lost_row.lock() = Some(error.to_string());
                 }
+            }
+        }
+        // Rows that were still on their way belong to the next flush.
+        for row in self.rows.read().values() {
+            if let RowInMemory::Flying(row) = row {
+                self.unflushed.lock().insert(row.segment.id, row.segment.clone());
             }
         }
         self.check_not_lost()?;
@@ -313,6 +329,7 @@ impl Log {
         segment.set_written_blocks(row_block + height);
         self.note_dirty(&segment);
         self.statistics.row(length);
+        self.uncommitted_bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
         self.unflushed.lock().insert(segment.id, segment.clone());
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());

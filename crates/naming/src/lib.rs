@@ -1,1 +1,229 @@
 //! Directories, inodes, links, extended attributes: POSIX over the store.
+//!
+//! One [`FileSystem`] serves all front ends: FUSE, the simulator and the library. Every call names its [`Caller`], whose
+//! clock it uses and who says whether it may wait for a device. With `Wait::Never` a call that would have to wait answers
+//! [`Error::WouldBlock`] and is to be repeated with `Wait::Allowed`. Permission to look and to change is checked by the
+//! front end (the kernel); what follows from a change (set-id bits, ACL and mode, link counts, times) is done here.
+//!
+//! Invariants: every call is one transaction, or several of which each leaves a file system that some sequence of calls
+//! could have left; no lock is held while a callback runs.
+//! Read next: `names` (directories on media), `create`, `remove`, `rename`, `attributes`; contents are in stere-file.
+
+mod acl;
+mod atime;
+mod attributes;
+mod content;
+mod create;
+mod error;
+mod names;
+mod policy;
+mod readdir;
+mod remove;
+mod rename;
+mod xattr;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use stere_file::{Context, Files, Keys};
+use stere_format::{FileKind, InodeValue, Key};
+use stere_policy::{Class, Wish};
+use stere_store::{Store, Transaction};
+
+pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use content::{Handle, OpenFlags};
+pub use error::Error;
+pub use names::NAME_BYTES_MAX;
+pub use readdir::DirectoryEntry;
+pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
+pub use stere_file::{
+    COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
+    ZERO_RANGE,
+};
+pub use stere_format::Timestamp;
+pub use stere_store::Wait;
+pub use xattr::{SetMode, VALUE_BYTES_MAX};
+
+use atime::LazyTimes;
+use names::NameHasher;
+
+/// The root directory.
+pub const ROOT: u64 = 1;
+/// Most hard links a file can have.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// Who calls, when, and whether the call may wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups; may be empty when the front end does not know them.
+    pub groups: &'a [u32],
+    /// Bits not to set in the mode of what is made.
+    pub umask: u32,
+    /// The front end's clock.
+    pub now: Timestamp,
+    /// Whether the call may wait for a device.
+    pub wait: Wait,
+}
+
+impl Caller<'_> {
+    fn context(&self) -> Context {
+        Context { now: self.now, wait: self.wait }
+    }
+}
+
+/// When reading changes the time of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// When it is older than the last change, or a day old.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+    /// Never.
+    Never,
+}
+
+/// How the file system behaves; nothing in here is on media.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Times of access.
+    pub access_times: AccessTimes,
+    /// File contents.
+    pub files: stere_file::Options,
+}
+
+/// Totals for `statfs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSystemStatistics {
+    /// Unit of the counts below.
+    pub block_bytes: u32,
+    /// Blocks that content of the default class can have in all.
+    pub blocks: u64,
+    /// Blocks free.
+    pub blocks_free: u64,
+    /// Inodes that can exist.
+    pub files: u64,
+    /// Inodes that can still be made.
+    pub files_free: u64,
+    /// Longest name.
+    pub name_bytes_max: u32,
+}
+
+/// A mounted file system.
+pub struct FileSystem {
+    store: Arc<Store>,
+    files: Files,
+    hasher: NameHasher,
+    lazy_times: LazyTimes,
+    next_handle: AtomicU64,
+    options: Options,
+}
+
+impl FileSystem {
+    /// Makes the root directory in an empty pool.
+    pub fn format(store: &Store, now: Timestamp) -> Result<(), Error> {
+        store.update(Wait::Allowed, |transaction| {
+            if transaction.get(&Key::inode(ROOT))?.is_some() {
+                return Err(Error::Exists);
+            }
+            // Numbers of new inodes start behind the root's.
+            while transaction.allocate_inode() <= ROOT {}
+            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, 0, 0, ROOT, now);
+            stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
+            Ok(())
+        })
+    }
+
+    /// The file system in a pool that was formatted.
+    pub fn new(store: Arc<Store>, options: Options) -> Result<FileSystem, Error> {
+        let hasher = NameHasher::new(&store.hash_key());
+        let files = Files::new(store.clone(), options.files.clone())?;
+        let root = store.view(Wait::Allowed, |view| stere_file::inode_if_any(view, ROOT))?;
+        if root.is_none_or(|root| root.kind() != Some(FileKind::Directory)) {
+            return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
+        }
+        Ok(FileSystem { store, files, hasher, lazy_times: LazyTimes::new(), next_handle: AtomicU64::new(1), options })
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Makes everything done before durable.
+    pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        let saved = self.files.save_everything(&caller.context());
+        if saved.as_ref().is_err_and(stere_file::Error::would_block) {
+            return Ok(saved?);
+        }
+        self.save_lazy_times(caller.wait)?;
+        self.store.commit(caller.wait)?;
+        Ok(saved?)
+    }
+
+    /// Background work of the layers above the store: old changes are handed to the store, orphans freed piece by piece.
+    /// At most `budget` pieces. Tells whether there is more to do.
+    pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
+        self.save_many_lazy_times(caller.wait)?;
+        Ok(self.files.step(&caller.context(), budget)?)
+    }
+
+    /// Makes everything durable before the store is closed. The store is not closed here.
+    pub fn close(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        self.syncfs(caller)
+    }
+
+    /// Totals of the pool, for content of its default class.
+    pub fn statfs(&self) -> FileSystemStatistics {
+        let class: Class = self.options.files.default_class;
+        let (data, parity) = Wish::of_class(class).scheme(self.files.device_count());
+        let statistics = self.store.statistics(stere_format::Scheme { data, parity });
+        let block_bytes = stere_format::BLOCK_BYTES as u32;
+        let blocks = statistics.total_bytes / u64::from(block_bytes);
+        let blocks_free = (statistics.free_bytes / u64::from(block_bytes)).min(blocks);
+        FileSystemStatistics {
+            block_bytes,
+            blocks,
+            blocks_free,
+            files: statistics.next_inode.saturating_add(blocks_free),
+            files_free: blocks_free,
+            name_bytes_max: NAME_BYTES_MAX as u32,
+        }
+    }
+
+    /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
+    pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        Ok(self.files.forget(&caller.context(), inode)?)
+    }
+
+    /// The directory an inode has (or had last) a name in; the root's is the root.
+    pub fn parent(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
+        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+        Ok(value.ok_or(Error::Stale)?.parent)
+    }
+}
+
+/// The inode, which must exist and be a directory.
+fn directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
+    let value = stere_file::inode_if_any(keys, inode)?.ok_or(Error::NotFound)?;
+    match value.kind() {
+        Some(FileKind::Directory) => Ok(value),
+        _ => Err(Error::NotADirectory),
+    }
+}
+
+/// The directory, which must not have been removed: names can be made in it.
+fn living_directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
+    let value = directory(keys, inode)?;
+    if value.nlink == 0 { Err(Error::NotFound) } else { Ok(value) }
+}
+
+/// Puts a directory whose names changed now.
+fn put_changed_directory(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeValue, now: Timestamp) {
+    (value.mtime, value.ctime) = (now, now);
+    stere_file::put_inode(transaction, inode, value);
+}

@@ -1,1 +1,20 @@
 //! What an attribute means: classes, schemes, inheritance.
+//!
+//! Holds the meaning of `user.stere.*` (and `user.attest.*`, the older synonym): which keys can be set, what their
+//! values are, which class gives which scheme, and how a file inherits from its directories. Does no I/O: whoever
+//! resolves a policy hands in a function that fetches one inode's own policy and parent.
+//!
+//! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
+//! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
+//!
+//! Read next: `attribute` (names and values), `class` (schemes), `resolver` (inheritance and its cache).
+
+mod attribute;
+mod class;
+mod error;
+mod resolver;
+
+pub use attribute::{Computed, Name, Own, Setting, parse_name};
+pub use class::{Class, SchemeWish, Wish};
+pub use error::PolicyError;
+pub use resolver::{Ancestor, Effective, Resolver, Source};

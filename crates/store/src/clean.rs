@@ -203,6 +203,15 @@ impl Store {
         Ok(true)
     }
 
+    /// Moves one blob to the cold stream of its scheme.
+    pub(crate) fn relocate_blob(&self, handle: &BlobHandle) -> Result<(), Error> {
+        let segment = &handle.segment;
+        let scheme = self.fit(segment.scheme);
+        let key = StreamKey { scheme, class: segment.class, kind: SegmentKind::Data, temperature: 1 };
+        let (value, to) = self.append_copy(handle, 0, 0, &key)?;
+        self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+    }
+
     /// Appends the blob, without the blocks nobody needs, to another stream.
     fn append_copy(
         &self,

@@ -110,6 +110,7 @@ impl Store {
     /// Takes what the journal does not hold yet, with all rows it names on their way.
     fn take_batch(&self, freeze: bool) -> Batch {
         let mut inner = self.inner.write();
+        self.log.begin_commit();
         self.log.close_rows(SegmentKind::Data);
         self.record_segments(&mut inner);
         let changes = inner.active.take_pending();

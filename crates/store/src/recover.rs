@@ -70,11 +70,13 @@ impl Store {
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.adopt_checkpoint(&newest, &record)?;
-        let mut report = store.replay(&newest, read_only)?;
+        let mut unproven = Vec::new();
+        let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
+            store.rewrite_unproven(&unproven)?;
         }
         Ok((store, report))
     }
@@ -207,15 +209,24 @@ impl Store {
     }
 
     /// Replays the journal into the overlay.
-    fn replay(&self, superblock: &Superblock, read_only: bool) -> Result<RecoveryReport, Error> {
+    fn replay(
+        &self,
+        superblock: &Superblock,
+        read_only: bool,
+        unproven: &mut Vec<u64>,
+    ) -> Result<RecoveryReport, Error> {
         let mut report = RecoveryReport { generation: superblock.generation, ..RecoveryReport::default() };
         let mut journal = self.journal.lock();
         let mut scan = Scan::new(&self.log.stripe, &journal, superblock);
         let mut end = superblock.journal_start;
         while let Some(group) = scan.next_group()? {
-            if group.last_sequence > scan.proven() && !self.data_is_there(&group)? {
-                report.groups_cut += 1;
-                break;
+            if group.last_sequence > scan.proven() {
+                if !self.data_is_there(&group)? {
+                    report.groups_cut += 1;
+                    break;
+                }
+                let blobs = group.changes.iter().filter(|(key, value)| key.tree == key::tree::BLOBS && value.is_some());
+                unproven.extend(blobs.map(|(key, _)| key.object));
             }
             report.groups_replayed += 1;
             report.changes_replayed += group.changes.len() as u64;
@@ -252,6 +263,25 @@ impl Store {
             }
         }
         Ok(true)
+    }
+
+    /// What an unproven group named can be read, but perhaps not from every copy: it is written again, whole.
+    fn rewrite_unproven(&self, blobs: &[u64]) -> Result<(), Error> {
+        for blob in blobs {
+            let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
+                Ok(handle) => handle,
+                Err(Error::UnknownBlob { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if handle.segment.scheme.parity > 0 {
+                match self.relocate_blob(&handle) {
+                    // With no room left the copies stay as they are; a scrub finds what lacks.
+                    Ok(()) | Err(Error::NoSpace) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     fn apply_group(&self, group: Group) -> Result<(), Error> {

@@ -13,6 +13,9 @@ use stere_log::{LogError, Segment, StreamKey, Wait};
 use crate::Store;
 use crate::error::Error;
 
+/// Data written without a commit; recovery verifies at most about this much.
+const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
+
 /// Where new data goes: the scheme and class its policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
@@ -61,9 +64,21 @@ impl Store {
     /// enters it into the blob map.
     pub fn append_blob(&self, wait: Wait, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
         self.check_writable()?;
+        self.bound_unproven(wait)?;
         let key = self.stream_key(placement, 0);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
         self.append_making_room(wait, &key, id, owner, data)
+    }
+
+    /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
+    fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
+        if self.log.uncommitted_bytes() < UNPROVEN_BYTES_MAX {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        self.commit(Wait::Allowed)
     }
 
     /// The stream that takes data of this placement, given the devices there are.

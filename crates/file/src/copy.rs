@@ -1,0 +1,212 @@
+//! Copying between files without moving bytes: whole blocks by reference, the rest by reading and writing.
+
+use std::ops::Range;
+
+use stere_store::Transaction;
+
+use crate::error::Error;
+use crate::extents::part;
+use crate::extents::{self, Allocation, BLOCK};
+use crate::keys::{self, extents_touching};
+use crate::state::Content;
+use crate::table::Held;
+use crate::{Context, FILE_BYTES_MAX, Files};
+
+/// Extents that one transaction shares at most.
+const SHARED_PER_STEP: usize = 256;
+/// Bytes of the target that one transaction replaces at most.
+const SHARED_BYTES_PER_STEP: u64 = 32 << 20;
+/// Bytes copied at a time where sharing is not possible.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// A copy from one place to another.
+struct Copy {
+    from: u64,
+    to: u64,
+    length: u64,
+}
+
+impl Files {
+    /// Copies up to `length` bytes; gives how many were copied: fewer at the end of the source.
+    pub fn copy_range(
+        &self,
+        context: &Context,
+        source: u64,
+        from: u64,
+        target: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let (first, second) = (self.table.hold(source.min(target)), self.table.hold(source.max(target)));
+        let mut first_state = first.write(context.wait)?;
+        if source == target {
+            let content = self.load(context, source, &mut first_state)?;
+            let Some(copy) = self.bounded(content.size, from, to, length)? else { return Ok(0) };
+            if from < to + copy.length && to < from + copy.length {
+                return Err(Error::Invalid("source and target overlap in the same file"));
+            }
+            self.save_all(context, source, content)?;
+            let size = content.size;
+            return self.copy(context, source, size, target, content, &copy);
+        }
+        let mut second_state = lock_second(&second, context)?;
+        let (source_state, target_state) = if source < target {
+            (&mut *first_state, &mut *second_state)
+        } else {
+            (&mut *second_state, &mut *first_state)
+        };
+        let source_content = self.load(context, source, source_state)?;
+        let target_content = self.load(context, target, target_state)?;
+        let Some(copy) = self.bounded(source_content.size, from, to, length)? else { return Ok(0) };
+        if source_content.is_dirty() {
+            self.save_all(context, source, source_content)?;
+        }
+        if target_content.is_dirty() {
+            self.save_all(context, target, target_content)?;
+        }
+        self.copy(context, source, source_content.size, target, target_content, &copy)
+    }
+
+    fn bounded(&self, source_size: u64, from: u64, to: u64, length: u64) -> Result<Option<Copy>, Error> {
+        if to >= FILE_BYTES_MAX && length > 0 {
+            return Err(Error::TooBig);
+        }
+        let length = length.min(source_size.saturating_sub(from)).min(FILE_BYTES_MAX.saturating_sub(to));
+        Ok((length > 0).then_some(Copy { from, to, length }))
+    }
+
+    fn copy(
+        &self,
+        context: &Context,
+        source: u64,
+        source_size: u64,
+        target: u64,
+        content: &mut Content,
+        copy: &Copy,
+    ) -> Result<u64, Error> {
+        let Copy { from, to, length } = *copy;
+        if from % BLOCK != to % BLOCK {
+            return self.copy_bytes(context, source, target, content, copy);
+        }
+        let head = (from.next_multiple_of(BLOCK) - from).min(length);
+        // The last block may be shared though it is not full where both files end in it.
+        let ends_both = from + length == source_size && to + length >= content.size;
+        let shared = if ends_both { length - head } else { (length - head) / BLOCK * BLOCK };
+        let mut done = 0;
+        if head > 0 {
+            done += self.copy_bytes(context, source, target, content, &Copy { from, to, length: head })?;
+            self.save_all(context, target, content)?;
+        }
+        if shared > 0 {
+            done += self.share(
+                context,
+                source,
+                target,
+                content,
+                &Copy { from: from + head, to: to + head, length: shared },
+            )?;
+        }
+        let tail = Copy { from: from + done, to: to + done, length: length - done };
+        if tail.length > 0 {
+            done += self.copy_bytes(context, source, target, content, &tail)?;
+        }
+        Ok(done)
+    }
+
+    fn copy_bytes(
+        &self,
+        context: &Context,
+        source: u64,
+        target: u64,
+        content: &mut Content,
+        copy: &Copy,
+    ) -> Result<u64, Error> {
+        let mut done = 0;
+        while done < copy.length {
+            let length = COPY_BYTES.min(copy.length - done);
+            let mut bytes = vec![0; length as usize];
+            self.read_stored(context.wait, source, copy.from + done, &mut bytes)?;
+            let written = self.write_parts(context, target, content, copy.to + done, &bytes)?;
+            // The source may be the same file: what was written has to be where it is read.
+            self.save_all(context, target, content)?;
+            done += written as u64;
+            if written < bytes.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn share(
+        &self,
+        context: &Context,
+        source: u64,
+        target: u64,
+        content: &mut Content,
+        copy: &Copy,
+    ) -> Result<u64, Error> {
+        let mut done = 0;
+        while done < copy.length {
+            let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
+            let (step, size) = self.store.update(context.wait, |transaction| {
+                let step = share_step(transaction, source, target, &rest)?;
+                let mut value = keys::inode(transaction, target)?;
+                value.size = value.size.max(rest.to + step.0);
+                value.blocks_bytes = step.1.apply(value.blocks_bytes);
+                (value.mtime, value.ctime) = (context.now, context.now);
+                keys::put_inode(transaction, target, &value);
+                Ok::<_, Error>((step.0, value.size))
+            })?;
+            (content.size, content.stored_size) = (size, size);
+            content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
+            done += step;
+        }
+        Ok(done)
+    }
+}
+
+fn lock_second<'a>(
+    held: &'a Held<'_>,
+    context: &Context,
+) -> Result<parking_lot::RwLockWriteGuard<'a, crate::state::State>, Error> {
+    held.write(context.wait)
+}
+
+/// Shares a bounded number of extents; gives how many bytes that covered and what it allocated.
+fn share_step(
+    transaction: &mut Transaction<'_>,
+    source: u64,
+    target: u64,
+    copy: &Copy,
+) -> Result<(u64, Allocation), Error> {
+    let end = copy.from + copy.length.min(SHARED_BYTES_PER_STEP);
+    let sources = extents_touching(transaction, source, copy.from, end, SHARED_PER_STEP)?;
+    let reached = match sources.last() {
+        Some(last) if sources.len() == SHARED_PER_STEP => last.end().next_multiple_of(BLOCK).min(end),
+        _ => end,
+    };
+    let to = |offset: u64| copy.to + (offset - copy.from);
+    let cleared: Range<u64> = copy.to..to(reached).next_multiple_of(BLOCK);
+    let mut allocation = Allocation::default();
+    // References first: clearing the target may drop the last other reference to the same blob.
+    let mut pieces = Vec::with_capacity(sources.len());
+    for extent in sources.iter().filter(|extent| !extent.is_preallocated()) {
+        let piece = part(extent, extent.start.max(copy.from)..extent.end().min(end));
+        transaction.reference_blob(piece.value.blob, true)?;
+        pieces.push(piece);
+    }
+    let (freed, _) = extents::clear(transaction, target, cleared, usize::MAX - 1)?;
+    allocation.add(freed);
+    for piece in pieces {
+        let value = piece.value;
+        allocation.add(extents::put_plain(
+            transaction,
+            target,
+            to(piece.start),
+            value.blob,
+            value.blob_offset,
+            value.length,
+        ));
+    }
+    Ok((reached - copy.from, allocation))
+}

@@ -1,0 +1,50 @@
+//! What can go wrong with a file's content. errno is chosen by the naming layer.
+
+use thiserror::Error;
+
+/// Errors of file contents.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// From the store: no space, damage, or that the call has to be repeated where it may wait.
+    #[error(transparent)]
+    Store(#[from] stere_store::Error),
+    /// The inode is not there (any more).
+    #[error("inode {0} does not exist; it was removed by somebody else")]
+    NoInode(u64),
+    /// The inode has no content of its own.
+    #[error("inode {0} is not a regular file; only regular files have content")]
+    NotAFile(u64),
+    /// It is a directory.
+    #[error("inode {0} is a directory; directories have no content to read or write")]
+    IsDirectory(u64),
+    /// Beyond the largest offset.
+    #[error("a file ends at 16 TiB; offset and length reach beyond")]
+    TooBig,
+    /// Arguments that make no sense.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// No data or hole there.
+    #[error("there is no data or hole at or behind this offset")]
+    NoSuchOffset,
+    /// A mode this version does not do.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// A caller's own change within a transaction refused; the caller knows why.
+    #[error("the change was refused by the layer above")]
+    Refused,
+    /// A value in the tree is not valid.
+    #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
+    BadValue {
+        /// Whose metadata.
+        inode: u64,
+        /// What the decoder found.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// Whether the call had no effect and is to be repeated with `Wait::Allowed`.
+    pub fn would_block(&self) -> bool {
+        matches!(self, Error::Store(stere_store::Error::WouldBlock))
+    }
+}

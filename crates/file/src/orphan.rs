@@ -1,0 +1,314 @@
+//! Inodes whose end goes in steps: without a name but open, or too large to be freed or cut in one transaction.
+//!
+//! Invariants: the list on media (`SYSTEM` keys) and the one in memory name the same inodes; a removed inode is freed when
+//! nobody has it open; a file whose truncation is not finished is not extended before it is.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use stere_format::{InodeValue, Key};
+use stere_store::{Store, Transaction, Wait};
+
+use crate::error::Error;
+use crate::extents::{self, EXTENTS_PER_STEP};
+use crate::keys;
+use crate::state::State;
+use crate::{Context, Files};
+
+/// Why an inode is on the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrphanKind {
+    /// It has no name; it is freed when nobody has it open.
+    Removed,
+    /// It was cut; extents behind its size are still to be freed.
+    Truncating,
+}
+
+/// What became of an inode that lost a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It has other names.
+    Stays,
+    /// It was freed.
+    Freed,
+    /// It is on the list of orphans.
+    Orphan,
+}
+
+impl OrphanKind {
+    pub(crate) fn encode(self) -> [u8; 1] {
+        [match self {
+            OrphanKind::Removed => 1,
+            OrphanKind::Truncating => 2,
+        }]
+    }
+
+    /// Anything unknown is left alone: it was written by a later version.
+    fn decode(bytes: &[u8]) -> Option<OrphanKind> {
+        match bytes {
+            [1] => Some(OrphanKind::Removed),
+            [2] => Some(OrphanKind::Truncating),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the list from media.
+pub(crate) fn load(store: &Store) -> Result<HashMap<u64, OrphanKind>, Error> {
+    store.view(Wait::Allowed, |view| {
+        let mut orphans = HashMap::new();
+        view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
+            if key.kind == stere_format::key::kind::ORPHAN {
+                orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, kind)));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(orphans)
+    })
+}
+
+/// Puts an inode on the list on media; `Files::note_orphan` follows when the transaction took effect.
+pub(crate) fn put(transaction: &mut Transaction<'_>, inode: u64, kind: OrphanKind) {
+    transaction.put(Key::orphan(inode), &kind.encode());
+}
+
+/// Takes a name's link away from an inode in a transaction.
+fn drop_link(
+    transaction: &mut Transaction<'_>,
+    inode: u64,
+    mut value: InodeValue,
+    last: bool,
+    unlink: &Unlink,
+) -> Result<Gone, Error> {
+    if !last {
+        keys::put_inode(transaction, inode, &value);
+        return Ok(Gone::Stays);
+    }
+    if !unlink.open && delete_step(transaction, inode, &mut value)? {
+        if unlink.listed {
+            transaction.delete(Key::orphan(inode));
+        }
+        return Ok(Gone::Freed);
+    }
+    keys::put_inode(transaction, inode, &value);
+    put(transaction, inode, OrphanKind::Removed);
+    Ok(Gone::Orphan)
+}
+
+/// Frees a bounded piece of an inode, and the inode with its last piece. Tells whether that was the last.
+fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeValue) -> Result<bool, Error> {
+    if value.blocks_bytes > 0 || value.size > 0 {
+        let (allocation, complete) = extents::clear(transaction, inode, 0..extents::END, EXTENTS_PER_STEP)?;
+        value.blocks_bytes = allocation.apply(value.blocks_bytes);
+        if !complete {
+            return Ok(false);
+        }
+    }
+    let mut attributes = Vec::new();
+    transaction.scan(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), |key, _| {
+        attributes.push(*key);
+        ControlFlow::Continue(())
+    })?;
+    for key in attributes {
+        transaction.delete(key);
+    }
+    transaction.delete(Key::inode(inode));
+    Ok(true)
+}
+
+impl Files {
+    /// Takes a name away from an inode. `change` runs in a transaction with what is in memory of the inode locked, and
+    /// calls the given function for the inode to lose its link.
+    pub fn removing<T, E: From<Error> + From<stere_store::Error>>(
+        &self,
+        context: &Context,
+        inode: u64,
+        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
+    ) -> Result<T, E> {
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        let unlink = Unlink { open: state.opens > 0, listed: self.orphan_kind(inode).is_some() };
+        let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
+        self.note_gone(inode, &mut state, gone);
+        Ok(value)
+    }
+
+    fn note_gone(&self, inode: u64, state: &mut State, gone: Gone) {
+        match gone {
+            Gone::Stays => {}
+            Gone::Freed => {
+                self.forget_orphan(inode);
+                self.discard(state);
+            }
+            Gone::Orphan => self.note_orphan(inode, OrphanKind::Removed),
+        }
+    }
+
+    /// Drops what is in memory of an inode that is no more.
+    fn discard(&self, state: &mut State) {
+        if let Some(content) = state.content.take() {
+            self.note_memory(content.memory_bytes(), 0);
+        }
+    }
+
+    pub(crate) fn orphan_kind(&self, inode: u64) -> Option<OrphanKind> {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.orphans.lock().get(&inode).copied()
+    }
+
+    /// Notes in memory what a transaction put on the list.
+    pub fn note_orphan(&self, inode: u64, kind: OrphanKind) {
+        let mut orphans = self.orphans.lock();
+        orphans.insert(inode, kind);
+        self.orphan_count.store(orphans.len(), Ordering::Release);
+    }
+
+    /// Notes in memory that a transaction took an inode off the list.
+    pub fn forget_orphan(&self, inode: u64) {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut orphans = self.orphans.lock();
+        orphans.remove(&inode);
+        self.orphan_count.store(orphans.len(), Ordering::Release);
+    }
+
+    /// Frees an orphan that has just been closed if that is little work; else `step` does it.
+    pub(crate) fn free_orphan_now(&self, context: &Context, inode: u64, state: &mut State) {
+        self.discard(state);
+        // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
+        let _later = self.free_orphan_step(context, inode);
+    }
+
+    /// Frees a piece of an orphan whose entry the caller has locked. Tells whether nothing is left.
+    fn free_orphan_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
+        let done = self.store.update(context.wait, |transaction| {
+            let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
+                transaction.delete(Key::orphan(inode));
+                return Ok(true);
+            };
+            if value.nlink > 0 {
+                // It got a name again.
+                transaction.delete(Key::orphan(inode));
+                return Ok(true);
+            }
+            let done = delete_step(transaction, inode, &mut value)?;
+            if done {
+                transaction.delete(Key::orphan(inode));
+            } else {
+                keys::put_inode(transaction, inode, &value);
+            }
+            Ok::<_, Error>(done)
+        })?;
+        if done {
+            self.forget_orphan(inode);
+        }
+        Ok(done)
+    }
+
+    /// Frees orphans nobody has open and finishes truncations, at most `budget` steps. Tells whether there is more.
+    pub(crate) fn free_some_orphans(&self, context: &Context, budget: usize) -> Result<bool, Error> {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
+            return Ok(false);
+        }
+        let mut listed: Vec<(u64, OrphanKind)> =
+            self.orphans.lock().iter().map(|(inode, kind)| (*inode, *kind)).collect();
+        listed.sort_unstable_by_key(|(inode, _)| *inode);
+        let mut left = budget;
+        for (inode, kind) in listed {
+            let held = self.table.hold(inode);
+            let Ok(mut state) = held.write(Wait::Never) else { continue };
+            while left > 0 {
+                left -= 1;
+                let done = match kind {
+                    OrphanKind::Removed if state.opens > 0 => break,
+                    OrphanKind::Removed => {
+                        self.discard(&mut state);
+                        self.free_orphan_step(context, inode)?
+                    }
+                    OrphanKind::Truncating => self.truncation_step(context, inode)?,
+                };
+                if done {
+                    break;
+                }
+            }
+            if left == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Frees an orphan if nobody has it open; for the kernel's "forget".
+    pub fn forget(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        if self.orphan_kind(inode) != Some(OrphanKind::Removed) {
+            return Ok(());
+        }
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        if state.opens == 0 {
+            self.discard(&mut state);
+            self.free_orphan_step(context, inode)?;
+        }
+        Ok(())
+    }
+
+    /// Frees a piece of what lies behind a cut file's size. Tells whether nothing is left.
+    fn truncation_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
+        let done = self.store.update(context.wait, |transaction| {
+            let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
+                transaction.delete(Key::orphan(inode));
+                return Ok(true);
+            };
+            let (allocation, done) = extents::cut_end(transaction, inode, value.size, EXTENTS_PER_STEP)?;
+            value.blocks_bytes = allocation.apply(value.blocks_bytes);
+            keys::put_inode(transaction, inode, &value);
+            if done {
+                transaction.delete(Key::orphan(inode));
+            }
+            Ok::<_, Error>(done)
+        })?;
+        if done {
+            self.forget_orphan(inode);
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn finish_truncation(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        while !self.truncation_step(context, inode)? {}
+        Ok(())
+    }
+}
+
+/// What a transaction that removes a name needs to know of the inode.
+pub struct Unlink {
+    open: bool,
+    /// On the list already: its truncation is not finished.
+    listed: bool,
+}
+
+impl Unlink {
+    /// Puts the inode with its new link count, or frees it (or lists it as an orphan) when `last` name went.
+    pub fn apply(
+        &self,
+        transaction: &mut Transaction<'_>,
+        inode: u64,
+        value: InodeValue,
+        last: bool,
+    ) -> Result<Gone, Error> {
+        drop_link(transaction, inode, value, last, self)
+    }
+}
+
+/// Enters a new inode without a name (`O_TMPFILE`) in the list on media.
+pub fn list_nameless(transaction: &mut Transaction<'_>, inode: u64) {
+    put(transaction, inode, OrphanKind::Removed);
+}
+
+/// Takes an inode that gets a name off the list on media.
+pub fn unlist(transaction: &mut Transaction<'_>, inode: u64) {
+    transaction.delete(Key::orphan(inode));
+}

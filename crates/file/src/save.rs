@@ -1,0 +1,179 @@
+//! Handing dirty records to the store: blobs first, then one transaction with their extents, the size and the times.
+//!
+//! Invariants: a record leaves memory only after its transaction took effect; the size on media grows only to where all
+//! data below is on media too; a failure leaves everything in memory, to be tried again.
+
+use stere_format::Timestamp;
+use stere_store::{NewBlob, Owner};
+
+use crate::error::Error;
+use crate::extents::{self, Allocation, BLOCK};
+use crate::keys;
+use crate::record::RECORD_BYTES;
+use crate::state::Content;
+use crate::{Context, Files};
+
+/// Records that go in one transaction.
+const RECORDS_PER_STEP: usize = 128;
+
+/// A blob and its place in the file.
+pub(crate) struct Appended {
+    pub start: u64,
+    pub blob: NewBlob,
+}
+
+impl Appended {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.blob.length())
+    }
+}
+
+/// What a transaction enters besides extents.
+struct Entering {
+    size: u64,
+    modified: Option<Timestamp>,
+    changed: Option<Timestamp>,
+}
+
+impl Files {
+    /// Saves all of a file's unsaved changes.
+    pub(crate) fn save_all(&self, context: &Context, inode: u64, content: &mut Content) -> Result<(), Error> {
+        while content.records.len() > RECORDS_PER_STEP {
+            let batch: Vec<u64> = content.records.keys().copied().take(RECORDS_PER_STEP).collect();
+            self.save_records(context, inode, content, &batch)?;
+        }
+        let batch: Vec<u64> = content.records.keys().copied().collect();
+        self.save_records(context, inode, content, &batch)
+    }
+
+    /// Saves one record, and before it those that must not be missing when the size on media grows over it.
+    pub(crate) fn save_record(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        record: u64,
+    ) -> Result<(), Error> {
+        let mut batch = Vec::new();
+        if Content::record_start(record + 1) > content.stored_size {
+            batch = growing(content, record);
+        }
+        batch.push(record);
+        self.save_records(context, inode, content, &batch)
+    }
+
+    fn save_records(&self, context: &Context, inode: u64, content: &mut Content, batch: &[u64]) -> Result<(), Error> {
+        for record in batch {
+            self.fill_partial_blocks(context, inode, content, *record)?;
+        }
+        let mut appended = Vec::with_capacity(batch.len());
+        if !batch.is_empty() {
+            let placement = self.placement(context.wait, inode)?;
+            let blob_bytes_max = self.store.blob_bytes_max() as u32 / BLOCK as u32 * BLOCK as u32;
+            for index in batch {
+                let record = &content.records[index];
+                let start = Content::record_start(*index);
+                for run in record.runs(end_in_record(content, *index)).iter() {
+                    for from in run.clone().step_by(blob_bytes_max as usize) {
+                        let piece = from..run.end.min(from.saturating_add(blob_bytes_max));
+                        let offset = start + u64::from(from);
+                        let owner = Owner { inode, offset };
+                        let blob = self.store.append_blob(context.wait, placement, owner, record.slice(&piece))?;
+                        appended.push(Appended { start: offset, blob });
+                    }
+                }
+            }
+        }
+        self.enter(context, inode, content, &appended, batch)
+    }
+
+    /// Enters appended blobs into the file; the records in `replaced` leave memory.
+    pub(crate) fn enter(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        appended: &[Appended],
+        replaced: &[u64],
+    ) -> Result<(), Error> {
+        let all = content.records.keys().all(|record| replaced.contains(record));
+        let reached = appended.last().map_or(0, Appended::end);
+        let size = if all { content.size } else { content.stored_size.max(reached.min(content.size)) };
+        let entering = Entering { size, modified: content.modified, changed: content.changed };
+        let extents_end = content.extents_end;
+        self.store.update(context.wait, |transaction| {
+            let mut value = keys::inode(transaction, inode)?;
+            let mut allocation = Allocation::default();
+            for new in appended {
+                if new.start < extents_end {
+                    let end = new.end().next_multiple_of(BLOCK);
+                    let (freed, _) = extents::clear(transaction, inode, new.start..end, usize::MAX - 1)?;
+                    allocation.add(freed);
+                }
+                transaction.insert_blob(&new.blob);
+                allocation.add(extents::put_plain(transaction, inode, new.start, new.blob.id, 0, new.blob.length()));
+            }
+            value.blocks_bytes = allocation.apply(value.blocks_bytes);
+            value.size = entering.size;
+            value.mtime = entering.modified.unwrap_or(value.mtime);
+            value.ctime = entering.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
+            keys::put_inode(transaction, inode, &value);
+            Ok::<_, Error>(())
+        })?;
+        let before = content.memory_bytes();
+        for record in replaced {
+            content.records.remove(record);
+        }
+        self.note_memory(before, content.memory_bytes());
+        content.stored_size = size;
+        content.extents_end = content.extents_end.max(reached.next_multiple_of(BLOCK));
+        (content.modified, content.changed) = (None, None);
+        Ok(())
+    }
+
+    /// Reads what the store has in blocks that are dirty in part, so that whole blocks can be written.
+    fn fill_partial_blocks(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        index: u64,
+    ) -> Result<(), Error> {
+        let end = end_in_record(content, index);
+        let extents_end = content.extents_end;
+        let start = Content::record_start(index);
+        let Some(record) = content.records.get_mut(&index) else { return Ok(()) };
+        let before = record.memory_bytes();
+        let runs = record.runs(end);
+        let mut outcome = Ok(());
+        for run in runs.iter() {
+            for gap in record.dirty().gaps(run.clone()) {
+                let offset = start + u64::from(gap.start);
+                outcome = record.fill(gap, |out| {
+                    if offset >= extents_end {
+                        out.fill(0);
+                        return Ok(());
+                    }
+                    self.read_stored(context.wait, inode, offset, out)
+                });
+                if outcome.is_err() {
+                    break;
+                }
+            }
+        }
+        let after = record.memory_bytes();
+        self.note_memory(before, after);
+        outcome
+    }
+}
+
+/// Where the file ends within a record.
+fn end_in_record(content: &Content, record: u64) -> u32 {
+    content.size.saturating_sub(Content::record_start(record)).min(RECORD_BYTES) as u32
+}
+
+/// Dirty records before `record` that reach over the size on media.
+pub(crate) fn growing(content: &Content, record: u64) -> Vec<u64> {
+    let before = content.records.range(..record).map(|(index, _)| *index);
+    before.filter(|index| Content::record_start(index + 1) > content.stored_size).collect()
+}

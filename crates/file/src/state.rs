@@ -1,0 +1,120 @@
+//! What is in memory of one inode: how often it is open, and of a regular file what was written and not yet saved.
+//!
+//! Invariants: no dirty byte lies at or behind `size`; `stored_size` is the size on media, never more than what the data
+//! on media allows (a crash shows no byte the file never held); no extent ends behind `extents_end`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use stere_format::{InodeValue, Timestamp};
+use stere_store::View;
+
+use crate::error::Error;
+use crate::keys::visit_extents;
+use crate::record::{RECORD_BYTES, Record};
+
+/// State of one inode in memory.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Handles open.
+    pub opens: u32,
+    /// Loaded on the first change of content.
+    pub content: Option<Content>,
+}
+
+/// What is in memory of a regular file's content.
+pub(crate) struct Content {
+    pub size: u64,
+    pub stored_size: u64,
+    pub extents_end: u64,
+    pub modified: Option<Timestamp>,
+    pub changed: Option<Timestamp>,
+    pub records: BTreeMap<u64, Record>,
+    /// The age step in which the oldest unsaved change was made.
+    pub dirty_since: u64,
+}
+
+impl State {
+    /// Whether nothing is lost when the entry goes.
+    pub fn is_idle(&self) -> bool {
+        self.opens == 0 && !self.is_dirty()
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.content.as_ref().is_some_and(Content::is_dirty)
+    }
+}
+
+impl Content {
+    pub fn is_dirty(&self) -> bool {
+        !self.records.is_empty() || self.modified.is_some() || self.changed.is_some() || self.size != self.stored_size
+    }
+
+    /// Where `record` starts in the file.
+    pub fn record_start(record: u64) -> u64 {
+        record * RECORD_BYTES
+    }
+
+    /// Memory held by dirty records.
+    pub fn memory_bytes(&self) -> u64 {
+        self.records.values().map(Record::memory_bytes).sum()
+    }
+
+    /// Bytes that will be allocated when dirty data behind the stored end is saved.
+    pub fn unsaved_growth_bytes(&self) -> u64 {
+        let block = stere_format::BLOCK_BYTES as u64;
+        let first = self.stored_size / RECORD_BYTES;
+        let records = self.records.range(first..);
+        records
+            .filter(|(index, _)| **index * RECORD_BYTES >= self.stored_size)
+            .fold(0, |sum, (_, record)| sum + u64::from(record.dirty().blocks(block as u32)) * block)
+    }
+
+    /// Notes a write at `now`.
+    pub fn touch(&mut self, now: Timestamp) {
+        self.modified = Some(now);
+        self.changed = Some(now);
+    }
+
+    /// Forgets what was not saved behind `size`, and makes it the end. Gives the memory that became free.
+    pub fn cut(&mut self, size: u64) -> u64 {
+        let before = self.memory_bytes();
+        let boundary = size / RECORD_BYTES;
+        self.records.split_off(&(boundary + 1));
+        let mut empty = false;
+        if let Some(record) = self.records.get_mut(&boundary) {
+            record.truncate((size % RECORD_BYTES) as u32);
+            empty = record.dirty().is_empty();
+        }
+        if empty {
+            self.records.remove(&boundary);
+        }
+        self.size = size;
+        before - self.memory_bytes()
+    }
+}
+
+impl Content {
+    /// Of a file that was just made.
+    pub fn new_file() -> Content {
+        Content {
+            size: 0,
+            stored_size: 0,
+            extents_end: 0,
+            modified: None,
+            changed: None,
+            records: BTreeMap::new(),
+            dirty_since: 0,
+        }
+    }
+
+    /// Of a file on media.
+    pub fn load(view: &View<'_>, inode: u64, value: &InodeValue) -> Result<Content, Error> {
+        let mut extents_end = value.size;
+        visit_extents(view, inode, value.size, &mut |extent| {
+            extents_end = extents_end.max(extent.end());
+            ControlFlow::Continue(())
+        })?;
+        Ok(Content { size: value.size, stored_size: value.size, extents_end, ..Content::new_file() })
+    }
+}

@@ -1,0 +1,123 @@
+//! The inodes that are open or have something in memory, each with its own lock.
+//!
+//! Invariants: at any time at most one entry exists for an inode; an entry stays while it is open, holds unsaved state, or
+//! somebody holds it. `removals` grows whenever an entry leaves, so that a reader who found none can tell whether what it
+//! read from the store beforehand may be older than what the leaving entry saved. Lock order: entry, then store; never two
+//! entries except in the order of their numbers.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use stere_store::Wait;
+
+use crate::error::Error;
+use crate::state::State;
+
+const SHARDS: usize = 64;
+
+/// One inode in memory.
+pub(crate) struct Entry {
+    pub inode: u64,
+    state: RwLock<State>,
+}
+
+impl Entry {
+    /// Locks for changing; a caller who must not wait is sent away when somebody else has the lock.
+    pub fn write(&self, wait: Wait) -> Result<RwLockWriteGuard<'_, State>, Error> {
+        match wait {
+            Wait::Never => self.state.try_write().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            Wait::Allowed => Ok(self.state.write()),
+        }
+    }
+
+    /// Locks for reading, likewise.
+    pub fn read(&self, wait: Wait) -> Result<RwLockReadGuard<'_, State>, Error> {
+        match wait {
+            Wait::Never => self.state.try_read().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            Wait::Allowed => Ok(self.state.read()),
+        }
+    }
+}
+
+type Shard = Mutex<HashMap<u64, Arc<Entry>>>;
+
+/// All entries.
+pub(crate) struct Table {
+    shards: Box<[Shard]>,
+    removals: AtomicU64,
+}
+
+/// An entry in use.
+pub(crate) struct Held<'a> {
+    table: &'a Table,
+    entry: Option<Arc<Entry>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Entry;
+
+    fn deref(&self) -> &Entry {
+        self.entry.as_ref().expect("an entry is let go only when its holder is dropped")
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let Some(entry) = self.entry.take() else { return };
+        let mut shard = self.table.shard(entry.inode).lock();
+        // Two owners: the table and this holder. Clones are made under the shard's lock only, so nobody can join.
+        if Arc::strong_count(&entry) == 2 && entry.state.try_read().is_some_and(|state| state.is_idle()) {
+            shard.remove(&entry.inode);
+            self.table.removals.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(entry);
+    }
+}
+
+impl Table {
+    pub fn new() -> Table {
+        Table { shards: (0..SHARDS).map(|_| Shard::default()).collect(), removals: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, inode: u64) -> &Shard {
+        &self.shards[(inode % SHARDS as u64) as usize]
+    }
+
+    /// The entry of an inode, made if there is none.
+    pub fn hold(&self, inode: u64) -> Held<'_> {
+        let mut shard = self.shard(inode).lock();
+        let entry =
+            shard.entry(inode).or_insert_with(|| Arc::new(Entry { inode, state: RwLock::new(State::default()) }));
+        Held { table: self, entry: Some(entry.clone()) }
+    }
+
+    /// The entry of an inode, if there is one.
+    pub fn find(&self, inode: u64) -> Option<Held<'_>> {
+        let shard = self.shard(inode).lock();
+        let entry = shard.get(&inode)?.clone();
+        Some(Held { table: self, entry: Some(entry) })
+    }
+
+    /// Whether an inode has an entry.
+    pub fn contains(&self, inode: u64) -> bool {
+        self.shard(inode).lock().contains_key(&inode)
+    }
+
+    /// How many entries have left so far.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// The numbers of all inodes with an entry.
+    pub fn inodes(&self) -> Vec<u64> {
+        let mut inodes: Vec<u64> = Vec::new();
+        for shard in &self.shards {
+            inodes.extend(shard.lock().keys());
+        }
+        inodes.sort_unstable();
+        inodes
+    }
+}

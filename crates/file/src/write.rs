@@ -1,0 +1,328 @@
+//! Writing: whole records go straight to the store, the rest gathers in memory.
+//!
+//! Invariants: what a write accepted has room reserved in the store; the call accepts all of it, or nothing, or (when
+//! the pool gets full half-way) says how much; `WouldBlock` means nothing of it was accepted.
+
+use std::ops::Range;
+
+use stere_format::BlobFlags;
+use stere_store::{Owner, Placement, Reservation, View, Wait};
+
+use crate::error::Error;
+use crate::extents::BLOCK;
+use crate::keys::extents_touching;
+use crate::record::RECORD_BYTES;
+use crate::save::{Appended, growing};
+use crate::state::Content;
+use crate::{Context, FILE_BYTES_MAX, Files};
+
+/// A part of a write that lies in one record.
+struct Part<'data> {
+    record: u64,
+    start: u32,
+    data: &'data [u8],
+}
+
+impl Part<'_> {
+    fn is_whole(&self) -> bool {
+        self.data.len() as u64 == RECORD_BYTES
+    }
+
+    fn range(&self) -> Range<u32> {
+        self.start..self.start + self.data.len() as u32
+    }
+}
+
+fn parts(offset: u64, data: &[u8]) -> Vec<Part<'_>> {
+    let mut parts = Vec::with_capacity(data.len() / RECORD_BYTES as usize + 2);
+    let (mut at, mut rest) = (offset, data);
+    while !rest.is_empty() {
+        let start = at % RECORD_BYTES;
+        let length = (RECORD_BYTES - start).min(rest.len() as u64);
+        let (data, behind) = rest.split_at(length as usize);
+        parts.push(Part { record: at / RECORD_BYTES, start: start as u32, data });
+        (at, rest) = (at + length, behind);
+    }
+    parts
+}
+
+impl Files {
+    /// Writes `data` at `offset`; gives how much was accepted.
+    pub fn write(&self, context: &Context, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        let end = offset.checked_add(data.len() as u64).ok_or(Error::TooBig)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        // A write across the largest size is cut there; only one that starts behind fails.
+        if offset >= FILE_BYTES_MAX {
+            return Err(Error::TooBig);
+        }
+        let data = &data[..(end.min(FILE_BYTES_MAX) - offset) as usize];
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        let content = self.load(context, inode, &mut state)?;
+        self.relieve(context, inode, content, data.len() as u64)?;
+        self.write_parts(context, inode, content, offset, data)
+    }
+
+    pub(crate) fn write_parts(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Error> {
+        let parts = parts(offset, data);
+        let placement = self.placement(context.wait, inode)?;
+        if parts.len() == 1 && !parts[0].is_whole() {
+            let part = &parts[0];
+            self.buffer(context, inode, placement, content, part, true)?;
+            self.hand_over_full(context, inode, content, part.record);
+            return Ok(data.len());
+        }
+        self.write_many(context, inode, content, placement, &parts)
+    }
+
+    /// Several parts, or a whole record: blobs are appended first, because only that may have to wait.
+    fn write_many(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        placement: Placement,
+        parts: &[Part<'_>],
+    ) -> Result<usize, Error> {
+        let mut appended = Vec::with_capacity(parts.len());
+        let mut failure = None;
+        let _room_until_entered = self.reserve_whole(context, inode, placement, parts)?;
+        for part in parts.iter().filter(|part| part.is_whole()) {
+            let owner = Owner { inode, offset: Content::record_start(part.record) };
+            match self.append_whole(context, placement, owner, part.data) {
+                Ok(blobs) => appended.push((part.record, blobs)),
+                Err(error) if appended.is_empty() => return Err(error),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut accepted = 0;
+        let mut streamed = Vec::new();
+        for part in parts {
+            let blobs = appended.iter_mut().find(|(record, _)| *record == part.record);
+            match blobs {
+                Some((_, blobs)) => {
+                    streamed.append(blobs);
+                    self.extend(context, content, part);
+                    self.drop_record(content, part.record);
+                }
+                // Not appended because the store would have had to wait: memory takes it. What was appended already
+                // must not be for nothing.
+                None => match self.buffer(context, inode, placement, content, part, streamed.is_empty()) {
+                    Ok(()) => {}
+                    Err(error) if accepted == 0 => return Err(failure.unwrap_or(error)),
+                    Err(_) => break,
+                },
+            }
+            accepted += part.data.len();
+        }
+        self.enter_streamed(context, inode, content, streamed, parts)?;
+        Ok(accepted)
+    }
+
+    /// Enters what was streamed. Records before it that are dirty go first where the size on media would grow over them.
+    fn enter_streamed(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        streamed: Vec<Appended>,
+        parts: &[Part<'_>],
+    ) -> Result<(), Error> {
+        let Some(last) = streamed.last() else { return Ok(()) };
+        let last_record = last.start / RECORD_BYTES;
+        let mut before = Ok(());
+        if Content::record_start(last_record + 1) > content.stored_size {
+            for record in growing(content, last_record) {
+                before = before.and_then(|()| self.save_record(context, inode, content, record));
+            }
+        }
+        let entered = before.and_then(|()| self.enter(context, inode, content, &streamed, &[]));
+        if entered.is_ok() {
+            return Ok(());
+        }
+        // The blobs cannot be entered without waiting (or at all): keep their bytes in memory; they will be tried again.
+        drop(streamed);
+        for part in parts.iter().filter(|part| part.is_whole()) {
+            self.put_in_memory(content, part);
+        }
+        Ok(())
+    }
+
+    /// Room for the whole records of a write, held until they are entered and count themselves.
+    fn reserve_whole(
+        &self,
+        context: &Context,
+        inode: u64,
+        placement: Placement,
+        parts: &[Part<'_>],
+    ) -> Result<Option<Reservation>, Error> {
+        let mut whole = parts.iter().filter(|part| part.is_whole());
+        let Some(first) = whole.next() else { return Ok(None) };
+        let count = 1 + whole.count() as u64;
+        let start = Content::record_start(first.record);
+        self.reserve(context, inode, placement, start..start + count * RECORD_BYTES, count * RECORD_BYTES)
+    }
+
+    /// Reserves room for new bytes in `range`. In a full pool bytes that replace as many of the file's own may still come.
+    fn reserve(
+        &self,
+        context: &Context,
+        inode: u64,
+        placement: Placement,
+        range: Range<u64>,
+        bytes: u64,
+    ) -> Result<Option<Reservation>, Error> {
+        match self.store.reserve(context.wait, placement, bytes) {
+            Ok(reservation) => Ok(Some(reservation)),
+            Err(stere_store::Error::NoSpace) if self.is_replacement(context, inode, &range)? => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether every block of `range` is the file's own already (written or set aside, and not shared).
+    fn is_replacement(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
+        let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
+        self.store.view(context.wait, |view| {
+            let mut covered_to = blocks.start;
+            for extent in extents_touching(view, inode, blocks.start, blocks.end, usize::MAX - 1)? {
+                if extent.start > covered_to {
+                    return Ok(false);
+                }
+                if !extent.is_preallocated() && is_shared(view, extent.value.blob)? {
+                    return Ok(false);
+                }
+                covered_to = extent.end().next_multiple_of(BLOCK);
+            }
+            Ok(covered_to >= blocks.end)
+        })
+    }
+
+    fn append_whole(
+        &self,
+        context: &Context,
+        placement: Placement,
+        owner: Owner,
+        data: &[u8],
+    ) -> Result<Vec<Appended>, Error> {
+        let mut blobs = Vec::with_capacity(1);
+        let mut start = owner.offset;
+        for piece in data.chunks(self.store.blob_bytes_max()) {
+            let blob = self.store.append_blob(context.wait, placement, Owner { offset: start, ..owner }, piece)?;
+            blobs.push(Appended { start, blob });
+            start += piece.len() as u64;
+        }
+        Ok(blobs)
+    }
+
+    /// Takes a part into memory, with room reserved for it. `may_fail`: whether a lack of room is told; otherwise
+    /// (something of the same request is in the store already) it is tried and done without.
+    fn buffer(
+        &self,
+        context: &Context,
+        inode: u64,
+        placement: Placement,
+        content: &mut Content,
+        part: &Part<'_>,
+        may_fail: bool,
+    ) -> Result<(), Error> {
+        let lacking = content.records.get(&part.record).map_or_else(
+            || crate::record::Record::default().reservation_lacking(part.range()),
+            |record| record.reservation_lacking(part.range()),
+        );
+        let mut reservation = None;
+        if lacking > 0 {
+            let start = Content::record_start(part.record);
+            let range = start + u64::from(part.range().start)..start + u64::from(part.range().end);
+            match self.reserve(context, inode, placement, range, lacking) {
+                Ok(reserved) => reservation = reserved,
+                Err(error) if error.would_block() && !may_fail => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.extend(context, content, part);
+        self.put_in_memory(content, part);
+        if let Some(reservation) = reservation {
+            self.keep_reservation(content, part.record, reservation, lacking);
+        }
+        Ok(())
+    }
+
+    fn keep_reservation(&self, content: &mut Content, record: u64, reservation: Reservation, bytes: u64) {
+        let record = content.records.get_mut(&record).expect("the part was put in memory just now");
+        record.add_reservation(reservation, bytes);
+    }
+
+    fn extend(&self, context: &Context, content: &mut Content, part: &Part<'_>) {
+        self.note_dirty(content);
+        let end = Content::record_start(part.record) + u64::from(part.range().end);
+        content.size = content.size.max(end);
+        content.touch(context.now);
+    }
+
+    fn put_in_memory(&self, content: &mut Content, part: &Part<'_>) {
+        let record = content.records.entry(part.record).or_default();
+        let before = record.memory_bytes();
+        record.write(part.start, part.data);
+        let after = record.memory_bytes();
+        self.note_memory(before, after);
+    }
+
+    fn drop_record(&self, content: &mut Content, record: u64) {
+        if let Some(record) = content.records.remove(&record) {
+            self.note_memory(record.memory_bytes(), 0);
+        }
+    }
+
+    /// Hands a record that has become full to the store. A failure is no failure of the write: the record stays in memory,
+    /// with its room reserved, and the next save tells.
+    fn hand_over_full(&self, context: &Context, inode: u64, content: &mut Content, record: u64) {
+        if content.records.get(&record).is_some_and(crate::record::Record::is_full) {
+            let _stays_in_memory = self.save_record(context, inode, content, record);
+        }
+    }
+
+    /// Keeps the memory for dirty bytes within its limit: saves this file, then others.
+    fn relieve(&self, context: &Context, inode: u64, content: &mut Content, coming: u64) -> Result<(), Error> {
+        let limit = self.options.dirty_bytes_max;
+        if self.dirty_bytes() + coming <= limit {
+            return Ok(());
+        }
+        if content.is_dirty() {
+            self.save_all(context, inode, content)?;
+        }
+        if self.dirty_bytes() + coming <= limit {
+            return Ok(());
+        }
+        if context.wait == Wait::Never {
+            return Err(Error::Store(stere_store::Error::WouldBlock));
+        }
+        for other in self.table.inodes() {
+            if other == inode || self.dirty_bytes() + coming <= limit {
+                continue;
+            }
+            let Some(held) = self.table.find(other) else { continue };
+            // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
+            let Ok(mut state) = held.write(Wait::Never) else { continue };
+            if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
+                self.save_all(context, other, content)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn is_shared(view: &View<'_>, blob: u64) -> Result<bool, Error> {
+    Ok(view.blob(blob)?.value.flags.contains(BlobFlags::SHARED))
+}

@@ -1,0 +1,198 @@
+//! Entry points for fuzzers: each takes any bytes, decodes them as one structure and, where that succeeds, proves that
+//! what was decoded is encoded to something that decodes to the same. They panic only if a decoder is wrong.
+//!
+//! Structures that end with a checksum are tried as they are and once more with the checksum put right, since a fuzzer
+//! would never guess it. Replayed by `tests/decoders.rs` on golden images, corpus and mutations; `fuzz/` at the top of
+//! the project drives the same functions with libFuzzer.
+
+use crate::checkpoint::CheckpointRecord;
+use crate::dirent::DirentBucket;
+use crate::error::DecodeError;
+use crate::row::Summary;
+use crate::*;
+
+/// Name and function of every entry point.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("address", address),
+    ("blob", blob),
+    ("checkpoint", checkpoint),
+    ("chunk", chunk),
+    ("dirent", dirent),
+    ("dirent_bucket", dirent_bucket),
+    ("extent", extent),
+    ("inode", inode),
+    ("journal_header", journal_header),
+    ("journal_payload", journal_payload),
+    ("node", node),
+    ("node_reference", node_reference),
+    ("row", row),
+    ("segment", segment),
+    ("summary", summary),
+    ("superblock", superblock),
+    ("xattr", xattr),
+];
+
+/// What the decoder said; a panic means that it was wrong.
+pub type Target = fn(&[u8]) -> Result<(), DecodeError>;
+
+/// Runs the target that the first byte chooses.
+pub fn any(bytes: &[u8]) {
+    if let Some((choice, rest)) = bytes.split_first() {
+        let (_, target) = TARGETS[usize::from(*choice) % TARGETS.len()];
+        // An error is a fine answer to hostile bytes.
+        let _ = target(rest);
+    }
+}
+
+/// For structures of which every value has one encoding only.
+fn canonical(bytes: &[u8], encoded: &[u8]) -> Result<(), DecodeError> {
+    assert_eq!(bytes, encoded, "what was decoded is encoded to the same bytes");
+    Ok(())
+}
+
+/// Puts the checksum in the last four of the first `size` bytes right and decodes again.
+fn resealed<T>(
+    bytes: &[u8],
+    size: usize,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) -> Result<(T, Vec<u8>), DecodeError> {
+    match decode(bytes) {
+        Ok(_) | Err(DecodeError::Checksum { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let mut bytes = bytes[..size].to_vec();
+    let checksum = crc32c(&bytes[..size - 4]);
+    bytes[size - 4..].copy_from_slice(&checksum.to_le_bytes());
+    Ok((decode(&bytes)?, bytes))
+}
+
+fn address(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &Address::decode(bytes)?.encode())
+}
+
+fn node_reference(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &NodeReference::decode(bytes)?.encode())
+}
+
+fn blob(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut value = BlobValue::decode(bytes)?;
+    canonical(bytes, &value.encode())?;
+    let (blocks, stored) = (value.blocks(), value.stored_bytes());
+    for block in 0..blocks {
+        let offset = value.stored_offset_of_block(block);
+        assert!(!value.is_live(block) || offset.is_some(), "live blocks are present");
+        if value.encoding == BlobEncoding::PLAIN {
+            assert!(offset.is_none_or(|offset| offset + value.block_bytes(block) <= stored));
+        }
+    }
+    let live = value.live_blocks();
+    assert_eq!(value.kill(0..blocks), live);
+    assert_eq!(BlobValue::decode(&value.encode())?, value);
+    Ok(())
+}
+
+fn checkpoint(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.len() < 4 {
+        return CheckpointRecord::decode(bytes).map(drop);
+    }
+    let (record, bytes) = resealed(bytes, bytes.len(), CheckpointRecord::decode)?;
+    canonical(&bytes, &record.encode()?)
+}
+
+fn chunk(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (header, bytes) = resealed(bytes, ChunkHeader::SIZE, ChunkHeader::decode)?;
+    canonical(&bytes, &header.encode())
+}
+
+fn dirent(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &DirentValue::decode(bytes)?.encode())
+}
+
+fn dirent_bucket(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &DirentBucket::decode(bytes)?.encode())
+}
+
+fn extent(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ExtentValue::decode(bytes)?.encode())
+}
+
+fn inode(bytes: &[u8]) -> Result<(), DecodeError> {
+    let value = InodeValue::decode(bytes)?;
+    assert!(value.kind().is_some());
+    canonical(bytes, &value.encode())
+}
+
+fn journal_header(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (header, bytes) = resealed(bytes, JournalHeader::SIZE, JournalHeader::decode)?;
+    canonical(&bytes, &header.encode())?;
+    let payload = header.payload(&bytes);
+    assert!(payload.is_err() || header.payload_length == 0, "only the header is there");
+    Ok(())
+}
+
+fn journal_payload(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut encoded = Vec::new();
+    for change in JournalChanges::new(bytes) {
+        let (key, value) = change?;
+        append_change(&mut encoded, &key, value);
+    }
+    canonical(bytes, &encoded)
+}
+
+fn node(bytes: &[u8]) -> Result<(), DecodeError> {
+    let node = Node::parse(bytes.into())?;
+    let mut builder = NodeBuilder::new(node.level());
+    for index in 0..node.count() {
+        let key = node.key(index);
+        assert_eq!(node.search(&key), Ok(index));
+        if node.is_leaf() {
+            builder.push_value(&key, node.value(index));
+        } else {
+            assert_eq!(node.child_index(&key), index);
+            builder.push_child(&key, &node.child(index));
+        }
+    }
+    let (first_key, encoded) = builder.take(node.count());
+    assert_eq!(first_key, node.first_key());
+    canonical(bytes, &encoded)
+}
+
+fn row(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (header, bytes) = resealed(bytes, RowHeader::SIZE, RowHeader::decode)?;
+    canonical(&bytes, &header.encode())
+}
+
+fn segment(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &SegmentValue::decode(bytes)?.encode())
+}
+
+/// A row header, then the summary.
+fn summary(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (mut header, _) = resealed(bytes, RowHeader::SIZE, RowHeader::decode)?;
+    let summary = &bytes[RowHeader::SIZE..];
+    header.summary_length = summary.len() as u32;
+    header.summary_crc32c = crc32c(summary);
+    let entries = Summary::decode(&header, summary)?;
+    let mut encoded = Vec::new();
+    Summary::encode_to(&entries, &mut encoded);
+    canonical(summary, &encoded)
+}
+
+fn superblock(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (superblock, _) = resealed(bytes, Superblock::SIZE, Superblock::decode)?;
+    for offset in superblock.layout.superblock_offsets() {
+        assert!(offset + Superblock::SIZE as u64 <= superblock.layout.size_bytes);
+    }
+    // The order of the checkpoint's segments is free, so the bytes may differ.
+    let encoded = superblock.encode()?;
+    assert_eq!(Superblock::decode(&encoded)?, superblock);
+    Ok(())
+}
+
+fn xattr(bytes: &[u8]) -> Result<(), DecodeError> {
+    let bucket = XattrBucket::decode(bytes)?;
+    for (name, _) in &bucket.entries {
+        assert!(XattrBucket::find(bytes, name)?.is_some() && bucket.get(name).is_some());
+    }
+    canonical(bytes, &bucket.encode())
+}

@@ -1,0 +1,286 @@
+//! One or more examples of every structure, fixed for ever: the golden images and the seeds of the fuzz tests.
+
+use stere_format::dirent::DirentBucket;
+use stere_format::*;
+
+/// Name of the image, entry point in `stere_format::fuzz`, bytes.
+pub type Sample = (&'static str, &'static str, Vec<u8>);
+
+const POOL: PoolId = PoolId(*b"\x10pool-of-samples");
+const DEVICE: DeviceId = DeviceId(*b"\x20dev-of-samples!");
+
+pub fn address(at: u32, length: u32) -> Address {
+    Address { segment: 0x0102_0304_0506 + u64::from(at), row_block: 17 + at, offset: 512 * (1 + at), length }
+}
+
+fn place(data: u8, parity: u8) -> SegmentChunks {
+    let scheme = Scheme::new(data, parity).expect("a possible scheme");
+    let chunks = (0..scheme.width() as u32).map(|at| ChunkPlace { device: 3 * at as u16, slot: 1000 + at }).collect();
+    SegmentChunks { scheme, missing: 0b10, chunks }
+}
+
+fn segment(data: u8, parity: u8) -> SegmentValue {
+    SegmentValue {
+        place: place(data, parity),
+        class: 2,
+        kind: SegmentKind::Data,
+        state: SegmentState::Sealed,
+        temperature: 1,
+        written_blocks: 1023,
+        live_bytes: 3_000_832,
+        sequence: 77,
+    }
+}
+
+fn meta_segment() -> SegmentValue {
+    SegmentValue { kind: SegmentKind::Meta, state: SegmentState::Open, ..segment(1, 2) }
+}
+
+fn whole_blob() -> BlobValue {
+    BlobValue::plain(address(1, 131_072), (0..32).map(|block| 0xc0de_0000 + block).collect())
+}
+
+fn trimmed_blob() -> BlobValue {
+    let mut blob = whole_blob();
+    blob.references = 3;
+    blob.flags = BlobFlags::SHARED;
+    blob.logical_bytes = 131_000;
+    blob.kill(5..20);
+    blob.present = blob.live;
+    blob.kill(31..32);
+    blob.address.length = blob.plain_bytes_of(&blob.present);
+    blob.checksums.truncate(17);
+    blob
+}
+
+fn compressed_blob() -> BlobValue {
+    let mut blob = whole_blob();
+    blob.encoding = BlobEncoding(3);
+    blob.address.length = 9000;
+    blob.checksums.truncate(3);
+    blob
+}
+
+fn inode(mode: u32, policy: Option<InodePolicy>, symlink_target: &[u8]) -> InodeValue {
+    let time = |at: i64| Timestamp { seconds: 1_700_000_000 + at, nanoseconds: 123_456_789 };
+    InodeValue {
+        mode,
+        uid: 1000,
+        gid: 100,
+        nlink: 2,
+        rdev: 0x0103,
+        flags: 0x10,
+        generation: 9,
+        size: 1 << 40,
+        blocks_bytes: 4096 * 12345,
+        parent: 1,
+        next_dirent_sequence: 42,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: Timestamp { seconds: -1, nanoseconds: 999_999_999 },
+        policy,
+        symlink_target: symlink_target.to_vec(),
+    }
+}
+
+fn summary_entries() -> Vec<SummaryEntry> {
+    let blob = RecordSubject::plain_blob(9, 10, 1 << 30, 131_072);
+    let trimmed = trimmed_blob();
+    let trimmed_subject = RecordSubject::Blob {
+        blob: 11,
+        inode: 12,
+        file_offset: 0,
+        logical_bytes: trimmed.logical_bytes,
+        encoding: BlobEncoding::PLAIN,
+        present: trimmed.present,
+    };
+    let node = RecordSubject::Node { level: 1, first_key: Key::extent(5, 4096) };
+    let checkpoint = RecordSubject::Checkpoint { generation: 6, part: 1, parts: 2 };
+    let entry = |offset, length, subject, hint: &[u8]| SummaryEntry {
+        offset,
+        length,
+        crc32c: 0xfeed_0000 + offset,
+        subject,
+        hint: hint.to_vec(),
+    };
+    vec![
+        entry(512, 131_072, blob, b"photos/1.jpg"),
+        entry(131_584, trimmed.address.length, trimmed_subject, b""),
+        entry(300_032, 16_000, node, b""),
+        entry(316_416, 5, checkpoint, b""),
+    ]
+}
+
+fn row_and_summary() -> (RowHeader, Vec<u8>) {
+    let entries = summary_entries();
+    let mut summary = Vec::new();
+    Summary::encode_to(&entries, &mut summary);
+    let header = RowHeader {
+        pool: POOL,
+        segment: 0x0102_0304_0506,
+        sequence: 78,
+        row_block: 17,
+        row_height: 80,
+        record_count: entries.len() as u32,
+        summary_offset: 316_928,
+        summary_length: summary.len() as u32,
+        summary_crc32c: crc32c(&summary),
+    };
+    (header, summary)
+}
+
+fn journal_payload() -> Vec<u8> {
+    let mut payload = Vec::new();
+    append_change(&mut payload, &Key::inode(7), Some(&inode(0o100_644, None, b"").encode()));
+    append_change(&mut payload, &Key::dirent(1, 42), None);
+    append_change(&mut payload, &Key::blob(9), Some(&whole_blob().encode()));
+    append_change(&mut payload, &Key::orphan(8), Some(b""));
+    payload
+}
+
+fn journal_header() -> JournalHeader {
+    let payload = journal_payload();
+    JournalHeader {
+        pool: POOL,
+        epoch: 4,
+        at: JournalPosition { position: 4096 * 1234, sequence: 5678 },
+        durable_sequence: 5670,
+        checkpoint_generation: 6,
+        counters: counters(),
+        group_end: true,
+        payload_length: payload.len() as u32,
+        payload_crc32c: crc32c(&payload),
+    }
+}
+
+fn counters() -> Counters {
+    Counters { next_inode: 101, next_blob: 202, next_segment: 303, next_sequence: 404 }
+}
+
+fn leaf() -> Vec<u8> {
+    let mut builder = NodeBuilder::new(0);
+    builder.push_value(&Key::inode(7), &inode(0o040_755, None, b"").encode());
+    for at in 0..5u64 {
+        let extent = ExtentValue { blob: 9 + at, blob_offset: 0, length: 131_072, flags: ExtentFlags::Plain };
+        builder.push_value(&Key::extent(7, at * 131_072), &extent.encode());
+    }
+    builder.push_value(&Key::orphan(3), b"");
+    builder.take(7).1
+}
+
+fn node_reference(at: u32, level: u8) -> NodeReference {
+    NodeReference { address: address(at, 16_000 + at), crc32c: 0xabcd_0000 + at, level }
+}
+
+fn inner() -> Vec<u8> {
+    let mut builder = NodeBuilder::new(2);
+    for at in 0..4 {
+        builder.push_child(&Key::blob(1000 * u64::from(at)), &node_reference(at, 1));
+    }
+    builder.take(4).1
+}
+
+fn device(index: u16, name: &str, tags: &[&str]) -> DeviceEntry {
+    DeviceEntry {
+        id: DEVICE,
+        index,
+        class: 1,
+        state: 1,
+        size_bytes: 64 << 30,
+        slot_count: 16_000,
+        name: name.to_owned(),
+        host: "attic".to_owned(),
+        shelf: "left".to_owned(),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+    }
+}
+
+fn checkpoint(root: Option<NodeReference>) -> Vec<u8> {
+    let record = CheckpointRecord {
+        pool: POOL,
+        generation: 6,
+        root,
+        counters: counters(),
+        journal_start: JournalPosition { position: 4096 * 1200, sequence: 5600 },
+        hash_key: *b"key of the names",
+        totals: PoolTotals { inodes: 11, blobs: 12, blob_bytes: 13 * 512, node_bytes: 14 * 512 },
+        devices: vec![device(0, "ssd-zero", &["fast", "schräg"]), device(3, "hdd", &[])],
+        meta_segments: vec![(5, meta_segment()), (9, meta_segment())],
+    };
+    record.encode().expect("a small checkpoint fits")
+}
+
+fn superblock(parts: u32) -> Vec<u8> {
+    let part = |at| CheckpointPart { address: address(at / 2 * 2, 5000), crc32c: at, place: place(1, 2) };
+    let superblock = Superblock {
+        format_minor: FORMAT_MINOR,
+        pool: POOL,
+        device: DEVICE,
+        device_index: 3,
+        generation: 6,
+        layout: DeviceLayout::for_size(6 << 30, 4 << 20).expect("a possible device"),
+        journal_start: JournalPosition { position: 4096 * 1200, sequence: 5600 },
+        journal_bytes: 2 << 20,
+        journal_devices: vec![0, 3, 6],
+        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }, Epoch { first_sequence: 5000, epoch: 4 }],
+        clean: parts == 0,
+        pool_name: "tank".to_owned(),
+        host: "attic".to_owned(),
+        shelf: "left".to_owned(),
+        checkpoint: (0..parts).map(part).collect(),
+    };
+    superblock.encode().expect("a small superblock fits")
+}
+
+pub fn samples() -> Vec<Sample> {
+    let (row, summary) = row_and_summary();
+    let with_header = [row.encode(), summary].concat();
+    let policy = InodePolicy { copies: 2, parity_k: 4, parity_m: 1, class: 3 };
+    let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
+    let chunk = ChunkHeader {
+        pool: POOL,
+        segment: 5,
+        sequence: 77,
+        kind: SegmentKind::Meta,
+        class: 1,
+        chunk: 4,
+        place: place(4, 1),
+    };
+    let plain = ExtentValue { blob: 9, blob_offset: 4096, length: 126_976, flags: ExtentFlags::Plain };
+    let preallocated = ExtentValue { blob: 0, blob_offset: 0, length: 1 << 31, flags: ExtentFlags::Preallocated };
+    let dirent = DirentValue { inode: 7, kind: FileKind::Directory, name: "Übung.txt".as_bytes().to_vec() };
+    vec![
+        ("address", "address", address(0, 4096).encode().to_vec()),
+        ("node-reference", "node_reference", node_reference(1, 2).encode().to_vec()),
+        ("blob-whole", "blob", whole_blob().encode()),
+        ("blob-trimmed", "blob", trimmed_blob().encode()),
+        ("blob-compressed", "blob", compressed_blob().encode()),
+        ("segment-data", "segment", segment(4, 2).encode()),
+        ("segment-meta", "segment", meta_segment().encode()),
+        ("chunk-header", "chunk", chunk.encode()),
+        ("row-header", "row", row.encode()),
+        ("row-summary", "summary", with_header),
+        ("journal-header", "journal_header", journal_header().encode().to_vec()),
+        ("journal-payload", "journal_payload", journal_payload()),
+        ("node-leaf", "node", leaf()),
+        ("node-inner", "node", inner()),
+        ("checkpoint", "checkpoint", checkpoint(Some(node_reference(7, 2)))),
+        ("checkpoint-empty", "checkpoint", checkpoint(None)),
+        ("superblock", "superblock", superblock(3)),
+        ("superblock-clean", "superblock", superblock(0)),
+        ("inode-file", "inode", inode(0o100_644, Some(policy), b"").encode()),
+        ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
+        ("dirent", "dirent", dirent.encode()),
+        ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
+        ("extent-plain", "extent", plain.encode().to_vec()),
+        ("extent-preallocated", "extent", preallocated.encode().to_vec()),
+        ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
+    ]
+}
+
+/// The entry point of this name.
+pub fn target(name: &str) -> fuzz::Target {
+    let found = fuzz::TARGETS.iter().find(|(other, _)| *other == name);
+    found.unwrap_or_else(|| panic!("there is no fuzz target {name}")).1
+}

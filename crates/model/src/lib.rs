@@ -1,0 +1,1 @@
+//! A plain POSIX-like file system in memory: the reference that stere is compared with.

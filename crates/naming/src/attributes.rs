@@ -1,0 +1,257 @@
+//! Attributes of inodes: looking up, reading and setting them.
+
+use std::cell::RefCell;
+
+use stere_file::Keys;
+use stere_format::{FileKind, InodeValue, Timestamp};
+use stere_store::Transaction;
+
+use crate::error::Error;
+use crate::names::check_name;
+use crate::{Caller, FileSystem, acl, xattr};
+
+/// What `stat` tells of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Number; also the FUSE node id.
+    pub inode: u64,
+    /// Generation, for NFS.
+    pub generation: u32,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of device nodes.
+    pub rdev: u32,
+    /// Bytes of content.
+    pub size: u64,
+    /// Allocated, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Unit for input and output.
+    pub block_size: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Made.
+    pub btime: Timestamp,
+}
+
+impl Attributes {
+    pub(crate) fn of(inode: u64, value: &InodeValue) -> Attributes {
+        Attributes {
+            inode,
+            generation: value.generation,
+            mode: value.mode,
+            nlink: value.nlink,
+            uid: value.uid,
+            gid: value.gid,
+            rdev: value.rdev,
+            size: value.size,
+            blocks_512: value.blocks_bytes.div_ceil(512),
+            block_size: stere_format::BLOCK_BYTES as u32,
+            atime: value.atime,
+            mtime: value.mtime,
+            ctime: value.ctime,
+            btime: value.btime,
+        }
+    }
+
+    /// What kind of file it is.
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The caller's clock.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permissions; the type is ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size, of regular files.
+    pub size: Option<u64>,
+    /// Time of access.
+    pub atime: Option<SetTime>,
+    /// Time of change of content.
+    pub mtime: Option<SetTime>,
+    /// Time of change of anything; the caller's clock when anything else is set.
+    pub ctime: Option<Timestamp>,
+    /// Clear the set-id bits as for a write by somebody without privilege.
+    pub kill_suid_sgid: bool,
+}
+
+impl FileSystem {
+    /// Finds a name. "." and ".." work for every inode, as NFS needs.
+    pub fn lookup(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
+        if name == b"." {
+            return self.getattr(caller, parent);
+        }
+        if name == b".." {
+            return self.getattr(caller, self.parent(caller, parent)?);
+        }
+        check_name(name)?;
+        let removals = self.files.removals();
+        let (inode, value) = self.store.view(caller.wait, |view| {
+            let Some(found) = self.hasher.find(view, parent, name)? else {
+                // The name's directory decides which error it is.
+                crate::directory(view, parent)?;
+                return Err(Error::NotFound);
+            };
+            let value = stere_file::inode_if_any(view, found.inode)?;
+            let value = value.ok_or_else(|| {
+                Error::Damaged(format!("inode {} has a name but does not exist; run `stere check`", found.inode))
+            })?;
+            Ok((found.inode, value))
+        })?;
+        let value = self.files.refresh(caller.wait, inode, value, removals)?.ok_or(Error::NotFound)?;
+        Ok(self.shown(inode, value))
+    }
+
+    /// Attributes of an inode.
+    pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
+        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        Ok(self.shown(inode, value))
+    }
+
+    /// Attributes as users see them: with times of access that are not saved yet.
+    pub(crate) fn shown(&self, inode: u64, value: InodeValue) -> Attributes {
+        let mut attributes = Attributes::of(inode, &value);
+        if let Some(atime) = self.lazy_times.get(inode) {
+            attributes.atime = atime;
+        }
+        attributes
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        if value.kind() != Some(FileKind::Symlink) {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        self.note_access(caller, inode, &value);
+        Ok(value.symlink_target)
+    }
+
+    /// Sets attributes, all in one step.
+    pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        let value =
+            self.changing(caller, inode, set.size, |transaction, value| apply(transaction, caller, inode, value, set))?;
+        if set.atime.is_some() {
+            self.lazy_times.remove(inode);
+        }
+        Ok(self.shown(inode, value))
+    }
+
+    /// Changes an inode's attributes (and its size) in one transaction.
+    pub(crate) fn changing(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        size: Option<u64>,
+        change: impl Fn(&mut Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
+    ) -> Result<InodeValue, Error> {
+        let refused = RefCell::new(None);
+        let change = |transaction: &mut Transaction<'_>, value: &mut InodeValue| {
+            change(transaction, value).map_err(|error| {
+                refused.replace(Some(error));
+                stere_file::Error::Refused
+            })
+        };
+        let done = match size {
+            Some(size) => self.files.set_size(&caller.context(), inode, size, &change),
+            None => self.files.change_attributes(&caller.context(), inode, &change),
+        };
+        match done {
+            // What the store said (a node is missing, say) it says itself, after its own repetition.
+            Err(stere_file::Error::Refused) => Err(refused.take().unwrap_or(Error::Stale)),
+            done => Ok(done?),
+        }
+    }
+}
+
+fn apply(
+    transaction: &mut Transaction<'_>,
+    caller: &Caller<'_>,
+    inode: u64,
+    value: &mut InodeValue,
+    set: &SetAttributes,
+) -> Result<(), Error> {
+    let is_directory = value.kind() == Some(FileKind::Directory);
+    if set.uid.is_some() || set.gid.is_some() {
+        value.uid = set.uid.unwrap_or(value.uid);
+        value.gid = set.gid.unwrap_or(value.gid);
+        if !is_directory {
+            clear_set_id(value);
+        }
+        drop_capabilities(transaction, inode, value)?;
+    }
+    if set.kill_suid_sgid {
+        clear_set_id(value);
+        drop_capabilities(transaction, inode, value)?;
+    }
+    if let Some(mode) = set.mode {
+        value.mode = (value.mode & !0o7777) | (mode & 0o7777);
+        acl::follow_mode(transaction, inode, value)?;
+    }
+    if set.size.is_some() {
+        value.mtime = caller.now;
+        if !set.kill_suid_sgid {
+            drop_capabilities(transaction, inode, value)?;
+        }
+    }
+    let time = |time: SetTime| match time {
+        SetTime::Now => caller.now,
+        SetTime::At(time) => time,
+    };
+    value.atime = set.atime.map_or(value.atime, time);
+    value.mtime = set.mtime.map_or(value.mtime, time);
+    value.ctime = set.ctime.unwrap_or(caller.now);
+    Ok(())
+}
+
+/// What a write or a change of owner does to set-id bits: set-group-id without group execution means mandatory locking
+/// and stays.
+pub(crate) fn clear_set_id(value: &mut InodeValue) {
+    value.mode &= !libc::S_ISUID;
+    if value.mode & libc::S_IXGRP != 0 {
+        value.mode &= !libc::S_ISGID;
+    }
+}
+
+fn drop_capabilities(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeValue) -> Result<(), Error> {
+    if value.flags & xattr::HAS_ATTRIBUTES == 0 {
+        return Ok(());
+    }
+    xattr::remove(transaction, inode, b"security.capability")?;
+    Ok(())
+}
+
+/// Clears set-id bits and capabilities if there are any, for a write. Answers whether there were.
+pub(crate) fn needs_kill(keys: &impl Keys, inode: u64) -> Result<bool, Error> {
+    let Some(value) = stere_file::inode_if_any(keys, inode)? else { return Ok(false) };
+    let mut cleared = value.clone();
+    clear_set_id(&mut cleared);
+    if cleared.mode != value.mode {
+        return Ok(true);
+    }
+    Ok(value.flags & xattr::HAS_ATTRIBUTES != 0 && xattr::get(keys, inode, b"security.capability")?.is_some())
+}

@@ -1,0 +1,121 @@
+//! Opening, reading and writing: the file layer's calls, with what POSIX attaches to them.
+
+use std::sync::atomic::Ordering;
+
+use stere_file::Whence;
+use stere_format::FileKind;
+
+use crate::attributes::{SetAttributes, needs_kill};
+use crate::error::Error;
+use crate::{Caller, FileSystem};
+
+/// Number of an open file; says nothing by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenFlags {
+    /// For writing.
+    pub write: bool,
+    /// Empty it.
+    pub truncate: bool,
+    /// `create` fails when the name exists.
+    pub exclusive: bool,
+}
+
+impl OpenFlags {
+    /// From the flags of open(2).
+    pub fn from_linux(flags: i32) -> OpenFlags {
+        OpenFlags {
+            write: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            truncate: flags & libc::O_TRUNC != 0,
+            exclusive: flags & libc::O_EXCL != 0,
+        }
+    }
+}
+
+impl FileSystem {
+    pub(crate) fn new_handle(&self) -> Handle {
+        Handle(self.next_handle.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Opens a file or a directory.
+    pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
+        if flags.truncate {
+            let set = SetAttributes { size: Some(0), kill_suid_sgid: caller.uid != 0, ..SetAttributes::default() };
+            self.setattr(caller, inode, &set)?;
+        }
+        let value = self.files.open(&caller.context(), inode)?;
+        if value.kind() == Some(FileKind::Directory) && (flags.write || flags.truncate) {
+            self.files.release(&caller.context(), inode)?;
+            return Err(Error::IsADirectory);
+        }
+        Ok(self.new_handle())
+    }
+
+    /// Closes a handle of an inode; what was written is handed to the store with the last one.
+    pub fn release(&self, caller: &Caller<'_>, inode: u64, _handle: Handle) -> Result<(), Error> {
+        Ok(self.files.release(&caller.context(), inode)?)
+    }
+
+    /// Reads; fewer bytes than asked for only at the end of the file.
+    pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let outcome = self.files.read(&caller.context(), inode, offset, out)?;
+        self.note_access(caller, inode, &outcome.value);
+        Ok(outcome.length)
+    }
+
+    /// Writes. `kill_suid_sgid`: the writer has no privilege to keep set-id bits.
+    pub fn write(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        offset: u64,
+        data: &[u8],
+        kill_suid_sgid: bool,
+    ) -> Result<usize, Error> {
+        if kill_suid_sgid && self.store.view(caller.wait, |view| needs_kill(view, inode))? {
+            self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
+        }
+        Ok(self.files.write(&caller.context(), inode, offset, data)?)
+    }
+
+    /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
+    pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
+        self.files.save(&caller.context(), inode)?;
+        Ok(self.store.commit(caller.wait)?)
+    }
+
+    /// Makes a directory's names durable.
+    pub fn fsyncdir(&self, caller: &Caller<'_>, _inode: u64) -> Result<(), Error> {
+        Ok(self.store.commit(caller.wait)?)
+    }
+
+    /// Changes allocation as fallocate(2) does with `mode`.
+    pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
+        Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?)
+    }
+
+    /// The next data or hole at or behind `offset`.
+    pub fn seek(&self, caller: &Caller<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
+        Ok(self.files.seek(&caller.context(), inode, offset, whence)?)
+    }
+
+    /// Copies between files, by sharing where blocks are aligned alike; gives how many bytes.
+    pub fn copy_range(
+        &self,
+        caller: &Caller<'_>,
+        inode_in: u64,
+        offset_in: u64,
+        inode_out: u64,
+        offset_out: u64,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
+        if copied > 0 && self.store.view(caller.wait, |view| needs_kill(view, inode_out))? && caller.uid != 0 {
+            self.setattr(caller, inode_out, &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,229 @@
+//! Making inodes and names: files, directories, links, special files, files without a name.
+
+use stere_file::inode_if_any;
+use stere_format::{FileKind, InodeValue, Key, Timestamp};
+use stere_store::Transaction;
+
+use crate::attributes::Attributes;
+use crate::content::{Handle, OpenFlags};
+use crate::error::Error;
+use crate::names::check_new_name;
+use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory};
+
+/// Longest target of a symbolic link.
+const TARGET_BYTES_MAX: usize = 4095;
+
+/// An inode that was just made.
+pub(crate) fn new_inode(mode: u32, uid: u32, gid: u32, parent: u64, now: Timestamp) -> InodeValue {
+    InodeValue {
+        mode,
+        uid,
+        gid,
+        nlink: 1,
+        rdev: 0,
+        flags: 0,
+        generation: 1,
+        size: 0,
+        blocks_bytes: 0,
+        parent,
+        next_dirent_sequence: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        policy: None,
+        symlink_target: Vec::new(),
+    }
+}
+
+/// What is to be made.
+struct New<'a> {
+    kind: FileKind,
+    permissions: u32,
+    rdev: u32,
+    target: &'a [u8],
+}
+
+impl FileSystem {
+    /// Makes a file, device node, FIFO or socket.
+    pub fn mknod(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attributes, Error> {
+        // A mode without a type means a regular file, as for mknod(2).
+        let typed = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
+        let kind = FileKind::from_mode(typed & 0xffff).ok_or(Error::Invalid("the mode names no type of file"))?;
+        if kind == FileKind::Directory || kind == FileKind::Symlink {
+            return Err(Error::Invalid("directories and links have calls of their own"));
+        }
+        let rdev = if matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice) { rdev } else { 0 };
+        self.make(caller, parent, name, &New { kind, permissions: mode, rdev, target: b"" })
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, caller: &Caller<'_>, parent: u64, name: &[u8], mode: u32) -> Result<Attributes, Error> {
+        self.make(caller, parent, name, &New { kind: FileKind::Directory, permissions: mode, rdev: 0, target: b"" })
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&self, caller: &Caller<'_>, parent: u64, name: &[u8], target: &[u8]) -> Result<Attributes, Error> {
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        self.make(caller, parent, name, &New { kind: FileKind::Symlink, permissions: 0o777, rdev: 0, target })
+    }
+
+    /// Makes a file and opens it. A file that is there already is opened, unless `flags` say it must not be.
+    pub fn create(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attributes, Handle), Error> {
+        let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
+        match self.make(caller, parent, name, &new) {
+            Ok(attributes) => {
+                self.files.open_new(attributes.inode);
+                Ok((attributes, self.new_handle()))
+            }
+            Err(Error::Exists) if !flags.exclusive => {
+                let existing = self.lookup(caller, parent, name)?;
+                let handle = self.open(caller, existing.inode, flags)?;
+                Ok((self.getattr(caller, existing.inode)?, handle))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a file without a name in `parent`'s file system and opens it; `link` may give it a name.
+    pub fn tmpfile(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        mode: u32,
+        _flags: OpenFlags,
+    ) -> Result<(Attributes, Handle), Error> {
+        let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
+        let (inode, value) = self.store.update(caller.wait, |transaction| {
+            let directory = living_directory(transaction, parent)?;
+            let inode = transaction.allocate_inode();
+            let mut value = prepare(transaction, caller, parent, &directory, inode, &new)?;
+            value.nlink = 0;
+            value.flags |= NEVER_NAMED;
+            stere_file::put_inode(transaction, inode, &value);
+            stere_file::list_nameless(transaction, inode);
+            Ok::<_, Error>((inode, value))
+        })?;
+        self.files.open_new(inode);
+        self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
+        Ok((Attributes::of(inode, &value), self.new_handle()))
+    }
+
+    /// Gives an inode one more name.
+    pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<Attributes, Error> {
+        check_new_name(new_name)?;
+        self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))??;
+        self.getattr(caller, inode)
+    }
+
+    /// With what is in memory of the inode locked, because closing a file without a name would free it.
+    fn link_locked(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<(), Error> {
+        let nameless = self.store.update(caller.wait, |transaction| {
+            let mut directory = living_directory(transaction, new_parent)?;
+            let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
+            let kind = value.kind().ok_or(Error::NotPermitted("the inode has no type"))?;
+            if kind == FileKind::Directory {
+                return Err(Error::NotPermitted("a directory cannot have several names"));
+            }
+            if self.hasher.find(transaction, new_parent, new_name)?.is_some() {
+                return Err(Error::Exists);
+            }
+            let nameless = value.nlink == 0;
+            // A removed file stays removed; only one that never had a name may get its first.
+            if nameless && (transaction.get(&Key::orphan(inode))?.is_none() || value.flags & NEVER_NAMED == 0) {
+                return Err(Error::NotFound);
+            }
+            if value.nlink >= LINKS_MAX {
+                return Err(Error::TooManyLinks);
+            }
+            value.nlink += 1;
+            value.flags &= !NEVER_NAMED;
+            value.parent = new_parent;
+            value.ctime = caller.now;
+            self.hasher.insert(transaction, new_parent, &mut directory, new_name, inode, kind)?;
+            put_changed_directory(transaction, new_parent, &mut directory, caller.now);
+            stere_file::put_inode(transaction, inode, &value);
+            if nameless {
+                stere_file::unlist(transaction, inode);
+            }
+            Ok(nameless)
+        })?;
+        if nameless {
+            self.files.forget_orphan(inode);
+        }
+        Ok(())
+    }
+
+    fn make(&self, caller: &Caller<'_>, parent: u64, name: &[u8], new: &New<'_>) -> Result<Attributes, Error> {
+        check_new_name(name)?;
+        let (inode, value) = self.store.update(caller.wait, |transaction| {
+            let mut directory = living_directory(transaction, parent)?;
+            if self.hasher.find(transaction, parent, name)?.is_some() {
+                return Err(Error::Exists);
+            }
+            let inode = transaction.allocate_inode();
+            let value = prepare(transaction, caller, parent, &directory, inode, new)?;
+            self.hasher.insert(transaction, parent, &mut directory, name, inode, new.kind)?;
+            if new.kind == FileKind::Directory {
+                directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
+            }
+            put_changed_directory(transaction, parent, &mut directory, caller.now);
+            stere_file::put_inode(transaction, inode, &value);
+            Ok((inode, value))
+        })?;
+        Ok(Attributes::of(inode, &value))
+    }
+}
+
+/// Set on files made without a name until they get one.
+pub(crate) const NEVER_NAMED: u32 = 1 << 31;
+
+/// The inode to make, with owner, group, mode and ACLs as its directory wants them.
+fn prepare(
+    transaction: &mut Transaction<'_>,
+    caller: &Caller<'_>,
+    parent: u64,
+    directory: &InodeValue,
+    inode: u64,
+    new: &New<'_>,
+) -> Result<InodeValue, Error> {
+    let is_directory = new.kind == FileKind::Directory;
+    let mut permissions = new.permissions & 0o7777;
+    let mut gid = caller.gid;
+    if directory.mode & libc::S_ISGID != 0 {
+        gid = directory.gid;
+        if is_directory {
+            permissions |= libc::S_ISGID;
+        }
+    }
+    let mut value = new_inode(new.kind.mode_bits() | permissions, caller.uid, gid, parent, caller.now);
+    value.rdev = new.rdev;
+    value.symlink_target = new.target.to_vec();
+    value.size = new.target.len() as u64;
+    if is_directory {
+        value.nlink = 2;
+    }
+    if new.kind != FileKind::Symlink && !acl::inherit(transaction, parent, directory, inode, &mut value)? {
+        value.mode &= !(caller.umask & 0o777);
+    }
+    Ok(value)
+}

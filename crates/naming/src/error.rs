@@ -1,0 +1,138 @@
+//! What a file system call answers when it cannot do what was asked, with the number Linux has for it.
+
+use thiserror::Error;
+
+/// Errors of file system calls.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The call would have to wait and the caller asked not to: repeat it with `Wait::Allowed`.
+    #[error("the call has to wait for a device; repeat it on a thread that may wait")]
+    WouldBlock,
+    /// ENOENT.
+    #[error("no such file or directory")]
+    NotFound,
+    /// EEXIST.
+    #[error("the name exists already")]
+    Exists,
+    /// ENOTDIR.
+    #[error("not a directory")]
+    NotADirectory,
+    /// EISDIR.
+    #[error("is a directory")]
+    IsADirectory,
+    /// ENOTEMPTY.
+    #[error("the directory is not empty; remove what is in it first")]
+    NotEmpty,
+    /// ENAMETOOLONG.
+    #[error("a name has at most 255 bytes, a link's target at most 4095")]
+    NameTooLong,
+    /// EINVAL.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// EINVAL, from a policy value.
+    #[error(transparent)]
+    Policy(stere_policy::PolicyError),
+    /// EMLINK.
+    #[error("the file has as many links as it can have")]
+    TooManyLinks,
+    /// EPERM.
+    #[error("{0}")]
+    NotPermitted(&'static str),
+    /// EBUSY.
+    #[error("the root of the file system cannot be renamed or removed")]
+    Busy,
+    /// ENOSPC.
+    #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
+    NoSpace,
+    /// EFBIG.
+    #[error("a file ends at 16 TiB at most")]
+    FileTooBig,
+    /// ENXIO.
+    #[error("there is no data or hole at or behind this offset")]
+    NoSuchOffset,
+    /// ENODATA.
+    #[error("the file has no such attribute")]
+    NoAttribute,
+    /// E2BIG.
+    #[error("an attribute's value has at most 65536 bytes")]
+    AttributeTooBig,
+    /// ERANGE.
+    #[error("the buffer is too small, or the attribute's name too long")]
+    OutOfRange,
+    /// EOPNOTSUPP.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// EROFS.
+    #[error("{0}")]
+    ReadOnly(String),
+    /// EIO: content or metadata that no device has right any more, or a device that fails.
+    #[error("{0}")]
+    Damaged(String),
+    /// ESTALE: an inode number that is no more.
+    #[error("the file was removed")]
+    Stale,
+}
+
+impl Error {
+    /// The number Linux has for this error.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::WouldBlock => libc::EAGAIN,
+            Error::NotFound => libc::ENOENT,
+            Error::Exists => libc::EEXIST,
+            Error::NotADirectory => libc::ENOTDIR,
+            Error::IsADirectory => libc::EISDIR,
+            Error::NotEmpty => libc::ENOTEMPTY,
+            Error::NameTooLong => libc::ENAMETOOLONG,
+            Error::Policy(stere_policy::PolicyError::Computed(_)) | Error::Unsupported(_) => libc::EOPNOTSUPP,
+            Error::Invalid(_) | Error::Policy(_) => libc::EINVAL,
+            Error::TooManyLinks => libc::EMLINK,
+            Error::NotPermitted(_) => libc::EPERM,
+            Error::Busy => libc::EBUSY,
+            Error::NoSpace => libc::ENOSPC,
+            Error::FileTooBig => libc::EFBIG,
+            Error::NoSuchOffset => libc::ENXIO,
+            Error::NoAttribute => libc::ENODATA,
+            Error::AttributeTooBig => libc::E2BIG,
+            Error::OutOfRange => libc::ERANGE,
+            Error::ReadOnly(_) => libc::EROFS,
+            Error::Damaged(_) => libc::EIO,
+            Error::Stale => libc::ESTALE,
+        }
+    }
+}
+
+impl From<stere_store::Error> for Error {
+    fn from(error: stere_store::Error) -> Error {
+        match error {
+            // A missing node makes the store fetch it and repeat the closure, or say that this would block.
+            stere_store::Error::WouldBlock | stere_store::Error::NodeNotInMemory => Error::WouldBlock,
+            stere_store::Error::NoSpace => Error::NoSpace,
+            stere_store::Error::ReadOnly { .. } => Error::ReadOnly(error.to_string()),
+            other => Error::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<stere_file::Error> for Error {
+    fn from(error: stere_file::Error) -> Error {
+        match error {
+            stere_file::Error::Store(error) => error.into(),
+            stere_file::Error::NoInode(_) => Error::Stale,
+            stere_file::Error::NotAFile(_) => Error::Invalid("not a regular file"),
+            stere_file::Error::IsDirectory(_) => Error::IsADirectory,
+            stere_file::Error::Refused => Error::Invalid("the change was refused"),
+            stere_file::Error::TooBig => Error::FileTooBig,
+            stere_file::Error::Invalid(text) => Error::Invalid(text),
+            stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
+            stere_file::Error::Unsupported(text) => Error::Unsupported(text),
+            error @ stere_file::Error::BadValue { .. } => Error::Damaged(error.to_string()),
+        }
+    }
+}
+
+impl From<stere_policy::PolicyError> for Error {
+    fn from(error: stere_policy::PolicyError) -> Error {
+        Error::Policy(error)
+    }
+}

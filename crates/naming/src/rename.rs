@@ -1,0 +1,254 @@
+//! Renaming: one transaction, whatever it replaces or exchanges.
+
+use stere_file::{Gone, Keys, Unlink, inode_if_any};
+use stere_format::{FileKind, InodeValue};
+use stere_store::Transaction;
+
+use crate::error::Error;
+use crate::names::{Found, check_name, is_empty};
+use crate::remove::{Attempt, drop_name};
+use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
+
+/// Fail when the new name exists.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Swap the two names.
+pub const RENAME_EXCHANGE: u32 = 2;
+/// Leave a whiteout; not supported.
+pub const RENAME_WHITEOUT: u32 = 4;
+
+/// Directories above one another that are followed before the metadata is taken to be damaged.
+const DEPTH_MAX: usize = 65_536;
+
+/// A rename, with what its names mean now.
+struct Rename<'a> {
+    parent: u64,
+    name: &'a [u8],
+    new_parent: u64,
+    new_name: &'a [u8],
+    flags: u32,
+}
+
+impl FileSystem {
+    /// Renames.
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<(), Error> {
+        let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
+        if flags & !known != 0 || flags == known {
+            return Err(Error::Invalid("rename knows NOREPLACE or EXCHANGE, one at a time"));
+        }
+        for name in [name, new_name] {
+            check_name(name)?;
+            if matches!(name, b"." | b"..") {
+                return Err(Error::Invalid("\".\" and \"..\" cannot be renamed"));
+            }
+        }
+        let rename = Rename { parent, name, new_parent, new_name, flags };
+        loop {
+            let target = self.store.view(caller.wait, |view| self.hasher.find(view, new_parent, new_name))?;
+            let attempt = match target {
+                Some(target) if flags == 0 => {
+                    let attempt = self.removing(caller, target.inode, |transaction, unlink| {
+                        self.rename_over(transaction, unlink, caller, &rename, &target)
+                    })?;
+                    self.lazy_times.remove(target.inode);
+                    attempt
+                }
+                _ => self.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, &rename))?,
+            };
+            if let Attempt::Done(directory_moved) = attempt {
+                if directory_moved {
+                    self.files.resolver().invalidate();
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent.
+    fn rename_plain(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        rename: &Rename<'_>,
+    ) -> Result<Attempt<bool>, Error> {
+        let source = self.source(transaction, rename)?;
+        living_directory(transaction, rename.new_parent)?;
+        let target = self.hasher.find(transaction, rename.new_parent, rename.new_name)?;
+        match target {
+            Some(_) if rename.flags == RENAME_NOREPLACE => Err(Error::Exists),
+            Some(target) if rename.flags == RENAME_EXCHANGE => {
+                self.exchange(transaction, caller, rename, &source, &target).map(Attempt::Done)
+            }
+            Some(_) => Ok(Attempt::Moved),
+            None if rename.flags == RENAME_EXCHANGE => Err(Error::NotFound),
+            None => {
+                check_not_below(transaction, &source, rename.new_parent)?;
+                self.move_name(transaction, caller, rename, &source, None).map(Attempt::Done)
+            }
+        }
+    }
+
+    fn source(&self, transaction: &mut Transaction<'_>, rename: &Rename<'_>) -> Result<Found, Error> {
+        directory(transaction, rename.parent)?;
+        let source = self.hasher.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
+        if source.inode == ROOT {
+            return Err(Error::Busy);
+        }
+        Ok(source)
+    }
+
+    /// Renames over an existing name, whose inode loses a link.
+    fn rename_over(
+        &self,
+        transaction: &mut Transaction<'_>,
+        unlink: &Unlink,
+        caller: &Caller<'_>,
+        rename: &Rename<'_>,
+        expected: &Found,
+    ) -> Result<(Attempt<bool>, Gone), Error> {
+        let source = self.source(transaction, rename)?;
+        if self.hasher.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
+            return Ok((Attempt::Moved, Gone::Stays));
+        }
+        // Two names of one file: nothing happens.
+        if source.inode == expected.inode {
+            return Ok((Attempt::Done(false), Gone::Stays));
+        }
+        check_not_below(transaction, &source, rename.new_parent)?;
+        match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
+            (true, false) => return Err(Error::NotADirectory),
+            (false, true) => return Err(Error::IsADirectory),
+            (true, true) if !is_empty(transaction, expected.inode)? => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        let victim = self.victim(transaction, expected)?;
+        let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
+        let gone = drop_name(transaction, unlink, caller, expected, victim)?;
+        Ok((Attempt::Done(moved), gone))
+    }
+
+    /// Moves the source's name; `over` is the entry it takes the place of.
+    fn move_name(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        rename: &Rename<'_>,
+        source: &Found,
+        over: Option<&Found>,
+    ) -> Result<bool, Error> {
+        let same_parent = rename.parent == rename.new_parent;
+        let is_directory = source.kind == FileKind::Directory;
+        let mut from = directory(transaction, rename.parent)?;
+        self.hasher.remove(transaction, rename.parent, &mut from, rename.name, source)?;
+        if is_directory && !same_parent {
+            from.nlink = from.nlink.saturating_sub(1);
+        }
+        put_changed_directory(transaction, rename.parent, &mut from, caller.now);
+        // Read again: it may be the same directory.
+        let mut to = directory(transaction, rename.new_parent)?;
+        match over {
+            Some(over) => {
+                self.hasher.replace(transaction, rename.new_parent, rename.new_name, over, source.inode, source.kind);
+                if over.kind == FileKind::Directory {
+                    to.nlink = to.nlink.saturating_sub(1);
+                }
+            }
+            None => {
+                self.hasher.insert(
+                    transaction,
+                    rename.new_parent,
+                    &mut to,
+                    rename.new_name,
+                    source.inode,
+                    source.kind,
+                )?;
+            }
+        }
+        if is_directory && !same_parent {
+            to.nlink = to.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
+        }
+        put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
+        self.rehome(transaction, caller, source, rename.new_parent)?;
+        Ok(is_directory && !same_parent)
+    }
+
+    fn exchange(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        rename: &Rename<'_>,
+        source: &Found,
+        target: &Found,
+    ) -> Result<bool, Error> {
+        if source.inode == target.inode {
+            return Ok(false);
+        }
+        check_not_below(transaction, source, rename.new_parent)?;
+        check_not_below(transaction, target, rename.parent)?;
+        let hasher = &self.hasher;
+        hasher.replace(transaction, rename.parent, rename.name, source, target.inode, target.kind);
+        hasher.replace(transaction, rename.new_parent, rename.new_name, target, source.inode, source.kind);
+        let source_is_directory = source.kind == FileKind::Directory;
+        let target_is_directory = target.kind == FileKind::Directory;
+        let mut from = directory(transaction, rename.parent)?;
+        if rename.parent != rename.new_parent && source_is_directory != target_is_directory {
+            from.nlink = adjusted(from.nlink, target_is_directory)?;
+        }
+        put_changed_directory(transaction, rename.parent, &mut from, caller.now);
+        let mut to = directory(transaction, rename.new_parent)?;
+        if rename.parent != rename.new_parent && source_is_directory != target_is_directory {
+            to.nlink = adjusted(to.nlink, source_is_directory)?;
+        }
+        put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
+        self.rehome(transaction, caller, source, rename.new_parent)?;
+        self.rehome(transaction, caller, target, rename.parent)?;
+        Ok((source_is_directory || target_is_directory) && rename.parent != rename.new_parent)
+    }
+
+    /// Notes an inode's new directory and the time of the change.
+    fn rehome(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        found: &Found,
+        parent: u64,
+    ) -> Result<(), Error> {
+        let mut value: InodeValue = self.victim(transaction, found)?;
+        value.parent = parent;
+        value.ctime = caller.now;
+        stere_file::put_inode(transaction, found.inode, &value);
+        Ok(())
+    }
+}
+
+fn adjusted(nlink: u32, gains: bool) -> Result<u32, Error> {
+    if gains { nlink.checked_add(1).ok_or(Error::TooManyLinks) } else { Ok(nlink.saturating_sub(1)) }
+}
+
+/// Refuses to move a directory into itself or below.
+fn check_not_below(keys: &impl Keys, moved: &Found, new_parent: u64) -> Result<(), Error> {
+    if moved.kind != FileKind::Directory {
+        return Ok(());
+    }
+    let mut at = new_parent;
+    for _ in 0..DEPTH_MAX {
+        if at == moved.inode {
+            return Err(Error::Invalid("a directory cannot be moved into itself"));
+        }
+        if at == ROOT {
+            return Ok(());
+        }
+        match inode_if_any(keys, at)? {
+            Some(value) if value.parent != at => at = value.parent,
+            _ => return Ok(()),
+        }
+    }
+    Err(Error::Damaged(format!("directory {new_parent} lies in a loop; run `stere check`")))
+}

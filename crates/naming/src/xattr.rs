@@ -1,0 +1,260 @@
+//! Extended attributes: buckets by the hash of the name; policy names and ACLs have their own meaning.
+//!
+//! Invariants: an inode with attributes in buckets has `HAS_ATTRIBUTES` set (it may be set without any left); an ACL that
+//! says no more than the mode is not stored.
+
+use std::hash::Hasher;
+use std::ops::ControlFlow;
+
+use siphasher::sip::SipHasher13;
+use stere_file::{Keys, inode_if_any};
+use stere_format::{FileKind, InodeValue, Key, XattrBucket};
+use stere_policy::{Name, Setting, parse_name};
+use stere_store::Transaction;
+
+use crate::error::Error;
+use crate::names::damaged;
+use crate::{Caller, FileSystem, acl};
+
+/// Longest value.
+pub const VALUE_BYTES_MAX: usize = 65_536;
+/// Longest name.
+const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+/// Bytes that all names of one inode may have together, so that a list fits in the kernel's buffer.
+const LIST_BYTES_MAX: usize = 65_536;
+
+/// Flag of inodes that have, or had, attributes.
+pub(crate) const HAS_ATTRIBUTES: u32 = 1;
+
+/// What setting an attribute expects of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetMode {
+    /// Nothing.
+    Any,
+    /// It does not exist yet.
+    Create,
+    /// It exists.
+    Replace,
+}
+
+fn key(inode: u64, name: &[u8]) -> Key {
+    // Not secret: a user who makes names collide makes only the bucket of an own file larger.
+    let mut hasher = SipHasher13::new();
+    hasher.write(name);
+    Key::xattr(inode, hasher.finish() & (u64::MAX >> 1))
+}
+
+fn bucket(keys: &impl Keys, inode: u64, key: &Key) -> Result<XattrBucket, Error> {
+    match keys.value(key)? {
+        Some(bytes) => XattrBucket::decode(&bytes).map_err(|error| damaged(inode, &error)),
+        None => Ok(XattrBucket::default()),
+    }
+}
+
+/// The value of a stored attribute.
+pub(crate) fn get(keys: &impl Keys, inode: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let Some(bytes) = keys.value(&key(inode, name))? else { return Ok(None) };
+    let value = XattrBucket::find(&bytes, name).map_err(|error| damaged(inode, &error))?;
+    Ok(value.map(<[u8]>::to_vec))
+}
+
+/// Stores an attribute. The caller sets `HAS_ATTRIBUTES`.
+pub(crate) fn put(transaction: &mut Transaction<'_>, inode: u64, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    let key = key(inode, name);
+    let mut bucket = bucket(transaction, inode, &key)?;
+    bucket.set(name, value);
+    // A bucket is one value of the tree; names that collide share it.
+    let bytes: usize = bucket.entries.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
+    if bytes > stere_format::VALUE_BYTES_MAX - 64 || bucket.entries.len() > 255 {
+        return Err(Error::NoSpace);
+    }
+    transaction.put(key, &bucket.encode());
+    Ok(())
+}
+
+/// Removes a stored attribute; answers whether it was there.
+pub(crate) fn remove(transaction: &mut Transaction<'_>, inode: u64, name: &[u8]) -> Result<bool, Error> {
+    let key = key(inode, name);
+    let mut bucket = bucket(transaction, inode, &key)?;
+    if !bucket.remove(name) {
+        return Ok(false);
+    }
+    if bucket.entries.is_empty() {
+        transaction.delete(key);
+    } else {
+        transaction.put(key, &bucket.encode());
+    }
+    Ok(true)
+}
+
+/// The stored attributes' names.
+fn names(keys: &impl Keys, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
+    let mut names = Vec::new();
+    let mut failure = None;
+    keys.visit(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), &mut |_, bytes| match XattrBucket::for_each(
+        bytes,
+        |name, _| names.push(name.to_vec()),
+    ) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(damaged(inode, &error));
+            ControlFlow::Break(())
+        }
+    })?;
+    failure.map_or(Ok(names), Err)
+}
+
+fn check_attribute_name(name: &[u8]) -> Result<(), Error> {
+    if name.is_empty() || name.len() > ATTRIBUTE_NAME_BYTES_MAX {
+        return Err(Error::OutOfRange);
+    }
+    let known = [&b"user."[..], b"trusted.", b"security."];
+    if known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) || acl::is_acl(name) {
+        return Ok(());
+    }
+    Err(Error::Unsupported("attributes are user.*, trusted.*, security.* and the POSIX ACLs"))
+}
+
+fn check_mode(mode: SetMode, exists: bool) -> Result<(), Error> {
+    match mode {
+        SetMode::Create if exists => Err(Error::Exists),
+        SetMode::Replace if !exists => Err(Error::NoAttribute),
+        _ => Ok(()),
+    }
+}
+
+impl FileSystem {
+    /// The value of an attribute.
+    pub fn getxattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+        if let Some(parsed) = parse_name(name) {
+            return match parsed {
+                Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting),
+                Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
+                Err(_) => Err(Error::NoAttribute),
+            };
+        }
+        check_attribute_name(name)?;
+        self.store.view(caller.wait, |view| {
+            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
+            if value.flags & HAS_ATTRIBUTES == 0 {
+                return Err(Error::NoAttribute);
+            }
+            get(view, inode, name)?.ok_or(Error::NoAttribute)
+        })
+    }
+
+    /// Sets an attribute. `acl_kill_sgid`: the caller may not keep set-group-id when the ACL changes the mode.
+    pub fn setxattr(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: SetMode,
+        acl_kill_sgid: bool,
+    ) -> Result<(), Error> {
+        if let Some(parsed) = parse_name(name) {
+            return self.set_policy(caller, inode, parsed?, Some(value), mode);
+        }
+        check_attribute_name(name)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::AttributeTooBig);
+        }
+        self.changing_attribute(caller, inode, |transaction, inode_value| {
+            if acl::is_acl(name) {
+                return acl::set(transaction, inode, inode_value, name, value, acl_kill_sgid);
+            }
+            let exists = get(transaction, inode, name)?.is_some();
+            check_mode(mode, exists)?;
+            if !exists {
+                let listed: usize = names(transaction, inode)?.iter().map(|name| name.len() + 1).sum();
+                if listed + name.len() + 1 > LIST_BYTES_MAX {
+                    return Err(Error::NoSpace);
+                }
+            }
+            put(transaction, inode, name, value)?;
+            inode_value.flags |= HAS_ATTRIBUTES;
+            Ok(())
+        })
+    }
+
+    /// Removes an attribute.
+    pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
+        if let Some(parsed) = parse_name(name) {
+            let parsed = parsed.map_err(|_| Error::NoAttribute)?;
+            return self.set_policy(caller, inode, parsed, None, SetMode::Replace);
+        }
+        check_attribute_name(name)?;
+        self.changing_attribute(caller, inode, |transaction, inode_value| {
+            acl::forget_flag(inode_value, name);
+            if remove(transaction, inode, name)? { Ok(()) } else { Err(Error::NoAttribute) }
+        })
+    }
+
+    /// The names of all attributes, sorted; `trusted.*` only for the superuser.
+    pub fn listxattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
+        let mut list = self.store.view(caller.wait, |view| {
+            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
+            let own = stere_file::own_policy(&value);
+            let mut list = if value.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { names(view, inode)? };
+            for setting in Setting::ALL {
+                if own.get(setting).is_some() {
+                    list.push(setting.attribute().as_bytes().to_vec());
+                }
+            }
+            Ok::<_, Error>(list)
+        })?;
+        list.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
+        list.sort_unstable();
+        Ok(list)
+    }
+
+    /// Changes what belongs to an inode in one transaction, with the time of the change.
+    fn changing_attribute(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        change: impl Fn(&mut Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.changing(caller, inode, None, |transaction, value| {
+            value.ctime = caller.now;
+            change(transaction, value)
+        })?;
+        Ok(())
+    }
+
+    fn own_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
+        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let text = stere_file::own_policy(&value).get(setting).ok_or(Error::NoAttribute)?;
+        Ok(text.into_bytes())
+    }
+
+    fn set_policy(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        name: Name,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let setting = match name {
+            Name::Setting(setting) => setting,
+            Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
+        };
+        self.changing_attribute(caller, inode, |_, inode_value| {
+            if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
+                return Err(Error::NotPermitted("policy can be set on files and directories"));
+            }
+            let mut own = stere_file::own_policy(inode_value);
+            check_mode(mode, own.get(setting).is_some())?;
+            match value {
+                Some(value) => own.set(setting, value)?,
+                None => own.unset(setting),
+            }
+            stere_file::set_own_policy(inode_value, own);
+            Ok(())
+        })?;
+        self.files.resolver().invalidate();
+        Ok(())
+    }
+}

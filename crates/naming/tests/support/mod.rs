@@ -1,0 +1,112 @@
+//! A file system on devices in memory, for tests of this crate.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use stere_device::{Device, MemoryDevice};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
+use stere_store::{DeviceIn, Store, StoreOptions};
+
+const CHUNK_BYTES: u32 = 1 << 20;
+
+pub struct Rig {
+    devices: Vec<Arc<MemoryDevice>>,
+    pub options: Options,
+}
+
+pub fn caller(seconds: i64) -> Caller<'static> {
+    Caller {
+        uid: 0,
+        gid: 0,
+        groups: &[],
+        umask: 0o022,
+        now: Timestamp { seconds, nanoseconds: 0 },
+        wait: Wait::Allowed,
+    }
+}
+
+fn store_options() -> StoreOptions {
+    StoreOptions { memory_bytes: 64 << 20, hash_key: [7; 16], ..StoreOptions::default() }
+}
+
+fn read_superblock(device: &MemoryDevice, size_bytes: u64) -> Superblock {
+    let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+    let found = layout.superblock_offsets().into_iter().filter_map(|offset| {
+        let mut bytes = vec![0; Superblock::SIZE];
+        device.read(offset, &mut bytes).expect("a superblock slot is readable");
+        Superblock::decode(&bytes).ok()
+    });
+    found.max_by_key(|superblock| superblock.generation).expect("a device of a pool has a superblock")
+}
+
+impl Rig {
+    pub fn new(count: u16, size_bytes: u64) -> (Rig, FileSystem) {
+        let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
+        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+        let superblock = |index: u16| Superblock {
+            format_minor: stere_format::FORMAT_MINOR,
+            pool: PoolId([9; 16]),
+            device: DeviceId([index as u8 + 1; 16]),
+            device_index: index,
+            generation: 0,
+            layout,
+            journal_start: JournalPosition { position: 0, sequence: 1 },
+            journal_bytes: layout.journal_bytes,
+            journal_devices: (0..count.min(3)).collect(),
+            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+            clean: true,
+            pool_name: "test".into(),
+            host: String::new(),
+            shelf: String::new(),
+            checkpoint: Vec::new(),
+        };
+        let entry = |index: u16| DeviceEntry {
+            id: DeviceId([index as u8 + 1; 16]),
+            index,
+            class: 0,
+            state: 0,
+            size_bytes,
+            slot_count: layout.slot_count,
+            name: format!("d{index}"),
+            host: String::new(),
+            shelf: String::new(),
+            tags: Vec::new(),
+        };
+        let devices_in = (0..count)
+            .map(|index| DeviceIn {
+                index,
+                superblock: superblock(index),
+                device: devices[usize::from(index)].clone(),
+                read_cost: 1,
+            })
+            .collect();
+        let store = Store::create(devices_in, (0..count).map(entry).collect(), store_options()).expect("a new pool");
+        FileSystem::format(&store, caller(1).now).expect("a root");
+        store.commit(Wait::Allowed).expect("the root is durable");
+        let rig = Rig { devices, options: Options::default() };
+        let file_system = FileSystem::new(Arc::new(store), rig.options.clone()).expect("a file system");
+        (rig, file_system)
+    }
+
+    /// The file system as it is found after the process has ended; the devices keep what they were given, or with
+    /// `power_loss` only what was flushed.
+    pub fn reopen(&self, file_system: FileSystem, power_loss: bool) -> FileSystem {
+        drop(file_system);
+        for device in &self.devices {
+            if power_loss {
+                device.lose_unflushed(|_| false);
+            }
+        }
+        let devices_in = self
+            .devices
+            .iter()
+            .map(|device| {
+                let superblock = read_superblock(device, device.size_bytes());
+                DeviceIn { index: superblock.device_index, superblock, device: device.clone(), read_cost: 1 }
+            })
+            .collect();
+        let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");
+        FileSystem::new(Arc::new(store), self.options.clone()).expect("a file system")
+    }
+}

@@ -1,0 +1,218 @@
+//! Names and values of policy attributes: what can be set, what is computed, and how both are spelled.
+//!
+//! A name is recognised once ([`parse_name`]); everything else works on the recognised form. Values are canonical:
+//! what is read back means the same as what was set, whatever leading zeros it had.
+
+use crate::class::{Class, SchemeWish};
+use crate::error::PolicyError;
+
+/// A recognised policy name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// A key that can be set and removed.
+    Setting(Setting),
+    /// A fact that can only be read.
+    Computed(Computed),
+}
+
+/// Keys that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// `class`.
+    Class,
+    /// `copies`.
+    Copies,
+    /// `parity`.
+    Parity,
+}
+
+/// Facts that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Computed {
+    /// `effective.<key>`: what holds now, after inheritance.
+    Effective(Setting),
+    /// `source.<key>`: who decided that.
+    Source(Setting),
+    /// `state`: whether the data lies as the policy wants it.
+    State,
+    /// `where`: which devices hold the data.
+    Where,
+    /// `survives`: how many device losses the data survives.
+    Survives,
+    /// `residency`: how near the bytes are.
+    Residency,
+}
+
+impl Setting {
+    /// All keys that can be set, in the order they are listed.
+    pub const ALL: [Setting; 3] = [Setting::Class, Setting::Copies, Setting::Parity];
+
+    /// The key without its prefix.
+    pub fn word(self) -> &'static str {
+        match self {
+            Setting::Class => "class",
+            Setting::Copies => "copies",
+            Setting::Parity => "parity",
+        }
+    }
+
+    /// The whole attribute name, as listed.
+    pub fn attribute(self) -> &'static str {
+        match self {
+            Setting::Class => "user.stere.class",
+            Setting::Copies => "user.stere.copies",
+            Setting::Parity => "user.stere.parity",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Setting> {
+        Setting::ALL.into_iter().find(|setting| setting.word() == word)
+    }
+}
+
+impl Computed {
+    /// What kind of fact it is, for messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Computed::Effective(_) => "effective",
+            Computed::Source(_) => "source",
+            Computed::State => "state",
+            Computed::Where => "where",
+            Computed::Survives => "survives",
+            Computed::Residency => "residency",
+        }
+    }
+}
+
+/// Recognises an attribute name. `None`: not a policy name at all, an ordinary attribute.
+pub fn parse_name(name: &[u8]) -> Option<Result<Name, PolicyError>> {
+    let key = name.strip_prefix(b"user.stere.").or_else(|| name.strip_prefix(b"user.attest."))?;
+    let Ok(key) = std::str::from_utf8(key) else {
+        return Some(Err(PolicyError::UnknownKey(String::from_utf8_lossy(key).into_owned())));
+    };
+    Some(recognise(key).ok_or_else(|| PolicyError::UnknownKey(key.to_owned())))
+}
+
+fn recognise(key: &str) -> Option<Name> {
+    if let Some(setting) = Setting::from_word(key) {
+        return Some(Name::Setting(setting));
+    }
+    if let Some(of) = key.strip_prefix("effective.") {
+        return Setting::from_word(of).map(|setting| Name::Computed(Computed::Effective(setting)));
+    }
+    if let Some(of) = key.strip_prefix("source.") {
+        return Setting::from_word(of).map(|setting| Name::Computed(Computed::Source(setting)));
+    }
+    let computed = match key {
+        "state" => Computed::State,
+        "where" => Computed::Where,
+        "survives" => Computed::Survives,
+        "residency" => Computed::Residency,
+        _ => return None,
+    };
+    Some(Name::Computed(computed))
+}
+
+/// What one file or directory says itself. Zero in a field means "not set here"; the fields are the bytes on media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Own {
+    /// Number of copies, 0 when not set.
+    pub copies: u8,
+    /// Data units of `parity`, 0 when the pool chooses.
+    pub parity_data: u8,
+    /// Parity units of `parity`, 0 when not set.
+    pub parity: u8,
+    /// Code of the class, 0 when not set.
+    pub class: u8,
+}
+
+/// Units a scheme may have in all.
+const UNITS_MAX: u8 = 32;
+
+impl Own {
+    /// Whether nothing is set here.
+    pub fn is_empty(&self) -> bool {
+        *self == Own::default()
+    }
+
+    /// Sets `setting` to `value`; an empty value unsets it.
+    pub fn set(&mut self, setting: Setting, value: &[u8]) -> Result<(), PolicyError> {
+        if value.is_empty() {
+            self.unset(setting);
+            return Ok(());
+        }
+        let text = std::str::from_utf8(value).ok();
+        match setting {
+            Setting::Class => {
+                let class = text.and_then(Class::from_word);
+                self.class = class.ok_or_else(|| bad(setting, value, "scratch, normal, precious or archive"))?.code();
+            }
+            Setting::Copies => {
+                let copies = text.and_then(number).filter(|copies| (1..=UNITS_MAX).contains(copies));
+                self.copies = copies.ok_or_else(|| bad(setting, value, "a number of copies from 1 to 32"))?;
+            }
+            Setting::Parity => {
+                let units = text.and_then(parity_units);
+                (self.parity_data, self.parity) = units.ok_or_else(|| {
+                    bad(setting, value, "a number of parity units, or data+parity such as 4+2 (32 in all)")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `setting` inherit again.
+    pub fn unset(&mut self, setting: Setting) {
+        match setting {
+            Setting::Class => self.class = 0,
+            Setting::Copies => self.copies = 0,
+            Setting::Parity => (self.parity_data, self.parity) = (0, 0),
+        }
+    }
+
+    /// The value of `setting` as text, if it is set here.
+    pub fn get(&self, setting: Setting) -> Option<String> {
+        match setting {
+            Setting::Class => Class::from_code(self.class).map(|class| class.word().to_owned()),
+            Setting::Copies => (self.copies > 0).then(|| self.copies.to_string()),
+            Setting::Parity if self.parity == 0 => None,
+            Setting::Parity if self.parity_data == 0 => Some(self.parity.to_string()),
+            Setting::Parity => Some(format!("{}+{}", self.parity_data, self.parity)),
+        }
+    }
+
+    /// The redundancy asked for here by number; the more careful of the two when both are set.
+    pub fn scheme_wish(&self) -> Option<SchemeWish> {
+        let copies = (self.copies > 0).then_some(SchemeWish::Copies(self.copies));
+        let parity = (self.parity > 0).then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
+        match (copies, parity) {
+            (Some(copies), Some(parity)) if copies.survives() > parity.survives() => Some(copies),
+            (Some(_), Some(parity)) => Some(parity),
+            (copies, parity) => copies.or(parity),
+        }
+    }
+}
+
+fn bad(setting: Setting, value: &[u8], expected: &'static str) -> PolicyError {
+    PolicyError::BadValue { key: setting.word(), value: String::from_utf8_lossy(value).into_owned(), expected }
+}
+
+/// A plain decimal number; signs and blanks, which `parse` would take, are refused.
+fn number(text: &str) -> Option<u8> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+fn parity_units(text: &str) -> Option<(u8, u8)> {
+    let (data, parity) = match text.split_once('+') {
+        Some((data, parity)) => (number(data).filter(|data| *data >= 1)?, number(parity)?),
+        None => (0, number(text)?),
+    };
+    let total = data.max(1).checked_add(parity)?;
+    (parity >= 1 && total <= UNITS_MAX).then_some((data, parity))
+}
+
+#[cfg(test)]
+mod tests;

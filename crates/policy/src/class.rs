@@ -1,0 +1,131 @@
+//! Classes and the schemes they stand for.
+//!
+//! A class is a small number on media ([`Class::code`]) and a word for people. A [`SchemeWish`] is what a user asked
+//! for; [`SchemeWish::scheme`] turns it into units the pool really has, and never asks for more devices than exist.
+
+/// A built-in class of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Class {
+    /// One copy: what can be made again.
+    Scratch,
+    /// Survives the loss of one device.
+    #[default]
+    Normal,
+    /// Survives the loss of two devices.
+    Precious,
+    /// Survives the loss of one device; meant for the tertiary tier.
+    Archive,
+}
+
+impl Class {
+    /// All classes, in the order of their codes.
+    pub const ALL: [Class; 4] = [Class::Scratch, Class::Normal, Class::Precious, Class::Archive];
+
+    /// The number that stands for this class on media; 0 means "none set" there.
+    pub fn code(self) -> u8 {
+        match self {
+            Class::Scratch => 1,
+            Class::Normal => 2,
+            Class::Precious => 3,
+            Class::Archive => 4,
+        }
+    }
+
+    /// The class of a number from media.
+    pub fn from_code(code: u8) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| class.code() == code)
+    }
+
+    /// The word people use for this class.
+    pub fn word(self) -> &'static str {
+        match self {
+            Class::Scratch => "scratch",
+            Class::Normal => "normal",
+            Class::Precious => "precious",
+            Class::Archive => "archive",
+        }
+    }
+
+    /// The class people call by `word`.
+    pub fn from_word(word: &str) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| class.word() == word)
+    }
+
+    /// How the class stores what says nothing else.
+    pub fn wish(self) -> SchemeWish {
+        match self {
+            Class::Scratch => SchemeWish::Copies(1),
+            Class::Normal | Class::Archive => SchemeWish::Copies(2),
+            Class::Precious => SchemeWish::Copies(3),
+        }
+    }
+}
+
+/// What redundancy was asked for, before the number of devices is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemeWish {
+    /// So many copies on different devices.
+    Copies(u8),
+    /// `data` + `parity` units; `data` 0 lets the pool choose.
+    Parity {
+        /// Data units, 0 when the pool chooses.
+        data: u8,
+        /// Parity units.
+        parity: u8,
+    },
+}
+
+/// Data units the pool chooses at most when only a number of parity units was asked for.
+const CHOSEN_DATA_UNITS_MAX: usize = 8;
+
+impl SchemeWish {
+    /// How many device losses the wish survives when there are devices enough.
+    pub fn survives(self) -> u8 {
+        match self {
+            SchemeWish::Copies(copies) => copies.saturating_sub(1),
+            SchemeWish::Parity { parity, .. } => parity,
+        }
+    }
+
+    /// The data and parity units for a pool of `devices`: as asked when they suffice, else fewer data units first,
+    /// so that what was promised to be survived is given up last.
+    pub fn scheme(self, devices: usize) -> (u8, u8) {
+        let devices = devices.clamp(1, 32);
+        let (data, parity) = match self {
+            SchemeWish::Copies(copies) => (1, usize::from(copies).clamp(1, 32) - 1),
+            SchemeWish::Parity { data: 0, parity } => {
+                let chosen = devices.saturating_sub(usize::from(parity)).clamp(1, CHOSEN_DATA_UNITS_MAX);
+                (chosen, usize::from(parity))
+            }
+            SchemeWish::Parity { data, parity } => (usize::from(data), usize::from(parity)),
+        };
+        let parity = parity.min(devices - 1);
+        let data = data.clamp(1, devices - parity);
+        assert!(data >= 1 && data + parity <= devices, "a scheme needs no more devices than there are");
+        (data as u8, parity as u8)
+    }
+}
+
+/// What a file asks for as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// The class whose streams take its data.
+    pub class: Class,
+    /// Its redundancy.
+    pub scheme: SchemeWish,
+}
+
+impl Wish {
+    /// What a class asks for on its own.
+    pub fn of_class(class: Class) -> Wish {
+        Wish { class, scheme: class.wish() }
+    }
+
+    /// The data and parity units in a pool of `devices`.
+    pub fn scheme(&self, devices: usize) -> (u8, u8) {
+        self.scheme.scheme(devices)
+    }
+}
+
+#[cfg(test)]
+mod tests;

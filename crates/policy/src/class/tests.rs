@@ -1,0 +1,35 @@
+use super::*;
+
+#[test]
+fn classes_survive_what_the_interface_promises() {
+    assert_eq!(Class::Scratch.wish().scheme(5), (1, 0));
+    assert_eq!(Class::Normal.wish().scheme(5), (1, 1));
+    assert_eq!(Class::Precious.wish().scheme(5), (1, 2));
+    assert_eq!(Class::Archive.wish().scheme(5), (1, 1));
+}
+
+#[test]
+fn codes_and_words_come_back() {
+    for class in Class::ALL {
+        assert_eq!(Class::from_code(class.code()), Some(class));
+        assert_eq!(Class::from_word(class.word()), Some(class));
+    }
+    assert_eq!(Class::from_code(0), None);
+    assert_eq!(Class::from_word("Normal"), None);
+}
+
+#[test]
+fn too_few_devices_give_up_data_units_before_parity() {
+    assert_eq!(SchemeWish::Parity { data: 4, parity: 2 }.scheme(6), (4, 2));
+    assert_eq!(SchemeWish::Parity { data: 4, parity: 2 }.scheme(4), (2, 2));
+    assert_eq!(SchemeWish::Parity { data: 4, parity: 2 }.scheme(2), (1, 1));
+    assert_eq!(SchemeWish::Copies(3).scheme(2), (1, 1));
+    assert_eq!(SchemeWish::Copies(3).scheme(1), (1, 0));
+}
+
+#[test]
+fn parity_alone_uses_all_devices_up_to_a_limit() {
+    assert_eq!(SchemeWish::Parity { data: 0, parity: 1 }.scheme(4), (3, 1));
+    assert_eq!(SchemeWish::Parity { data: 0, parity: 2 }.scheme(32), (8, 2));
+    assert_eq!(SchemeWish::Parity { data: 0, parity: 1 }.scheme(1), (1, 0));
+}

@@ -1,0 +1,22 @@
+//! What can be wrong with a policy attribute. Every variant says what is wrong and what to do instead.
+
+/// Why a policy attribute was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// The key after `user.stere.` is none that can be set.
+    #[error("there is no policy key '{0}'; settable keys are class, copies and parity")]
+    UnknownKey(String),
+    /// The key is known, the value is not one it can have.
+    #[error("'{value}' is no value for policy key '{key}'; give {expected}")]
+    BadValue {
+        /// The key whose value was refused.
+        key: &'static str,
+        /// The refused value, lossily as text.
+        value: String,
+        /// What would have been accepted.
+        expected: &'static str,
+    },
+    /// The name answers a computed fact, and facts cannot be set.
+    #[error("'{0}' is computed and can only be read; set class, copies or parity instead")]
+    Computed(&'static str),
+}

@@ -1,0 +1,180 @@
+//! Inheritance: which policy holds for a file, and who decided it.
+//!
+//! The nearest object that says anything about redundancy (by number or by its class) decides the scheme; the nearest
+//! one with a class decides the class; else the pool's default class does both. Directories' answers are cached; any
+//! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
+//! finer rule would have to know all descendants.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::attribute::{Own, Setting};
+use crate::class::{Class, SchemeWish, Wish};
+
+/// What one inode contributes: its own policy and the directory above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ancestor {
+    /// What is set on the inode itself.
+    pub own: Own,
+    /// The directory above; the inode's own number at the root.
+    pub parent: u64,
+}
+
+/// Who decided an effective value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// This inode's attribute.
+    Inode(u64),
+    /// The pool's default class.
+    Pool,
+}
+
+/// The policy that holds, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effective {
+    /// What is asked for.
+    pub wish: Wish,
+    /// Who decided the class.
+    pub class_source: Source,
+    /// Who decided the redundancy.
+    pub scheme_source: Source,
+}
+
+impl Effective {
+    /// The effective value of `setting` as text, in a pool of `devices`; `None` where the scheme has no such number.
+    pub fn value(&self, setting: Setting, devices: usize) -> Option<String> {
+        let (data, parity) = self.wish.scheme(devices);
+        match setting {
+            Setting::Class => Some(self.wish.class.word().to_owned()),
+            Setting::Copies => (data == 1).then(|| (parity + 1).to_string()),
+            Setting::Parity => (parity > 0).then(|| format!("{data}+{parity}")),
+        }
+    }
+
+    /// Who decided `setting`.
+    pub fn source(&self, setting: Setting) -> Source {
+        match setting {
+            Setting::Class => self.class_source,
+            Setting::Copies | Setting::Parity => self.scheme_source,
+        }
+    }
+}
+
+/// Directories deeper than this are taken for a loop in damaged metadata; the pool's default holds there.
+const DEPTH_MAX: usize = 4096;
+/// Cached directories; beyond that the cache starts afresh.
+const CACHED_MAX: usize = 65_536;
+
+/// What walking upward has found so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Findings {
+    class: Option<(Class, u64)>,
+    scheme: Option<(SchemeWish, u64)>,
+}
+
+impl Findings {
+    fn add(&mut self, inode: u64, own: &Own) {
+        let class = Class::from_code(own.class);
+        if self.scheme.is_none() {
+            // A class nearer than any number speaks for redundancy too.
+            let wish = own.scheme_wish().or(class.filter(|_| self.class.is_none()).map(Class::wish));
+            self.scheme = wish.map(|wish| (wish, inode));
+        }
+        if self.class.is_none() {
+            self.class = class.map(|class| (class, inode));
+        }
+    }
+
+    fn finish(self, default: Class) -> Effective {
+        self.over(Effective { wish: Wish::of_class(default), class_source: Source::Pool, scheme_source: Source::Pool })
+    }
+
+    /// Lays what was found nearer over what holds above.
+    fn over(self, above: Effective) -> Effective {
+        let (class, class_source) = match self.class {
+            Some((class, inode)) => (class, Source::Inode(inode)),
+            None => (above.wish.class, above.class_source),
+        };
+        let (scheme, scheme_source) = match self.scheme {
+            Some((scheme, inode)) => (scheme, Source::Inode(inode)),
+            None => (above.wish.scheme, above.scheme_source),
+        };
+        Effective { wish: Wish { class, scheme }, class_source, scheme_source }
+    }
+
+    fn complete(&self) -> bool {
+        self.class.is_some() && self.scheme.is_some()
+    }
+}
+
+/// Resolves effective policies, remembering those of directories.
+pub struct Resolver {
+    default: Class,
+    generation: AtomicU64,
+    cache: Mutex<HashMap<u64, (u64, Effective)>>,
+}
+
+impl Resolver {
+    /// A resolver for a pool whose default class is `default`.
+    pub fn new(default: Class) -> Resolver {
+        Resolver { default, generation: AtomicU64::new(0), cache: Mutex::new(HashMap::new()) }
+    }
+
+    /// Forgets every answer: a policy changed, or a directory moved.
+    pub fn invalidate(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The policy of an inode that says `own` itself and lies in directory `parent`. `fetch` gives an inode's
+    /// contribution, `None` when there is no such inode.
+    pub fn resolve<E>(
+        &self,
+        inode: u64,
+        own: &Own,
+        parent: u64,
+        mut fetch: impl FnMut(u64) -> Result<Option<Ancestor>, E>,
+    ) -> Result<Effective, E> {
+        let mut findings = Findings::default();
+        findings.add(inode, own);
+        if findings.complete() || parent == inode {
+            return Ok(findings.finish(self.default));
+        }
+        let above = self.directory(parent, &mut fetch)?;
+        Ok(findings.over(above))
+    }
+
+    /// The policy that holds for what is created in directory `inode`.
+    pub fn directory<E>(
+        &self,
+        inode: u64,
+        fetch: &mut impl FnMut(u64) -> Result<Option<Ancestor>, E>,
+    ) -> Result<Effective, E> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let cached = self.cache.lock().get(&inode).copied();
+        if let Some((_, effective)) = cached.filter(|(known, _)| *known == generation) {
+            return Ok(effective);
+        }
+        let mut findings = Findings::default();
+        let mut at = inode;
+        for _ in 0..DEPTH_MAX {
+            let Some(ancestor) = fetch(at)? else { break };
+            findings.add(at, &ancestor.own);
+            if findings.complete() || ancestor.parent == at {
+                break;
+            }
+            at = ancestor.parent;
+        }
+        let effective = findings.finish(self.default);
+        let mut cache = self.cache.lock();
+        if cache.len() >= CACHED_MAX {
+            cache.clear();
+        }
+        cache.insert(inode, (generation, effective));
+        Ok(effective)
+    }
+}
+
+#[cfg(test)]
+mod tests;
