@@ -104,9 +104,10 @@ impl Medium {
         self.pending.len()
     }
 
-    /// Forgets that a flush failed, as opening the device again does.
+    /// Opened again: a failed flush is forgotten, a device that died is back with what it held.
     pub fn reopen(&mut self) {
         self.has_flush_failed = false;
+        self.is_dead = false;
     }
 
     pub(crate) fn make_unreadable(&mut self, offset: u64) {
