@@ -5,7 +5,7 @@
 
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
-use crate::{Device, Piece, check_range};
+use crate::{Device, Piece, Scatter, check_range, length_of};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -211,31 +211,29 @@ impl Device for MemoryDevice {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        let fault = self.admit(Operation::Read, offset, buffer.len() as u64)?;
-        {
-            let mut counters = self.counters.lock();
-            counters.reads += 1;
-            counters.read_bytes += buffer.len() as u64;
-        }
-        self.contents.read().load(offset, buffer);
-        if fault == Some(Fault::Corrupt) {
-            buffer.iter_mut().for_each(|byte| *byte = !*byte);
-        }
-        Ok(())
+        self.read_scattered(offset, &mut [Scatter::Into(buffer)])
     }
 
     /// One operation for the counters and the hook, like a real vectored read.
-    fn read_scattered(&self, offset: u64, pieces: &mut [crate::Scatter<'_>]) -> Result<(), DeviceError> {
-        let length: usize = pieces.iter().map(crate::Scatter::length).sum();
-        let mut bytes = vec![0; length];
-        self.read(offset, &mut bytes)?;
-        let mut rest = &bytes[..];
+    fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let length = pieces.iter().map(Scatter::length).sum::<usize>() as u64;
+        let fault = self.admit(Operation::Read, offset, length)?;
+        {
+            let mut counters = self.counters.lock();
+            counters.reads += 1;
+            counters.read_bytes += length;
+        }
+        let contents = self.contents.read();
+        let mut at = offset;
         for piece in pieces {
-            let (now, later) = rest.split_at(piece.length());
-            if let crate::Scatter::Into(slice) = piece {
-                slice.copy_from_slice(now);
+            let length = piece.length() as u64;
+            if let Scatter::Into(slice) = piece {
+                contents.load(at, slice);
+                if fault == Some(Fault::Corrupt) {
+                    slice.iter_mut().for_each(|byte| *byte = !*byte);
+                }
             }
-            rest = later;
+            at += length;
         }
         Ok(())
     }
@@ -244,7 +242,8 @@ impl Device for MemoryDevice {
         ticket.finish(match &pieces[..] {
             [only] => self.write_now(offset, only.bytes()),
             _ => {
-                let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).copied().collect();
+                let mut bytes = Vec::with_capacity(length_of(&pieces));
+                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
                 self.write_now(offset, &bytes)
             }
         });

@@ -39,6 +39,7 @@ pub(crate) struct Device {
 enum Arrival {
     Message(usize),
     Ended,
+    Aborted,
 }
 
 impl Device {
@@ -57,6 +58,10 @@ impl Device {
                 Ok(Arrival::Ended) => {
                     self.release(slot);
                     return dispatcher.shared.end();
+                }
+                Ok(Arrival::Aborted) => {
+                    self.release(slot);
+                    return dispatcher.shared.fail(Error::Aborted);
                 }
                 Err(error) => {
                     self.release(slot);
@@ -122,9 +127,8 @@ impl Device {
             match error.raw_os_error() {
                 // ENOENT: the request was taken back before we got it.
                 Some(libc::EINTR | libc::EAGAIN | libc::ENOENT) => {}
-                Some(libc::ENODEV | libc::ECONNABORTED | libc::ENOTCONN) => {
-                    return Ok(Arrival::Ended);
-                }
+                Some(libc::ECONNABORTED) => return Ok(Arrival::Aborted),
+                Some(libc::ENODEV | libc::ENOTCONN) => return Ok(Arrival::Ended),
                 _ => return Err(error),
             }
         }

@@ -75,6 +75,10 @@ impl Shared {
         self.end();
     }
 
+    pub fn has_failed(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
     pub fn take_failure(&self) -> Option<Error> {
         self.failure.lock().take()
     }

@@ -67,6 +67,8 @@ pub enum Error {
         "a request handler panicked, so the file system was taken down rather than served in an unknown state: please report the panic message above"
     )]
     HandlerPanicked,
+    #[error("the connection was aborted through /sys/fs/fuse/connections: mount again if that was not meant")]
+    Aborted,
     #[error("the connection to the kernel broke: {0}; unmount and mount again")]
     Connection(io::Error),
 }

@@ -34,8 +34,8 @@ pub const RECOMMENDED: u64 = init::ASYNC_READ
 /// What to ask for.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
-    /// Flags of `abi::init` to accept where the kernel offers them. `OVER_IO_URING` and `INIT_EXT` are
-    /// added by the session itself.
+    /// Flags of `abi::init` to accept where the kernel offers them. `OVER_IO_URING`, `INIT_EXT`
+    /// and `ABORT_ERROR` are added by the session itself.
     ///
     /// With `DONT_MASK` the file system applies the umask; with `POSIX_ACL` it stores ACLs and applies default
     /// ones; with `HANDLE_KILLPRIV_V2` it clears suid and sgid bits where an operation says so; with
@@ -144,7 +144,8 @@ pub(crate) fn negotiate(message: &[u8], options: &InitOptions, io_uring: bool) -
         let (extended, _) = split::<InitIn>(body).ok_or_else(|| broken("no flags2"))?;
         offered |= u64::from(extended.flags2) << 32;
     }
-    let extras = init::INIT_EXT | if io_uring { init::OVER_IO_URING } else { 0 };
+    // ABORT_ERROR tells an abort by the administrator from an unmount.
+    let extras = init::INIT_EXT | init::ABORT_ERROR | if io_uring { init::OVER_IO_URING } else { 0 };
     let wanted = options.flags & !init::OVER_IO_URING | extras;
     let flags = wanted & offered;
     let negotiated = Negotiated {

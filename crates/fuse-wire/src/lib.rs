@@ -17,6 +17,7 @@ mod init;
 mod interrupt;
 mod loop_device;
 mod mount;
+mod named_source;
 mod notify;
 mod operation;
 mod reply;

@@ -2,7 +2,7 @@
 //!
 //! A `fuseblk` mount sits on a block device and in exchange gets what a plain `fuse` mount never does: SYNCFS on
 //! sync(2), and a DESTROY that umount(2) waits for. Any device does; `loop_device.rs` makes a tiny one.
-//! Read next: `fusermount.rs`, `loop_device.rs`.
+//! Read next: `fusermount.rs`, `loop_device.rs`, `named_source.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::fusermount;
 use crate::loop_device::LoopDevice;
+use crate::named_source;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ mod tests;
 /// How a file system is mounted.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What /proc/mounts shows as the source (a `fuseblk` mount shows its loop device instead).
+    /// What /proc/mounts and df(1) show as the source. (With a `/` in it, a `fuseblk` mount shows its loop device.)
     pub source: String,
     /// Shown behind the type: `fuse.SUBTYPE`.
     pub subtype: String,
@@ -188,10 +189,11 @@ fn open_device() -> Result<File, Error> {
     })
 }
 
+/// The mount takes its own hold of the loop device; ours ends here, and the device frees itself at unmount.
 fn mount_fuseblk(file: &File, mountpoint: &Path, options: &MountOptions) -> Result<(), Error> {
     let device = LoopDevice::create(&options.source).map_err(Error::LoopDevice)?;
-    // The mount takes its own hold of the device; ours ends here, and the device frees itself at unmount.
-    mount_directly(file, mountpoint, options, "fuseblk", device.path())
+    let mount = |source: &str| mount_directly(file, mountpoint, options, "fuseblk", source);
+    named_source::with_name(&options.source, device.path(), mount).unwrap_or_else(|_| mount(device.path()))
 }
 
 fn mount_directly(

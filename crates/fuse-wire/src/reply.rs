@@ -117,7 +117,8 @@ impl Attributes {
     }
 }
 
-/// A name that was found or made: gives the kernel one more reference to `node` (see Forget).
+/// A name that was found or made: gives the kernel one more reference to `node` (see Forget). Count it before
+/// answering: the FORGET may arrive on another thread at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// 0 says that the name does not exist and that this may be remembered for `entry_ttl`.

@@ -47,7 +47,7 @@ pub struct Context {
     pub unique: u64,
     pub uid: u32,
     pub gid: u32,
-    /// 0 when the caller is outside this process's pid namespace, or it is the kernel's own request.
+    /// The calling thread's id. 0 when the caller is outside this process's pid namespace, or it is the kernel's own request.
     pub pid: u32,
 }
 

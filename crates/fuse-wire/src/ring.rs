@@ -29,6 +29,9 @@ use crate::error::Error;
 use crate::operation::arguments::{Arguments, fixed_bytes};
 use crate::request::{Body, Origin, Request};
 
+#[cfg(test)]
+mod tests;
+
 /// `user_data` of the poll on the eventfd; entries have their index.
 const WAKE: u64 = u64::MAX;
 /// The FUSE device's place in the ring's table of files.
@@ -345,17 +348,4 @@ pub(crate) fn possible_cpus() -> usize {
 fn parse_cpu_list(text: &str) -> Option<usize> {
     let last = text.trim().rsplit([',', '-']).next()?;
     last.parse::<usize>().ok()?.checked_add(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_cpu_list;
-
-    #[test]
-    fn cpu_lists_are_counted() {
-        assert_eq!(parse_cpu_list("0\n"), Some(1));
-        assert_eq!(parse_cpu_list("0-1\n"), Some(2));
-        assert_eq!(parse_cpu_list("0-3,8-11"), Some(12));
-        assert_eq!(parse_cpu_list(""), None);
-    }
 }

@@ -25,6 +25,9 @@ use crate::notify::Notifier;
 use crate::operation::arguments::DecodeContext;
 use crate::ring::{RingShared, RingThread, possible_cpus};
 
+#[cfg(test)]
+mod tests;
+
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Which transport to use.
@@ -114,7 +117,7 @@ impl Session {
         }
         let decode = DecodeContext {
             setxattr_extended: negotiated.flags & init::SETXATTR_EXT != 0,
-            payload_bytes_max: negotiated.max_write_bytes as usize,
+            payload_bytes_max: payload_bytes(options),
         };
         let interrupts = Interrupts::new(rings.slots() + options.transport.device_depth);
         let shared = Shared::new(interrupts, decode, options.init.flush_unsupported);
@@ -183,7 +186,14 @@ impl Session {
         }
         // Ring threads end after their last request; requests from the device may still be with workers.
         self.device.drain();
-        // A connection that broke leaves a dead mount; one that was unmounted leaves none.
+        if self.shared.has_failed() {
+            self.clear_dead_mount();
+        }
+    }
+
+    /// A connection that broke may leave a dead mount. One that was unmounted leaves none, and then the mount
+    /// point and even the device number may be somebody else's already.
+    fn clear_dead_mount(&mut self) {
         let number = mount::device_number(self.unmounter.mountpoint());
         if number.is_some() && number == self.device_number.take() {
             if let Err(error) = self.unmounter.unmount(Unmount::Lazy) {

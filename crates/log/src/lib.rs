@@ -5,6 +5,7 @@
 //! memory. The log knows nothing of what records mean. Read next: `segment.rs`, `stream.rs`, `write.rs`, `read.rs`,
 //! `recover.rs`.
 
+mod ahead;
 mod error;
 mod read;
 mod recover;
@@ -27,6 +28,7 @@ pub use segment::{Segment, SegmentTable};
 pub use stream::StreamKey;
 pub use write::{Appended, ROW_BYTES_TARGET};
 
+use ahead::ReadAhead;
 use stream::Stream;
 use write::RowInMemory;
 
@@ -84,6 +86,7 @@ pub struct Log {
     pool_id: PoolId,
     options: LogOptions,
     chunk_bytes: u32,
+    ahead: ReadAhead,
     streams: RwLock<HashMap<StreamKey, Arc<Mutex<Stream>>>>,
     rows: RwLock<HashMap<(u64, u32), RowInMemory>>,
     flying_bytes: Mutex<usize>,
@@ -107,6 +110,7 @@ impl Log {
             pool_id,
             options,
             chunk_bytes,
+            ahead: ReadAhead::default(),
             streams: RwLock::default(),
             rows: RwLock::default(),
             flying_bytes: Mutex::new(0),

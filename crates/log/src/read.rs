@@ -28,10 +28,16 @@ pub struct Part<'a> {
 
 impl Part<'_> {
     /// The blocks of the record that the part touches, as a byte range of the record.
-    fn covering(&self) -> std::ops::Range<usize> {
+    pub(crate) fn covering(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize / BLOCK_BYTES * BLOCK_BYTES;
         let end = (self.offset as usize + self.into.len()).next_multiple_of(BLOCK_BYTES);
         start..end.min(self.address.length as usize)
+    }
+
+    /// Whether these bytes, the blocks that cover the part, have their checksums.
+    pub(crate) fn matches(&self, blocks: &[u8]) -> bool {
+        let checksums = &self.checksums[self.covering().start / BLOCK_BYTES..];
+        blocks.chunks(BLOCK_BYTES).zip(checksums).all(|(block, checksum)| stere_format::crc32c(block) == *checksum)
     }
 }
 
@@ -73,7 +79,7 @@ impl Log {
     pub fn read(&self, wait: Wait, parts: &mut [Part<'_>]) -> Result<(), LogError> {
         let mut on_devices = Vec::with_capacity(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            if !self.read_from_memory(&part.address, part.offset as usize, part.into) {
+            if !self.read_from_memory(&part.address, part.offset as usize, part.into) && !self.ahead.serve(part) {
                 on_devices.push(index);
             }
         }
@@ -82,6 +88,12 @@ impl Log {
         }
         if wait == Wait::Never {
             return Err(LogError::WouldBlock);
+        }
+        if let [index] = on_devices[..] {
+            self.ahead.prepare(&self.stripe, &parts[index], self.chunk_bytes());
+            if self.ahead.serve(&mut parts[index]) {
+                return Ok(());
+            }
         }
         self.read_from_devices(parts, &on_devices)
     }

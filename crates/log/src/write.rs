@@ -193,6 +193,8 @@ impl Log {
         let segment = guard.segment.as_ref().expect("just set");
         let limit = self.row_limit(segment);
         assert!(need <= limit, "a new segment takes the largest record");
+        // Rows that have arrived give their buffers back before another is taken.
+        self.reap();
         // Room for the target, one more record beyond it, and the summary of many small ones.
         let wanted = self.row_bytes_target(key) + align(length, SECTOR_BYTES) + 64 * 1024;
         let limit = limit.min(wanted.max(need));

@@ -78,6 +78,15 @@ impl Store {
         i64::try_from(raw).unwrap_or(i64::MAX) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
+    /// Raw bytes in segments that could be begun now, beyond the reserve.
+    fn free_raw_bytes(&self, scheme: Scheme) -> i64 {
+        let capacity = self.log.stripe.capacity(scheme);
+        let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let segments = capacity.segments_free.saturating_sub(reserve);
+        let raw = segments * u64::from(self.log.chunk_bytes()) * scheme.width() as u64;
+        i64::try_from(raw).unwrap_or(i64::MAX) / 100 * (100 - OVERHEAD_PERCENT)
+    }
+
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = wait;
@@ -86,10 +95,11 @@ impl Store {
         let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
         let reservation = Reservation { raw_bytes: wanted, from: self.space.reserved_raw_bytes.clone() };
         let live = self.space.live_raw_bytes.load(Ordering::Acquire);
-        if live.saturating_add(reserved) > self.limit_raw_bytes(scheme) {
-            return Err(Error::NoSpace);
+        // By the books, or because segments of this scheme are free whatever other schemes fill.
+        if live.saturating_add(reserved) <= self.limit_raw_bytes(scheme) || reserved <= self.free_raw_bytes(scheme) {
+            return Ok(reservation);
         }
-        Ok(reservation)
+        Err(Error::NoSpace)
     }
 
     /// Bytes of all slots of the devices that are there.
@@ -118,7 +128,7 @@ impl Store {
         };
         Statistics {
             total_bytes: content(limit),
-            free_bytes: content(limit - live - reserved),
+            free_bytes: content((limit - live - reserved).max(self.free_raw_bytes(scheme) - reserved)),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
             raw_bytes: self.raw_bytes(),
             segments: self.log.segments.len() as u64,

@@ -9,9 +9,11 @@
 //!
 //! Read next: `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`.
 
+mod degraded;
 mod devices;
 mod error;
 pub mod geometry;
+mod hull;
 mod parity;
 mod placement;
 mod read;

@@ -13,7 +13,7 @@ use stere_device::{Device, Scatter};
 use stere_format::{Address, SegmentChunks};
 
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
-const GAP_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +69,12 @@ impl Part<'_> {
 
 /// How the fast path went for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fast {
+pub(crate) enum Fast {
     Read,
-    /// Something is away or failed: every granule goes through recovery.
+    /// Something is away or failed.
     Failed,
+    /// Put together from other chunks, with its neighbours, and not verified yet.
+    Rebuilt,
 }
 
 impl Stripe {
@@ -101,13 +103,15 @@ impl Stripe {
                 _ => self.preferred_copy(segment).unwrap_or(0),
             };
             last_copy = Some((segment, copy));
+            let before = parts.len();
             if self.collect_parts(index, request, copy, &mut parts).is_none() {
                 fast[index] = Fast::Failed;
+                parts.truncate(before);
             }
         }
-        // A request that failed half-way has left parts behind, which are read for nothing; that is rare.
         parts.sort_by_key(|part| (part.device.index(), part.offset));
         read_parts(parts, &mut fast);
+        self.rebuild_neighbours(requests, &mut fast);
         let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast);
         outcomes.map(|((checked, request), fast)| checked.and_then(|()| self.settle(request, fast))).collect()
     }
@@ -189,7 +193,8 @@ impl Stripe {
         }
         for granule in granules {
             let out = &mut request.out[granule.clone()];
-            if fast == Fast::Read && verify(granule.start, out) {
+            if fast != Fast::Failed && verify(granule.start, out) {
+                report.recovered_bytes += if fast == Fast::Rebuilt { granule.len() } else { 0 };
                 continue;
             }
             let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;

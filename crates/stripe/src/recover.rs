@@ -8,7 +8,7 @@
 
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range};
-use crate::parity::POSITION_BYTES;
+use crate::hull::{Hull, Rebuilt, touches};
 use crate::{ReadReport, Stripe, parity};
 use std::ops::Range;
 use stere_device::{Buffer, Device};
@@ -26,114 +26,6 @@ pub struct RangeCheck {
     pub differing: Vec<usize>,
     /// Whether there was enough to compare anything.
     pub is_compared: bool,
-}
-
-/// The same range of all chunks of a segment, each read at most once.
-struct Hull<'a> {
-    stripe: &'a Stripe,
-    number: u64,
-    segment: &'a SegmentChunks,
-    range: Range<u64>,
-    units: Vec<Option<Result<Buffer, Option<BadCause>>>>,
-}
-
-impl<'a> Hull<'a> {
-    /// The range covers all pieces, widened to what can be rebuilt by itself.
-    fn new(stripe: &'a Stripe, number: u64, segment: &'a SegmentChunks, pieces: &[RowPiece]) -> Hull<'a> {
-        let position = POSITION_BYTES as u64;
-        let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
-        let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
-        // Chunks are whole positions long, so this stays within them.
-        let range = start / position * position..end.next_multiple_of(position);
-        Hull { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
-    }
-
-    fn length(&self) -> usize {
-        (self.range.end - self.range.start) as usize
-    }
-
-    /// Reads a chunk's part if that was not tried yet; whether its bytes are there.
-    fn load(&mut self, chunk: usize) -> Result<bool, StripeError> {
-        if self.units[chunk].is_none() {
-            let unit = match self.stripe.chunk(self.segment, chunk)? {
-                None => Err(None),
-                Some((device, start)) => {
-                    let mut unit = self.stripe.buffers.take(self.length());
-                    match device.read(start + self.range.start, &mut unit) {
-                        Ok(()) => Ok(unit),
-                        Err(error) => Err(Some(BadCause::Device(error))),
-                    }
-                }
-            };
-            self.units[chunk] = Some(unit);
-        }
-        Ok(matches!(self.units[chunk], Some(Ok(_))))
-    }
-
-    fn unit(&self, chunk: usize) -> Option<&[u8]> {
-        match &self.units[chunk] {
-            Some(Ok(unit)) => Some(unit),
-            _ => None,
-        }
-    }
-
-    /// Chunks whose device gave an error (not those that are just away).
-    fn failed(&self) -> Vec<BadChunk> {
-        let failed = |(chunk, unit): (usize, &Option<Result<Buffer, Option<BadCause>>>)| match unit {
-            Some(Err(Some(cause))) => Some(self.bad(chunk, cause.clone())),
-            _ => None,
-        };
-        self.units.iter().enumerate().filter_map(failed).collect()
-    }
-
-    fn bad(&self, chunk: usize, cause: BadCause) -> BadChunk {
-        let place = self.segment.chunks[chunk];
-        BadChunk { chunk, place, chunk_offset: self.range.start, length: self.length(), cause }
-    }
-
-    /// Rebuilds these chunks from the first k readable ones that are not excluded.
-    fn rebuild(&mut self, wanted: &[usize], exclude: u32) -> Result<Vec<Buffer>, StripeError> {
-        let scheme = self.segment.scheme;
-        let needed = usize::from(scheme.data);
-        let mut sources = Vec::with_capacity(needed);
-        for chunk in 0..scheme.width() {
-            if sources.len() < needed && exclude >> chunk & 1 == 0 && !wanted.contains(&chunk) && self.load(chunk)? {
-                sources.push(chunk);
-            }
-        }
-        if sources.len() < needed {
-            let (segment, readable) = (self.number, sources.len());
-            return Err(StripeError::TooFewChunks { segment, readable, needed, failed: self.failed() });
-        }
-        let known: Vec<(usize, &[u8])> =
-            sources.into_iter().filter_map(|chunk| self.unit(chunk).map(|unit| (chunk, unit))).collect();
-        let mut rebuilt: Vec<Buffer> = wanted.iter().map(|_| self.stripe.buffers.take(self.length())).collect();
-        let mut targets: Vec<(usize, &mut [u8])> =
-            wanted.iter().copied().zip(rebuilt.iter_mut().map(Buffer::as_mut_slice)).collect();
-        self.stripe.coder.rebuild(scheme, &known, &mut targets)?;
-        Ok(rebuilt)
-    }
-
-    /// Puts the pieces together, taking those of chunks in `lost` from reconstruction.
-    fn assemble(&mut self, pieces: &[RowPiece], lost: u32, out: &mut [u8]) -> Result<(), StripeError> {
-        let touched_lost: Vec<usize> =
-            (0..self.units.len()).filter(|&chunk| lost >> chunk & 1 == 1 && touches(pieces, chunk)).collect();
-        // With nothing to rebuild the other chunks are not needed at all.
-        let rebuilt = if touched_lost.is_empty() { Vec::new() } else { self.rebuild(&touched_lost, lost)? };
-        for piece in pieces {
-            let unit = match touched_lost.iter().position(|&chunk| chunk == piece.chunk) {
-                Some(at) => &rebuilt[at][..],
-                None => self.unit(piece.chunk).expect("chunks that are not lost have been read"),
-            };
-            let start = (piece.chunk_offset - self.range.start) as usize;
-            out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
-        }
-        Ok(())
-    }
-}
-
-fn touches(pieces: &[RowPiece], chunk: usize) -> bool {
-    pieces.iter().any(|piece| piece.chunk == chunk)
 }
 
 impl Stripe {
@@ -198,15 +90,10 @@ impl Stripe {
     ) -> Result<Vec<BadChunk>, StripeError> {
         let scheme = segment.scheme;
         let mut hull = Hull::new(self, number, segment, pieces);
-        let mut lost = 0u32;
-        for chunk in (0..scheme.width()).filter(|&chunk| touches(pieces, chunk)) {
-            if !hull.load(chunk)? {
-                lost |= 1 << chunk;
-            }
-        }
+        let lost = hull.load_touched(pieces)?;
         if lost == 0 {
             // The first failure may have been a passing one, or another request's.
-            hull.assemble_read(pieces, out);
+            hull.assemble(pieces, &Rebuilt::default(), out);
             if accepts(out) {
                 return Ok(hull.failed());
             }
@@ -225,7 +112,8 @@ impl Stripe {
                     continue;
                 }
                 attempts += 1;
-                match hull.assemble(pieces, excluded, out) {
+                let rebuilt = hull.rebuild_touched(pieces, excluded);
+                match rebuilt.map(|rebuilt| hull.assemble(pieces, &rebuilt, out)) {
                     Ok(()) if accepts(out) => {
                         let mut bad = hull.failed();
                         let liars = (0..scheme.width()).filter(|chunk| suspected >> chunk & 1 == 1);
@@ -265,16 +153,13 @@ impl Stripe {
                 (0..segment.scheme.width()).find(|&chunk| exclude >> chunk & 1 == 0 && hull.unit(chunk).is_some());
             let Some(source) = source else { return whole };
             let chunk_pieces: Vec<RowPiece> = pieces.iter().map(|piece| RowPiece { chunk: source, ..*piece }).collect();
-            hull.assemble_read(&chunk_pieces, out);
+            hull.assemble(&chunk_pieces, &Rebuilt::default(), out);
             return Ok(());
         }
-        let mut lost = exclude;
-        for chunk in (0..segment.scheme.width()).filter(|&chunk| touches(pieces, chunk)) {
-            if exclude >> chunk & 1 == 0 && !hull.load(chunk)? {
-                lost |= 1 << chunk;
-            }
-        }
-        hull.assemble(pieces, lost, out)
+        let lost = exclude | hull.load_touched(pieces)?;
+        let rebuilt = hull.rebuild_touched(pieces, lost)?;
+        hull.assemble(pieces, &rebuilt, out);
+        Ok(())
     }
 
     /// What a range of one chunk should hold, from the others without those in `exclude`: to fill a chunk that was
@@ -378,17 +263,6 @@ impl Stripe {
             repaired += usize::from(is_repaired);
         }
         Ok(repaired)
-    }
-}
-
-impl Hull<'_> {
-    /// Puts the pieces together from units that have been read.
-    fn assemble_read(&self, pieces: &[RowPiece], out: &mut [u8]) {
-        for piece in pieces {
-            let unit = self.unit(piece.chunk).expect("all touched chunks have been read");
-            let start = (piece.chunk_offset - self.range.start) as usize;
-            out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
-        }
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! It does no work of its own, so what a benchmark sees of it is the ceiling of FUSE on a machine.
 //! `cargo run --release -p fuse-wire --example null -- MOUNTPOINT [--transport auto|uring|dev] [--block]
-//! [--keep] [--flush]`; prints "ready" once mounted and ends when it is unmounted.
+//! [--keep] [--flush] [--workers N]`; prints "ready" once mounted and ends when it is unmounted. With `--workers`
+//! every request is answered by a pool of threads instead of the transport's: what handing over costs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
 
-use fuse_wire::{BlockDevice, Options, Session, TransportChoice};
+use fuse_wire::{BlockDevice, Filesystem, Options, Request, Session, TransportChoice};
+use parking_lot::Mutex;
 
 mod filesystem;
 use filesystem::NullFilesystem;
 
-const USAGE: &str =
-    "usage: null MOUNTPOINT [--transport auto|uring|dev] [--threads N] [--depth N] [--block] [--keep] [--flush]";
+const USAGE: &str = "usage: null MOUNTPOINT [--transport auto|uring|dev] [--threads N] [--depth N] \
+                     [--block] [--keep] [--flush] [--workers N]";
 
 fn main() -> ExitCode {
     match run() {
@@ -31,7 +34,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     options.mount.subtype = "null".to_owned();
     options.mount.allow_other = is_root();
     options.init.flush_unsupported = true;
-    let (mut mountpoint, mut keep_data) = (None::<PathBuf>, false);
+    let (mut mountpoint, mut keep_data, mut workers) = (None::<PathBuf>, false, 0);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -46,6 +49,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             }
             "--threads" => options.transport.device_threads = value()?.parse()?,
             "--depth" => options.transport.ring_depth = value()?.parse()?,
+            "--workers" => workers = value()?.parse()?,
             "--block" => options.mount.block_device = BlockDevice::Required,
             "--keep" => keep_data = true,
             "--flush" => options.init.flush_unsupported = false,
@@ -54,11 +58,45 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let filesystem = NullFilesystem::new(keep_data);
-    let session = Session::mount(filesystem, &mountpoint.ok_or(USAGE)?, &options)?;
+    let mountpoint = mountpoint.ok_or(USAGE)?;
+    let session = match workers {
+        0 => Session::mount(filesystem, &mountpoint, &options)?,
+        _ => Session::mount(Pool::new(&filesystem, workers), &mountpoint, &options)?,
+    };
     eprintln!("{:?}", session.negotiated());
     println!("ready");
     session.join()?;
     Ok(())
+}
+
+/// Answers every request on a thread of its own pool.
+struct Pool {
+    queue: Mutex<mpsc::Sender<Request>>,
+}
+
+impl Pool {
+    fn new(filesystem: &Arc<NullFilesystem>, workers: usize) -> Self {
+        let (sender, receiver) = mpsc::channel::<Request>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..workers {
+            let (filesystem, receiver) = (Arc::clone(filesystem), Arc::clone(&receiver));
+            std::thread::spawn(move || {
+                loop {
+                    let Ok(request) = receiver.lock().recv() else { return };
+                    filesystem.handle(request);
+                }
+            });
+        }
+        Self { queue: Mutex::new(sender) }
+    }
+}
+
+impl Filesystem for Pool {
+    fn handle(&self, request: Request) {
+        if let Err(unsent) = self.queue.lock().send(request) {
+            unsent.0.reply_error(libc::EIO);
+        }
+    }
 }
 
 fn is_root() -> bool {

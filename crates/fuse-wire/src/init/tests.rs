@@ -24,9 +24,10 @@ fn agreed(message: &[u8], options: &InitOptions, io_uring: bool) -> (InitOut, Ne
 
 #[test]
 fn only_what_is_offered_and_wanted_is_switched_on() {
-    let offered = RECOMMENDED | init::INIT_EXT | init::WRITEBACK_CACHE | init::OVER_IO_URING | init::POSIX_LOCKS;
+    let granted = RECOMMENDED | init::INIT_EXT | init::ABORT_ERROR | init::OVER_IO_URING;
+    let offered = granted | init::WRITEBACK_CACHE | init::POSIX_LOCKS;
     let (answer, negotiated) = agreed(&message(7, 45, offered), &InitOptions::default(), true);
-    assert_eq!(negotiated.flags, RECOMMENDED | init::INIT_EXT | init::OVER_IO_URING);
+    assert_eq!(negotiated.flags, granted);
     assert_eq!(negotiated.transport, Transport::IoUring);
     assert_eq!((answer.max_write, answer.max_pages, answer.time_gran), (1 << 20, 256, 1));
     assert_eq!((answer.max_background, answer.max_readahead), (64, 131_072));

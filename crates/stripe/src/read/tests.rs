@@ -1,7 +1,7 @@
 use super::*;
 use crate::tests::{CHUNK_BYTES, GRANULE, Pool, address, pattern, scheme};
+use stere_device::Operation;
 use stere_device::memory::Fault;
-use stere_device::{MemoryDevice, Operation};
 use stere_format::crc32c;
 
 fn total_reads(pool: &Pool) -> u64 {
@@ -171,5 +171,30 @@ fn nothing_is_read_for_nothing() {
     assert!(pool.read(&segment, address(1, 512, 100), 50..50, &[]).unwrap().0.is_empty());
     assert!(pool.stripe.read_many(&mut []).is_empty());
     assert_eq!(total_reads(&pool), before);
-    let _: &MemoryDevice = &pool.memories[0];
+}
+
+#[test]
+fn degraded_neighbours_are_rebuilt_together() {
+    for (data, parity, away) in [(2u8, 1u8, 1usize), (4, 1, 1), (4, 2, 2), (3, 2, 1)] {
+        let pool = Pool::new(6);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        for chunk in 0..away {
+            pool.stripe.detach(segment.chunks[chunk].device);
+        }
+        let before = total_reads(&pool);
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        let recovered: usize = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().recovered_bytes).sum();
+        assert!(recovered > 65_536 && outcomes.iter().all(|outcome| outcome.as_ref().unwrap().bad.is_empty()));
+        // Each source once, and once more for records that lie only on chunks that are there.
+        let reads = total_reads(&pool) - before;
+        assert!(reads <= 2 * u64::from(data), "{data}+{parity}: {reads} reads");
+        // A liar on top is found granule by granule, while parity is left for it.
+        if away < usize::from(parity) {
+            pool.corrupt(&segment, 1, 4096 + 30_000..4096 + 30_001);
+            let (out, _) = read_eight(&pool, &segment, &row);
+            assert_eq!(out, row[512..512 + 8 * 65_536]);
+        }
+    }
 }

@@ -4,14 +4,13 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fuse_wire::{BlockDevice, Error, Session, Transport, TransportChoice, Unmount};
 
-mod support;
-use support::{Hooked, TestMount, eventually, mount_point, options, say, transports};
+use crate::support::{Hooked, TestMount, eventually, mount_point, options, say, transports};
 
 /// Bytes that differ from place to place, so that a misplaced piece shows.
 fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
@@ -41,8 +40,16 @@ fn the_transport_asked_for_is_used() {
         assert_eq!(negotiated.transport, expected);
         assert_eq!(negotiated.max_write_bytes, 1 << 20);
         assert!(!negotiated.syncfs);
+        assert_eq!(read_ahead_kb(&mount.path), "1024");
         mount.finish().unwrap();
     }
+}
+
+fn read_ahead_kb(mountpoint: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == mountpoint.to_str()).unwrap();
+    let number = line.split(' ').nth(2).unwrap();
+    fs::read_to_string(format!("/sys/class/bdi/{number}/read_ahead_kb")).unwrap().trim().to_owned()
 }
 
 /// The work of an ordinary program, with answers from the transport threads and then from workers.
@@ -265,6 +272,10 @@ fn notifications_make_the_kernel_ask_again() {
         assert_eq!(counts(), (cached.0, cached.1 + 1));
         notifier.invalidate_entry(1, b"file").unwrap();
         assert_eq!(counts().0, cached.0 + 1);
+        let lookups = counts().0;
+        notifier.delete(1, node, b"file").unwrap();
+        assert_eq!(counts().0, lookups + 1);
+        notifier.delete(1, node, b"never heard of").unwrap();
         notifier.invalidate_entry(1, b"never heard of").unwrap();
         notifier.invalidate_inode(1 << 40, 0, 0).unwrap();
         fs::remove_file(&path).unwrap();
@@ -299,8 +310,9 @@ fn syncfs_arrives_at_block_device_mounts() {
             let mut mount = TestMount::with(choice, |options| options.mount.block_device = block_device);
             let fuseblk = block_device == BlockDevice::Required;
             assert_eq!(mount.session().negotiated().syncfs, fuseblk);
-            let source = source_of(&mount.path);
-            assert_eq!(source.starts_with("/dev/loop"), fuseblk, "{source}");
+            assert_eq!(source_of(&mount.path), "test");
+            let device = device_of(&mount.path);
+            assert_eq!(device.is_some(), fuseblk, "{device:?}");
             fs::write(mount.path.join("file"), b"dirty").unwrap();
             let directory = fs::File::open(&mount.path).unwrap();
             // SAFETY: a live descriptor.
@@ -314,14 +326,19 @@ fn syncfs_arrives_at_block_device_mounts() {
             // At once: umount(2) has waited for the answer.
             assert_eq!(filesystem.destroys.load(Ordering::SeqCst), usize::from(fuseblk), "{choice:?}");
             mount.session.take().unwrap().join().unwrap();
-            if fuseblk {
-                let backing = source.replace("/dev/", "/sys/block/") + "/loop/backing_file";
+            if let Some(device) = device {
+                let backing = device.join("loop/backing_file");
                 let ours = || fs::read_to_string(&backing).is_ok_and(|text| text.contains("memfd:fuse-wire"));
-                let reused = || source_is_mounted(&source);
-                assert!(eventually(|| !ours() || reused()), "{source} was not freed");
+                let taken_again = || every_device().contains(&device);
+                assert!(eventually(|| !ours() || taken_again()), "{device:?} was not freed");
             }
         }
     }
+}
+
+fn is_mounted(mountpoint: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == mountpoint.to_str())
 }
 
 fn source_of(mountpoint: &Path) -> String {
@@ -330,8 +347,20 @@ fn source_of(mountpoint: &Path) -> String {
     line.split(' ').next().unwrap().to_owned()
 }
 
-fn source_is_mounted(source: &str) -> bool {
-    fs::read_to_string("/proc/mounts").unwrap().lines().any(|line| line.starts_with(&format!("{source} ")))
+/// The loop device under a mount, in sysfs.
+fn device_of(mountpoint: &Path) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == mountpoint.to_str()).unwrap();
+    device_in(line)
+}
+
+fn every_device() -> Vec<PathBuf> {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter_map(device_in).collect()
+}
+
+fn device_in(line: &str) -> Option<PathBuf> {
+    let number = line.split(' ').nth(2)?;
+    number.starts_with("7:").then(|| fs::canonicalize(format!("/sys/dev/block/{number}")).unwrap())
 }
 
 #[test]
@@ -399,4 +428,49 @@ fn unusable_mount_points_are_refused_with_advice() {
     let result = Session::mount(Hooked::new(), "/no/such/place".as_ref(), &options(TransportChoice::Auto));
     let message = result.unwrap_err().to_string();
     assert!(message.contains("/no/such/place") && message.contains("create the directory"), "{message}");
+}
+
+/// A session that takes its time to end must not take the next mount on the same place with it.
+#[test]
+fn a_late_end_spares_the_next_mount() {
+    for choice in transports("a_late_end_spares_the_next_mount") {
+        let mut mount = TestMount::new(choice);
+        mount.filesystem.ignore_cancel.store(true, Ordering::SeqCst);
+        let path = mount.path.join("slow-late");
+        let waiter = std::thread::spawn(move || fs::metadata(path).is_err());
+        assert!(eventually(|| mount.filesystem.slow_waiting.load(Ordering::SeqCst) == 1));
+        let session = mount.session.take().unwrap();
+        session.unmounter().unmount(Unmount::Force).unwrap();
+        assert!(waiter.join().unwrap());
+        let next = Session::mount(Hooked::new(), &mount.path, &options(choice)).unwrap();
+        mount.filesystem.open_gate();
+        session.join().unwrap();
+        assert!(is_mounted(&mount.path), "the next mount was taken down");
+        fs::write(mount.path.join("still"), b"here").unwrap();
+        next.unmounter().unmount(Unmount::Normal).unwrap();
+        next.join().unwrap();
+    }
+}
+
+/// The administrator's way out: the session ends, says so, and leaves no dead mount.
+#[test]
+fn an_abort_is_told_and_cleaned_up() {
+    for choice in transports("an_abort_is_told_and_cleaned_up") {
+        let mut mount = TestMount::new(choice);
+        fs::write(mount.path.join("file"), b"x").unwrap();
+        let control = mount_point();
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "fusectl", "none"]).arg(&control).status().unwrap();
+        assert!(mounted.success());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = mounts.lines().find(|line| line.split(' ').nth(4) == mount.path.to_str()).unwrap();
+        let minor = line.split(' ').nth(2).unwrap().trim_start_matches("0:").to_owned();
+        let aborted = fs::write(control.join(minor).join("abort"), "1");
+        assert!(std::process::Command::new("umount").arg(&control).status().unwrap().success());
+        fs::remove_dir(&control).unwrap();
+        aborted.unwrap();
+        let error = mount.session.take().unwrap().join().unwrap_err();
+        assert!(matches!(error, Error::Aborted), "{error}");
+        assert_eq!(fs::read_dir(&mount.path).unwrap().count(), 0, "a dead mount is left");
+    }
 }

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use fuse_wire::{BlockDevice, Session, TransportChoice};
 
-mod support;
-use support::{NullFilesystem, TestMount, eventually, mount_point, options, say, transports};
+use crate::support::{NullFilesystem, TestMount, eventually, mount_point, options, say, transports};
 
 const SERVE: &str = "FUSE_WIRE_SERVE";
 const NOBODY: u32 = 65_534;
@@ -51,7 +50,7 @@ impl Server {
         let path = mount_point();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["serve", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["process::serve", "--exact", "--nocapture", "--test-threads=1"])
             .env(SERVE, format!("{transport}:{}", path.display()))
             .stdout(Stdio::piped());
         if let Some(user) = user {

@@ -29,6 +29,8 @@ const WATCHDOG: Duration = Duration::from_secs(90);
 pub struct Hooked {
     pub null: Arc<NullFilesystem>,
     pub offload: AtomicBool,
+    /// Slow requests wait for the gate whatever happens.
+    pub ignore_cancel: AtomicBool,
     pub lookups: AtomicUsize,
     pub getattrs: AtomicUsize,
     pub syncfs: AtomicUsize,
@@ -61,6 +63,7 @@ impl Hooked {
         Arc::new_cyclic(|this| Self {
             null,
             offload: AtomicBool::new(false),
+            ignore_cancel: AtomicBool::new(false),
             lookups: zero(),
             getattrs: zero(),
             syncfs: zero(),
@@ -89,7 +92,7 @@ impl Hooked {
             let mut open = this.gate.0.lock();
             while !*open {
                 this.gate.1.wait_for(&mut open, Duration::from_millis(10));
-                if cancel.is_cancelled() {
+                if cancel.is_cancelled() && !this.ignore_cancel.load(Ordering::SeqCst) {
                     drop(open);
                     this.slow_cancelled.fetch_add(1, Ordering::SeqCst);
                     return request.reply_error(libc::EINTR);
@@ -109,6 +112,7 @@ impl Hooked {
             Operation::Getattr { .. } => &self.getattrs,
             Operation::Syncfs { .. } => &self.syncfs,
             Operation::Destroy => &self.destroys,
+            Operation::Write(write) if !write.data.as_ptr().addr().is_multiple_of(4096) => &self.misaligned,
             Operation::Flush { .. } => &self.flushes,
             Operation::Write(write) if write.data.as_ptr().addr() % 4096 != 0 => &self.misaligned,
             _ => return,
@@ -145,12 +149,42 @@ impl Filesystem for Hooked {
     }
 }
 
+/// Breaks the connection of a test that takes too long; dropping it calls it off.
+pub struct Watchdog {
+    finished: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    pub fn new(session: &Session) -> Self {
+        let finished = Arc::new(AtomicBool::new(false));
+        let (unmounter, seen) = (session.unmounter(), Arc::clone(&finished));
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while start.elapsed() < WATCHDOG {
+                if seen.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            say(&format!("WATCHDOG: {:?} hangs, its mount is broken off", unmounter.mountpoint()));
+            let _ = unmounter.unmount(Unmount::Force);
+        });
+        Self { finished }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.finished.store(true, Ordering::SeqCst);
+    }
+}
+
 /// A mount point, and a mount on it that is taken down however the test ends.
 pub struct TestMount {
     pub path: PathBuf,
     pub filesystem: Arc<Hooked>,
     pub session: Option<Session>,
-    finished: Arc<AtomicBool>,
+    _watchdog: Watchdog,
 }
 
 impl TestMount {
@@ -165,20 +199,8 @@ impl TestMount {
         let filesystem = Hooked::new();
         let session = Session::mount(Arc::clone(&filesystem), &path, &options)
             .unwrap_or_else(|error| panic!("mounting over {choice:?}: {error}"));
-        let finished = Arc::new(AtomicBool::new(false));
-        let (unmounter, seen) = (session.unmounter(), Arc::clone(&finished));
-        std::thread::spawn(move || {
-            let start = Instant::now();
-            while start.elapsed() < WATCHDOG {
-                if seen.load(Ordering::SeqCst) {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            say(&format!("WATCHDOG: {:?} did not finish, its mount is broken off", unmounter.mountpoint()));
-            let _ = unmounter.unmount(Unmount::Force);
-        });
-        Self { path, filesystem, session: Some(session), finished }
+        let watchdog = Watchdog::new(&session);
+        Self { path, filesystem, session: Some(session), _watchdog: watchdog }
     }
 
     pub fn session(&self) -> &Session {
@@ -197,7 +219,6 @@ impl Drop for TestMount {
     fn drop(&mut self) {
         self.filesystem.open_gate();
         drop(self.session.take());
-        self.finished.store(true, Ordering::SeqCst);
         let _ = std::fs::remove_dir(&self.path);
     }
 }

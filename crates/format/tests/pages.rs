@@ -1,0 +1,49 @@
+//! The pages in `docs/format` against the code: tables have no gaps, and end where the structures end.
+
+use std::path::PathBuf;
+use stere_format::*;
+
+/// What the tables of a page say: for each, where its last row starts.
+fn tables(page: &str) -> Vec<usize> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format").join(page);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("there is no page {}", path.display()));
+    let mut ends = Vec::new();
+    let mut lines = text.lines();
+    while lines.any(|line| line == "| offset | size | field |") {
+        let mut end = 0;
+        for line in lines.by_ref().skip(1).take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let number = |cell: &str| cell.parse::<usize>().unwrap_or_else(|_| panic!("no number: {line}"));
+            assert_eq!(number(cells[1]), end, "{page} has a gap before: {line}");
+            end += number(cells[2]);
+        }
+        ends.push(end);
+    }
+    ends
+}
+
+#[test]
+fn tables_end_where_the_structures_end() {
+    let mut checkpoint_fixed = 8 + 8 + 16 + 8 + Counters::SIZE + 16 + 16 + 32 + 8;
+    checkpoint_fixed += 1 + NodeReference::SIZE;
+    let pages = [
+        ("address.md", vec![Address::SIZE, NodeReference::SIZE]),
+        ("key.md", vec![Key::SIZE]),
+        ("device-layout.md", vec![DeviceLayout::SIZE]),
+        ("superblock.md", vec![Superblock::SIZE]),
+        ("chunk-header.md", vec![ChunkHeader::SIZE]),
+        ("row.md", vec![RowHeader::SIZE, SummaryEntry::SIZE_MIN]),
+        ("journal.md", vec![JournalHeader::SIZE]),
+        ("checkpoint.md", vec![checkpoint_fixed]),
+        ("node.md", vec![44]),
+        ("segment.md", vec![32]),
+        ("blob.md", vec![12 + Address::SIZE]),
+        ("inode.md", vec![InodeValue::SIZE_MIN]),
+        ("dirent.md", vec![12, 4]),
+        ("extent.md", vec![ExtentValue::SIZE]),
+        ("xattr.md", vec![2]),
+    ];
+    for (page, ends) in pages {
+        assert_eq!(tables(page), ends, "{page}");
+    }
+}

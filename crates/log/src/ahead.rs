@@ -1,0 +1,145 @@
+//! Reading ahead in the log: small files written one after the other are read back that way.
+//!
+//! When a small read follows closely behind another one in the same segment, a window of the chunk is read in one go and kept for
+//! a while. Windows hold unverified bytes: every read out of one is checked against the checksums of its blocks, and what does not
+//! match is read the careful way. Rows never change, so a window needs no invalidation; one that was read before a row
+//! arrived is dropped when it does not match. Only for schemes with one data chunk, where the log is contiguous.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stere_device::Buffer;
+use stere_format::{Address, BLOCK_BYTES};
+use stere_stripe::{Attempt, Stripe};
+
+use crate::read::Part;
+use crate::segment::Segment;
+
+/// What one window covers at most.
+const WINDOW_BYTES: usize = 256 << 10;
+/// Windows kept.
+const WINDOWS_MAX: usize = 48;
+/// Ends of recent reads that are remembered.
+const TRACKS_MAX: usize = 32;
+/// A read this close behind another one follows it.
+const FOLLOWS_BYTES: u64 = 64 << 10;
+/// Larger reads are worth a device read of their own.
+const SMALL_BYTES: usize = 64 << 10;
+
+struct Window {
+    segment: u64,
+    start: u64,
+    bytes: Arc<Buffer>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Newest last.
+    windows: VecDeque<Window>,
+    /// Segment and chunk offset behind recent reads, newest last.
+    tracks: VecDeque<(u64, u64)>,
+}
+
+/// The windows, and where reads were lately.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    state: Mutex<State>,
+}
+
+/// Where a part begins in the only data chunk of its segment, by whole blocks of its record.
+fn chunk_range(part: &Part<'_>) -> (u64, u64) {
+    let covering = part.covering();
+    let row = u64::from(part.address.row_block) * BLOCK_BYTES as u64 + u64::from(part.address.offset);
+    (row + covering.start as u64, row + covering.end as u64)
+}
+
+impl ReadAhead {
+    /// Serves a part from a window, verified; false when no window has it whole and right.
+    pub fn serve(&self, part: &mut Part<'_>) -> bool {
+        if part.segment.scheme.data != 1 {
+            return false;
+        }
+        let (start, end) = chunk_range(part);
+        let found = {
+            let mut state = self.state.lock();
+            if state.windows.is_empty() {
+                return false;
+            }
+            let covers = |window: &Window| {
+                window.segment == part.segment.id
+                    && window.start <= start
+                    && end <= window.start + window.bytes.len() as u64
+            };
+            let Some(window) = state.windows.iter().rev().find(|window| covers(window)) else { return false };
+            let found = (window.start, window.bytes.clone());
+            state.follow(part.segment.id, end);
+            found
+        };
+        let (window_start, bytes) = found;
+        let from = (start - window_start) as usize;
+        let blocks = &bytes[from..from + (end - start) as usize];
+        if !part.matches(blocks) {
+            self.state.lock().windows.retain(|window| (window.segment, window.start) != (part.segment.id, window_start));
+            return false;
+        }
+        let skip = part.offset as usize - part.covering().start;
+        part.into.copy_from_slice(&blocks[skip..skip + part.into.len()]);
+        true
+    }
+
+    /// Notes a read that goes to the devices; reads a window first if it follows an earlier one.
+    pub fn prepare(&self, stripe: &Stripe, part: &Part<'_>, chunk_bytes: u32) {
+        if part.segment.scheme.data != 1 || part.into.len() > SMALL_BYTES {
+            return;
+        }
+        let (start, end) = chunk_range(part);
+        if !self.state.lock().follow(part.segment.id, end) {
+            return;
+        }
+        let written = u64::from(part.segment.written_blocks()) * BLOCK_BYTES as u64;
+        let window_start = start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let window_end = (window_start + WINDOW_BYTES as u64).min(written).min(u64::from(chunk_bytes));
+        if window_end < end {
+            return;
+        }
+        if let Some(bytes) = read_window(stripe, part.segment, window_start, window_end) {
+            let mut state = self.state.lock();
+            while state.windows.len() >= WINDOWS_MAX {
+                state.windows.pop_front();
+            }
+            let window = Window { segment: part.segment.id, start: window_start, bytes: Arc::new(bytes) };
+            state.windows.push_back(window);
+        }
+    }
+}
+
+impl State {
+    /// Notes where a read ended; true when it began closely behind an earlier one's end.
+    fn follow(&mut self, segment: u64, end: u64) -> bool {
+        let follows = |track: &(u64, u64)| track.0 == segment && track.1 <= end && end - track.1 <= FOLLOWS_BYTES;
+        let position = self.tracks.iter().position(follows);
+        if let Some(position) = position {
+            self.tracks.remove(position);
+        } else if self.tracks.len() >= TRACKS_MAX {
+            self.tracks.pop_front();
+        }
+        self.tracks.push_back((segment, end));
+        position.is_some()
+    }
+}
+
+fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) -> Option<Buffer> {
+    let length = (end - start) as usize;
+    let mut bytes = stripe.buffers().take(length);
+    // A record that does not exist, but that names just these bytes.
+    let address = Address {
+        segment: segment.id,
+        row_block: (start / BLOCK_BYTES as u64) as u32,
+        offset: 0,
+        length: length as u32,
+    };
+    let place = segment.placed();
+    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Primary(0)).ok()?;
+    Some(bytes)
+}

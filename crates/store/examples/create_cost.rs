@@ -1,0 +1,88 @@
+//! What a create of a 4 KiB file costs in the store, on devices in memory: CPU microseconds per file.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use stere_device::MemoryDevice;
+use stere_format::{
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+};
+use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
+
+const FILES: u64 = 200_000;
+
+fn main() {
+    let size_bytes = 4 << 30;
+    let layout = DeviceLayout::for_size(size_bytes, 4 << 20).expect("a valid size");
+    let superblock = Superblock {
+        format_minor: 0,
+        pool: PoolId([1; 16]),
+        device: DeviceId([2; 16]),
+        device_index: 0,
+        generation: 0,
+        layout,
+        journal_start: JournalPosition { position: 0, sequence: 1 },
+        journal_bytes: layout.journal_bytes,
+        journal_devices: vec![0],
+        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+        clean: true,
+        pool_name: "cost".into(),
+        host: String::new(),
+        shelf: String::new(),
+        checkpoint: Vec::new(),
+    };
+    let entry = DeviceEntry {
+        id: superblock.device,
+        index: 0,
+        class: 0,
+        state: 0,
+        size_bytes,
+        slot_count: layout.slot_count,
+        name: String::new(),
+        host: String::new(),
+        shelf: String::new(),
+        tags: Vec::new(),
+    };
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    let devices = vec![DeviceIn { index: 0, superblock, device, read_cost: 1 }];
+    let store = Store::create(devices, vec![entry], StoreOptions::default()).expect("a new pool");
+    let placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
+    let data = vec![7u8; 4096];
+    let begin = Instant::now();
+    for file in 0..FILES {
+        let inode = 100 + file;
+        store
+            .update(Wait::Allowed, |tx| {
+                tx.get(&Key::dirent_hash(1, file.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?;
+                tx.get(&Key::inode(1))?;
+                tx.put(Key::dirent_hash(1, file.wrapping_mul(0x9e37_79b9_7f4a_7c15)), &[1; 12]);
+                tx.put(Key::dirent(1, file), &[2; 30]);
+                tx.put(Key::inode(inode), &[3; 120]);
+                tx.put(Key::inode(1), &[3; 120]);
+                Ok::<_, Error>(())
+            })
+            .expect("create");
+        let blob = store.append_blob(Wait::Allowed, placement, Owner { inode, offset: 0 }, &data).expect("append");
+        store
+            .update(Wait::Allowed, |tx| {
+                tx.insert_blob(&blob);
+                let extent = ExtentValue { blob: blob.id, blob_offset: 0, length: 4096, flags: ExtentFlags::Plain };
+                tx.put(Key::extent(inode, 0), &extent.encode());
+                tx.put(Key::inode(inode), &[4; 120]);
+                Ok::<_, Error>(())
+            })
+            .expect("write");
+    }
+    let created = begin.elapsed();
+    store.commit(Wait::Allowed).expect("commit");
+    let committed = begin.elapsed();
+    store.checkpoint().expect("checkpoint");
+    let all = begin.elapsed();
+    let per = |time: std::time::Duration| time.as_secs_f64() * 1e6 / FILES as f64;
+    println!(
+        "per file: create {:.2} us, with commit {:.2} us, with the last checkpoint {:.2} us",
+        per(created),
+        per(committed),
+        per(all)
+    );
+}

@@ -1,0 +1,79 @@
+//! The fast path of a segment that has lost data chunks: requests that lie close together are rebuilt together, so that
+//! a stream is still read in large pieces and decoded in few goes. Nothing is verified here: `read` does that next, and
+//! sends what is wrong to `recover`.
+
+use crate::Stripe;
+use crate::error::StripeError;
+use crate::geometry::{RowPiece, record_range, row_pieces};
+use crate::hull::Hull;
+use crate::parity;
+use crate::read::{Fast, GAP_BYTES_MAX, ReadRequest};
+use std::ops::Range;
+
+/// Most bytes of one chunk that are rebuilt in one go; bounds memory.
+const HULL_BYTES_MAX: u64 = 4 << 20;
+
+/// A request that failed, with the range of the chunks it needs.
+struct Degraded {
+    request: usize,
+    hull: Range<u64>,
+}
+
+impl Stripe {
+    /// Rebuilds failed requests in groups; those that worked are marked so.
+    pub(crate) fn rebuild_neighbours(&self, requests: &mut [ReadRequest<'_>], fast: &mut [Fast]) {
+        let mut degraded: Vec<Degraded> = Vec::new();
+        for (index, request) in requests.iter().enumerate() {
+            // Copies are not rebuilt, they are read elsewhere.
+            if fast[index] == Fast::Failed && !parity::is_copies(request.segment.scheme) {
+                let pieces = pieces_of(request);
+                let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
+                let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
+                degraded.push(Degraded { request: index, hull: start..end });
+            }
+        }
+        degraded.sort_by_key(|one| (requests[one.request].address.segment, one.hull.start));
+        let mut rest = &degraded[..];
+        while let Some(first) = rest.first() {
+            let segment = requests[first.request].segment;
+            let mut hull = first.hull.clone();
+            let mut count = 1;
+            for one in &rest[1..] {
+                let is_near = one.hull.start <= hull.end + GAP_BYTES_MAX && one.hull.end - hull.start <= HULL_BYTES_MAX;
+                if !is_near || requests[one.request].segment != segment {
+                    break;
+                }
+                hull.end = hull.end.max(one.hull.end);
+                count += 1;
+            }
+            let (group, later) = rest.split_at(count);
+            rest = later;
+            if self.rebuild_group(requests, group).is_ok() {
+                group.iter().for_each(|one| fast[one.request] = Fast::Rebuilt);
+            }
+        }
+    }
+
+    fn rebuild_group(&self, requests: &mut [ReadRequest<'_>], group: &[Degraded]) -> Result<(), StripeError> {
+        let first = &requests[group[0].request];
+        let (number, segment) = (first.address.segment, first.segment);
+        let each: Vec<Vec<RowPiece>> = group.iter().map(|one| pieces_of(&requests[one.request])).collect();
+        let all: Vec<RowPiece> = each.iter().flatten().copied().collect();
+        let mut hull = Hull::new(self, number, segment, &all);
+        let lost = hull.load_touched(&all)?;
+        let rebuilt = hull.rebuild_touched(&all, lost)?;
+        if hull.failed().is_empty() {
+            for (one, pieces) in group.iter().zip(&each) {
+                hull.assemble(pieces, &rebuilt, requests[one.request].out);
+            }
+            return Ok(());
+        }
+        // A device that is there gave errors: request by request, so that each report names what is bad.
+        Err(StripeError::Absent { index: hull.failed()[0].place.device })
+    }
+}
+
+fn pieces_of(request: &ReadRequest<'_>) -> Vec<RowPiece> {
+    let range = record_range(&request.address, &request.range);
+    row_pieces(request.segment.scheme, request.address.row_block, range).collect()
+}

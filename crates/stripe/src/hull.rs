@@ -1,0 +1,139 @@
+//! The same byte range of all chunks of a segment, each chunk read at most once, and what follows from it.
+//!
+//! The hull of a few pieces is the smallest such range that holds them, widened to what can be rebuilt by itself.
+//! Recovery reads through it and then combines in memory as often as it needs.
+
+use crate::Stripe;
+use crate::error::{BadCause, BadChunk, StripeError};
+use crate::geometry::RowPiece;
+use crate::parity::POSITION_BYTES;
+use std::ops::Range;
+use stere_device::{Buffer, Device};
+use stere_format::SegmentChunks;
+
+/// The same range of all chunks of a segment, each read at most once.
+pub(crate) struct Hull<'a> {
+    stripe: &'a Stripe,
+    number: u64,
+    segment: &'a SegmentChunks,
+    range: Range<u64>,
+    units: Vec<Option<Result<Buffer, Option<BadCause>>>>,
+}
+
+impl<'a> Hull<'a> {
+    /// The range covers all pieces, widened to what can be rebuilt by itself.
+    pub(crate) fn new(stripe: &'a Stripe, number: u64, segment: &'a SegmentChunks, pieces: &[RowPiece]) -> Hull<'a> {
+        let position = POSITION_BYTES as u64;
+        let start = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(0);
+        let end = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(0);
+        // Chunks are whole positions long, so this stays within them.
+        let range = start / position * position..end.next_multiple_of(position);
+        Hull { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Reads a chunk's part if that was not tried yet; whether its bytes are there.
+    pub(crate) fn load(&mut self, chunk: usize) -> Result<bool, StripeError> {
+        if self.units[chunk].is_none() {
+            let unit = match self.stripe.chunk(self.segment, chunk)? {
+                None => Err(None),
+                Some((device, start)) => {
+                    let mut unit = self.stripe.buffers.take(self.length());
+                    match device.read(start + self.range.start, &mut unit) {
+                        Ok(()) => Ok(unit),
+                        Err(error) => Err(Some(BadCause::Device(error))),
+                    }
+                }
+            };
+            self.units[chunk] = Some(unit);
+        }
+        Ok(matches!(self.units[chunk], Some(Ok(_))))
+    }
+
+    pub(crate) fn unit(&self, chunk: usize) -> Option<&[u8]> {
+        match &self.units[chunk] {
+            Some(Ok(unit)) => Some(unit),
+            _ => None,
+        }
+    }
+
+    /// Chunks whose device gave an error (not those that are just away).
+    pub(crate) fn failed(&self) -> Vec<BadChunk> {
+        let failed = |(chunk, unit): (usize, &Option<Result<Buffer, Option<BadCause>>>)| match unit {
+            Some(Err(Some(cause))) => Some(self.bad(chunk, cause.clone())),
+            _ => None,
+        };
+        self.units.iter().enumerate().filter_map(failed).collect()
+    }
+
+    pub(crate) fn bad(&self, chunk: usize, cause: BadCause) -> BadChunk {
+        let place = self.segment.chunks[chunk];
+        BadChunk { chunk, place, chunk_offset: self.range.start, length: self.length(), cause }
+    }
+
+    /// Rebuilds these chunks from the first k readable ones that are not excluded.
+    pub(crate) fn rebuild(&mut self, wanted: &[usize], exclude: u32) -> Result<Vec<Buffer>, StripeError> {
+        let scheme = self.segment.scheme;
+        let needed = usize::from(scheme.data);
+        let mut sources = Vec::with_capacity(needed);
+        for chunk in 0..scheme.width() {
+            if sources.len() < needed && exclude >> chunk & 1 == 0 && !wanted.contains(&chunk) && self.load(chunk)? {
+                sources.push(chunk);
+            }
+        }
+        if sources.len() < needed {
+            let (segment, readable) = (self.number, sources.len());
+            return Err(StripeError::TooFewChunks { segment, readable, needed, failed: self.failed() });
+        }
+        let known: Vec<(usize, &[u8])> =
+            sources.into_iter().filter_map(|chunk| self.unit(chunk).map(|unit| (chunk, unit))).collect();
+        let mut rebuilt: Vec<Buffer> = wanted.iter().map(|_| self.stripe.buffers.take(self.length())).collect();
+        let mut targets: Vec<(usize, &mut [u8])> =
+            wanted.iter().copied().zip(rebuilt.iter_mut().map(Buffer::as_mut_slice)).collect();
+        self.stripe.coder.rebuild(scheme, &known, &mut targets)?;
+        Ok(rebuilt)
+    }
+
+    /// Reads the chunks that the pieces lie on; the bit set of those that cannot be read.
+    pub(crate) fn load_touched(&mut self, pieces: &[RowPiece]) -> Result<u32, StripeError> {
+        let mut lost = 0;
+        for chunk in (0..self.units.len()).filter(|&chunk| touches(pieces, chunk)) {
+            if !self.load(chunk)? {
+                lost |= 1 << chunk;
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Rebuilds those chunks of `lost` that the pieces lie on. The others that they lie on have been read.
+    pub(crate) fn rebuild_touched(&mut self, pieces: &[RowPiece], lost: u32) -> Result<Rebuilt, StripeError> {
+        let chunks: Vec<usize> =
+            (0..self.units.len()).filter(|&chunk| lost >> chunk & 1 == 1 && touches(pieces, chunk)).collect();
+        // With nothing to rebuild the other chunks are not needed at all.
+        let units = if chunks.is_empty() { Vec::new() } else { self.rebuild(&chunks, lost)? };
+        Ok(Rebuilt(chunks.into_iter().zip(units).collect()))
+    }
+
+    /// Puts the pieces together from what was rebuilt and what was read.
+    pub(crate) fn assemble(&self, pieces: &[RowPiece], rebuilt: &Rebuilt, out: &mut [u8]) {
+        for piece in pieces {
+            let unit = match rebuilt.0.iter().find(|(chunk, _)| *chunk == piece.chunk) {
+                Some((_, unit)) => &unit[..],
+                None => self.unit(piece.chunk).expect("chunks that were not rebuilt have been read"),
+            };
+            let start = (piece.chunk_offset - self.range.start) as usize;
+            out[piece.at..piece.at + piece.length].copy_from_slice(&unit[start..start + piece.length]);
+        }
+    }
+}
+
+/// Units that were computed, by chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuilt(Vec<(usize, Buffer)>);
+
+pub(crate) fn touches(pieces: &[RowPiece], chunk: usize) -> bool {
+    pieces.iter().any(|piece| piece.chunk == chunk)
+}
