@@ -2,22 +2,20 @@
 //!
 //! The newest superblock of all devices speaks for the pool; its device table says who belongs to it. Reads only.
 //!
-//! A crash while superblocks are being written leaves some devices one generation behind, and a second one at the same
-//! place two: such devices hold everything that the newest checkpoint needs, because that was flushed before. Whoever is
-//! further behind was away while the pool changed.
+//! A crash while superblocks are being written leaves some devices one generation behind the others (never more: opening
+//! brings all to the same one first). Such a device holds its copy of the newest checkpoint, because that was flushed before
+//! any superblock, and others that are further know its generation as their previous one. Whoever is behind in any other way
+//! was away while the pool changed.
 
 use std::sync::Arc;
 
 use stere_device::{BufferPool, Device};
-use stere_format::{CheckpointRecord, DeviceEntry, Superblock};
+use stere_format::{CheckpointPart, CheckpointRecord, DeviceEntry, Superblock};
 use stere_stripe::Stripe;
 
 use crate::class::DeviceClass;
 use crate::error::Error;
 use crate::identify::{DamagedCopy, describe_copies, member};
-
-/// How far a crash can leave a device behind the others.
-const GENERATIONS_BEHIND_MAX: u64 = 2;
 
 /// An open device that may belong to the pool.
 pub struct Candidate {
@@ -31,6 +29,8 @@ pub struct Member {
     pub path: String,
     pub device: Arc<dyn Device>,
     pub superblock: Superblock,
+    /// Its generation before.
+    pub previous: Option<Superblock>,
     pub damaged: Vec<DamagedCopy>,
 }
 
@@ -56,9 +56,8 @@ impl Assembly {
         check_one_history(&members)?;
         let newest = members.iter().max_by_key(|member| member.superblock.generation);
         let newest = newest.ok_or(Error::NoDevices)?.superblock.clone();
-        let (members, stale): (Vec<Member>, Vec<Member>) = members
-            .into_iter()
-            .partition(|member| member.superblock.generation + GENERATIONS_BEHIND_MAX >= newest.generation);
+        let (members, stale): (Vec<Member>, Vec<Member>) =
+            members.into_iter().partition(|member| is_up_to_date(member, &newest));
         let entries = read_device_table(&newest, &members)?;
         check_membership(&members, &entries)?;
         Ok(Assembly { newest, members, stale, entries })
@@ -124,7 +123,13 @@ fn identify_all(candidates: Vec<Candidate>) -> Result<Vec<Member>, Error> {
             return Err(Error::SameDevice { first: other.path.clone(), second: path });
         }
         let identity = member(&path, &*device)?;
-        members.push(Member { path, device, superblock: identity.superblock, damaged: identity.damaged });
+        members.push(Member {
+            path,
+            device,
+            superblock: identity.superblock,
+            previous: identity.previous,
+            damaged: identity.damaged,
+        });
     }
     if members.is_empty() { Err(Error::NoDevices) } else { Ok(members) }
 }
@@ -158,23 +163,70 @@ fn check_no_copies(members: &[Member]) -> Result<(), Error> {
 /// Refuses halves that were both written to without the other: no order of their generations means anything.
 fn check_one_history(members: &[Member]) -> Result<(), Error> {
     for (at, second) in members.iter().enumerate() {
-        if let Some(first) = members[..at].iter().find(|first| !share_history(&first.superblock, &second.superblock)) {
+        if let Some(first) = members[..at].iter().find(|first| !share_history(first, second)) {
             return Err(Error::SplitHistories { first: first.path.clone(), second: second.path.clone() });
         }
     }
     Ok(())
 }
 
-fn share_history(one: &Superblock, other: &Superblock) -> bool {
-    let (older, newer) = if one.generation <= other.generation { (one, other) } else { (other, one) };
-    if older.generation == newer.generation {
-        return older.checkpoint == newer.checkpoint
-            && older.journal_start == newer.journal_start
-            && older.epochs == newer.epochs;
+fn share_history(one: &Member, other: &Member) -> bool {
+    let is_older = one.superblock.generation <= other.superblock.generation;
+    let (older, newer) = if is_older { (one, other) } else { (other, one) };
+    let (old, new) = (&older.superblock, &newer.superblock);
+    if old.generation == new.generation {
+        return say_the_same(old, new);
+    }
+    if let Some(previous) = newer.previous.as_ref().filter(|previous| previous.generation == old.generation) {
+        return say_the_same(old, previous);
     }
     // Every epoch that the older one knows must be known to the newer, unless that has dropped it as history.
-    let oldest_kept = newer.epochs.first().map_or(0, |epoch| epoch.epoch);
-    older.epochs.iter().filter(|epoch| epoch.epoch >= oldest_kept).all(|epoch| newer.epochs.contains(epoch))
+    let oldest_kept = new.epochs.first().map_or(0, |epoch| epoch.epoch);
+    old.epochs.iter().filter(|epoch| epoch.epoch >= oldest_kept).all(|epoch| new.epochs.contains(epoch))
+}
+
+/// Superblocks of one generation tell of one checkpoint, or they are of different histories.
+fn say_the_same(one: &Superblock, other: &Superblock) -> bool {
+    one.checkpoint == other.checkpoint && one.journal_start == other.journal_start && one.epochs == other.epochs
+}
+
+/// Whether a device was there when the newest superblock was written, even if a crash kept its own copy from it.
+fn is_up_to_date(member: &Member, newest: &Superblock) -> bool {
+    match newest.generation - member.superblock.generation {
+        0 => true,
+        1 => holds_checkpoint(member, newest),
+        _ => false,
+    }
+}
+
+/// Whether a device holds its copy of every checkpoint part that it should hold.
+fn holds_checkpoint(member: &Member, newest: &Superblock) -> bool {
+    let index = member.superblock.device_index;
+    let is_here = |part: &&CheckpointPart| {
+        let place = &part.place;
+        place.scheme.data == 1
+            && (0..place.chunks.len()).any(|chunk| place.chunks[chunk].device == index && !place.is_missing(chunk))
+    };
+    let Ok(stripe) = stripe_of(newest, std::slice::from_ref(member)) else { return false };
+    newest.checkpoint.iter().filter(is_here).all(|part| read_part(&stripe, part).is_ok())
+}
+
+fn stripe_of(newest: &Superblock, members: &[Member]) -> Result<Stripe, String> {
+    let stripe = Stripe::new(newest.layout.chunk_bytes, BufferPool::new(1 << 20));
+    for Member { superblock, device, .. } in members {
+        stripe
+            .attach(superblock.device_index, device.clone(), superblock.layout, stere_stripe::READ_COST_FAST)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(stripe)
+}
+
+fn read_part(stripe: &Stripe, part: &CheckpointPart) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; part.address.length as usize];
+    let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+    stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes, &verify)
+        .map_err(|error| error.to_string())?;
+    Ok(bytes)
 }
 
 /// Reads the device table from the checkpoint that the newest superblock names.
@@ -197,20 +249,10 @@ fn read_device_table(newest: &Superblock, members: &[Member]) -> Result<Vec<Devi
             }
         }
     };
-    let stripe = Stripe::new(newest.layout.chunk_bytes, BufferPool::new(1 << 20));
-    for member in members {
-        let superblock = &member.superblock;
-        stripe
-            .attach(superblock.device_index, member.device.clone(), superblock.layout, stere_stripe::READ_COST_FAST)
-            .map_err(|error| damaged(error.to_string()))?;
-    }
+    let stripe = stripe_of(newest, members).map_err(damaged)?;
     let mut bytes = Vec::new();
     for part in &newest.checkpoint {
-        let start = bytes.len();
-        bytes.resize(start + part.address.length as usize, 0);
-        let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
-        stere_log::read_whole(&stripe, &part.place, &part.address, &mut bytes[start..], &verify)
-            .map_err(|error| damaged(error.to_string()))?;
+        bytes.extend(read_part(&stripe, part).map_err(damaged)?);
     }
     let record = CheckpointRecord::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
     if record.pool != newest.pool {

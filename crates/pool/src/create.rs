@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use stere_device::{Completion, Device};
 use stere_format::{
-    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, Epoch,
-    FORMAT_MINOR, JournalPosition, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
+    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
+    Epoch, FORMAT_MINOR, JournalPosition, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -125,9 +125,7 @@ pub fn create(
 fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
     match text.len() <= TEXT_BYTES_MAX {
         true => Ok(()),
-        false => {
-            Err(Error::TextTooLong { what, text: text.to_owned(), length: text.len(), max: TEXT_BYTES_MAX })
-        }
+        false => Err(Error::TextTooLong { what, text: text.to_owned(), length: text.len(), max: TEXT_BYTES_MAX }),
     }
 }
 

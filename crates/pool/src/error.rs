@@ -17,7 +17,9 @@ pub enum Error {
     )]
     CopiedDevice { first: String, second: String, id: String },
 
-    #[error("{device} has {size_bytes} bytes, and a device of a pool needs at least 64 MiB; make it larger or leave it out")]
+    #[error(
+        "{device} has {size_bytes} bytes, and a device of a pool needs at least 64 MiB; make it larger or leave it out"
+    )]
     TooSmall { device: String, size_bytes: u64 },
 
     #[error(
@@ -35,13 +37,17 @@ pub enum Error {
     )]
     DamagedMember { device: String, detail: String },
 
-    #[error("{copies} metadata copies need {copies} devices, and there are {devices}; name more devices or ask for fewer copies")]
+    #[error(
+        "{copies} metadata copies need {copies} devices, and there are {devices}; name more devices or ask for fewer copies"
+    )]
     NoRoomForCopies { copies: usize, devices: usize },
 
     #[error("{given} metadata copies are not possible; ask for 1 to {max}")]
     CopiesOutOfRange { given: usize, max: usize },
 
-    #[error("a chunk size of {chunk_bytes} bytes leaves {device} only {slots} slots; choose smaller chunks or a larger device")]
+    #[error(
+        "a chunk size of {chunk_bytes} bytes leaves {device} only {slots} slots; choose smaller chunks or a larger device"
+    )]
     TooFewSlots { device: String, chunk_bytes: u32, slots: u32 },
 
     #[error("the {what} '{text}' has {length} bytes, at most {max} are possible; choose a shorter one")]
@@ -56,6 +62,9 @@ pub enum Error {
     #[error("{device} could not be written while the pool was made: {source}")]
     Unwritable { device: String, source: DeviceError },
 
+    #[error("{device} did not take the newest superblock: {source}")]
+    NotLevelled { device: String, source: DeviceError },
+
     #[error("{device} is not a device of a stere pool ({found}); check the path, or make a pool with `stere create`")]
     NotStere { device: String, found: String },
 
@@ -64,7 +73,9 @@ pub enum Error {
     )]
     SuperblocksDamaged { device: String, detail: String },
 
-    #[error("{device} was written by a newer stere (format {found}, this program knows {supported}); use a newer stere")]
+    #[error(
+        "{device} was written by a newer stere (format {found}, this program knows {supported}); use a newer stere"
+    )]
     NewerVersion { device: String, found: u16, supported: u16 },
 
     #[error(
@@ -82,7 +93,9 @@ pub enum Error {
     )]
     Truncated { device: String, size_bytes: u64, expected_bytes: u64 },
 
-    #[error("the devices belong to different pools: {first} to '{first_pool}', {second} to '{second_pool}'; name the devices of one pool")]
+    #[error(
+        "the devices belong to different pools: {first} to '{first_pool}', {second} to '{second_pool}'; name the devices of one pool"
+    )]
     TwoPools { first: String, first_pool: String, second: String, second_pool: String },
 
     #[error(
@@ -100,7 +113,9 @@ pub enum Error {
     )]
     MetadataMissing { pool: String, missing: String, detail: String },
 
-    #[error("the metadata of the pool '{pool}' cannot be read although all devices are there ({detail}); see `stere check`")]
+    #[error(
+        "the metadata of the pool '{pool}' cannot be read although all devices are there ({detail}); see `stere check`"
+    )]
     MetadataDamaged { pool: String, detail: String },
 
     #[error(transparent)]

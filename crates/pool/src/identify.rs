@@ -21,6 +21,8 @@ pub struct DamagedCopy {
 pub struct Identity {
     /// The newest good copy.
     pub superblock: Superblock,
+    /// The generation before, if a copy of it is good.
+    pub previous: Option<Superblock>,
     /// Copies that are not good; a copy that was never written is not among them.
     pub damaged: Vec<DamagedCopy>,
 }
@@ -34,7 +36,9 @@ pub enum Holds {
     /// Superblocks were here, and none is good.
     Damaged(Vec<DamagedCopy>),
     /// Superblocks of another format version.
-    OtherVersion { found: u16 },
+    OtherVersion {
+        found: u16,
+    },
     /// The device is smaller than it was when the pool was made.
     Truncated(Box<Superblock>),
 }
@@ -96,15 +100,11 @@ fn judge(device: &dyn Device, copies: Vec<(u64, Copy)>) -> Holds {
         Copy::Good(superblock) => Some((superblock.pool, superblock.device)),
         _ => None,
     });
-    let mut newest: Option<Box<Superblock>> = None;
+    let mut good: Vec<Superblock> = Vec::new();
     let (mut damaged, mut foreign, mut version) = (Vec::new(), Vec::new(), None);
     for (offset, copy) in copies {
         match copy {
-            Copy::Good(superblock) if Some((superblock.pool, superblock.device)) == owner => {
-                if newest.as_ref().is_none_or(|known| known.generation < superblock.generation) {
-                    newest = Some(superblock);
-                }
-            }
+            Copy::Good(superblock) if Some((superblock.pool, superblock.device)) == owner => good.push(*superblock),
             Copy::Good(_) => damaged.push(DamagedCopy { offset, cause: "it belongs to another device".into() }),
             Copy::Unwritten => {}
             Copy::Foreign => foreign.push(DamagedCopy { offset, cause: "it was overwritten".into() }),
@@ -112,14 +112,17 @@ fn judge(device: &dyn Device, copies: Vec<(u64, Copy)>) -> Holds {
             Copy::Damaged(cause) => damaged.push(DamagedCopy { offset, cause }),
         }
     }
-    if let Some(superblock) = newest {
+    good.sort_by_key(|superblock| superblock.generation);
+    if let Some(superblock) = good.pop() {
         if superblock.layout.size_bytes > device.size_bytes() {
-            return Holds::Truncated(superblock);
+            return Holds::Truncated(Box::new(superblock));
         }
+        let previous = good.into_iter().rev().find(|older| older.generation + 1 == superblock.generation);
         damaged.retain(|copy| superblock.layout.superblock_offsets().contains(&copy.offset));
-        damaged.extend(foreign.into_iter().filter(|copy| superblock.layout.superblock_offsets().contains(&copy.offset)));
+        damaged
+            .extend(foreign.into_iter().filter(|copy| superblock.layout.superblock_offsets().contains(&copy.offset)));
         damaged.sort_by_key(|copy| copy.offset);
-        return Holds::Member(Box::new(Identity { superblock: *superblock, damaged }));
+        return Holds::Member(Box::new(Identity { superblock, previous, damaged }));
     }
     match version {
         Some(found) => Holds::OtherVersion { found },

@@ -1,9 +1,9 @@
 //! Opening an assembled pool. What is missing decides whether it can be opened, and whether for writing.
 
-use stere_format::{DeviceEntry, FORMAT_MAJOR, Scheme};
+use stere_format::{DeviceEntry, FORMAT_MAJOR, Scheme, Superblock};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Member};
 use crate::error::Error;
 
 /// What to do when devices are missing.
@@ -56,6 +56,37 @@ impl Assembly {
         Scheme { data: 1, parity: stored.max(mirrors) }
     }
 
+    /// The newest superblock in the words of a device.
+    fn newest_for(&self, member: &Member) -> Superblock {
+        let own = &member.superblock;
+        let newest = &self.newest;
+        Superblock {
+            generation: newest.generation,
+            journal_start: newest.journal_start,
+            journal_bytes: newest.journal_bytes,
+            journal_devices: newest.journal_devices.clone(),
+            epochs: newest.epochs.clone(),
+            clean: newest.clean,
+            checkpoint: newest.checkpoint.clone(),
+            ..own.clone()
+        }
+    }
+
+    /// Writes the newest superblock to devices that a crash left one behind, so that they never come to be two behind. Their
+    /// own newest copies stay whole meanwhile.
+    fn level(&self) -> Result<(), Error> {
+        for member in self.members.iter().filter(|member| member.superblock.generation < self.newest.generation) {
+            let superblock = self.newest_for(member);
+            let bytes = superblock.encode()?;
+            let failed = |source| Error::NotLevelled { device: member.path.clone(), source };
+            for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
+                member.device.write_bytes(offset, &bytes).map_err(failed)?;
+            }
+            member.device.flush().map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Opens the pool. `path_of` tells where a missing device was last, for the refusal.
     pub fn open(
         &self,
@@ -72,7 +103,8 @@ impl Assembly {
             warnings.push(format!("the pool lacks {missing}; it is open for reading only"));
             read_only = true;
         }
-        if let Some(newer) = self.members.iter().find(|member| !member.superblock.is_writable()).filter(|_| !read_only) {
+        if let Some(newer) = self.members.iter().find(|member| !member.superblock.is_writable()).filter(|_| !read_only)
+        {
             let (major, minor) = (FORMAT_MAJOR, newer.superblock.format_minor);
             return Err(Error::ReadOnlyVersion { device: newer.path.clone(), major, minor });
         }
@@ -83,12 +115,15 @@ impl Assembly {
             read_only,
             ..StoreOptions::default()
         };
+        if !read_only {
+            self.level()?;
+        }
         let devices = self
             .members
             .iter()
             .map(|member| DeviceIn {
                 index: member.superblock.device_index,
-                superblock: member.superblock.clone(),
+                superblock: self.newest_for(member),
                 device: member.device.clone(),
                 read_cost: self.class_of(member).read_cost(),
             })
