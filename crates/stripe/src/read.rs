@@ -4,12 +4,13 @@
 //!
 //! Invariant: `Ok` for a request means that `verify` accepted every granule of it as it now lies in `out`.
 
+use crate::devices::run_on_devices;
 use crate::error::{BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
 use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
-use stere_device::{Device, Scatter};
+use stere_device::{Device, Job, Scatter};
 use stere_format::{Address, SegmentChunks};
 
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
@@ -53,18 +54,6 @@ struct Part<'a> {
     offset: u64,
     request: usize,
     out: &'a mut [u8],
-}
-
-impl Part<'_> {
-    fn end(&self) -> u64 {
-        self.offset + self.out.len() as u64
-    }
-
-    /// Whether one device read should cover this part and the next.
-    fn joins(&self, next: &Part<'_>) -> bool {
-        let gap = next.offset.checked_sub(self.end());
-        self.device.index() == next.device.index() && gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
-    }
 }
 
 /// How the fast path went for one request.
@@ -235,29 +224,66 @@ impl Stripe {
     }
 }
 
-/// Reads sorted parts, neighbours together; marks the requests whose parts failed.
-fn read_parts(mut parts: Vec<Part<'_>>, fast: &mut [Fast]) {
-    let mut rest = &mut parts[..];
-    while !rest.is_empty() {
-        let count = 1 + rest.windows(2).take_while(|pair| pair[0].joins(&pair[1])).count();
-        let (group, later) = rest.split_at_mut(count);
-        rest = later;
-        let (device, offset) = (Arc::clone(&group[0].device), group[0].offset);
-        let mut at = offset;
-        let mut scattered = Vec::with_capacity(2 * count);
-        let mut requests = Vec::with_capacity(count);
-        for part in group {
-            if part.offset > at {
-                scattered.push(Scatter::Skip((part.offset - at) as usize));
+/// Parts that one device read covers.
+struct Group<'a> {
+    device: Arc<PoolDevice>,
+    offset: u64,
+    scattered: Vec<Scatter<'a>>,
+    requests: Vec<usize>,
+    has_failed: bool,
+}
+
+impl Group<'_> {
+    fn read(&mut self) {
+        self.has_failed = self.device.read_scattered(self.offset, &mut self.scattered).is_err();
+    }
+}
+
+/// Joins sorted parts that lie close together.
+fn group(parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut end = 0;
+    for part in parts {
+        let part_end = part.offset + part.out.len() as u64;
+        match groups.last_mut() {
+            Some(group)
+                if group.device.index() == part.device.index()
+                    && part.offset >= end
+                    && part.offset - end <= GAP_BYTES_MAX =>
+            {
+                if part.offset > end {
+                    group.scattered.push(Scatter::Skip((part.offset - end) as usize));
+                }
+                group.scattered.push(Scatter::Into(part.out));
+                group.requests.push(part.request);
             }
-            at = part.end();
-            requests.push(part.request);
-            scattered.push(Scatter::Into(part.out));
+            _ => groups.push(Group {
+                device: part.device,
+                offset: part.offset,
+                scattered: vec![Scatter::Into(part.out)],
+                requests: vec![part.request],
+                has_failed: false,
+            }),
         }
-        if device.read_scattered(offset, &mut scattered).is_err() {
-            // Recovery asks again, part by part, and says what exactly is bad.
-            requests.into_iter().for_each(|request| fast[request] = Fast::Failed);
-        }
+        end = part_end;
+    }
+    groups
+}
+
+/// Reads sorted parts, neighbours together and devices side by side; marks the requests whose parts failed.
+fn read_parts(parts: Vec<Part<'_>>, fast: &mut [Fast]) {
+    let bytes = parts.iter().map(|part| part.out.len()).sum();
+    let mut groups = group(parts);
+    let mut devices = Vec::new();
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for of_device in groups.chunk_by_mut(|one, next| one.device.index() == next.device.index()) {
+        devices.push(Arc::clone(&of_device[0].device));
+        jobs.push(Box::new(move || of_device.iter_mut().for_each(Group::read)));
+    }
+    run_on_devices(&devices, bytes, jobs);
+    for group in groups.iter().filter(|group| group.has_failed) {
+        // Recovery asks again, part by part, and says what exactly is bad.
+        group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
     }
 }
 

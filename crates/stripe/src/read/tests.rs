@@ -198,3 +198,33 @@ fn degraded_neighbours_are_rebuilt_together() {
         }
     }
 }
+
+#[test]
+fn degraded_segments_are_not_mixed_up() {
+    let pool = Pool::new(4);
+    let segments = [pool.segment(scheme(2, 2)), pool.segment(scheme(2, 2))];
+    let rows = [pattern(40_960, 1), pattern(40_960, 2)];
+    for (segment, row) in segments.iter().zip(&rows) {
+        pool.write(segment, 1, row);
+    }
+    // The first data chunk of both.
+    pool.stripe.detach(segments[0].chunks[0].device);
+    pool.stripe.detach(segments[1].chunks[0].device);
+    for (number, range) in [(1, 0..10_000u32), (2, 100..9001)] {
+        let (mut a, mut b) = (vec![0; range.len()], vec![0; range.len()]);
+        let accept = |_: usize, _: &[u8]| true;
+        let wanted = |segment, number, out| ReadRequest {
+            segment,
+            address: Address { segment: number, ..address(1, 512, 10_000) },
+            range: range.clone(),
+            out,
+            granule_bytes: GRANULE,
+            verify: &accept,
+        };
+        // Even two segments of one number are told apart, as rescue may meet them.
+        let mut requests = [wanted(&segments[0], 1, &mut a), wanted(&segments[1], number, &mut b)];
+        assert!(pool.stripe.read_many(&mut requests).iter().all(Result::is_ok));
+        let place = 512 + range.start as usize..512 + range.end as usize;
+        assert_eq!((&a[..], &b[..]), (&rows[0][place.clone()], &rows[1][place]));
+    }
+}
