@@ -1,1 +1,24 @@
-//! The FUSE front end: requests of the kernel answered by naming.
+//! The FUSE front end: requests of the kernel, answered by naming.
+//!
+//! [`mount`] gives a [`FileSystem`](stere_naming::FileSystem) to the kernel. Every request is first tried on the transport's own thread
+//! with `Wait::Never`; one that would have to wait for a device moves to a bounded lane of workers and is repeated
+//! there. Reading, changing and syncing have lanes of their own, so that a slow one of them never holds up the others.
+//!
+//! Invariants: a request is answered exactly once, by whoever owns it (`fuse_wire::Request`); errno numbers appear
+//! here and nowhere below; node ids are inode numbers, so they outlive the mount (NFS handles).
+//! Read next: `front` (the life of a request), `perform` (what each operation calls), `lanes` (the workers).
+#![cfg(target_os = "linux")]
+
+mod answer;
+mod complaints;
+mod error;
+mod front;
+mod lanes;
+mod options;
+mod perform;
+mod session;
+
+pub use error::Error;
+pub use fuse_wire::{BlockDevice, TransportChoice, Unmount, Unmounter};
+pub use options::{Limits, MountOptions};
+pub use session::{Session, mount};

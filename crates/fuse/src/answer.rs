@@ -1,0 +1,115 @@
+//! What a request is answered with, decided while its operation is looked at and sent when that is over.
+//!
+//! An operation borrows its request and an answer consumes it, so the two are kept apart by this value.
+
+use std::time::Duration;
+
+use fuse_wire::{Entry, Request, Statfs};
+use stere_naming::{Attributes, Error, Timestamp};
+
+/// One answer.
+pub(crate) enum Answer {
+    Done,
+    /// For what wants none.
+    Silence,
+    Entry(Entry),
+    /// There is no such name, and the kernel may remember that.
+    NoEntry,
+    Attributes(Attributes),
+    Statx(Attributes),
+    Opened {
+        handle: u64,
+        flags: u32,
+    },
+    Created {
+        entry: Entry,
+        handle: u64,
+        flags: u32,
+    },
+    /// That many bytes in the request's own buffer.
+    InPlace(usize),
+    Bytes(Vec<u8>),
+    AttributeSize(usize),
+    Written(usize),
+    Copied(u64),
+    Offset(u64),
+    Statfs(Statfs),
+}
+
+/// Why there is no answer.
+pub(crate) enum Failure {
+    /// It has to wait, which this thread may not.
+    WouldBlock,
+    /// For the caller.
+    Errno(i32),
+    /// For the caller, and the person should hear why.
+    Told(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::WouldBlock => Failure::WouldBlock,
+            Error::Damaged(_) | Error::ReadOnly(_) => Failure::Told(error),
+            other => Failure::Errno(other.errno()),
+        }
+    }
+}
+
+impl Answer {
+    /// Answers the request. `ttl` is how long the kernel may believe attributes and names.
+    pub fn send(self, request: Request, ttl: Duration) {
+        match self {
+            Answer::Done => request.reply_ok(),
+            Answer::Silence => request.reply_none(),
+            Answer::Entry(entry) => request.reply_entry(&entry),
+            Answer::NoEntry => request.reply_entry(&Entry::negative(ttl)),
+            Answer::Attributes(attributes) => request.reply_attributes(&wire_attributes(&attributes), ttl),
+            Answer::Statx(attributes) => {
+                let born = wire_time(attributes.btime);
+                request.reply_statx(&wire_attributes(&attributes), Some(born), ttl);
+            }
+            Answer::Opened { handle, flags } => request.reply_open(handle, flags),
+            Answer::Created { entry, handle, flags } => request.reply_create(&entry, handle, flags),
+            Answer::InPlace(bytes) => request.reply_data(bytes),
+            Answer::Bytes(bytes) => request.reply_bytes(&bytes),
+            Answer::AttributeSize(bytes) => request.reply_xattr_size(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Answer::Written(bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Answer::Copied(bytes) => request.reply_copied(bytes),
+            Answer::Offset(offset) => request.reply_lseek(offset),
+            Answer::Statfs(statfs) => request.reply_statfs(&statfs),
+        }
+    }
+}
+
+/// A node the kernel may keep for `ttl`. Node ids are inode numbers.
+pub(crate) fn entry(attributes: &Attributes, ttl: Duration) -> Entry {
+    Entry {
+        node: attributes.inode,
+        generation: u64::from(attributes.generation),
+        entry_ttl: ttl,
+        attributes_ttl: ttl,
+        attributes: wire_attributes(attributes),
+    }
+}
+
+fn wire_attributes(attributes: &Attributes) -> fuse_wire::Attributes {
+    fuse_wire::Attributes {
+        inode: attributes.inode,
+        size: attributes.size,
+        blocks: attributes.blocks_512,
+        atime: wire_time(attributes.atime),
+        mtime: wire_time(attributes.mtime),
+        ctime: wire_time(attributes.ctime),
+        mode: attributes.mode,
+        links: attributes.nlink,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: attributes.rdev,
+        block_size: attributes.block_size,
+    }
+}
+
+fn wire_time(time: Timestamp) -> fuse_wire::Timestamp {
+    fuse_wire::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}

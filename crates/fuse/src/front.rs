@@ -1,0 +1,240 @@
+//! The life of a request: tried at once, repeated on a worker if it would have to wait, answered.
+//!
+//! Interrupts are ignored on purpose. Programs do not expect EINTR from stat, open, write or fsync of a local file
+//! system (its waits cannot be interrupted either), and some treat it as a broken disk. Every wait here is for a device
+//! and ends with it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fuse_wire::abi::opcode;
+use fuse_wire::{Operation, Request, Unmount, Unmounter};
+use stere_naming::{Caller, FileSystem, Timestamp, Wait};
+
+use crate::answer::Failure;
+use crate::complaints::Complaints;
+use crate::error::Error;
+use crate::lanes::{Lane, Lanes, Work};
+use crate::options::MountOptions;
+
+/// What workers get.
+pub(crate) enum Job {
+    Request(Request),
+    /// Inodes the kernel forgot and whose freeing has to wait for a device.
+    Forgets(Vec<u64>),
+}
+
+/// Everything requests need.
+pub(crate) struct Front {
+    pub filesystem: Arc<FileSystem>,
+    /// How long the kernel may believe what it is told.
+    pub ttl: Duration,
+    /// Flags for opened files and directories.
+    pub open_flags: u32,
+    pub open_directory_flags: u32,
+    lanes: Lanes<Job>,
+    served: AtomicU64,
+    complaints: Complaints,
+    unmounter: OnceLock<Unmounter>,
+    panicked: AtomicBool,
+}
+
+impl Front {
+    pub fn new(filesystem: Arc<FileSystem>, options: &MountOptions) -> Arc<Self> {
+        use fuse_wire::abi::fopen;
+        let limits = &options.limits;
+        let cache_directories = if options.cache_directories { fopen::CACHE_DIR } else { 0 };
+        Arc::new(Self {
+            filesystem,
+            ttl: options.time_to_live,
+            // The mount is the only writer: what the kernel has cached stays true over close and open.
+            open_flags: fopen::KEEP_CACHE,
+            open_directory_flags: fopen::KEEP_CACHE | cache_directories,
+            lanes: Lanes::new(limits.reading, limits.changing, limits.syncing),
+            served: AtomicU64::new(0),
+            complaints: Complaints::default(),
+            unmounter: OnceLock::new(),
+            panicked: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts the workers.
+    pub fn start(self: &Arc<Self>) -> Result<(), Error> {
+        let front = Arc::clone(self);
+        let work: Work<Job> = Arc::new(move |job| front.work(job));
+        self.lanes.start(&work).map_err(Error::Thread)
+    }
+
+    /// Ends the workers, when no request can come any more.
+    pub fn stop(&self) {
+        self.lanes.stop();
+    }
+
+    /// With what to end the mount when it cannot be served on.
+    pub fn set_unmounter(&self, unmounter: Unmounter) {
+        // Set once, by mount().
+        drop(self.unmounter.set(unmounter));
+        if self.has_panicked() {
+            self.take_down();
+        }
+    }
+
+    pub fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
+    }
+
+    /// Requests that arrived so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Who calls. Groups are not needed: the kernel has checked permissions.
+    pub fn caller(&self, request: &Request, umask: u32, wait: Wait) -> Caller<'static> {
+        let context = request.context();
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait }
+    }
+
+    /// The file system's own caller.
+    pub fn own_caller(wait: Wait) -> Caller<'static> {
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait }
+    }
+
+    /// Tries a request; gives it back when it has to wait and may not.
+    fn attempt(&self, mut request: Request, wait: Wait) -> Option<Request> {
+        match self.perform(&mut request, wait) {
+            Ok(answer) => answer.send(request, self.ttl),
+            Err(Failure::Errno(errno)) => request.reply_error(errno),
+            Err(Failure::WouldBlock) if wait == Wait::Never => return Some(request),
+            Err(Failure::WouldBlock) => {
+                tracing::error!(opcode = request.opcode(), "a call that may wait says that it would have to");
+                request.reply_error(libc::EIO);
+            }
+            Err(Failure::Told(error)) => {
+                if self.complaints.may_log(now().seconds) {
+                    tracing::error!(opcode = request.opcode(), %error, "a request failed");
+                }
+                request.reply_error(error.errno());
+            }
+        }
+        None
+    }
+
+    /// Lets go of what the kernel forgot. Only removed files matter, and those few that have to wait go to a worker.
+    fn forget(&self, request: Request) {
+        let mut waiting = Vec::new();
+        let mut one = |inode| {
+            let caller = Self::own_caller(Wait::Never);
+            match self.filesystem.forget(&caller, inode) {
+                Ok(()) => {}
+                Err(stere_naming::Error::WouldBlock) => waiting.push(inode),
+                Err(error) => self.forget_failed(inode, &error),
+            }
+        };
+        match request.operation() {
+            Operation::Forget { node, .. } => one(node),
+            Operation::BatchForget { forgets } => forgets.iter().for_each(|(node, _)| one(node)),
+            _ => {}
+        }
+        request.reply_none();
+        if !waiting.is_empty() {
+            self.lanes.submit(Lane::Syncing, Job::Forgets(waiting));
+        }
+    }
+
+    fn forget_failed(&self, inode: u64, error: &stere_naming::Error) {
+        // Its space is freed at the next mount at the latest.
+        if self.complaints.may_log(now().seconds) {
+            tracing::warn!(inode, %error, "a removed file could not be freed yet");
+        }
+    }
+
+    /// A worker's turn.
+    fn work(&self, job: Job) {
+        let done = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Request(request) => {
+                let left = self.attempt(request, Wait::Allowed);
+                assert!(left.is_none(), "a request was waited for and is not answered");
+            }
+            Job::Forgets(inodes) => {
+                for inode in inodes {
+                    if let Err(error) = self.filesystem.forget(&Self::own_caller(Wait::Allowed), inode) {
+                        self.forget_failed(inode, &error);
+                    }
+                }
+            }
+        }));
+        if done.is_err() {
+            self.panicked.store(true, Ordering::Release);
+            self.take_down();
+        }
+    }
+
+    fn take_down(&self) {
+        if let Some(unmounter) = self.unmounter.get() {
+            if let Err(error) = unmounter.unmount(Unmount::Force) {
+                tracing::error!(%error, "the mount cannot be taken down");
+            }
+        }
+    }
+}
+
+impl fuse_wire::Filesystem for Front {
+    fn handle(&self, request: Request) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        if self.has_panicked() {
+            return request.reply_error(libc::EIO);
+        }
+        if matches!(request.opcode(), opcode::FORGET | opcode::BATCH_FORGET) {
+            return self.forget(request);
+        }
+        if is_long(request.opcode()) {
+            return self.lanes.submit(Lane::Syncing, Job::Request(request));
+        }
+        if let Some(request) = self.attempt(request, Wait::Never) {
+            self.lanes.submit(lane_of(request.opcode()), Job::Request(request));
+        }
+    }
+}
+
+/// Operations that nearly always wait, or work for long: they do not occupy a transport's thread at all.
+fn is_long(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        opcode::FSYNC
+            | opcode::FSYNCDIR
+            | opcode::SYNCFS
+            | opcode::DESTROY
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64
+    )
+}
+
+fn lane_of(opcode: u32) -> Lane {
+    match opcode {
+        opcode::LOOKUP
+        | opcode::GETATTR
+        | opcode::STATX
+        | opcode::READLINK
+        | opcode::OPEN
+        | opcode::OPENDIR
+        | opcode::READ
+        | opcode::READDIR
+        | opcode::READDIRPLUS
+        | opcode::GETXATTR
+        | opcode::LISTXATTR
+        | opcode::LSEEK
+        | opcode::STATFS => Lane::Reading,
+        _ => Lane::Changing,
+    }
+}
+
+/// The clock of all calls.
+fn now() -> Timestamp {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes into a live variable; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
+}

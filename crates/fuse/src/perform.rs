@@ -1,0 +1,53 @@
+//! What each operation asks of naming.
+//!
+//! Nothing in here waits when it is told not to, and everything can be repeated after `WouldBlock`. Permissions were
+//! checked by the kernel (`default_permissions`, POSIX ACLs). Read next: `perform/names.rs`, `perform/content.rs`,
+//! `perform/directory.rs`, `perform/attributes.rs`.
+
+mod attributes;
+mod content;
+mod directory;
+mod names;
+
+use fuse_wire::{Operation, Request};
+use stere_naming::Wait;
+
+use crate::answer::{Answer, Failure};
+use crate::front::Front;
+
+type Outcome = Result<Answer, Failure>;
+
+const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
+
+impl Front {
+    /// Does what the request asks, as far as it can be done without waiting if `wait` says so.
+    pub(crate) fn perform(&self, request: &mut Request, wait: Wait) -> Outcome {
+        let operation = request.operation();
+        match operation {
+            // These write into the request's buffer, so the borrow of the operation has to end.
+            Operation::Read { node, offset, size, .. } => self.read(request, wait, node, offset, size),
+            Operation::Readdir { node, offset, size, .. } => self.readdir(request, wait, node, offset, size, false),
+            Operation::Readdirplus { node, offset, size, .. } => self.readdir(request, wait, node, offset, size, true),
+            Operation::Lookup { .. }
+            | Operation::Readlink { .. }
+            | Operation::Symlink { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Rename { .. }
+            | Operation::Link { .. }
+            | Operation::Create { .. }
+            | Operation::Tmpfile { .. } => self.name_operation(request, &operation, wait),
+            Operation::Getattr { .. }
+            | Operation::Setattr { .. }
+            | Operation::Statx { .. }
+            | Operation::Statfs { .. }
+            | Operation::Setxattr { .. }
+            | Operation::Getxattr { .. }
+            | Operation::Listxattr { .. }
+            | Operation::Removexattr { .. } => self.attribute_operation(request, &operation, wait),
+            _ => self.content_operation(request, &operation, wait),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Operations on contents and open files, and what the mount as a whole is asked.
+
+use fuse_wire::{CopyFileRange, Operation, Request, Write};
+use stere_naming::{Handle, Wait, Whence};
+
+use super::names::open_flags;
+use super::{Outcome, UNSUPPORTED};
+use crate::answer::{Answer, Failure};
+use crate::front::Front;
+
+/// The longest copy done in one request; callers go on with the rest. Bounds how long a worker is away.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+
+impl Front {
+    /// Reads straight into the answer.
+    pub(super) fn read(&self, request: &mut Request, wait: Wait, node: u64, offset: u64, size: usize) -> Outcome {
+        let caller = self.caller(request, 0, wait);
+        let buffer = request.data_buffer();
+        let size = size.min(buffer.len());
+        let bytes = self.filesystem.read(&caller, node, offset, &mut buffer[..size])?;
+        assert!(bytes <= size, "{bytes} bytes were read where {size} were asked for");
+        Ok(Answer::InPlace(bytes))
+    }
+
+    pub(super) fn content_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
+        let filesystem = &self.filesystem;
+        let caller = self.caller(request, 0, wait);
+        match *operation {
+            Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
+                Ok(Answer::Written(filesystem.write(&caller, node, offset, data, kill_suid_sgid)?))
+            }
+            Operation::Open { node, flags, .. } => {
+                let handle = filesystem.open(&caller, node, open_flags(flags))?;
+                Ok(Answer::Opened { handle: handle.0, flags: self.open_flags })
+            }
+            Operation::Opendir { node, .. } => {
+                // Open directories are noted below, so that one that is removed meanwhile can still be looked at.
+                let handle = filesystem.open(&caller, node, open_flags(0))?;
+                Ok(Answer::Opened { handle: handle.0, flags: self.open_directory_flags })
+            }
+            Operation::Release { node, handle, .. } | Operation::Releasedir { node, handle, .. } => {
+                filesystem.release(&caller, node, Handle(handle))?;
+                Ok(Answer::Done)
+            }
+            Operation::Fsync { node, data_only, .. } => {
+                filesystem.fsync(&caller, node, data_only)?;
+                Ok(Answer::Done)
+            }
+            Operation::Fsyncdir { node, .. } => {
+                filesystem.fsyncdir(&caller, node)?;
+                Ok(Answer::Done)
+            }
+            Operation::Syncfs { .. } => {
+                filesystem.syncfs(&caller)?;
+                Ok(Answer::Done)
+            }
+            Operation::Fallocate { node, offset, length, mode, .. } => {
+                filesystem.fallocate(&caller, node, offset, length, mode)?;
+                Ok(Answer::Done)
+            }
+            Operation::Lseek { node, offset, whence, .. } => {
+                Ok(Answer::Offset(filesystem.seek(&caller, node, offset, seek_whence(whence)?)?))
+            }
+            Operation::CopyFileRange(CopyFileRange { node_in, offset_in, node_out, offset_out, length, .. }) => {
+                let length = length.min(COPY_BYTES_MAX);
+                Ok(Answer::Copied(filesystem.copy_range(&caller, node_in, offset_in, node_out, offset_out, length)?))
+            }
+            Operation::Destroy => {
+                filesystem.close(&Front::own_caller(wait))?;
+                Ok(Answer::Done)
+            }
+            Operation::NotifyReply { .. } => Ok(Answer::Silence),
+            // FICLONE never gets here: the kernel's FUSE has no remap_file_range. copy_file_range(2) shares blocks.
+            Operation::Ioctl(_) => Err(Failure::Errno(libc::ENOTTY)),
+            Operation::Malformed { opcode } => {
+                tracing::error!(opcode, "the kernel sent a request that cannot be read");
+                Err(Failure::Errno(libc::EIO))
+            }
+            // ACCESS, BMAP, POLL, FLUSH and locks: the kernel does them itself once it got this answer.
+            _ => UNSUPPORTED,
+        }
+    }
+}
+
+fn seek_whence(whence: u32) -> Result<Whence, Failure> {
+    match whence.cast_signed() {
+        libc::SEEK_DATA => Ok(Whence::Data),
+        libc::SEEK_HOLE => Ok(Whence::Hole),
+        _ => Err(Failure::Errno(libc::EINVAL)),
+    }
+}

@@ -1,0 +1,48 @@
+//! Listing directories.
+
+use std::ops::ControlFlow;
+
+use fuse_wire::{DirectoryEntry, DirectoryWriter, Entry, Request};
+use stere_naming::Wait;
+
+use super::Outcome;
+use crate::answer::{Answer, entry};
+use crate::front::Front;
+
+impl Front {
+    /// Fills the request's buffer with names behind the cookie `offset`, with attributes if `plus`.
+    pub(super) fn readdir(
+        &self,
+        request: &mut Request,
+        wait: Wait,
+        node: u64,
+        offset: u64,
+        size: usize,
+        plus: bool,
+    ) -> Outcome {
+        let caller = self.caller(request, 0, wait);
+        let mut writer = request.directory(size);
+        self.filesystem.readdir(&caller, node, offset, plus, &mut |found| {
+            let shown = DirectoryEntry {
+                inode: found.inode,
+                next_offset: found.next_cookie,
+                mode: found.kind.mode_bits(),
+                name: found.name,
+            };
+            let added = if plus {
+                // Node 0 gives the name alone: "." and "..", which the kernel has, and what was removed meanwhile.
+                let known = found.attributes.map_or_else(Entry::default, |attributes| entry(&attributes, self.ttl));
+                add_plus(&mut writer, &shown, &known)
+            } else {
+                writer.add(&shown)
+            };
+            if added { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(Answer::InPlace(writer.used_bytes()))
+    }
+}
+
+fn add_plus(writer: &mut DirectoryWriter<'_>, shown: &DirectoryEntry<'_>, known: &Entry) -> bool {
+    debug_assert!(!matches!(shown.name, b"." | b"..") || known.node == 0, "the kernel refuses a node for {shown:?}");
+    writer.add_plus(shown, known)
+}

@@ -1,0 +1,74 @@
+//! Operations on names: finding, making, removing, moving.
+
+use fuse_wire::{Operation, Request};
+use stere_naming::{Attributes, Error, Handle, OpenFlags, Wait};
+
+use super::{Outcome, UNSUPPORTED};
+use crate::answer::{Answer, entry};
+use crate::front::Front;
+
+impl Front {
+    pub(super) fn name_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
+        let filesystem = &self.filesystem;
+        let caller = |umask| self.caller(request, umask, wait);
+        match *operation {
+            Operation::Lookup { parent, name } => self.lookup(request, parent, name, wait),
+            Operation::Readlink { node } => Ok(Answer::Bytes(filesystem.readlink(&caller(0), node)?)),
+            Operation::Symlink { parent, name, target } => {
+                self.made(&filesystem.symlink(&caller(0), parent, name, target)?)
+            }
+            Operation::Mknod { parent, name, mode, umask, rdev } => {
+                self.made(&filesystem.mknod(&caller(umask), parent, name, mode, rdev)?)
+            }
+            Operation::Mkdir { parent, name, mode, umask } => {
+                self.made(&filesystem.mkdir(&caller(umask), parent, name, mode)?)
+            }
+            Operation::Unlink { parent, name } => {
+                filesystem.unlink(&caller(0), parent, name)?;
+                Ok(Answer::Done)
+            }
+            Operation::Rmdir { parent, name } => {
+                filesystem.rmdir(&caller(0), parent, name)?;
+                Ok(Answer::Done)
+            }
+            Operation::Rename { parent, name, new_parent, new_name, flags } => {
+                filesystem.rename(&caller(0), parent, name, new_parent, new_name, flags)?;
+                Ok(Answer::Done)
+            }
+            Operation::Link { node, new_parent, new_name } => {
+                self.made(&filesystem.link(&caller(0), node, new_parent, new_name)?)
+            }
+            Operation::Create { parent, name, mode, umask, flags, .. } => {
+                let created = filesystem.create(&caller(umask), parent, name, mode, open_flags(flags))?;
+                self.created(&created)
+            }
+            Operation::Tmpfile { parent, mode, umask, flags } => {
+                self.created(&filesystem.tmpfile(&caller(umask), parent, mode, open_flags(flags))?)
+            }
+            _ => UNSUPPORTED,
+        }
+    }
+
+    fn lookup(&self, request: &Request, parent: u64, name: &[u8], wait: Wait) -> Outcome {
+        match self.filesystem.lookup(&self.caller(request, 0, wait), parent, name) {
+            Ok(attributes) => self.made(&attributes),
+            // "." and ".." are asked for by number, of inodes that may be gone: nothing to remember.
+            Err(Error::NotFound) if !matches!(name, b"." | b"..") => Ok(Answer::NoEntry),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn made(&self, attributes: &Attributes) -> Outcome {
+        Ok(Answer::Entry(entry(attributes, self.ttl)))
+    }
+
+    fn created(&self, (attributes, handle): &(Attributes, Handle)) -> Outcome {
+        let entry = entry(attributes, self.ttl);
+        Ok(Answer::Created { entry, handle: handle.0, flags: self.open_flags })
+    }
+}
+
+/// The flags of open(2) as naming has them.
+pub(super) fn open_flags(flags: u32) -> OpenFlags {
+    OpenFlags::from_linux(flags.cast_signed())
+}

@@ -1,0 +1,125 @@
+//! A mounted pool, from `mount` to the last change made durable.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fuse_wire::{Transport, Unmount, Unmounter};
+use stere_naming::{FileSystem, Wait};
+use stere_store::Store;
+
+use crate::error::Error;
+use crate::front::Front;
+use crate::options::MountOptions;
+
+/// A file system given to the kernel. Dropping it unmounts by force; `wait` is the proper end.
+pub struct Session {
+    wire: Option<fuse_wire::Session>,
+    front: Arc<Front>,
+}
+
+/// Mounts `filesystem`, which lives in `store`, on `mountpoint` and serves it on threads of its own.
+///
+/// Background work (`FileSystem::step`, `Store::step`) and closing the store are the caller's business;
+/// `Session::requests_served` tells when the mount is idle.
+///
+/// # Errors
+/// Every error says what to do about it; nothing stays mounted then.
+pub fn mount(
+    filesystem: Arc<FileSystem>,
+    store: Arc<Store>,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> Result<Session, Error> {
+    assert!(Arc::ptr_eq(filesystem.store(), &store), "the file system lives in another store");
+    // SAFETY: takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let front = Front::new(filesystem, options);
+    let started = front.start().and_then(|()| {
+        let wire = fuse_wire::Session::mount(Arc::clone(&front), mountpoint, &options.wire(root))?;
+        Ok(wire)
+    });
+    match started {
+        Ok(wire) => {
+            front.set_unmounter(wire.unmounter());
+            let over_io_uring = wire.negotiated().transport == Transport::IoUring;
+            let sync_requests = wire.negotiated().syncfs;
+            tracing::info!(mountpoint = %mountpoint.display(), over_io_uring, sync_requests, "mounted");
+            Ok(Session { wire: Some(wire), front })
+        }
+        Err(error) => {
+            front.stop();
+            Err(error)
+        }
+    }
+}
+
+impl Session {
+    /// Waits until it is unmounted, every request was answered and all changes are durable.
+    ///
+    /// # Errors
+    /// Why the mount ended other than by unmounting, or why the last changes are not durable.
+    pub fn wait(mut self) -> Result<(), Error> {
+        let ended = match self.wire.take() {
+            Some(wire) => wire.join().map_err(Error::from),
+            None => Ok(()),
+        };
+        self.front.stop();
+        if self.front.has_panicked() {
+            // Memory may hold half a change: what is durable is what can be trusted.
+            return Err(Error::WorkerPanicked);
+        }
+        ended?;
+        self.front.filesystem.close(&Front::own_caller(Wait::Allowed)).map_err(Error::Close)
+    }
+
+    /// Unmounts. `wait` then returns, when files that are still open (after a lazy one) are closed.
+    ///
+    /// # Errors
+    /// While files are open, unless it is lazy or by force.
+    pub fn unmount(&self, how: Unmount) -> Result<(), Error> {
+        match &self.wire {
+            Some(wire) => Ok(wire.unmounter().unmount(how)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Unmounts from elsewhere: for the threads that wait for signals.
+    #[must_use]
+    pub fn unmounter(&self) -> Option<Unmounter> {
+        self.wire.as_ref().map(fuse_wire::Session::unmounter)
+    }
+
+    /// Requests that arrived since mounting. Unchanged for a while: the mount is idle.
+    #[must_use]
+    pub fn requests_served(&self) -> u64 {
+        self.front.served()
+    }
+
+    /// A counter of the same that outlives the borrow.
+    pub fn request_counter(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let front = Arc::clone(&self.front);
+        move || front.served()
+    }
+
+    /// Whether requests come over io_uring (or over /dev/fuse).
+    #[must_use]
+    pub fn over_io_uring(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.negotiated().transport == Transport::IoUring)
+    }
+
+    /// Whether sync(2) and syncfs(2) reach the file system.
+    #[must_use]
+    pub fn syncs_arrive(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.negotiated().syncfs)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            // Unmounts by force and waits for its threads.
+            drop(wire);
+            self.front.stop();
+        }
+    }
+}
