@@ -37,6 +37,11 @@ impl Cold {
     }
 }
 
+/// The kernel forgets names and inodes, but keeps the contents of files.
+pub fn forget_names() -> Result<(), BenchError> {
+    fs::write(Path::new(DROP_CACHES), "2\n").map_err(BenchError::NoDropCaches)
+}
+
 fn run_shell(command: &str) -> Result<(), BenchError> {
     let failed = |what: String| BenchError::Command { command: command.to_owned(), what };
     let output = Command::new("sh").arg("-c").arg(command).output().map_err(|error| failed(error.to_string()))?;

@@ -7,6 +7,7 @@ mod acknowledge;
 mod cold;
 mod differential;
 mod error;
+mod many;
 mod pattern;
 mod report;
 mod workload;
@@ -48,6 +49,14 @@ enum Command {
         /// Where the archive for the tree workload is made: another, fast file system.
         #[arg(long)]
         scratch: Option<PathBuf>,
+    },
+    /// Create very many small files and say how long it took, to see what the file system keeps in memory.
+    Many {
+        directory: PathBuf,
+        #[arg(long)]
+        files: u64,
+        #[arg(long, default_value_t = 0)]
+        size: usize,
     },
     /// Write, sync and note in LOG what was acknowledged, until the file system dies.
     Acknowledge {
@@ -100,6 +109,10 @@ fn execute(command: Command) -> Result<(), BenchError> {
             let run = Run::new(&directory, scratch, seed, quick, Cold::new(cold_hook));
             let report = workload.run(&run)?;
             println!("{}", report.to_json());
+            Ok(())
+        }
+        Command::Many { directory, files, size } => {
+            println!("{}", many::create(&directory, files, size)?);
             Ok(())
         }
         Command::Acknowledge { directory, log, seed, threads, operations } => {

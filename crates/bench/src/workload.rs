@@ -3,6 +3,7 @@
 //! Rules: a phase that claims durability has its fsync or syncfs inside the time; a cold phase starts after `Cold::make`;
 //! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
 
+mod front_end;
 mod random;
 mod sequential;
 mod small_files;
@@ -32,6 +33,8 @@ pub enum Workload {
     SmallFiles,
     /// A tree like a source repository: untar, find, grep, copy, rm.
     Tree,
+    /// Creates, stats and cached reads with nothing synced or checked, for file systems that keep nothing.
+    FrontEnd,
 }
 
 impl Workload {
@@ -43,6 +46,7 @@ impl Workload {
             Workload::RandomWrite => ("random-write", random::run_writes(run)),
             Workload::SmallFiles => ("small-files", small_files::run(run)),
             Workload::Tree => ("tree", tree::run(run)),
+            Workload::FrontEnd => ("front-end", front_end::run(run)),
         };
         let metrics = metrics?;
         run.clean()?;

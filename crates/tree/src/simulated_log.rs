@@ -31,6 +31,9 @@ impl NodeIo for SimulatedLog {
     }
 
     fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, TreeError> {
+        while self.condemned.contains(&(1 + self.appended / SEGMENT_NODES)) {
+            self.appended = (self.appended / SEGMENT_NODES + 1) * SEGMENT_NODES;
+        }
         let (segment, row) = (1 + self.appended / SEGMENT_NODES, 1 + self.appended % SEGMENT_NODES);
         self.appended += 1;
         let length = bytes.len() as u32;
@@ -121,6 +124,10 @@ impl Subject {
             .map(|node| node.size_bytes())
             .collect();
         leaves.iter().sum::<usize>() as f64 / (leaves.len() * self.target_bytes) as f64
+    }
+
+    pub fn inner_nodes(&self) -> usize {
+        self.reachable.iter().filter(|address| !self.log.nodes[address].is_leaf()).count()
     }
 
     fn fetch(&mut self, cache: &NodeCache, missing: &NodeReference) {

@@ -166,10 +166,15 @@ fn ext4_branches(subject: &mut Subject, shape: &Shape) -> Result<Vec<PathBuf>> {
         let branch = subject.directory.join(format!("branches/{number}"));
         let point = quoted(&branch);
         subject.mount_lines.push(format!("mkdir -p {point} && mount -t ext4 {device} {point}"));
-        subject.unmount_lines.push(format!("umount {point}"));
+        subject.unmount_lines.push(patient_umount(&point));
         branches.push(branch);
     }
     Ok(branches)
+}
+
+/// The daemon above may need a moment to let go after its own mount is gone.
+fn patient_umount(point: &str) -> String {
+    format!("i=0; until umount {point}; do i=$((i+1)); [ $i -lt 200 ] || exit 1; sleep 0.02; done 2>/dev/null")
 }
 
 fn loop_devices(subject: &mut Subject, shape: &Shape) -> Result<Vec<String>> {

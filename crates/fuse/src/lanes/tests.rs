@@ -22,7 +22,7 @@ fn every_job_runs_once_even_when_stopped_at_once() {
     for number in 0..1000 {
         let ran = Arc::clone(&ran);
         let lane = [Lane::Reading, Lane::Changing, Lane::Syncing][number % 3];
-        lanes.submit(lane, Box::new(move || drop(ran.fetch_add(1, Ordering::SeqCst))));
+        lanes.submit(lane, Box::new(move || _ = ran.fetch_add(1, Ordering::SeqCst)));
     }
     lanes.stop();
     assert_eq!(ran.load(Ordering::SeqCst), 1000);
@@ -35,7 +35,7 @@ fn blocked_syncs_do_not_hold_up_reads_and_changes() {
     let gate = Arc::new(parking_lot::Mutex::new(gate));
     for _ in 0..100 {
         let gate = Arc::clone(&gate);
-        lanes.submit(Lane::Syncing, Box::new(move || drop(gate.lock().recv())));
+        lanes.submit(Lane::Syncing, Box::new(move || _ = gate.lock().recv()));
     }
     let (done, answers) = mpsc::channel();
     for lane in [Lane::Reading, Lane::Changing] {

@@ -1,0 +1,140 @@
+//! A new pool and its mount, for the tests and the example of this crate. Making pools properly is `stere-pool`'s work.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stere_device::Device;
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_fuse::{MountOptions, Session, Unmount};
+use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
+use stere_store::{DeviceIn, Store, StoreOptions};
+
+pub fn caller() -> Caller<'static> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let now = Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() };
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed }
+}
+
+/// A new pool on these devices, with a root directory.
+pub fn new_pool(devices: &[Arc<dyn Device>], chunk_bytes: u32, memory_bytes: usize) -> (Arc<Store>, Arc<FileSystem>) {
+    let count = u16::try_from(devices.len()).expect("few devices");
+    let layout = |index: u16| {
+        DeviceLayout::for_size(devices[usize::from(index)].size_bytes(), chunk_bytes).expect("the size is possible")
+    };
+    let id = |index: u16| DeviceId([u8::try_from(index + 1).expect("few devices"); 16]);
+    let superblock = |index: u16| Superblock {
+        format_minor: stere_format::FORMAT_MINOR,
+        pool: PoolId([9; 16]),
+        device: id(index),
+        device_index: index,
+        generation: 0,
+        layout: layout(index),
+        journal_start: JournalPosition { position: 0, sequence: 1 },
+        journal_bytes: (0..count).map(|index| layout(index).journal_bytes).min().expect("a device"),
+        journal_devices: (0..count.min(3)).collect(),
+        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+        clean: true,
+        pool_name: "test".into(),
+        host: String::new(),
+        shelf: String::new(),
+        checkpoint: Vec::new(),
+    };
+    let entry = |index: u16| DeviceEntry {
+        id: id(index),
+        index,
+        class: 0,
+        state: 0,
+        size_bytes: devices[usize::from(index)].size_bytes(),
+        slot_count: layout(index).slot_count,
+        name: format!("d{index}"),
+        host: String::new(),
+        shelf: String::new(),
+        tags: Vec::new(),
+    };
+    let device_in = |index: u16| DeviceIn {
+        index,
+        superblock: superblock(index),
+        device: Arc::clone(&devices[usize::from(index)]),
+        read_cost: 1,
+    };
+    let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
+    let store = Store::create((0..count).map(device_in).collect(), (0..count).map(entry).collect(), options);
+    let store = Arc::new(store.expect("a new pool"));
+    FileSystem::format(&store, caller().now).expect("a root");
+    store.commit(Wait::Allowed).expect("the root is durable");
+    let filesystem = FileSystem::new(Arc::clone(&store), Options::default()).expect("a file system");
+    (store, Arc::new(filesystem))
+}
+
+/// A mounted pool with its background work.
+pub struct Mounted {
+    pub path: PathBuf,
+    pub store: Arc<Store>,
+    pub filesystem: Arc<FileSystem>,
+    pub session: Session,
+    background: Background,
+    remove_path: bool,
+}
+
+struct Background {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+fn background(store: &Arc<Store>, filesystem: &Arc<FileSystem>) -> Background {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (store, filesystem, stopped) = (Arc::clone(store), Arc::clone(filesystem), Arc::clone(&stop));
+    let thread = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Acquire) {
+            let more = filesystem.step(&caller(), 64).expect("background work");
+            let more = store.step(false).expect("background work of the store") || more;
+            if !more {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    });
+    Background { stop, thread }
+}
+
+/// Gives a pool to the kernel, on a new directory unless one is named.
+pub fn mount(
+    (store, filesystem): (Arc<Store>, Arc<FileSystem>),
+    mountpoint: Option<&Path>,
+    options: &MountOptions,
+) -> Mounted {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let path = mountpoint.map_or_else(
+        || {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("stere-fuse-{}-{number}", std::process::id()));
+            std::fs::create_dir(&path).expect("a mount point");
+            path
+        },
+        Path::to_path_buf,
+    );
+    let session = stere_fuse::mount(Arc::clone(&filesystem), Arc::clone(&store), &path, options).expect("a mount");
+    let background = background(&store, &filesystem);
+    Mounted { path, store, filesystem, session, background, remove_path: mountpoint.is_none() }
+}
+
+impl Mounted {
+    pub fn unmount(self) {
+        self.session.unmount(Unmount::Normal).expect("nothing is open");
+        self.end();
+    }
+
+    /// Waits until somebody unmounts.
+    pub fn end(self) {
+        self.session.wait().expect("a proper end");
+        self.background.stop.store(true, Ordering::Release);
+        self.background.thread.join().expect("background work does not fail");
+        self.store.close().expect("the pool closes");
+        if self.remove_path {
+            std::fs::remove_dir(&self.path).expect("the mount point is free again");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Turns and rounds: every workload on every file system, made fresh for each turn.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::statistics::Summary;
+use super::{BenchArguments, BenchName, bars, report};
+use crate::cleanup::Place;
+use crate::command::{MINUTE, capture};
+use crate::error::{Result, XtaskError};
+use crate::subject::{Binaries, Kind, Shape, Subject};
+
+const USUAL_SUBJECTS: &[Kind] = &[
+    Kind::Stere,
+    Kind::Ext4,
+    Kind::SterePool,
+    Kind::Mergerfs,
+    Kind::StereMirror,
+    Kind::BtrfsRaid1,
+    Kind::StereParity,
+    Kind::BtrfsRaid5,
+    Kind::Xfs,
+    Kind::Btrfs,
+    Kind::Gocryptfs,
+];
+const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::Ext4];
+
+/// One figure: of which file system, and what was durable and cached when it was taken.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    pub metric: String,
+    pub unit: String,
+    pub durable: String,
+    pub cached: String,
+    pub subject: Kind,
+    pub values: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+pub struct Results {
+    pub figures: Vec<Figure>,
+    pub failures: Vec<String>,
+}
+
+impl Results {
+    pub fn summary(&self, metric: &str, subject: Kind) -> Option<Summary> {
+        let figure = self.figures.iter().find(|figure| figure.metric == metric && figure.subject == subject)?;
+        Summary::of(&figure.values)
+    }
+
+    /// Every metric once, in the order in which they came.
+    pub fn metrics(&self) -> Vec<&Figure> {
+        let mut seen: Vec<&Figure> = Vec::new();
+        for figure in &self.figures {
+            if !seen.iter().any(|known| known.metric == figure.metric) {
+                seen.push(figure);
+            }
+        }
+        seen
+    }
+
+    /// Takes what one turn of the workload driver printed.
+    pub fn add(&mut self, subject: Kind, printed: &str) -> Result<()> {
+        let wrong = |what: &str| XtaskError::found(format!("the workload driver printed {what}: {printed}"));
+        let value: Value = serde_json::from_str(printed).map_err(|_| wrong("no JSON"))?;
+        for metric in value["metrics"].as_array().ok_or_else(|| wrong("no metrics"))? {
+            let text = |key: &str| metric[key].as_str().unwrap_or_default().to_owned();
+            let number = metric["value"].as_f64().ok_or_else(|| wrong("a metric without value"))?;
+            let name = text("name");
+            match self.figures.iter_mut().find(|figure| figure.metric == name && figure.subject == subject) {
+                Some(figure) => figure.values.push(number),
+                None => self.figures.push(Figure {
+                    metric: name,
+                    unit: text("unit"),
+                    durable: text("durable"),
+                    cached: text("cached"),
+                    subject,
+                    values: vec![number],
+                }),
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
+    let subjects = choose_subjects(arguments);
+    let binaries = Binaries::build(root, subjects.contains(&Kind::Null))?;
+    let place = Place::new(root)?;
+    let mut results = Results::default();
+    for workload in workloads(arguments.name) {
+        for round in 1..=arguments.runs {
+            for kind in &subjects {
+                println!("{workload}, round {round} of {}: {}", arguments.runs, kind.name());
+                let turn = turn(&place, &binaries, arguments, workload, *kind);
+                if let Err(error) = turn.and_then(|printed| results.add(*kind, &printed)) {
+                    eprintln!("    failed: {error}");
+                    results.failures.push(format!("{workload} on {}: {error}", kind.name()));
+                }
+            }
+        }
+    }
+    let verdicts = bars::judge(&results);
+    report::print(&results, &verdicts, &subjects, arguments);
+    let file = report::save(root, &results, &verdicts, arguments)?;
+    println!("\nwritten to {}", file.display());
+    match results.failures.len() {
+        0 => Ok(()),
+        count => Err(XtaskError::found(format!("{count} turns failed, listed above"))),
+    }
+}
+
+fn turn(place: &Place, binaries: &Binaries, arguments: &BenchArguments, workload: &str, kind: Kind) -> Result<String> {
+    let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
+    let subject = Subject::new(kind, &place.directory, &shape, binaries)?;
+    let mut command = Command::new(&binaries.bench);
+    command.args(["run", workload]).arg(&subject.mount_point).arg("--scratch").arg(&place.directory);
+    if kind != Kind::Null {
+        command.args(["--cold-hook", &subject.remount_hook()]);
+    }
+    if arguments.quick {
+        command.arg("--quick");
+    }
+    capture(&mut command, 30 * MINUTE)
+}
+
+fn workloads(name: BenchName) -> Vec<&'static str> {
+    match name {
+        BenchName::Sequential => vec!["sequential"],
+        BenchName::RandomRead => vec!["random-read"],
+        BenchName::RandomWrite => vec!["random-write"],
+        BenchName::SmallFiles => vec!["small-files"],
+        BenchName::Tree => vec!["tree"],
+        BenchName::Null => vec!["front-end"],
+        _ => vec!["sequential", "random-read", "random-write", "small-files", "tree"],
+    }
+}
+
+/// Those asked for or the usual ones, without those whose programs are missing: they are named with the line that installs them.
+fn choose_subjects(arguments: &BenchArguments) -> Vec<Kind> {
+    let usual = if arguments.name == BenchName::Null { NULL_SUBJECTS } else { USUAL_SUBJECTS };
+    let wanted = if arguments.subjects.is_empty() { usual } else { &arguments.subjects };
+    let (present, missing): (Vec<Kind>, Vec<Kind>) = wanted.iter().partition(|kind| kind.missing_packages().is_empty());
+    if !missing.is_empty() {
+        let mut packages: Vec<&str> = missing.iter().flat_map(|kind| kind.missing_packages()).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        let names: Vec<&str> = missing.iter().map(|kind| kind.name()).collect();
+        println!("not installed, so not measured: {} (apt-get install -y {})", names.join(", "), packages.join(" "));
+    }
+    present
+}

@@ -1,0 +1,164 @@
+//! Two benches of stere alone: how long recovery takes, and how much memory the process holds.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::BenchArguments;
+use super::report::save_value;
+use super::statistics::Summary;
+use crate::cleanup::Place;
+use crate::command::{MINUTE, capture, quoted, shell};
+use crate::error::{At, Result, XtaskError};
+use crate::subject::{Binaries, Kind, Shape, Subject, memory_of};
+
+const RECOVERY_FILES: [u64; 2] = [10_000, 1_000_000];
+const RECOVERY_BAR: Duration = Duration::from_secs(2);
+const MEMORY_FILES: u64 = 3_000_000;
+const MEMORY_BUDGETS: [(&str, u64); 2] = [("128M", 128 << 20), ("1G", 1 << 30)];
+/// Work just before the kill, so that the journal holds as much as it can.
+const JOURNAL_OPERATIONS: &str = "1500";
+
+/// Few files and many, and after each kill: the time until the mount is back and a first file is read.
+pub fn recovery(root: &Path, arguments: &BenchArguments) -> Result<()> {
+    let (place, binaries) = (Place::new(root)?, Binaries::build(root, false)?);
+    let mut rows = Vec::new();
+    for files in RECOVERY_FILES.map(|files| if arguments.quick { files / 8 } else { files }) {
+        let files = arguments.files.map_or(files, |most| files.min(most));
+        let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
+        let subject = Subject::new(Kind::Stere, &place.directory, &shape, &binaries)?;
+        create_files(&binaries, &subject, files, 100)?;
+        let mut seconds = Vec::new();
+        for round in 0..arguments.runs {
+            seconds.push(recover_once(&binaries, &place, &subject, round)?.as_secs_f64());
+        }
+        let summary = Summary::of(&seconds).expect("there is at least one round");
+        let word = if summary.max < RECOVERY_BAR.as_secs_f64() { "met" } else { "MISSED" };
+        println!(
+            "recovery with {files} files: median {:.3} s ({:.3}..{:.3}), bar: under {} s: {word}",
+            summary.median,
+            summary.min,
+            summary.max,
+            RECOVERY_BAR.as_secs()
+        );
+        rows.push(json!({ "files": files, "seconds": seconds, "met": word == "met" }));
+    }
+    finish(root, arguments, json!({ "recovery": rows }))
+}
+
+fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: usize) -> Result<Duration> {
+    let directory = subject.mount_point.join(format!("journal-{round}"));
+    fs::create_dir(&directory).at("mkdir", &directory)?;
+    let log = place.directory.join(format!("journal-{round}.log"));
+    let mut command = Command::new(&binaries.bench);
+    command.arg("acknowledge").arg(&directory).arg(&log).args(["--operations", JOURNAL_OPERATIONS]);
+    capture(&mut command, 30 * MINUTE)?;
+    subject.kill()?;
+    capture(&mut shell("sync; echo 3 >/proc/sys/vm/drop_caches"), 5 * MINUTE)?;
+    let start = Instant::now();
+    subject.mount()?;
+    let first = subject.mount_point.join("many/000/000/file-00000000");
+    let length = fs::read(&first).at("read", &first)?.len();
+    let elapsed = start.elapsed();
+    if length != 100 {
+        return Err(XtaskError::found(format!("{} has {length} bytes after recovery, not 100", first.display())));
+    }
+    let mut verify = Command::new(&binaries.bench);
+    capture(verify.arg("verify").arg(&directory).arg(&log), 30 * MINUTE)?;
+    Ok(elapsed)
+}
+
+/// The process's memory while very many files are created and found, under each budget.
+pub fn memory(root: &Path, arguments: &BenchArguments) -> Result<()> {
+    let (place, binaries) = (Place::new(root)?, Binaries::build(root, false)?);
+    let files = arguments.files.unwrap_or(if arguments.quick { MEMORY_FILES / 8 } else { MEMORY_FILES });
+    let mut rows = Vec::new();
+    for (budget, budget_bytes) in MEMORY_BUDGETS {
+        let shape = Shape { device_size: "24G", options: format!("memory={budget}") };
+        let subject = Subject::new(Kind::Stere, &place.directory, &shape, &binaries)?;
+        let (creating, seconds) = watch(&subject, || create_files(&binaries, &subject, files, 0))?;
+        subject.unmount()?;
+        subject.mount()?;
+        let (finding, find_seconds) = watch(&subject, || find_all(&subject, files))?;
+        for (phase, held, seconds) in [("create", creating, seconds), ("find", finding, find_seconds)] {
+            let word = if held.resident <= budget_bytes { "met" } else { "MISSED" };
+            let megabytes = |bytes: u64| bytes >> 20;
+            println!(
+                "memory={budget}, {files} files, {phase}: at most {} MiB resident ({} MiB PSS), {seconds:.0} s, bar: within {budget}: {word}",
+                megabytes(held.resident),
+                megabytes(held.shared),
+            );
+            rows.push(json!({
+                "budget_bytes": budget_bytes, "files": files, "phase": phase, "resident_bytes_max": held.resident,
+                "pss_bytes_max": held.shared, "seconds": seconds, "met": word == "met",
+            }));
+        }
+    }
+    finish(root, arguments, json!({ "memory": rows }))
+}
+
+/// The most that was seen, in bytes.
+struct Held {
+    resident: u64,
+    shared: u64,
+}
+
+/// Looks at the process ten times a second while the work is done.
+fn watch(subject: &Subject, work: impl FnOnce() -> Result<()>) -> Result<(Held, f64)> {
+    let process = subject.daemon_process()?;
+    let (resident, shared, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let look = || {
+        if let Ok((peak, pss)) = memory_of(process) {
+            resident.fetch_max(peak, Ordering::Relaxed);
+            shared.fetch_max(pss, Ordering::Relaxed);
+        }
+    };
+    let start = Instant::now();
+    let result = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                look();
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let result = work();
+        look();
+        done.store(true, Ordering::Relaxed);
+        result
+    });
+    result?;
+    let held = Held { resident: resident.into_inner(), shared: shared.into_inner() };
+    if held.resident == 0 {
+        return Err(XtaskError::found("the process's memory could not be read: it ended on the way"));
+    }
+    Ok((held, start.elapsed().as_secs_f64()))
+}
+
+fn create_files(binaries: &Binaries, subject: &Subject, files: u64, size: u64) -> Result<()> {
+    let directory = subject.mount_point.join("many");
+    fs::create_dir(&directory).at("mkdir", &directory)?;
+    let mut command = Command::new(&binaries.bench);
+    command.arg("many").arg(&directory).args(["--files", &files.to_string(), "--size", &size.to_string()]);
+    capture(&mut command, 120 * MINUTE)?;
+    capture(&mut shell(&format!("sync -f {}", quoted(&directory))), 30 * MINUTE).map(drop)
+}
+
+fn find_all(subject: &Subject, files: u64) -> Result<()> {
+    let line = format!("find {} -type f -size -2 | wc -l", quoted(&subject.mount_point.join("many")));
+    let found = capture(&mut shell(&line), 120 * MINUTE)?;
+    if found.trim() == files.to_string() {
+        return Ok(());
+    }
+    Err(XtaskError::found(format!("find sees {} files, {files} were created", found.trim())))
+}
+
+fn finish(root: &Path, arguments: &BenchArguments, value: Value) -> Result<()> {
+    let file = save_value(root, arguments, value)?;
+    println!("written to {}", file.display());
+    Ok(())
+}
