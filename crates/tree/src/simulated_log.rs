@@ -1,6 +1,8 @@
 //! For the tests: a log of nodes in memory that proves the accounting of every merge.
 
-use crate::{Direction, Lookup, Merge, MergeOutcome, NodeCache, NodeIo, Progress, RangeStep, Touch, Tree, TreeError};
+use crate::{
+    Direction, Lookup, Merge, MergeOutcome, NodeCache, NodeIo, Progress, Range, RangeStep, Touch, Tree, TreeError,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use stere_format::{Address, Key, Node, NodeReference};
@@ -160,20 +162,19 @@ impl Subject {
             }
             if seen.len() % patience == 0 {
                 // The node just fetched must be there for the step that asked for it.
-                let RangeStep::Entry(key, value) = next_entry(&mut range, self, &cache) else { return seen };
-                seen.push((key, value.to_vec()));
+                let Some(entry) = next_entry(&mut range, self, &cache) else { return seen };
+                seen.push(entry);
                 cache.clear();
             }
         }
     }
 }
 
-fn next_entry<'r>(range: &'r mut crate::Range<'_>, subject: &mut Subject, cache: &NodeCache) -> RangeStep<'r> {
+fn next_entry(range: &mut Range<'_>, subject: &mut Subject, cache: &NodeCache) -> Option<(Key, Vec<u8>)> {
     loop {
         match range.next_owned() {
             Err(missing) => subject.fetch(cache, &missing),
-            Ok(None) => return RangeStep::End,
-            Ok(Some((key, value))) => return RangeStep::Entry(key, Vec::leak(value.to_vec())),
+            Ok(entry) => return entry.map(|(key, value)| (key, value.to_vec())),
         }
     }
 }
