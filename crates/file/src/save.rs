@@ -144,23 +144,17 @@ impl Files {
         let start = Content::record_start(index);
         let Some(record) = content.records.get_mut(&index) else { return Ok(()) };
         let before = record.memory_bytes();
-        let runs = record.runs(end);
-        let mut outcome = Ok(());
-        for run in runs.iter() {
-            for gap in record.dirty().gaps(run.clone()) {
-                let offset = start + u64::from(gap.start);
-                outcome = record.fill(gap, |out| {
-                    if offset >= extents_end {
-                        out.fill(0);
-                        return Ok(());
-                    }
-                    self.read_stored(context.wait, inode, offset, out)
-                });
-                if outcome.is_err() {
-                    break;
+        let gaps: Vec<_> = record.runs(end).iter().flat_map(|run| record.dirty().gaps(run.clone())).collect();
+        let outcome = gaps.into_iter().try_for_each(|gap| {
+            let offset = start + u64::from(gap.start);
+            record.fill(gap, |out| {
+                if offset >= extents_end {
+                    out.fill(0);
+                    return Ok(());
                 }
-            }
-        }
+                self.read_stored(context.wait, inode, offset, out)
+            })
+        });
         let after = record.memory_bytes();
         self.note_memory(before, after);
         outcome

@@ -19,6 +19,8 @@ impl Log {
 
     /// Puts a recovered segment into the table.
     pub fn adopt(&self, segment: Arc<Segment>) {
+        // The counter that was recorded may be older than the segment: a checkpoint's own segments begin after its freeze.
+        self.next_segment.fetch_max(segment.id + 1, Ordering::AcqRel);
         self.segments.insert(segment);
     }
 

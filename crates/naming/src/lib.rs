@@ -12,6 +12,7 @@
 mod acl;
 mod atime;
 mod attributes;
+mod check;
 mod content;
 mod create;
 mod error;
@@ -31,6 +32,7 @@ use stere_policy::{Class, Wish};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use check::check;
 pub use content::{Handle, OpenFlags};
 pub use error::Error;
 pub use names::NAME_BYTES_MAX;

@@ -454,6 +454,14 @@ impl Pair {
         }
     }
 
+    /// Every count and reference on media is exact.
+    fn check_media(&self) {
+        let store = self.fs().store();
+        let report = store.check(true).expect("the check runs");
+        assert_eq!(report.findings, []);
+        assert_eq!(stere_naming::check(store).expect("the check runs"), []);
+    }
+
     fn check_attributes(&self) {
         for (inode, wanted) in self.model.inodes() {
             let number = self.number(inode);
@@ -474,6 +482,7 @@ impl Pair {
 
     fn check_everything(&self) {
         self.check_attributes();
+        self.check_media();
         for (inode, wanted) in self.model.inodes() {
             let number = self.number(inode);
             match &wanted.kind {
@@ -560,7 +569,7 @@ fn cases() -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_file_system_and_the_model_agree(calls in prop::collection::vec(call(), 1..150)) {

@@ -1,1 +1,22 @@
-//! The simulator: the real stack on simulated devices, a reference model as oracle.
+//! The simulator: the real stack, from naming to device, on simulated devices; a reference model as oracle.
+//!
+//! One seed is one history: a pool of some devices, operations on it, crashes, faults. Everything runs inline on one thread, and
+//! nothing here or below draws chance or time from elsewhere, so a seed that failed fails again. What is promised is in
+//! `docs/promises.md`, what can go wrong in `docs/faults.md`.
+//!
+//! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
+//! `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+
+pub mod content;
+pub mod device;
+mod execute;
+pub mod fault;
+pub mod history;
+pub mod medium;
+pub mod model;
+pub mod observe;
+pub mod operation;
+pub mod pool;
+pub mod random;
+mod recovery;
+pub mod run;

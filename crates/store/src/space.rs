@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use stere_format::Scheme;
+use stere_format::{BLOCK_BYTES, Scheme};
 use stere_log::Wait;
 
 use crate::Store;
@@ -18,7 +18,9 @@ const RESERVE_DIVISOR: u64 = 24;
 /// Segments that users cannot fill, at least and at most.
 const RESERVE_SEGMENTS: std::ops::RangeInclusive<u64> = 8..=512;
 /// What rows lose to headers, summaries and padding once they are cleaned, in percent.
-const OVERHEAD_PERCENT: i64 = 4;
+const OVERHEAD_PERCENT: u64 = 3;
+/// The end of a segment that a record of a file (128 KiB, and its row's header) may not fit into any more.
+const SEGMENT_END_BYTES: u64 = 132 << 10;
 
 #[derive(Default)]
 pub(crate) struct Space {
@@ -74,8 +76,13 @@ impl Store {
         let capacity = self.log.stripe.capacity(scheme);
         let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let segments = capacity.segments_total.saturating_sub(reserve);
-        let raw = segments * u64::from(self.log.chunk_bytes()) * scheme.width() as u64;
-        i64::try_from(raw).unwrap_or(i64::MAX) / 100 * (100 - OVERHEAD_PERCENT)
+        raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
+    }
+
+    /// Content that a segment of this scheme takes at least, whatever sizes its records have.
+    fn content_bytes(&self, scheme: Scheme) -> u64 {
+        let bytes = u64::from(self.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
+        (bytes - SEGMENT_END_BYTES) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
     /// Raw bytes in segments that could be begun now, beyond the reserve.
@@ -83,8 +90,7 @@ impl Store {
         let capacity = self.log.stripe.capacity(scheme);
         let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let segments = capacity.segments_free.saturating_sub(reserve);
-        let raw = segments * u64::from(self.log.chunk_bytes()) * scheme.width() as u64;
-        i64::try_from(raw).unwrap_or(i64::MAX) / 100 * (100 - OVERHEAD_PERCENT)
+        raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.

@@ -1,6 +1,8 @@
 //! For the tests: a log of nodes in memory that proves the accounting of every merge.
 
-use crate::{Direction, Lookup, Merge, MergeOutcome, NodeCache, NodeIo, Progress, RangeStep, Touch, Tree, TreeError};
+use crate::{
+    Direction, Lookup, Merge, MergeOutcome, NodeCache, NodeIo, Progress, Range, RangeStep, Touch, Tree, TreeError,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use stere_format::{Address, Key, Node, NodeReference};
@@ -31,6 +33,9 @@ impl NodeIo for SimulatedLog {
     }
 
     fn append(&mut self, level: u8, first_key: &Key, bytes: Vec<u8>) -> Result<NodeReference, TreeError> {
+        while self.condemned.contains(&(1 + self.appended / SEGMENT_NODES)) {
+            self.appended = (self.appended / SEGMENT_NODES + 1) * SEGMENT_NODES;
+        }
         let (segment, row) = (1 + self.appended / SEGMENT_NODES, 1 + self.appended % SEGMENT_NODES);
         self.appended += 1;
         let length = bytes.len() as u32;
@@ -123,6 +128,10 @@ impl Subject {
         leaves.iter().sum::<usize>() as f64 / (leaves.len() * self.target_bytes) as f64
     }
 
+    pub fn inner_nodes(&self) -> usize {
+        self.reachable.iter().filter(|address| !self.log.nodes[address].is_leaf()).count()
+    }
+
     fn fetch(&mut self, cache: &NodeCache, missing: &NodeReference) {
         let node = self.log.read(missing).expect("the node can be read");
         cache.insert(missing, node);
@@ -153,20 +162,19 @@ impl Subject {
             }
             if seen.len() % patience == 0 {
                 // The node just fetched must be there for the step that asked for it.
-                let RangeStep::Entry(key, value) = next_entry(&mut range, self, &cache) else { return seen };
-                seen.push((key, value.to_vec()));
+                let Some(entry) = next_entry(&mut range, self, &cache) else { return seen };
+                seen.push(entry);
                 cache.clear();
             }
         }
     }
 }
 
-fn next_entry<'r>(range: &'r mut crate::Range<'_>, subject: &mut Subject, cache: &NodeCache) -> RangeStep<'r> {
+fn next_entry(range: &mut Range<'_>, subject: &mut Subject, cache: &NodeCache) -> Option<(Key, Vec<u8>)> {
     loop {
         match range.next_owned() {
             Err(missing) => subject.fetch(cache, &missing),
-            Ok(None) => return RangeStep::End,
-            Ok(Some((key, value))) => return RangeStep::Entry(key, Vec::leak(value.to_vec())),
+            Ok(entry) => return entry.map(|(key, value)| (key, value.to_vec())),
         }
     }
 }

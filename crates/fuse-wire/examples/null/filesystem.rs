@@ -369,7 +369,7 @@ fn reply<T>(request: Request, result: Result<T>, answer: impl FnOnce(Request, T)
 }
 
 impl Filesystem for NullFilesystem {
-    fn handle(&self, mut request: Request) {
+    fn handle(&self, request: Request) {
         let (uid, gid) = (request.context().uid, request.context().gid);
         let entry = |request: Request, entry: Entry| request.reply_entry(&entry);
         match request.operation() {
@@ -413,6 +413,15 @@ impl Filesystem for NullFilesystem {
                 let renamed = self.rename((parent, name), (new_parent, new_name), flags);
                 reply(request, renamed, |request, ()| request.reply_ok());
             }
+            _ => self.handle_data(request),
+        }
+    }
+}
+
+impl NullFilesystem {
+    /// Open files, data and what is left.
+    fn handle_data(&self, mut request: Request) {
+        match request.operation() {
             Operation::Open { node, flags, .. } => {
                 if flags & libc::O_TRUNC.cast_unsigned() != 0 {
                     let changes = AttributeChanges { size: Some(0), ..AttributeChanges::default() };

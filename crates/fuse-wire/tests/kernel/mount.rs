@@ -40,8 +40,16 @@ fn the_transport_asked_for_is_used() {
         assert_eq!(negotiated.transport, expected);
         assert_eq!(negotiated.max_write_bytes, 1 << 20);
         assert!(!negotiated.syncfs);
+        assert_eq!(read_ahead_kb(&mount.path), "1024");
         mount.finish().unwrap();
     }
+}
+
+fn read_ahead_kb(mountpoint: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == mountpoint.to_str()).unwrap();
+    let number = line.split(' ').nth(2).unwrap();
+    fs::read_to_string(format!("/sys/class/bdi/{number}/read_ahead_kb")).unwrap().trim().to_owned()
 }
 
 /// The work of an ordinary program, with answers from the transport threads and then from workers.
@@ -264,6 +272,10 @@ fn notifications_make_the_kernel_ask_again() {
         assert_eq!(counts(), (cached.0, cached.1 + 1));
         notifier.invalidate_entry(1, b"file").unwrap();
         assert_eq!(counts().0, cached.0 + 1);
+        let lookups = counts().0;
+        notifier.delete(1, node, b"file").unwrap();
+        assert_eq!(counts().0, lookups + 1);
+        notifier.delete(1, node, b"never heard of").unwrap();
         notifier.invalidate_entry(1, b"never heard of").unwrap();
         notifier.invalidate_inode(1 << 40, 0, 0).unwrap();
         fs::remove_file(&path).unwrap();

@@ -91,6 +91,28 @@ fn one_entry_left_is_a_tree_of_one_leaf() {
 }
 
 #[test]
+fn a_small_last_child_is_merged_with_the_one_before() {
+    let mut subject = Subject::new(512);
+    subject.apply(&puts(0..3000, 20), &[], usize::MAX);
+    let root = subject.log.read(&subject.tree.root.unwrap()).unwrap();
+    let parent = subject.log.read(&root.child(0)).unwrap();
+    let last = parent.count() - 1;
+    let positions = parent.key(last).position..root.key(1).position;
+    let leaf = subject.log.read(&parent.child(last)).unwrap();
+    assert!(parent.level() == 1 && leaf.count() as u64 == positions.end - positions.start && leaf.count() > 5);
+    let outcome = subject.apply(&deletes(positions.skip(1)), &[], usize::MAX);
+    for obsolete in [parent.child(last), parent.child(last - 1)] {
+        assert!(outcome.obsolete.contains(&obsolete));
+    }
+    let leaves_written = outcome.written.iter().filter(|node| node.level == 0).count();
+    assert!(leaves_written <= 2, "one leaf, or two of about half");
+    let first_child = subject.log.read(&subject.tree.root.unwrap()).unwrap().child(0);
+    let parent = subject.log.read(&first_child).unwrap();
+    let smallest = (0..parent.count()).map(|at| parent.child(at).address.length).min();
+    assert!(smallest.unwrap() >= 512 / 4, "{smallest:?}");
+}
+
+#[test]
 fn condemned_segments_are_left() {
     let mut subject = Subject::new(512);
     subject.apply(&puts(0..3000, 20), &[], usize::MAX);
@@ -114,6 +136,48 @@ fn touches_of_nodes_that_moved_write_nothing() {
         (0..1000).flat_map(|at| (0..3).map(move |level| Touch { first_key: Key::extent(1, at), level })).collect();
     let outcome = subject.apply(&Batch::new(), &touches, 1);
     assert!(outcome.written.is_empty());
+}
+
+#[test]
+fn nothing_is_read_in_vain() {
+    let mut subject = Subject::new(512);
+    subject.apply(&puts(0..3000, 20), &[], usize::MAX);
+    let (height, inner) = (subject.tree.height(), subject.inner_nodes());
+    let touches: Vec<Touch> = (0..3000).map(|at| Touch { first_key: Key::extent(1, at), level: 0 }).collect();
+    let reads = subject.log.reads;
+    let outcome = merge(subject.tree.root, std::iter::empty::<(Key, Option<Vec<u8>>)>(), &touches, &mut subject.log);
+    assert_eq!(outcome.unwrap().root, subject.tree.root);
+    assert_eq!(subject.log.reads - reads, inner, "leaves are known by their parents");
+
+    let reads = subject.log.reads;
+    let first = Key::extent(1, 0);
+    assert_eq!(subject.walk(first, Key::extent(1, 1), Direction::Forward, 100).len(), 1);
+    assert_eq!(subject.log.reads - reads, height);
+    assert_eq!(subject.get(&NodeCache::new(1 << 20), &Key::MIN), None);
+    assert_eq!(subject.log.reads - reads, height + 1, "before the first key there is nothing");
+}
+
+#[test]
+fn damaged_trees_are_errors() {
+    let mut subject = Subject::new(512);
+    subject.apply(&puts(0..200, 20), &[], usize::MAX);
+    let root = subject.log.read(&subject.tree.root.unwrap()).unwrap();
+    let forged = |first_key: Key, other: usize, log: &mut crate::simulated_log::SimulatedLog| {
+        let mut builder = stere_format::NodeBuilder::new(1);
+        builder.push_child(&first_key, &root.child(0));
+        builder.push_child(&root.key(1), &root.child(other));
+        let (first_key, bytes) = builder.take(2);
+        log.append(1, &first_key, bytes).unwrap()
+    };
+    let log = &mut subject.log;
+    let wrong_first_key = forged(Key::MIN, 1, log);
+    let found_twice = forged(root.key(0), 0, log);
+    for (root, what) in [(wrong_first_key, "first key"), (found_twice, "a node twice")] {
+        assert!(crate::check(Some(root), log, |_, _| {}).is_err(), "{what}");
+        let changes = (0..200).map(|at| (Key::extent(1, at), Some([1])));
+        let outcome = merge(Some(root), changes, &[], log);
+        assert!(matches!(outcome, Err(TreeError::FirstKey { .. } | TreeError::KeyBounds { .. })), "{what}");
+    }
 }
 
 #[test]
@@ -174,7 +238,7 @@ fn delete_run(subject: &Subject, from: usize, count: usize) -> Batch {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_batches_equal_the_model(

@@ -1,0 +1,263 @@
+//! Proving the name space: every name leads to an inode, every inode to its names, and all counts are exact.
+//!
+//! Reads only. What lies below (nodes, blobs, segments) is checked by the store. The keys of one inode lie next to each
+//! other, so one pass in key order gathers what there is to know of each; what crosses inodes is compared afterwards.
+
+use std::collections::{HashMap, HashSet};
+
+use stere_format::dirent::DirentView;
+use stere_format::{BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key, XattrBucket, key};
+use stere_store::{Finding, Store};
+
+use crate::ROOT;
+use crate::error::Error;
+use crate::names::{NameHasher, weight};
+
+/// What one inode says of itself.
+struct Known {
+    kind: FileKind,
+    nlink: u32,
+    size: u64,
+    blocks_bytes: u64,
+    parent: u64,
+    next_sequence: u64,
+}
+
+/// What other keys say of an inode.
+#[derive(Default)]
+struct Said {
+    /// Names of it, and the directory of the last.
+    names: u32,
+    directory: u64,
+    /// Of a directory: directories in it, and the weight of all its names.
+    directories: u32,
+    weight: u64,
+    /// Of a file: allocated bytes and the end of its last extent that holds data.
+    allocated: u64,
+    data_end: u64,
+    extent_end: u64,
+}
+
+struct Checker {
+    hasher: NameHasher,
+    findings: Vec<Finding>,
+    known: HashMap<u64, Known>,
+    said: HashMap<u64, Said>,
+    /// Sequences of the directory in hand, with the hash of their names: from buckets, crossed off by entries.
+    hashed: HashMap<u64, u64>,
+    hashed_of: u64,
+    orphans: HashMap<u64, bool>,
+}
+
+/// Checks all names, inodes, attributes and extents' places.
+pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
+    let mut checker = Checker {
+        hasher: NameHasher::new(&store.hash_key()),
+        findings: Vec::new(),
+        known: HashMap::new(),
+        said: HashMap::new(),
+        hashed: HashMap::new(),
+        hashed_of: 0,
+        orphans: HashMap::new(),
+    };
+    store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
+        if key.kind == key::kind::ORPHAN {
+            checker.orphans.insert(key.object, bytes == [2]);
+        }
+    })?;
+    let from = Key::new(key::tree::NAMES, 0, 0, 0);
+    let to = Key::new(key::tree::NAMES + 1, 0, 0, 0);
+    store.for_each_key(from, to, |key, bytes| checker.visit(key, bytes))?;
+    checker.finish_directory();
+    checker.compare();
+    checker.check_reachable();
+    Ok(checker.findings)
+}
+
+impl Checker {
+    fn add(&mut self, data_lost: bool, inode: u64, text: String) {
+        self.findings.push(Finding { data_lost, inode: Some(inode), text });
+    }
+
+    fn visit(&mut self, key: &Key, bytes: &[u8]) {
+        if key.object != self.hashed_of {
+            self.finish_directory();
+            self.hashed_of = key.object;
+        }
+        match key.kind {
+            key::kind::INODE => self.visit_inode(key.object, bytes),
+            key::kind::XATTR => {
+                if let Err(error) = XattrBucket::decode(bytes) {
+                    self.add(true, key.object, format!("attributes of inode {} do not decode: {error}", key.object));
+                }
+            }
+            key::kind::DIRENT_HASH => self.visit_bucket(key, bytes),
+            key::kind::DIRENT => self.visit_name(key, bytes),
+            key::kind::EXTENT => self.visit_extent(key, bytes),
+            other => self.add(false, key.object, format!("inode {} has a key of unknown kind {other}", key.object)),
+        }
+    }
+
+    fn visit_inode(&mut self, inode: u64, bytes: &[u8]) {
+        let value = match InodeValue::decode(bytes) {
+            Ok(value) => value,
+            Err(error) => return self.add(true, inode, format!("inode {inode} does not decode: {error}")),
+        };
+        let Some(kind) = value.kind() else {
+            return self.add(true, inode, format!("inode {inode} has no type"));
+        };
+        let known = Known {
+            kind,
+            nlink: value.nlink,
+            size: value.size,
+            blocks_bytes: value.blocks_bytes,
+            parent: value.parent,
+            next_sequence: value.next_dirent_sequence,
+        };
+        self.known.insert(inode, known);
+    }
+
+    fn visit_bucket(&mut self, key: &Key, bytes: &[u8]) {
+        match DirentBucket::decode(bytes) {
+            Ok(bucket) => {
+                for sequence in &bucket.sequences {
+                    self.hashed.insert(*sequence, key.position);
+                }
+            }
+            Err(error) => {
+                self.add(true, key.object, format!("a bucket of directory {} does not decode: {error}", key.object));
+            }
+        }
+    }
+
+    fn visit_name(&mut self, key: &Key, bytes: &[u8]) {
+        let directory = key.object;
+        let entry = match DirentView::decode(bytes) {
+            Ok(entry) => entry,
+            Err(error) => {
+                return self.add(true, directory, format!("a name of directory {directory} does not decode: {error}"));
+            }
+        };
+        let (shown, sequence) = (String::from_utf8_lossy(entry.name).into_owned(), key.position);
+        if self.hashed.remove(&sequence) != Some(self.hasher.hash(entry.name)) {
+            self.add(true, directory, format!("'{shown}' in directory {directory} cannot be found by its hash"));
+        }
+        if self.known.get(&directory).is_some_and(|known| sequence >= known.next_sequence) {
+            self.add(false, directory, format!("'{shown}' in directory {directory} has a sequence not handed out yet"));
+        }
+        let weight = weight(entry.name);
+        let said = self.said.entry(directory).or_default();
+        said.weight += weight;
+        said.directories += u32::from(entry.kind == FileKind::Directory);
+        let named = self.said.entry(entry.inode).or_default();
+        named.names += 1;
+        named.directory = directory;
+    }
+
+    fn visit_extent(&mut self, key: &Key, bytes: &[u8]) {
+        let inode = key.object;
+        let extent = match ExtentValue::decode(bytes) {
+            Ok(extent) => extent,
+            // The store's check tells it.
+            Err(_) => return,
+        };
+        let block = BLOCK_BYTES as u64;
+        let start = key.position.checked_sub(u64::from(extent.length));
+        let said = self.said.entry(inode).or_default();
+        let overlaps = start.is_none_or(|start| start < said.extent_end);
+        said.extent_end = key.position.next_multiple_of(block);
+        said.allocated += u64::from(extent.length).next_multiple_of(block);
+        if extent.flags == ExtentFlags::Plain {
+            said.data_end = key.position;
+        }
+        if overlaps || start.is_some_and(|start| start % block != 0) {
+            self.add(true, inode, format!("an extent of inode {inode} that ends at {} is misplaced", key.position));
+        }
+    }
+
+    /// All entries of a directory have been seen: what is left in its buckets names nothing.
+    fn finish_directory(&mut self) {
+        let left = std::mem::take(&mut self.hashed);
+        if !left.is_empty() {
+            let directory = self.hashed_of;
+            self.add(true, directory, format!("directory {directory} has {} hashes without a name", left.len()));
+        }
+    }
+
+    fn compare(&mut self) {
+        let mut texts: Vec<(bool, u64, String)> = Vec::new();
+        for inode in self.said.keys() {
+            if !self.known.contains_key(inode) {
+                texts.push((true, *inode, format!("inode {inode} is named or has content but does not exist")));
+            }
+        }
+        let nothing = Said::default();
+        for (inode, known) in &self.known {
+            let said = self.said.get(inode).unwrap_or(&nothing);
+            let mut tell = |data_lost: bool, text: String| texts.push((data_lost, *inode, text));
+            let listed = self.orphans.get(inode).copied();
+            if known.nlink == 0 && listed != Some(false) {
+                tell(false, format!("inode {inode} has no name and is not in the list of orphans"));
+            }
+            if known.kind == FileKind::Directory {
+                check_directory(*inode, known, said, &mut tell);
+            } else if known.nlink != said.names {
+                tell(false, format!("inode {inode} counts {} names and has {}", known.nlink, said.names));
+            }
+            if known.kind != FileKind::Directory && known.blocks_bytes != said.allocated {
+                tell(false, format!("inode {inode} counts {} bytes and has {}", known.blocks_bytes, said.allocated));
+            }
+            if known.kind == FileKind::File && said.data_end > known.size && listed != Some(true) {
+                tell(false, format!("inode {inode} has {} bytes and data up to {}", known.size, said.data_end));
+            }
+        }
+        for inode in self.orphans.keys().filter(|inode| !self.known.contains_key(inode)) {
+            texts.push((false, *inode, format!("the list of orphans has inode {inode}, which does not exist")));
+        }
+        texts.sort();
+        for (data_lost, inode, text) in texts {
+            self.add(data_lost, inode, text);
+        }
+    }
+
+    /// Every directory leads to the root over its parents.
+    fn check_reachable(&mut self) {
+        let mut reached = HashSet::from([ROOT]);
+        let mut lost = Vec::new();
+        if self.known.get(&ROOT).is_none_or(|root| root.kind != FileKind::Directory) {
+            lost.push((ROOT, "there is no root directory".to_owned()));
+        }
+        for (inode, _) in self.known.iter().filter(|(_, known)| known.kind == FileKind::Directory && known.nlink > 0) {
+            let mut path = Vec::new();
+            let mut at = *inode;
+            while !reached.contains(&at) {
+                if path.contains(&at) || !self.known.contains_key(&at) {
+                    lost.push((*inode, format!("directory {inode} does not lead to the root")));
+                    break;
+                }
+                path.push(at);
+                at = self.known.get(&at).map_or(ROOT, |known| known.parent);
+            }
+            reached.extend(path);
+        }
+        for (inode, text) in lost {
+            self.add(true, inode, text);
+        }
+    }
+}
+
+fn check_directory(inode: u64, known: &Known, said: &Said, tell: &mut impl FnMut(bool, String)) {
+    let named = u32::from(inode != ROOT && known.nlink > 0);
+    if said.names != named {
+        tell(true, format!("directory {inode} has {} names", said.names));
+    }
+    if known.nlink > 0 && known.nlink != 2 + said.directories {
+        tell(false, format!("directory {inode} counts {} links and has {} directories", known.nlink, said.directories));
+    }
+    if known.size != said.weight {
+        tell(false, format!("directory {inode} counts {} bytes of names and has {}", known.size, said.weight));
+    }
+    if named == 1 && said.directory != known.parent {
+        tell(true, format!("directory {inode} says it lies in {} and lies in {}", known.parent, said.directory));
+    }
+}

@@ -1,0 +1,356 @@
+//! Simulated devices: sparse memory with a volatile cache that a crash empties in every possible way, and faults on demand.
+//!
+//! All devices of a history belong to one [`Machine`], which has the power switch: it can go off at any write or flush of any
+//! device, and from then on everything fails until [`Machine::power_on`]. Everything runs inline; the same seed and the same
+//! calls give the same bytes. Read next: `medium.rs` (one device's contents), `fault.rs`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stere_device::{Device, DeviceError, Operation, Piece, Ticket, check_range};
+
+use crate::fault::{FaultKind, FaultRates};
+use crate::medium::{Medium, Survival};
+use crate::random::Random;
+
+/// How long one operation takes on a device that is not slow, and on one that is.
+const FAST_NS: u64 = 20_000;
+const SLOW_NS: u64 = 300_000_000;
+
+/// What all devices share: power, clock, chance.
+pub struct Machine {
+    state: Mutex<State>,
+}
+
+struct State {
+    media: Vec<Medium>,
+    random: Random,
+    /// Writes and flushes so far; these are the points where power can go.
+    events: u64,
+    power_off_at: Option<u64>,
+    is_off: bool,
+    clock_ns: u64,
+    /// Running hash over all operations: two runs of one history must agree in it.
+    trace: u64,
+    faults_struck: Vec<(FaultKind, usize)>,
+    /// Images before each write and flush, while `record_boundaries` is on.
+    boundaries: Option<Vec<Vec<Medium>>>,
+}
+
+impl Machine {
+    /// A machine without devices.
+    pub fn new(random: Random) -> Arc<Machine> {
+        let state = State {
+            media: Vec::new(),
+            random,
+            events: 0,
+            power_off_at: None,
+            is_off: false,
+            clock_ns: 1_700_000_000_000_000_000,
+            trace: 0,
+            faults_struck: Vec::new(),
+            boundaries: None,
+        };
+        Arc::new(Machine { state: Mutex::new(state) })
+    }
+
+    /// Adds a device of zeros.
+    pub fn add_device(self: &Arc<Machine>, size_bytes: u64, block_bytes: u32) {
+        self.state.lock().media.push(Medium::new(size_bytes, block_bytes));
+    }
+
+    /// Handles on all devices, in order.
+    pub fn devices(self: &Arc<Machine>) -> Vec<Arc<dyn Device>> {
+        let state = self.state.lock();
+        let device = |(index, medium): (usize, &Medium)| {
+            let (size_bytes, block_bytes) = (medium.size_bytes(), medium.block_bytes());
+            Arc::new(SimDevice { machine: self.clone(), index, size_bytes, block_bytes }) as Arc<dyn Device>
+        };
+        state.media.iter().enumerate().map(device).collect()
+    }
+
+    /// Writes and flushes so far.
+    pub fn events(&self) -> u64 {
+        self.state.lock().events
+    }
+
+    /// Lets power go off at the `events`-th write or flush from now on.
+    pub fn power_off_after(&self, events: u64) {
+        let mut state = self.state.lock();
+        state.power_off_at = Some(state.events + events);
+    }
+
+    /// Cuts the power now.
+    pub fn power_off(&self) {
+        self.state.lock().is_off = true;
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// Plays what a power cut does to each device's cache, and switches the power on again.
+    pub fn power_on(&self, survival: &mut dyn FnMut(usize, &mut Random) -> Survival) {
+        let State { media, random, is_off, power_off_at, .. } = &mut *self.state.lock();
+        for (index, medium) in media.iter_mut().enumerate() {
+            let survival = survival(index, random);
+            medium.crash(&survival, random);
+        }
+        *is_off = false;
+        *power_off_at = None;
+    }
+
+    /// Disarms a power cut that has not come yet.
+    pub fn disarm(&self) {
+        self.state.lock().power_off_at = None;
+    }
+
+    /// As closing and opening the devices: failed flushes are forgotten.
+    pub fn reopen_devices(&self) {
+        self.state.lock().media.iter_mut().for_each(Medium::reopen);
+    }
+
+    /// Sets how often faults strike a device.
+    pub fn set_faults(&self, device: usize, rates: FaultRates) {
+        self.state.lock().media[device].rates = rates;
+    }
+
+    /// Faults that struck so far: kind and device.
+    pub fn faults_struck(&self) -> Vec<(FaultKind, usize)> {
+        self.state.lock().faults_struck.clone()
+    }
+
+    /// Notes a fault that was played from outside.
+    pub fn note_fault(&self, kind: FaultKind, device: usize) {
+        self.state.lock().faults_struck.push((kind, device));
+    }
+
+    /// The clock, which goes on with every operation.
+    pub fn now_ns(&self) -> u64 {
+        self.state.lock().clock_ns
+    }
+
+    /// Lets time pass.
+    pub fn advance_ns(&self, nanoseconds: u64) {
+        self.state.lock().clock_ns += nanoseconds;
+    }
+
+    /// Hash over all that was done on all devices.
+    pub fn trace(&self) -> u64 {
+        self.state.lock().trace
+    }
+
+    /// Copies of all devices as they are; pages are shared, so this is cheap.
+    pub fn images(&self) -> Vec<Medium> {
+        self.state.lock().media.clone()
+    }
+
+    /// Puts copies back.
+    pub fn set_images(&self, images: Vec<Medium>) {
+        self.state.lock().media = images;
+    }
+
+    /// Puts an old copy of one device back.
+    pub fn set_image(&self, device: usize, image: Medium) {
+        let mut state = self.state.lock();
+        let rates = state.media[device].rates.clone();
+        state.media[device] = image;
+        state.media[device].rates = rates;
+    }
+
+    /// From now on keeps an image before each write and flush.
+    pub fn record_boundaries(&self) {
+        self.state.lock().boundaries = Some(Vec::new());
+    }
+
+    /// The images kept so far; recording goes on.
+    pub fn take_boundaries(&self) -> Vec<Vec<Medium>> {
+        self.state.lock().boundaries.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+impl State {
+    fn strikes(&mut self, device: usize, kind: FaultKind) -> bool {
+        let rate = self.media[device].rates.get(kind);
+        let strikes = rate > 0 && self.random.chance(u64::from(rate), 1_000_000);
+        if strikes {
+            self.faults_struck.push((kind, device));
+        }
+        strikes
+    }
+
+    fn note(&mut self, device: usize, operation: u64, offset: u64, length: u64) {
+        for word in [device as u64, operation, offset, length] {
+            self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+        }
+    }
+
+    /// Time, power and death, which all operations share. `Err` is the operating system's number.
+    fn begin(&mut self, device: usize) -> Result<(), i32> {
+        if self.is_off {
+            return Err(libc::EIO);
+        }
+        let slow = self.strikes(device, FaultKind::SlowDevice);
+        self.clock_ns += if slow { SLOW_NS } else { FAST_NS };
+        if !self.media[device].is_dead && self.strikes(device, FaultKind::DyingDevice) {
+            self.media[device].is_dead = true;
+        }
+        if self.media[device].is_dead { Err(libc::EIO) } else { Ok(()) }
+    }
+
+    /// A point where power can go: true if it just went.
+    fn boundary(&mut self) -> bool {
+        if let Some(mut boundaries) = self.boundaries.take() {
+            boundaries.push(self.media.clone());
+            self.boundaries = Some(boundaries);
+        }
+        self.events += 1;
+        if self.power_off_at.is_some_and(|at| self.events >= at) {
+            self.is_off = true;
+        }
+        self.is_off
+    }
+
+    fn read(&mut self, device: usize, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        self.begin(device)?;
+        self.note(device, 1, offset, buffer.len() as u64);
+        if self.strikes(device, FaultKind::TransientReadError) {
+            return Err(libc::EIO);
+        }
+        if self.strikes(device, FaultKind::LatentReadError) {
+            let at = offset + self.random.below(buffer.len() as u64);
+            self.media[device].make_unreadable(at);
+        }
+        if self.strikes(device, FaultKind::BitRot) {
+            let at = offset + self.random.below(buffer.len() as u64);
+            let bit = self.random.below(8) as u32;
+            self.media[device].flip(at, bit);
+        }
+        self.media[device].read(offset, buffer)
+    }
+
+    fn write(&mut self, device: usize, offset: u64, bytes: Vec<u8>) -> Result<(), i32> {
+        self.begin(device)?;
+        let check = u64::from(stere_format::crc32c(&bytes));
+        self.note(device, 2 ^ (check << 8), offset, bytes.len() as u64);
+        if self.boundary() {
+            // The write that was under way may have arrived, wholly or in part.
+            self.media[device].write(offset, bytes);
+            return Err(libc::EIO);
+        }
+        if self.media[device].has_flush_failed {
+            return Err(libc::EIO);
+        }
+        if self.strikes(device, FaultKind::FailedWrite) {
+            if self.random.chance(1, 2) {
+                let kept = self.random.below(bytes.len() as u64 + 1) as usize / 512 * 512;
+                self.media[device].write(offset, bytes[..kept].to_vec());
+            }
+            return Err(libc::EIO);
+        }
+        if self.strikes(device, FaultKind::LostWrite) {
+            return Ok(());
+        }
+        if self.strikes(device, FaultKind::MisdirectedWrite) {
+            let blocks = (self.media[device].size_bytes() - bytes.len() as u64) / 4096;
+            let near = (offset / 4096 + self.random.between(1, 64)).min(blocks);
+            let elsewhere = if self.random.chance(1, 2) { near } else { self.random.below(blocks) };
+            self.media[device].write(elsewhere * 4096, bytes);
+            return Ok(());
+        }
+        self.media[device].write(offset, bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self, device: usize) -> Result<(), i32> {
+        self.begin(device)?;
+        self.note(device, 3, 0, 0);
+        if self.boundary() || self.media[device].has_flush_failed {
+            return Err(libc::EIO);
+        }
+        if self.strikes(device, FaultKind::FailedFlush) {
+            let State { media, random, .. } = self;
+            media[device].crash(&Survival::Each { per_hundred: 50 }, random);
+            media[device].has_flush_failed = true;
+            return Err(libc::EIO);
+        }
+        if !self.strikes(device, FaultKind::LyingFlush) {
+            self.media[device].flush();
+        }
+        Ok(())
+    }
+}
+
+/// A device of a machine, as the stack sees it.
+pub struct SimDevice {
+    machine: Arc<Machine>,
+    index: usize,
+    size_bytes: u64,
+    block_bytes: u32,
+}
+
+impl SimDevice {
+    fn name(&self) -> String {
+        format!("simulated-{}", self.index)
+    }
+
+    fn error(&self, operation: Operation, offset: u64, number: i32) -> DeviceError {
+        let source = Arc::new(std::io::Error::from_raw_os_error(number));
+        DeviceError::Io { device: self.name(), operation, offset, source }
+    }
+
+    fn write_now(&self, offset: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+        let length = bytes.len() as u64;
+        check_range(&self.name(), Operation::Write, offset, length, self.size_bytes)?;
+        let block_bytes = u64::from(self.block_bytes);
+        if offset % block_bytes != 0 || length % block_bytes != 0 {
+            let (device, operation) = (self.name(), Operation::Write);
+            return Err(DeviceError::Unaligned { device, operation, offset, length, block_bytes: self.block_bytes });
+        }
+        let outcome = self.machine.state.lock().write(self.index, offset, bytes);
+        outcome.map_err(|number| self.error(Operation::Write, offset, number))
+    }
+}
+
+impl Device for SimDevice {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(&self.name(), Operation::Read, offset, buffer.len() as u64, self.size_bytes)?;
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.machine.state.lock().read(self.index, offset, buffer);
+        outcome.map_err(|number| self.error(Operation::Read, offset, number))
+    }
+
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
+        let mut bytes = Vec::with_capacity(stere_device::length_of(&pieces));
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
+        ticket.finish(self.write_now(offset, bytes));
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.machine.state.lock().flush(self.index).map_err(|number| self.error(Operation::Flush, 0, number))
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        check_range(&self.name(), Operation::Discard, offset, length, self.size_bytes)?;
+        // Advice, which this device does not take: what was there stays there, the worse case for a bug that reads it.
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        format!("{} ({} bytes in memory)", self.name(), self.size_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! One history: a pool, the model beside it, and the rules by which they must agree.
+//!
+//! Without faults each answer equals the model's. After a crash the names are those after some operation at or behind the
+//! last acknowledged sync, each file's bytes are ones it held at their place since it was last made durable, and a check finds
+//! nothing. With faults, see `Budget`. Read next: `execute.rs` (operations), `recovery.rs` (crashes), `run.rs` (seeds).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use stere_naming::Handle;
+
+use crate::content::Content;
+use crate::device::Machine;
+use crate::fault::FaultKind;
+use crate::medium::Medium;
+use crate::model::{Errno, Model};
+use crate::observe::{self, Trouble};
+use crate::operation::{CrashManner, Operation, SLOTS};
+use crate::pool::{Mounted, PoolConfig, caller};
+use crate::random::Random;
+
+/// What faults a history may meet, and with that what is demanded of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Budget {
+    /// No faults: everything is exactly right.
+    None,
+    /// Faults of one device, with everything stored on two or more: nothing synced is lost, no wrong byte.
+    Tolerated,
+    /// More than copies can bear: errors are fine, wrong bytes and panics are not.
+    Beyond,
+}
+
+/// Everything that determines a history, besides its operations.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub pool: PoolConfig,
+    pub budget: Budget,
+    /// Whether the pool may get full, so that "no space" is a right answer.
+    pub may_fill: bool,
+    /// Demand something wrong on purpose, to see that the oracle looks.
+    pub canary: bool,
+}
+
+/// Why an operation did not run to its end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The oracle objects.
+    Failure(String),
+    /// The power went off.
+    Power,
+    /// The pool refused for a reason that the faults give it: mount it again.
+    Refused,
+    /// Damage beyond what copies bear: the history ends, and that is right.
+    Over,
+}
+
+/// A history that went wrong.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub step: usize,
+    pub operation: String,
+    pub text: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "step {} ({}): {}", self.step, self.operation, self.text)
+    }
+}
+
+/// What a history did, for the totals.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Summary {
+    pub operations: u64,
+    pub crashes: u64,
+    pub remounts: u64,
+    pub no_space: u64,
+    pub faults: u64,
+    pub ended_early: u64,
+    pub groups_cut: u64,
+    pub trace: u64,
+}
+
+pub(crate) struct Slot {
+    pub inode: u64,
+    pub handle: Handle,
+}
+
+pub(crate) struct History {
+    pub plan: Plan,
+    pub machine: Arc<Machine>,
+    pub mounted: Option<Mounted>,
+    pub model: Model,
+    pub slots: [Option<Slot>; SLOTS as usize],
+    /// The names after each operation since the last acknowledged sync, that sync's state first.
+    pub states: Vec<Model>,
+    /// The contents of each file since it was last made durable, that content first.
+    pub held: BTreeMap<u64, Vec<Rc<Content>>>,
+    pub random: Random,
+    pub crash_manner: CrashManner,
+    pub kept_image: Option<(usize, Medium)>,
+    pub fill_count: u32,
+    pub summary: Summary,
+    pub verbose: bool,
+}
+
+impl History {
+    /// Runs operations on a new pool.
+    pub fn run(plan: &Plan, operations: &[Operation], verbose: bool) -> Result<Summary, Failure> {
+        let setup = |text: String| Failure { step: 0, operation: "create".into(), text };
+        let mut history = History::new(plan, verbose).map_err(setup)?;
+        for (step, operation) in operations.iter().enumerate() {
+            let failure = |text: String| Failure { step, operation: format!("{operation:?}"), text };
+            if verbose {
+                println!("{step:4} {operation:?}");
+            }
+            match history.step(operation) {
+                Ok(()) => {}
+                Err(Stop::Over) => {
+                    history.summary.ended_early += 1;
+                    return Ok(history.finished());
+                }
+                Err(Stop::Failure(text)) => return Err(failure(text)),
+                Err(stop) => return Err(failure(format!("{stop:?} was not dealt with"))),
+            }
+        }
+        match history.finish() {
+            Ok(()) | Err(Stop::Over) => Ok(history.finished()),
+            Err(Stop::Failure(text)) => Err(Failure { step: operations.len(), operation: "the end".into(), text }),
+            Err(stop) => Err(Failure { step: operations.len(), operation: "the end".into(), text: format!("{stop:?}") }),
+        }
+    }
+
+    pub(crate) fn new(plan: &Plan, verbose: bool) -> Result<History, String> {
+        let mut random = Random::new(plan.seed ^ 0x0051_a117);
+        let machine = Machine::new(random.fork());
+        let mounted = plan.pool.create(&machine)?;
+        let model = Model::default();
+        Ok(History {
+            plan: plan.clone(),
+            machine,
+            mounted: Some(mounted),
+            states: vec![model.clone()],
+            model,
+            slots: Default::default(),
+            held: BTreeMap::new(),
+            random,
+            crash_manner: CrashManner::Mixed,
+            kept_image: None,
+            fill_count: 0,
+            summary: Summary::default(),
+            verbose,
+        })
+    }
+
+    fn finished(&self) -> Summary {
+        Summary { faults: self.machine.faults_struck().len() as u64, trace: self.machine.trace(), ..self.summary }
+    }
+
+    pub(crate) fn step(&mut self, operation: &Operation) -> Result<(), Stop> {
+        self.summary.operations += 1;
+        // Time goes on between calls.
+        self.machine.advance_ns(self.random.below(3_000_000_000));
+        let outcome = self.execute(operation);
+        let outcome = match outcome {
+            Ok(()) if self.machine.is_off() => Err(Stop::Power),
+            outcome => outcome,
+        };
+        match outcome {
+            Err(Stop::Power) => self.recover(self.crash_manner, None),
+            Err(Stop::Refused) => self.recover(CrashManner::Everything, None),
+            outcome => outcome,
+        }
+    }
+
+    /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
+    fn finish(&mut self) -> Result<(), Stop> {
+        self.machine.disarm();
+        for operation in [Operation::VerifyAll, Operation::Remount, Operation::VerifyAll, Operation::Check] {
+            self.step(&operation)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mounted(&self) -> &Mounted {
+        self.mounted.as_ref().expect("the pool is mounted between operations")
+    }
+
+    fn has_struck(&self, kinds: impl Fn(FaultKind) -> bool) -> bool {
+        self.machine.faults_struck().iter().any(|(kind, _)| kinds(*kind))
+    }
+
+    /// What to make of an error that the model does not have.
+    pub(crate) fn unexpected(&mut self, what: &str, errno: Errno, text: &str) -> Stop {
+        if self.machine.is_off() {
+            return Stop::Power;
+        }
+        let is_trouble = matches!(errno, libc::EIO | libc::EROFS);
+        let struck = self.has_struck(|_| true) || self.kept_image.is_some();
+        match self.plan.budget {
+            Budget::Beyond if is_trouble && struck => Stop::Over,
+            Budget::Tolerated if is_trouble && self.has_struck(FaultKind::may_stop_writing) => Stop::Refused,
+            _ => Stop::Failure(format!("{what}: errno {errno}, {text}")),
+        }
+    }
+
+    pub(crate) fn trouble(&mut self, trouble: Trouble) -> Stop {
+        match trouble {
+            Trouble::Call { what, errno } => self.unexpected(&what, errno, "while looking at everything"),
+            Trouble::Contradiction(text) => Stop::Failure(text),
+        }
+    }
+
+    /// Every name, attribute and byte is as the model has it.
+    pub(crate) fn verify_all(&mut self) -> Result<(), Stop> {
+        let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
+        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
+        let expected = self.model.without_handles();
+        if let Some(difference) = expected.difference(&seen) {
+            return Err(Stop::Failure(format!("differs from the model: {difference}")));
+        }
+        for (inode, node) in &expected.nodes {
+            let theirs = seen.nodes.get(inode).and_then(|node| node.content());
+            if let (Some(mine), Some(theirs)) = (node.content(), theirs)
+                && let Some(difference) = mine.difference(theirs)
+            {
+                return Err(Stop::Failure(format!("{}: {difference}", expected.path_of(*inode))));
+            }
+        }
+        for slot in 0..self.slots.len() {
+            let Some(Slot { inode, .. }) = self.slots[slot] else { continue };
+            self.verify_file(inode)?;
+        }
+        if self.plan.canary && self.model.nodes.len() > 3 {
+            return Err(Stop::Failure("the canary demands that no file system has more than three inodes".into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn verify_file(&mut self, inode: u64) -> Result<(), Stop> {
+        let Some(mine) = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned() else { return Ok(()) };
+        let seen = observe::read_file(&self.mounted().files, &caller(&self.machine), inode);
+        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
+        match mine.difference(&seen) {
+            Some(difference) => Err(Stop::Failure(format!("{}: {difference}", self.model.path_of(inode)))),
+            None => Ok(()),
+        }
+    }
+
+    /// The pool proves itself.
+    pub(crate) fn check(&mut self) -> Result<(), Stop> {
+        let report = self.mounted().store.check(true);
+        let report = match report {
+            Ok(report) => report,
+            Err(error) => return Err(self.unexpected("check", libc::EIO, &error.to_string())),
+        };
+        if self.machine.is_off() {
+            return Err(Stop::Power);
+        }
+        match report.findings.first() {
+            Some(_) if self.plan.budget == Budget::Beyond && self.has_struck(|_| true) => Err(Stop::Over),
+            Some(first) => Err(Stop::Failure(format!("check found {} things: {}", report.findings.len(), first.text))),
+            None => Ok(()),
+        }
+    }
+
+    /// The names changed: one more state that a crash may leave.
+    pub(crate) fn note_names(&mut self) {
+        self.states.push(self.model.without_handles());
+    }
+
+    /// A file's content changed: one more version of whose bytes a crash may leave some.
+    pub(crate) fn note_content(&mut self, inode: u64, content: Rc<Content>) {
+        self.held.entry(inode).or_default().push(content);
+    }
+
+    /// Everything in the store is durable: names, and what files had handed over.
+    pub(crate) fn note_commit(&mut self) {
+        // Beyond what copies bear, older states may come back: then any that ever was is right.
+        if self.plan.budget != Budget::Beyond {
+            self.states.clear();
+        }
+        self.note_names();
+    }
+
+    /// One file's bytes are durable.
+    pub(crate) fn note_durable(&mut self, inode: u64) {
+        let content = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned();
+        match content {
+            Some(content) if self.plan.budget == Budget::Beyond => self.note_content(inode, content),
+            Some(content) => drop(self.held.insert(inode, vec![content])),
+            None => {}
+        }
+    }
+
+    pub(crate) fn note_all_durable(&mut self) {
+        if self.plan.budget != Budget::Beyond {
+            self.held.clear();
+        }
+        let inodes: Vec<u64> = self.model.nodes.keys().copied().collect();
+        inodes.into_iter().for_each(|inode| self.note_durable(inode));
+        self.note_commit();
+    }
+}

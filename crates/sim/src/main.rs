@@ -1,0 +1,119 @@
+//! `sim`: runs histories, prints the seeds of those that fail with the shortest description, exits 1 when there are any.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use stere_sim::fault::FaultKind;
+use stere_sim::run::{self, Request};
+
+/// The simulator: the real stack on simulated devices, a reference model as oracle.
+#[derive(Parser)]
+struct Arguments {
+    /// How many histories, with the seeds SEED, SEED+1, ...
+    #[arg(long, default_value_t = 1)]
+    histories: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Operations in a history.
+    #[arg(long, default_value_t = 60)]
+    steps: usize,
+    /// Kinds of faults to choose from; "all" for all, "none" for none.
+    #[arg(long, num_args = 1.., default_value = "all")]
+    faults: Vec<String>,
+    /// Histories run at the same time.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Print every step.
+    #[arg(long)]
+    verbose: bool,
+    /// Shorten the first history that fails of each kind.
+    #[arg(long)]
+    shorten: bool,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 50)]
+    failures: usize,
+    /// Demand something wrong, to see that the oracle looks.
+    #[arg(long)]
+    canary: bool,
+}
+
+fn faults(names: &[String]) -> Result<Vec<FaultKind>, String> {
+    let mut kinds = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => kinds.extend(FaultKind::ALL),
+            "none" => {}
+            name => kinds.push(FaultKind::parse(name).ok_or_else(|| {
+                let known: Vec<&str> = FaultKind::ALL.iter().map(|kind| kind.name()).collect();
+                format!("there is no fault {name}; known are all, none, {}", known.join(", "))
+            })?),
+        }
+    }
+    Ok(kinds)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let faults = match faults(&arguments.faults) {
+        Ok(faults) => faults,
+        Err(text) => {
+            eprintln!("sim: {text}");
+            return ExitCode::from(2);
+        }
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let Arguments { histories, seed, steps, threads, canary, .. } = arguments;
+    let request = Request { histories, seed, steps, faults, threads, canary };
+    if arguments.verbose {
+        return match run::run_seed(seed, &request, true) {
+            Ok(summary) => {
+                println!("{summary:?}");
+                ExitCode::SUCCESS
+            }
+            Err(failure) => {
+                println!("seed {seed}: {failure}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    run_all(&request, &arguments)
+}
+
+fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
+    let begin = Instant::now();
+    let outcome = run::run_many(request, arguments.failures);
+    let totals = outcome.totals;
+    println!(
+        "{} histories from seed {}: {} operations, {} crashes, {} remounts, {} times no space, {} faults in {} histories, \
+         {} groups cut, {} ended by damage beyond their copies, {:.1} s",
+        outcome.histories,
+        request.seed,
+        totals.operations,
+        totals.crashes,
+        totals.remounts,
+        totals.no_space,
+        totals.faults,
+        totals.with_faults,
+        totals.groups_cut,
+        totals.ended_early,
+        begin.elapsed().as_secs_f64()
+    );
+    if outcome.failed.is_empty() {
+        println!("no history failed");
+        return ExitCode::SUCCESS;
+    }
+    for (text, (count, seed)) in run::kinds_of_failures(&outcome.failed) {
+        println!("{count:4} x {text} (first: seed {seed})");
+        if arguments.shorten {
+            let (plan, operations) = run::history_of(seed, request);
+            let (shortest, failure) = run::shorten(&plan, &operations, 400);
+            println!("  {plan:?}");
+            shortest.iter().enumerate().for_each(|(step, operation)| println!("  {step:3} {operation:?}"));
+            println!("  {}", failure.map_or_else(|| "does not fail again".into(), |failure| failure.to_string()));
+        }
+    }
+    println!("{} of {} histories failed", outcome.failed.len(), outcome.histories);
+    ExitCode::FAILURE
+}

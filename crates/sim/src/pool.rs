@@ -1,0 +1,153 @@
+//! A pool on simulated devices: made, mounted, closed, and found again after anything.
+
+use std::sync::Arc;
+
+use stere_device::Device;
+use stere_format::{
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock, Timestamp,
+};
+use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
+use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
+
+use crate::device::Machine;
+
+/// What a pool is made of.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    pub device_bytes: Vec<u64>,
+    pub block_bytes: Vec<u32>,
+    pub chunk_bytes: u32,
+    pub memory_bytes: usize,
+    pub dirty_bytes_max: u64,
+    pub dirty_steps_max: u64,
+    pub greedy: bool,
+}
+
+/// All simulated devices are equally good to read from.
+const READ_COST: u32 = 100;
+
+/// A mounted pool.
+pub struct Mounted {
+    pub files: FileSystem,
+    pub store: Arc<Store>,
+    pub report: RecoveryReport,
+}
+
+impl PoolConfig {
+    fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            memory_bytes: self.memory_bytes,
+            cleaner: if self.greedy { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit },
+            hash_key: [7; 16],
+            ..StoreOptions::default()
+        }
+    }
+
+    fn naming_options(&self) -> Options {
+        Options {
+            access_times: AccessTimes::Relative,
+            files: stere_file::Options {
+                dirty_bytes_max: self.dirty_bytes_max,
+                dirty_steps_max: self.dirty_steps_max,
+                ..stere_file::Options::default()
+            },
+        }
+    }
+
+    fn superblock(&self, index: u16, journal_bytes: u64) -> Result<Superblock, String> {
+        let size_bytes = self.device_bytes[usize::from(index)];
+        let layout = DeviceLayout::for_size(size_bytes, self.chunk_bytes).map_err(|error| error.to_string())?;
+        let count = self.device_bytes.len() as u16;
+        Ok(Superblock {
+            format_minor: stere_format::FORMAT_MINOR,
+            pool: PoolId([9; 16]),
+            device: DeviceId([index as u8 + 1; 16]),
+            device_index: index,
+            generation: 0,
+            layout,
+            journal_start: JournalPosition { position: 0, sequence: 1 },
+            journal_bytes,
+            journal_devices: (0..count.min(3)).collect(),
+            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+            clean: true,
+            pool_name: "simulated".into(),
+            host: String::new(),
+            shelf: String::new(),
+            checkpoint: Vec::new(),
+        })
+    }
+
+    /// Makes a pool on a machine's devices and mounts it.
+    pub fn create(&self, machine: &Arc<Machine>) -> Result<Mounted, String> {
+        for (size_bytes, block_bytes) in self.device_bytes.iter().zip(&self.block_bytes) {
+            machine.add_device(*size_bytes, *block_bytes);
+        }
+        let layouts: Vec<u64> = self
+            .device_bytes
+            .iter()
+            .map(|size| DeviceLayout::for_size(*size, self.chunk_bytes).map(|layout| layout.journal_bytes))
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let journal_bytes = layouts.iter().take(3).copied().min().unwrap_or(0);
+        let mut devices = Vec::new();
+        let mut entries = Vec::new();
+        for (index, device) in machine.devices().into_iter().enumerate() {
+            let superblock = self.superblock(index as u16, journal_bytes)?;
+            entries.push(DeviceEntry {
+                id: superblock.device,
+                index: index as u16,
+                class: 0,
+                state: 0,
+                size_bytes: self.device_bytes[index],
+                slot_count: superblock.layout.slot_count,
+                name: format!("simulated-{index}"),
+                host: String::new(),
+                shelf: String::new(),
+                tags: Vec::new(),
+            });
+            devices.push(DeviceIn { index: index as u16, superblock, device, read_cost: READ_COST });
+        }
+        let store = Store::create(devices, entries, self.store_options()).map_err(|error| format!("create: {error}"))?;
+        FileSystem::format(&store, timestamp(machine)).map_err(|error| format!("format: {error}"))?;
+        store.close().map_err(|error| format!("close after create: {error}"))?;
+        drop(store);
+        self.mount(machine)
+    }
+
+    /// Mounts the pool that the machine's devices hold.
+    pub fn mount(&self, machine: &Arc<Machine>) -> Result<Mounted, String> {
+        machine.reopen_devices();
+        let mut devices = Vec::new();
+        for (index, device) in machine.devices().into_iter().enumerate() {
+            let superblock = newest_superblock(&device)
+                .ok_or_else(|| format!("device {index} has no superblock that can be read"))?;
+            devices.push(DeviceIn { index: superblock.device_index, superblock, device, read_cost: READ_COST });
+        }
+        let (store, report) = Store::open(devices, self.store_options()).map_err(|error| format!("open: {error}"))?;
+        let store = Arc::new(store);
+        let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
+        Ok(Mounted { files, store, report })
+    }
+}
+
+fn newest_superblock(device: &Arc<dyn Device>) -> Option<Superblock> {
+    let offsets = DeviceLayout::superblock_offsets_for_size(device.size_bytes());
+    let read = |offset: u64| {
+        let mut bytes = vec![0; Superblock::SIZE];
+        // A second try, as any caller of a real device makes one before giving a copy up.
+        device.read(offset, &mut bytes).or_else(|_| device.read(offset, &mut bytes)).ok()?;
+        Superblock::decode(&bytes).ok()
+    };
+    offsets.into_iter().filter_map(read).max_by_key(|superblock| superblock.generation)
+}
+
+/// The machine's clock as the file system counts time.
+pub fn timestamp(machine: &Machine) -> Timestamp {
+    let now_ns = machine.now_ns();
+    Timestamp { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 }
+}
+
+/// The superuser, who may wait.
+pub fn caller(machine: &Machine) -> Caller<'static> {
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed }
+}

@@ -1,0 +1,161 @@
+//! Mounting again: after a clean close, after a crash, after a refusal; and what must then be found.
+
+use crate::history::{History, Stop};
+use crate::medium::Survival;
+use crate::model::Model;
+use crate::observe;
+use crate::operation::CrashManner;
+use crate::pool::caller;
+use crate::random::Random;
+use crate::fault::FaultKind;
+
+impl History {
+    /// Closes the pool as unmounting does, and mounts it again.
+    pub(crate) fn remount(&mut self) -> Result<(), Stop> {
+        self.summary.remounts += 1;
+        for slot in 0..self.slots.len() {
+            self.close(slot as u8)?;
+        }
+        let mounted = self.mounted.take().expect("the pool is mounted between operations");
+        let closed = mounted.files.close(&caller(&self.machine)).map_err(|error| (error.errno(), error.to_string()));
+        let closed = closed.and_then(|()| mounted.store.close().map_err(|error| (libc::EIO, error.to_string())));
+        let failed = mounted.store.failure();
+        drop(mounted);
+        if let Err((errno, text)) = closed {
+            return Err(self.unexpected("close", errno, &text));
+        }
+        if let Some(text) = failed {
+            return Err(self.unexpected("close", libc::EROFS, &text));
+        }
+        self.note_all_durable();
+        self.put_kept_image();
+        match self.plan.pool.mount(&self.machine) {
+            Ok(mounted) => {
+                let report = mounted.report.clone();
+                self.mounted = Some(mounted);
+                let is_calm = self.machine.faults_struck().is_empty();
+                if is_calm && (!report.clean || report.groups_replayed + report.groups_cut > 0) {
+                    return Err(Stop::Failure(format!("a pool that was closed is not clean: {report:?}")));
+                }
+                self.verify_all()
+            }
+            Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
+        }
+    }
+
+    fn put_kept_image(&mut self) {
+        if let Some((device, image)) = self.kept_image.take() {
+            self.machine.set_image(device, image);
+            self.machine.note_fault(FaultKind::StaleDevice, device);
+        }
+    }
+
+    /// Power comes back; `again`: and goes once more after so many events of the recovery.
+    pub(crate) fn recover(&mut self, manner: CrashManner, mut again: Option<u32>) -> Result<(), Stop> {
+        self.summary.crashes += 1;
+        self.slots = Default::default();
+        let mut calmed = false;
+        let mounted = loop {
+            self.mounted = None;
+            self.machine.power_on(&mut |_, random| survival(manner, random));
+            self.put_kept_image();
+            if let Some(events) = again.take() {
+                self.machine.power_off_after(u64::from(events));
+            }
+            let mounted = self.plan.pool.mount(&self.machine);
+            if self.machine.is_off() {
+                continue;
+            }
+            match mounted {
+                Ok(mounted) => break mounted,
+                Err(text) => match self.unexpected("mount after a crash", libc::EIO, &text) {
+                    // A device that goes on failing may keep the pool from mounting; mended, it must mount.
+                    Stop::Refused if !calmed => {
+                        calmed = true;
+                        self.calm();
+                    }
+                    Stop::Refused => return Err(Stop::Failure(format!("mount with mended devices: {text}"))),
+                    stop => return Err(stop),
+                },
+            }
+        };
+        self.machine.disarm();
+        self.summary.groups_cut += mounted.report.groups_cut;
+        if self.verbose {
+            println!("     recovered: {:?}", mounted.report);
+        }
+        self.mounted = Some(mounted);
+        self.compare_recovered()
+    }
+
+    fn calm(&mut self) {
+        for device in 0..self.plan.pool.device_bytes.len() {
+            self.machine.set_faults(device, crate::fault::FaultRates::none());
+        }
+    }
+
+    /// Finds the state that was recovered among those that could be, and goes on from there.
+    fn compare_recovered(&mut self) -> Result<(), Stop> {
+        let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
+        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
+        let mut nearest = None;
+        let mut is_found = false;
+        for (back, state) in self.states.iter().rev().enumerate() {
+            match state.difference(&seen) {
+                None => {
+                    is_found = true;
+                    if self.verbose {
+                        println!("     names as {back} changes before the crash, of {}", self.states.len());
+                    }
+                    break;
+                }
+                Some(difference) => nearest = nearest.or(Some(difference)),
+            }
+        }
+        if !is_found {
+            let oldest = self.states.first().and_then(|state| state.difference(&seen));
+            let text = format!(
+                "the recovered names are none of the {} states since the last sync: against the newest: {}; against the synced: {}",
+                self.states.len(),
+                nearest.unwrap_or_default(),
+                oldest.unwrap_or_default()
+            );
+            return Err(Stop::Failure(text));
+        }
+        for (inode, node) in &seen.nodes {
+            let Some(content) = node.content() else { continue };
+            let held = self.held.get(inode).map_or(&[][..], Vec::as_slice);
+            if let Err(text) = content.may_remain_of(held) {
+                let text = format!("after a crash {} (inode {inode}): {text}", seen.path_of(*inode));
+                return Err(Stop::Failure(text));
+            }
+        }
+        self.adopt(seen);
+        self.check()
+    }
+
+    fn adopt(&mut self, seen: Model) {
+        self.model = seen;
+        self.note_all_durable();
+    }
+}
+
+/// What one device keeps in a crash.
+fn survival(manner: CrashManner, random: &mut Random) -> Survival {
+    match manner {
+        CrashManner::Nothing => Survival::Nothing,
+        CrashManner::Everything => Survival::Everything,
+        CrashManner::Mixed => {
+            let index = random.below(12) as usize;
+            match random.below(9) {
+                0 => Survival::Nothing,
+                1 => Survival::Everything,
+                2 => Survival::Prefix(index),
+                3 => Survival::Only(index),
+                4 => Survival::AllBut(index),
+                5 => Survival::Tear(index),
+                _ => Survival::Each { per_hundred: 10 + random.below(90) },
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! From a seed to a history and its outcome; many histories on several threads; shortening of those that fail.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::fault::FaultKind;
+use crate::history::{Budget, Failure, History, Plan, Summary};
+use crate::operation::{Generator, Operation, Profile};
+use crate::pool::PoolConfig;
+use crate::random::Random;
+
+const MIB: u64 = 1 << 20;
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub histories: u64,
+    pub seed: u64,
+    pub steps: usize,
+    /// Kinds to choose from; empty: histories without faults only.
+    pub faults: Vec<FaultKind>,
+    pub threads: usize,
+    pub canary: bool,
+}
+
+/// A seed that failed.
+#[derive(Debug, Clone)]
+pub struct FailedSeed {
+    pub seed: u64,
+    pub failure: Failure,
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub histories: u64,
+    pub totals: Totals,
+    pub failed: Vec<FailedSeed>,
+}
+
+/// Sums over histories.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Totals {
+    pub operations: u64,
+    pub crashes: u64,
+    pub remounts: u64,
+    pub no_space: u64,
+    pub faults: u64,
+    pub with_faults: u64,
+    pub ended_early: u64,
+    pub groups_cut: u64,
+}
+
+impl Totals {
+    fn add(&mut self, summary: &Summary) {
+        self.operations += summary.operations;
+        self.crashes += summary.crashes;
+        self.remounts += summary.remounts;
+        self.no_space += summary.no_space;
+        self.faults += summary.faults;
+        self.with_faults += u64::from(summary.faults > 0);
+        self.ended_early += summary.ended_early;
+        self.groups_cut += summary.groups_cut;
+    }
+}
+
+fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
+    let count = *random.pick(&[1, 1, 2, 2, 3, 4]);
+    let is_full = profile == Profile::Full;
+    let count = if is_full { count.min(2) } else { count };
+    let sizes = if is_full { [64, 64, 66, 72] } else { [64, 96, 200, 3000] };
+    let device_bytes = (0..count).map(|_| *random.pick(&sizes) * MIB + random.below(64) * 4096).collect();
+    let chunk_bytes = *random.pick(&[1 << 20, 1 << 20, 2 << 20]);
+    PoolConfig {
+        device_bytes,
+        block_bytes: (0..count).map(|_| *random.pick(&[512, 512, 4096])).collect(),
+        chunk_bytes,
+        memory_bytes: *random.pick(&[8 << 20, 16 << 20, 64 << 20]),
+        dirty_bytes_max: *random.pick(&[256 << 10, 1 << 20, 64 << 20]),
+        dirty_steps_max: random.between(1, 5),
+        greedy: random.chance(1, 2),
+    }
+}
+
+/// The history of a seed.
+pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
+    let mut random = Random::new(seed);
+    let profile = Profile::draw(&mut random);
+    let pool = draw_pool(&mut random, profile);
+    let devices = pool.device_bytes.len();
+    let mut faults = Vec::new();
+    let mut budget = Budget::None;
+    if !request.faults.is_empty() && random.chance(1, 2) {
+        budget = if devices > 1 && random.chance(3, 4) { Budget::Tolerated } else { Budget::Beyond };
+        let victim = random.below(devices as u64) as u8;
+        for _ in 0..random.between(1, 2) {
+            let device = if budget == Budget::Tolerated { victim } else { random.below(devices as u64) as u8 };
+            let rate = *random.pick(&[300, 3_000, 30_000, 200_000]);
+            faults.push((device, *random.pick(&request.faults), rate));
+        }
+    }
+    let may_fill = profile == Profile::Full;
+    let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
+    let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
+    let operations = Generator::new(random.fork(), profile, devices).history(steps, &faults);
+    (plan, operations)
+}
+
+/// Runs one history; a panic is a failure.
+pub fn run(plan: &Plan, operations: &[Operation], verbose: bool) -> Result<Summary, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| History::run(plan, operations, verbose)));
+    outcome.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let text = format!("panic: {}", text.unwrap_or_default());
+        Err(Failure { step: operations.len(), operation: "somewhere".into(), text })
+    })
+}
+
+/// Runs the history of one seed.
+pub fn run_seed(seed: u64, request: &Request, verbose: bool) -> Result<Summary, Failure> {
+    let (plan, operations) = history_of(seed, request);
+    if verbose {
+        println!("{plan:?}");
+    }
+    run(&plan, &operations, verbose)
+}
+
+/// Runs all histories of a request; the seeds are `seed`, `seed + 1`, ...
+pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
+    let next = AtomicU64::new(0);
+    let outcome = Mutex::new(Outcome::default());
+    std::thread::scope(|scope| {
+        for _ in 0..request.threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= request.histories {
+                        return;
+                    }
+                    let seed = request.seed + index;
+                    let result = run_seed(seed, request, false);
+                    let mut outcome = outcome.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    outcome.histories += 1;
+                    match result {
+                        Ok(summary) => outcome.totals.add(&summary),
+                        Err(failure) => outcome.failed.push(FailedSeed { seed, failure }),
+                    }
+                    if outcome.failed.len() >= failures_max {
+                        next.store(request.histories, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    outcome.failed.sort_by_key(|failed| failed.seed);
+    outcome
+}
+
+/// Leaves out operations as long as the history still fails, in at most `runs_max` attempts.
+pub fn shorten(plan: &Plan, operations: &[Operation], runs_max: usize) -> (Vec<Operation>, Option<Failure>) {
+    let mut shortest = operations.to_vec();
+    let mut failure = run(plan, &shortest, false).err();
+    if let Some(failure) = &failure {
+        shortest.truncate(failure.step + 1);
+    }
+    let mut runs = 0;
+    let mut piece = (shortest.len() / 2).max(1);
+    while runs < runs_max {
+        let mut at = 0;
+        let mut is_shorter = false;
+        while at < shortest.len() && runs < runs_max {
+            let mut candidate = shortest.clone();
+            candidate.drain(at..(at + piece).min(shortest.len()));
+            runs += 1;
+            match run(plan, &candidate, false) {
+                Err(found) => {
+                    candidate.truncate(found.step + 1);
+                    (shortest, failure, is_shorter) = (candidate, Some(found), true);
+                }
+                Ok(_) => at += piece,
+            }
+        }
+        if piece == 1 && !is_shorter {
+            break;
+        }
+        piece = (piece / 2).max(1);
+    }
+    (shortest, failure)
+}
+
+/// Failures that look alike, with how many there are and the first seed.
+pub fn kinds_of_failures(failed: &[FailedSeed]) -> BTreeMap<String, (usize, u64)> {
+    let mut kinds = BTreeMap::new();
+    for FailedSeed { seed, failure } in failed {
+        let text: String = failure.text.chars().filter(|letter| !letter.is_ascii_digit()).take(90).collect();
+        kinds.entry(text).or_insert((0, *seed)).0 += 1;
+    }
+    kinds
+}
