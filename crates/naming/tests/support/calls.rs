@@ -5,34 +5,118 @@ use proptest::prelude::*;
 /// One call. Small numbers pick among what exists.
 #[derive(Debug, Clone)]
 pub enum Call {
-    Create { directory: u8, name: u8, mode: u16 },
-    Mkdir { directory: u8, name: u8, mode: u16 },
-    Symlink { directory: u8, name: u8 },
-    Mknod { directory: u8, name: u8 },
-    Tmpfile { directory: u8 },
-    Link { inode: u8, directory: u8, name: u8 },
-    Unlink { directory: u8, name: u8 },
-    Rmdir { directory: u8, name: u8 },
-    Rename { directory: u8, name: u8, new_directory: u8, new_name: u8, flags: u8 },
-    Open { inode: u8 },
-    Release { inode: u8 },
-    Write { inode: u8, offset: u64, length: usize, seed: u8 },
-    Read { inode: u8, offset: u64, length: usize },
-    Truncate { inode: u8, size: u64 },
-    Fallocate { inode: u8, offset: u64, length: u64, mode: u8 },
-    Copy { source: u8, from: u64, target: u8, to: u64, length: u64 },
-    Seek { inode: u8, offset: u64 },
-    Chmod { inode: u8, mode: u16 },
-    Chown { inode: u8, uid: u8, gid: u8 },
-    SetMtime { inode: u8, time: u8 },
-    SetXattr { inode: u8, name: u8, length: usize, mode: u8 },
-    RemoveXattr { inode: u8, name: u8 },
-    Fsync { inode: u8 },
+    Create {
+        directory: u8,
+        name: u8,
+        mode: u16,
+    },
+    Mkdir {
+        directory: u8,
+        name: u8,
+        mode: u16,
+    },
+    Symlink {
+        directory: u8,
+        name: u8,
+    },
+    Mknod {
+        directory: u8,
+        name: u8,
+    },
+    Tmpfile {
+        directory: u8,
+    },
+    Link {
+        inode: u8,
+        directory: u8,
+        name: u8,
+    },
+    Unlink {
+        directory: u8,
+        name: u8,
+    },
+    Rmdir {
+        directory: u8,
+        name: u8,
+    },
+    Rename {
+        directory: u8,
+        name: u8,
+        new_directory: u8,
+        new_name: u8,
+        flags: u8,
+    },
+    Open {
+        inode: u8,
+    },
+    Release {
+        inode: u8,
+    },
+    Write {
+        inode: u8,
+        offset: u64,
+        length: usize,
+        seed: u8,
+    },
+    Read {
+        inode: u8,
+        offset: u64,
+        length: usize,
+    },
+    Truncate {
+        inode: u8,
+        size: u64,
+    },
+    Fallocate {
+        inode: u8,
+        offset: u64,
+        length: u64,
+        mode: u8,
+    },
+    Copy {
+        source: u8,
+        from: u64,
+        target: u8,
+        to: u64,
+        length: u64,
+    },
+    Seek {
+        inode: u8,
+        offset: u64,
+    },
+    Chmod {
+        inode: u8,
+        mode: u16,
+    },
+    Chown {
+        inode: u8,
+        uid: u8,
+        gid: u8,
+    },
+    SetMtime {
+        inode: u8,
+        time: u8,
+    },
+    SetXattr {
+        inode: u8,
+        name: u8,
+        length: usize,
+        mode: u8,
+    },
+    RemoveXattr {
+        inode: u8,
+        name: u8,
+    },
+    Fsync {
+        inode: u8,
+    },
     Step,
     Sync,
     /// What was handed to the store becomes durable, as when somebody else syncs.
     Commit,
-    Remount { power_loss: bool },
+    Remount {
+        power_loss: bool,
+    },
 }
 
 fn offset() -> impl Strategy<Value = u64> {
