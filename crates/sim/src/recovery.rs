@@ -57,6 +57,7 @@ impl History {
         let mut calmed = false;
         let mounted = loop {
             self.mounted = None;
+            self.summary.torn_crashes += u64::from(self.machine.images().iter().any(|image| image.pending_count() > 0));
             self.machine.power_on(&mut |_, random| survival(manner, random));
             self.put_kept_image();
             if let Some(events) = again.take() {
