@@ -1,6 +1,6 @@
 //! Mounting again: after a clean close, after a crash, after a refusal; and what must then be found.
 
-use crate::history::{History, Stop};
+use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::Model;
 use crate::observe;
@@ -36,6 +36,9 @@ impl History {
                 let is_calm = self.machine.faults_struck().is_empty();
                 if is_calm && (!report.clean || report.groups_replayed + report.groups_cut > 0) {
                     return Err(Stop::Failure(format!("a pool that was closed is not clean: {report:?}")));
+                }
+                if self.plan.budget == Budget::Beyond && !is_calm {
+                    return self.compare_recovered();
                 }
                 self.verify_all()
             }
