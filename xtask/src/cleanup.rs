@@ -5,11 +5,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use crate::command::{MINUTE, capture, output, quoted, shell};
+use crate::command::{MINUTE, is_stopping, output, quoted, shell, stop_children};
 use crate::error::{At, Result};
 
 const MOUNT_PREFIX: &str = "stere-mount-";
@@ -46,8 +48,11 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<(u64, String)>> {
 }
 
 fn undo(line: &str) {
-    if let Err(error) = capture(&mut shell(line), MINUTE) {
-        eprintln!("xtask: while cleaning up: {error}");
+    let result = shell(line).stdin(Stdio::null()).stdout(Stdio::null()).output();
+    match result {
+        Ok(output) if output.status.success() => (),
+        Ok(output) => eprintln!("xtask: while cleaning up: {line}: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => eprintln!("xtask: while cleaning up: {line}: {error}"),
     }
 }
 
@@ -67,10 +72,22 @@ pub fn on_signals() {
         // SAFETY: both pointers live for the call.
         unsafe { libc::sigwait(&signals, &mut signal) };
         eprintln!("xtask: interrupted, cleaning up");
-        let lines: Vec<_> = lock().drain(..).rev().collect();
-        lines.iter().for_each(|(_, line)| undo(line));
+        stop_children();
+        // What the main thread set up while it was being stopped comes in later rounds.
+        for _ in 0..3 {
+            let lines: Vec<_> = lock().drain(..).rev().collect();
+            lines.iter().for_each(|(_, line)| undo(line));
+            thread::sleep(Duration::from_millis(100));
+        }
         std::process::exit(128 + signal);
     });
+}
+
+/// Called at the end of the main thread: after a signal the thread above ends the process, not we.
+pub fn wait_if_interrupted() {
+    while is_stopping() {
+        thread::park();
+    }
 }
 
 /// A folder of this process below `target/work`, with everything mounted in it undone at the end.

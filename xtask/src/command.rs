@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,9 +72,39 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
     Ok(Output { status, stdout: collect(stdout), stderr: collect(stderr) })
 }
 
+/// Process groups that run now; None once we have been interrupted and nothing may be started any more.
+static GROUPS: Mutex<Option<Vec<u32>>> = Mutex::new(Some(Vec::new()));
+
+fn groups() -> MutexGuard<'static, Option<Vec<u32>>> {
+    GROUPS.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+pub fn is_stopping() -> bool {
+    groups().is_none()
+}
+
+/// Ends all programs that were started and are not yet waited for, and lets no other start.
+pub fn stop_children() {
+    for group in groups().take().unwrap_or_default() {
+        // SAFETY: plain system call; the group's leader is our child and not yet reaped.
+        unsafe { libc::kill(-(group as i32), libc::SIGKILL) };
+    }
+}
+
 /// Starts in a process group of its own, so that a limit ends its children too.
 pub fn start(command: &mut Command, text: &str) -> Result<Child> {
-    command.process_group(0).spawn().map_err(|error| failed(text, format!("cannot be started: {error}")))
+    let mut groups = groups();
+    let Some(list) = groups.as_mut() else { return Err(failed(text, "was not started: interrupted")) };
+    let child =
+        command.process_group(0).spawn().map_err(|error| failed(text, format!("cannot be started: {error}")))?;
+    list.push(child.id());
+    Ok(child)
+}
+
+fn forget(child: &Child) {
+    if let Some(list) = groups().as_mut() {
+        list.retain(|group| *group != child.id());
+    }
 }
 
 /// Waits for the end; past the limit the whole process group is killed and it is an error.
@@ -81,7 +112,10 @@ pub fn wait(child: &mut Child, limit: Duration, text: &str) -> Result<ExitStatus
     let start = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
+            Ok(Some(status)) => {
+                forget(child);
+                return Ok(status);
+            }
             Ok(None) if start.elapsed() < limit => thread::sleep(POLL_INTERVAL),
             Ok(None) => {
                 kill_group(child);
@@ -93,6 +127,7 @@ pub fn wait(child: &mut Child, limit: Duration, text: &str) -> Result<ExitStatus
 }
 
 pub fn kill_group(child: &mut Child) {
+    forget(child);
     // SAFETY: plain system call; the group is the child's own, which we have not reaped yet.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
     let _ = child.wait();

@@ -69,7 +69,9 @@ enum Command {
 
 fn main() -> ExitCode {
     cleanup::on_signals();
-    match execute(Arguments::parse().command) {
+    let result = execute(Arguments::parse().command);
+    cleanup::wait_if_interrupted();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error}");

@@ -112,6 +112,8 @@ pub struct Subject {
     directory: PathBuf,
     mount_lines: Vec<String>,
     unmount_lines: Vec<String>,
+    /// Proves the unmounted devices sound, where the file system has such a command.
+    check_line: Option<String>,
     /// Part of the command line of the process that serves the mount, where there is one.
     daemon: Option<String>,
     guards: Vec<Guard>,
@@ -129,6 +131,7 @@ impl Subject {
             directory: directory.clone(),
             mount_lines: Vec::new(),
             unmount_lines: Vec::new(),
+            check_line: None,
             daemon: None,
             guards: vec![Guard::new(format!("rm -rf --one-file-system {}", quoted(&directory)))],
         };
@@ -146,6 +149,11 @@ impl Subject {
 
     pub fn unmount(&self) -> Result<()> {
         self.unmount_lines.iter().try_for_each(|line| capture(&mut shell(line), 5 * MINUTE).map(drop))
+    }
+
+    /// The file system's own proof of its unmounted devices; a peer without one passes.
+    pub fn check(&self) -> Result<()> {
+        self.check_line.iter().try_for_each(|line| capture(&mut shell(line), 10 * MINUTE).map(drop))
     }
 
     /// A command that unmounts and mounts again, for workloads that want nothing cached.

@@ -23,6 +23,8 @@ pub enum Suite {
     Fsx,
     FsxNoMmap,
     Differential,
+    Limits,
+    Full,
     KillLoop,
     Sqlite,
     Git,
@@ -31,11 +33,13 @@ pub enum Suite {
 }
 
 impl Suite {
-    pub const ALL: [Suite; 9] = [
+    pub const ALL: [Suite; 11] = [
         Suite::Pjdfstest,
         Suite::Fsx,
         Suite::FsxNoMmap,
         Suite::Differential,
+        Suite::Limits,
+        Suite::Full,
         Suite::KillLoop,
         Suite::Sqlite,
         Suite::Git,
@@ -49,6 +53,8 @@ impl Suite {
             Suite::Fsx => "fsx, 200,000 operations with mmap",
             Suite::FsxNoMmap => "fsx, 200,000 operations without mmap",
             Suite::Differential => "differential run against ext4",
+            Suite::Limits => "large directories, long names, far offsets, file handles",
+            Suite::Full => "filled to the last byte, emptied, filled again",
             Suite::KillLoop => "synced writes and renames through kill -9",
             Suite::Sqlite => "SQLite (WAL, synchronous=FULL) through kill -9",
             Suite::Git => "git clone, commit, gc and fsck",
@@ -63,6 +69,8 @@ impl Suite {
             Suite::Fsx => conformance::fsx(job, true),
             Suite::FsxNoMmap => conformance::fsx(job, false),
             Suite::Differential => conformance::differential(job),
+            Suite::Limits => conformance::limits(job),
+            Suite::Full => conformance::full(job),
             Suite::KillLoop => crash::kill_loop(job),
             Suite::Sqlite => crash::sqlite(job),
             Suite::Git => programs::git(job),
@@ -120,5 +128,7 @@ fn run_on(world: &World, suite: Suite, kind: Kind, seed: u64, times: u64) -> Res
     fs::create_dir_all(&scratch).at("mkdir", &scratch)?;
     let result = suite.run(&Job { world, subject: &subject, seed, times, scratch: scratch.clone() });
     let _ = fs::remove_dir_all(&scratch);
-    result
+    result?;
+    subject.unmount()?;
+    subject.check()
 }

@@ -7,6 +7,8 @@ mod acknowledge;
 mod cold;
 mod differential;
 mod error;
+mod fill;
+mod limits;
 mod many;
 mod pattern;
 mod report;
@@ -17,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::acknowledge::Promise;
 use crate::cold::Cold;
 use crate::differential::Plan;
 use crate::error::BenchError;
@@ -58,6 +61,21 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         size: usize,
     },
+    /// Fill the file system in DIR, remove, fill again, and check that data and space are as they must be.
+    Fill {
+        directory: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 4)]
+        rounds: u64,
+    },
+    /// Check large directories, unusual names, far offsets and file handles.
+    Limits {
+        directory: PathBuf,
+        /// Entries of the large directory.
+        #[arg(long, default_value_t = 100_000)]
+        entries: u64,
+    },
     /// Write, sync and note in LOG what was acknowledged, until the file system dies.
     Acknowledge {
         directory: PathBuf,
@@ -67,6 +85,9 @@ enum Command {
         seed: u64,
         #[arg(long, default_value_t = 3)]
         threads: u64,
+        /// What makes a change durable before it is acknowledged.
+        #[arg(long, default_value = "fsync")]
+        promise: Promise,
         /// Stop after so many operations of every thread.
         #[arg(long, default_value_t = u64::MAX)]
         operations: u64,
@@ -115,8 +136,13 @@ fn execute(command: Command) -> Result<(), BenchError> {
             println!("{}", many::create(&directory, files, size)?);
             Ok(())
         }
-        Command::Acknowledge { directory, log, seed, threads, operations } => {
-            let count = acknowledge::write(&directory, &log, seed, threads, operations)?;
+        Command::Fill { directory, seed, rounds } => {
+            println!("{}", fill::run(&directory, seed, rounds)?);
+            Ok(())
+        }
+        Command::Limits { directory, entries } => limits::run(&directory, entries),
+        Command::Acknowledge { directory, log, seed, threads, promise, operations } => {
+            let count = acknowledge::write(&directory, &log, promise, seed, threads, operations)?;
             println!("{count} operations acknowledged");
             Ok(())
         }

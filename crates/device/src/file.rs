@@ -14,6 +14,7 @@ mod vectors;
 use crate::buffer::{Buffer, BufferPool};
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
+use crate::parallel::{self, Parallel};
 use crate::{Device, Piece, Scatter, check_range, length_of};
 use flush::FlushGate;
 use queue::{Job, WriteQueue};
@@ -239,6 +240,10 @@ impl Device for FileDevice {
             }
             Err(source) => Err(DeviceError::io(&open.name, Operation::Discard, offset, source)),
         }
+    }
+
+    fn parallel(&self) -> Option<Arc<dyn Parallel>> {
+        parallel::reader_threads()
     }
 
     fn describe(&self) -> String {

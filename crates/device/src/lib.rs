@@ -14,6 +14,7 @@ pub mod completion;
 pub mod error;
 pub mod file;
 pub mod memory;
+pub mod parallel;
 pub mod probe;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
@@ -21,6 +22,7 @@ pub use completion::{Completion, Ticket};
 pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use parallel::{Job, Parallel};
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 
 use std::ops::Range;
@@ -114,6 +116,11 @@ pub trait Device: Send + Sync {
 
     /// Says that the contents of a range are no longer needed. Advice: they may or may not read as zeros afterwards.
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
+
+    /// Threads for reading from several devices at once, if this kind of device has them.
+    fn parallel(&self) -> Option<Arc<dyn Parallel>> {
+        None
+    }
 
     /// One line for people: path, kind, size, how it is driven.
     fn describe(&self) -> String;

@@ -144,6 +144,19 @@ impl MemoryDevice {
         copy
     }
 
+    /// An independent device with what a power cut now would leave for sure: nothing written since the last flush.
+    pub fn copy_as_flushed(&self) -> MemoryDevice {
+        let copy = MemoryDevice::build(self.size_bytes, self.has_volatile_cache);
+        let contents = self.contents.read();
+        let mut copied = copy.contents.write();
+        copied.pages = contents.pages.clone();
+        for write in contents.unflushed.iter().rev() {
+            copied.store(write.offset, &write.before);
+        }
+        drop(copied);
+        copy
+    }
+
     /// Asks for absence, the hook and the range, in this order.
     fn admit(&self, operation: Operation, offset: u64, length: u64) -> Result<Option<Fault>, DeviceError> {
         if self.is_offline.load(Ordering::SeqCst) {

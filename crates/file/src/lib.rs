@@ -21,6 +21,7 @@ mod read;
 mod record;
 mod save;
 mod seek;
+mod set_aside;
 mod size;
 mod state;
 mod table;
@@ -44,8 +45,10 @@ pub use orphan::{Unlink, list_nameless, unlist};
 pub use read::ReadOutcome;
 pub use record::RECORD_BYTES;
 pub use seek::Whence;
+pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
 
+use set_aside::SetAside;
 use state::{Content, State};
 use table::Table;
 
@@ -89,22 +92,26 @@ pub struct Files {
     age: AtomicU64,
     orphans: Mutex<HashMap<u64, OrphanKind>>,
     orphan_count: AtomicUsize,
+    set_aside: Mutex<SetAside>,
 }
 
 impl Files {
     /// Contents over `store`. Reads the list of orphans, and frees none of them yet (see `step`).
     pub fn new(store: Arc<Store>, options: Options) -> Result<Files, Error> {
         let orphans = orphan::load(&store)?;
-        Ok(Files {
+        let files = Files {
             resolver: Resolver::new(options.default_class),
             table: Table::new(),
             dirty_bytes: AtomicU64::new(0),
             age: AtomicU64::new(0),
             orphan_count: AtomicUsize::new(orphans.len()),
             orphans: Mutex::new(orphans),
+            set_aside: Mutex::default(),
             store,
             options,
-        })
+        };
+        files.hold_set_aside(Wait::Allowed)?;
+        Ok(files)
     }
 
     /// The store below.
@@ -292,7 +299,9 @@ impl Files {
                 self.save_all(context, inode, content)?;
             }
         }
-        self.free_some_orphans(context, budget)
+        let more = self.free_some_orphans(context, budget)?;
+        self.hold_set_aside(context.wait)?;
+        Ok(more)
     }
 
     /// Memory held by bytes that are not yet handed to the store.

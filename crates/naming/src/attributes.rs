@@ -204,7 +204,8 @@ fn apply(
         }
         drop_capabilities(transaction, inode, value)?;
     }
-    if set.kill_suid_sgid {
+    // A change of nothing is chown(-1, -1), which clears these bits too.
+    if set.kill_suid_sgid || (*set == SetAttributes::default() && !is_directory) {
         clear_set_id(value);
         drop_capabilities(transaction, inode, value)?;
     }

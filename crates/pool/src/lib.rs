@@ -1,1 +1,26 @@
-//! Assembling a pool from devices: create, open, identify, refuse.
+//! Devices put together to a pool: made, found, opened, or refused with the finding that speaks against it.
+//!
+//! `create` lays a new pool over devices; `identify` reads what superblocks say; `Assembly::new` decides which devices
+//! belong together and which do not; `Assembly::open` gives the store. Devices come in open, with the words people
+//! know them by; this crate opens no files, reads no clock and draws no random number.
+//!
+//! Invariants: a refusal changes nothing on any device; everything that can be refused is refused before the first write.
+//!
+//! Read next: `create.rs`, `identify.rs`, `assemble.rs`, `open.rs`.
+
+mod assemble;
+mod class;
+mod create;
+mod error;
+mod identify;
+mod open;
+
+#[cfg(test)]
+mod tests;
+
+pub use assemble::{Assembly, Candidate, Member};
+pub use class::DeviceClass;
+pub use create::{CreateOptions, MetadataCopies, NewDevice, Randomness, chunk_bytes_for, create};
+pub use error::Error;
+pub use identify::{DamagedCopy, Holds, Identity, identify};
+pub use open::{Degraded, OpenOptions, Opened};

@@ -8,7 +8,7 @@ use crate::error::StripeError;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use stere_device::{Completion, Device, DeviceError, Piece, Scatter, Ticket};
+use stere_device::{Completion, Device, DeviceError, Job, Parallel, Piece, Scatter, Ticket};
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
 
 /// What went wrong and how much was done on a device since it was attached.
@@ -157,6 +157,10 @@ impl Device for PoolDevice {
         self.device.discard(offset, length)
     }
 
+    fn parallel(&self) -> Option<Arc<dyn Parallel>> {
+        self.device.parallel()
+    }
+
     fn describe(&self) -> String {
         self.device.describe()
     }
@@ -165,6 +169,19 @@ impl Device for PoolDevice {
 impl std::fmt::Debug for PoolDevice {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "PoolDevice({}: {})", self.index, self.device.describe())
+    }
+}
+
+/// Smaller reads from fast devices are over before another thread is awake.
+const PARALLEL_BYTES_MIN: usize = 64 << 10;
+
+/// Runs one job for each of these devices, at the same time where the devices can and it is worth it.
+pub(crate) fn run_on_devices(devices: &[Arc<PoolDevice>], bytes: usize, jobs: Vec<Job<'_>>) {
+    let is_slow = devices.iter().any(|device| device.read_cost >= crate::READ_COST_SEEKING);
+    let is_worth_it = jobs.len() > 1 && (is_slow || bytes >= PARALLEL_BYTES_MIN);
+    match devices.first().filter(|_| is_worth_it).and_then(|device| device.parallel()) {
+        Some(parallel) => parallel.run(jobs),
+        None => jobs.into_iter().for_each(|job| job()),
     }
 }
 

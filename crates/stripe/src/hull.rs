@@ -4,11 +4,12 @@
 //! Recovery reads through it and then combines in memory as often as it needs.
 
 use crate::Stripe;
+use crate::devices::run_on_devices;
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::RowPiece;
 use crate::parity::POSITION_BYTES;
 use std::ops::Range;
-use stere_device::{Buffer, Device};
+use stere_device::{Buffer, Device, Job};
 use stere_format::SegmentChunks;
 
 /// The same range of all chunks of a segment, each read at most once.
@@ -37,20 +38,39 @@ impl<'a> Hull<'a> {
 
     /// Reads a chunk's part if that was not tried yet; whether its bytes are there.
     pub(crate) fn load(&mut self, chunk: usize) -> Result<bool, StripeError> {
-        if self.units[chunk].is_none() {
-            let unit = match self.stripe.chunk(self.segment, chunk)? {
-                None => Err(None),
+        self.load_all(&[chunk])?;
+        Ok(self.unit(chunk).is_some())
+    }
+
+    /// Reads the parts of several chunks, side by side where that helps.
+    pub(crate) fn load_all(&mut self, chunks: &[usize]) -> Result<(), StripeError> {
+        let length = self.length();
+        let (mut devices, mut reads) = (Vec::new(), Vec::new());
+        for &chunk in chunks.iter().filter(|&&chunk| self.units[chunk].is_none()) {
+            match self.stripe.chunk(self.segment, chunk)? {
+                None => reads.push((chunk, 0, Err(None))),
                 Some((device, start)) => {
-                    let mut unit = self.stripe.buffers.take(self.length());
-                    match device.read(start + self.range.start, &mut unit) {
-                        Ok(()) => Ok(unit),
-                        Err(error) => Err(Some(BadCause::Device(error))),
-                    }
+                    devices.push(device);
+                    reads.push((chunk, start + self.range.start, Ok(self.stripe.buffers.take(length))));
                 }
-            };
+            }
+        }
+        let mut next_device = devices.iter();
+        let mut jobs: Vec<Job<'_>> = Vec::new();
+        for (_, offset, unit) in reads.iter_mut().filter(|(_, _, unit)| unit.is_ok()) {
+            let device = next_device.next().expect("one device for each chunk that is there");
+            jobs.push(Box::new(move || {
+                let outcome = unit.as_mut().map(|buffer| device.read(*offset, buffer));
+                if let Ok(Err(error)) = outcome {
+                    *unit = Err(Some(BadCause::Device(error)));
+                }
+            }));
+        }
+        run_on_devices(&devices, length * jobs.len(), jobs);
+        for (chunk, _, unit) in reads {
             self.units[chunk] = Some(unit);
         }
-        Ok(matches!(self.units[chunk], Some(Ok(_))))
+        Ok(())
     }
 
     pub(crate) fn unit(&self, chunk: usize) -> Option<&[u8]> {
@@ -78,9 +98,12 @@ impl<'a> Hull<'a> {
     pub(crate) fn rebuild(&mut self, wanted: &[usize], exclude: u32) -> Result<Vec<Buffer>, StripeError> {
         let scheme = self.segment.scheme;
         let needed = usize::from(scheme.data);
+        let candidates = (0..scheme.width()).filter(|chunk| exclude >> chunk & 1 == 0 && !wanted.contains(chunk));
+        let candidates: Vec<usize> = candidates.collect();
+        self.load_all(&candidates[..needed.min(candidates.len())])?;
         let mut sources = Vec::with_capacity(needed);
-        for chunk in 0..scheme.width() {
-            if sources.len() < needed && exclude >> chunk & 1 == 0 && !wanted.contains(&chunk) && self.load(chunk)? {
+        for chunk in candidates {
+            if sources.len() < needed && self.load(chunk)? {
                 sources.push(chunk);
             }
         }
@@ -99,13 +122,9 @@ impl<'a> Hull<'a> {
 
     /// Reads the chunks that the pieces lie on; the bit set of those that cannot be read.
     pub(crate) fn load_touched(&mut self, pieces: &[RowPiece]) -> Result<u32, StripeError> {
-        let mut lost = 0;
-        for chunk in (0..self.units.len()).filter(|&chunk| touches(pieces, chunk)) {
-            if !self.load(chunk)? {
-                lost |= 1 << chunk;
-            }
-        }
-        Ok(lost)
+        let touched: Vec<usize> = (0..self.units.len()).filter(|&chunk| touches(pieces, chunk)).collect();
+        self.load_all(&touched)?;
+        Ok(touched.into_iter().filter(|&chunk| self.unit(chunk).is_none()).fold(0, |lost, chunk| lost | 1 << chunk))
     }
 
     /// Rebuilds those chunks of `lost` that the pieces lie on. The others that they lie on have been read.

@@ -4,12 +4,13 @@
 //!
 //! Invariant: `Ok` for a request means that `verify` accepted every granule of it as it now lies in `out`.
 
+use crate::devices::run_on_devices;
 use crate::error::{BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
 use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
-use stere_device::{Device, Scatter};
+use stere_device::{Device, DeviceError, Job, Scatter};
 use stere_format::{Address, SegmentChunks};
 
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
@@ -18,6 +19,8 @@ pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
+    /// The data chunks, or the copy that is cheapest to read now.
+    Cheapest,
     /// The copy of this number; for k > 1 the data chunks themselves (the number must be 0).
     Primary(usize),
     /// As if the chunks in this bit set were lost: from other copies, or rebuilt.
@@ -53,18 +56,6 @@ struct Part<'a> {
     offset: u64,
     request: usize,
     out: &'a mut [u8],
-}
-
-impl Part<'_> {
-    fn end(&self) -> u64 {
-        self.offset + self.out.len() as u64
-    }
-
-    /// Whether one device read should cover this part and the next.
-    fn joins(&self, next: &Part<'_>) -> bool {
-        let gap = next.offset.checked_sub(self.end());
-        self.device.index() == next.device.index() && gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
-    }
 }
 
 /// How the fast path went for one request.
@@ -109,8 +100,10 @@ impl Stripe {
                 parts.truncate(before);
             }
         }
-        parts.sort_by_key(|part| (part.device.index(), part.offset));
-        read_parts(parts, &mut fast);
+        for group in read_parts(parts).iter().filter(|group| group.failure.is_some()) {
+            // Recovery asks again, part by part, and says what exactly is bad.
+            group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
+        }
         self.rebuild_neighbours(requests, &mut fast);
         let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast);
         outcomes.map(|((checked, request), fast)| checked.and_then(|()| self.settle(request, fast))).collect()
@@ -217,48 +210,90 @@ impl Stripe {
         self.check_segment(address.segment, segment)?;
         assert_eq!(out.len(), range.end.saturating_sub(range.start) as usize, "the bytes fit exactly in their place");
         let pieces = self.check_pieces(address, segment, &range)?;
-        match attempt {
-            Attempt::Reconstruct { exclude } => self.reconstruct(address.segment, segment, &pieces, out, exclude),
-            Attempt::Primary(copy) => {
-                if copy >= segment.scheme.width() || (copy > 0 && !parity::is_copies(segment.scheme)) {
-                    return Err(StripeError::ImpossibleSegment { segment: address.segment, reason: "copy number" });
-                }
-                for piece in pieces {
-                    let chunk = if parity::is_copies(segment.scheme) { copy } else { piece.chunk };
-                    let index = segment.chunks[chunk].device;
-                    let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
-                    device.read(start + piece.chunk_offset, &mut out[piece.at..piece.at + piece.length])?;
-                }
-                Ok(())
+        let is_copies = parity::is_copies(segment.scheme);
+        let copy = match attempt {
+            Attempt::Reconstruct { exclude } => {
+                return self.reconstruct(address.segment, segment, &pieces, out, exclude);
             }
+            Attempt::Cheapest => self.preferred_copy(segment).unwrap_or(0),
+            Attempt::Primary(copy) if copy == 0 || (is_copies && copy < segment.scheme.width()) => copy,
+            Attempt::Primary(_) => {
+                return Err(StripeError::ImpossibleSegment { segment: address.segment, reason: "copy number" });
+            }
+        };
+        let (mut parts, mut rest) = (Vec::with_capacity(pieces.len()), out);
+        for piece in pieces {
+            let (out, later) = rest.split_at_mut(piece.length);
+            rest = later;
+            let chunk = if is_copies { copy } else { piece.chunk };
+            let index = segment.chunks[chunk].device;
+            let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
+            parts.push(Part { device, offset: start + piece.chunk_offset, request: 0, out });
         }
+        let groups = read_parts(parts);
+        groups.into_iter().find_map(|group| group.failure).map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
-/// Reads sorted parts, neighbours together; marks the requests whose parts failed.
-fn read_parts(mut parts: Vec<Part<'_>>, fast: &mut [Fast]) {
-    let mut rest = &mut parts[..];
-    while !rest.is_empty() {
-        let count = 1 + rest.windows(2).take_while(|pair| pair[0].joins(&pair[1])).count();
-        let (group, later) = rest.split_at_mut(count);
-        rest = later;
-        let (device, offset) = (Arc::clone(&group[0].device), group[0].offset);
-        let mut at = offset;
-        let mut scattered = Vec::with_capacity(2 * count);
-        let mut requests = Vec::with_capacity(count);
-        for part in group {
-            if part.offset > at {
-                scattered.push(Scatter::Skip((part.offset - at) as usize));
-            }
-            at = part.end();
-            requests.push(part.request);
-            scattered.push(Scatter::Into(part.out));
-        }
-        if device.read_scattered(offset, &mut scattered).is_err() {
-            // Recovery asks again, part by part, and says what exactly is bad.
-            requests.into_iter().for_each(|request| fast[request] = Fast::Failed);
-        }
+/// Parts that one device read covers.
+struct Group<'a> {
+    device: Arc<PoolDevice>,
+    offset: u64,
+    scattered: Vec<Scatter<'a>>,
+    requests: Vec<usize>,
+    failure: Option<DeviceError>,
+}
+
+impl Group<'_> {
+    fn read(&mut self) {
+        self.failure = self.device.read_scattered(self.offset, &mut self.scattered).err();
     }
+}
+
+/// Joins sorted parts that lie close together.
+fn group(parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut end = 0;
+    for part in parts {
+        let part_end = part.offset + part.out.len() as u64;
+        match groups.last_mut() {
+            Some(group)
+                if group.device.index() == part.device.index()
+                    && part.offset >= end
+                    && part.offset - end <= GAP_BYTES_MAX =>
+            {
+                if part.offset > end {
+                    group.scattered.push(Scatter::Skip((part.offset - end) as usize));
+                }
+                group.scattered.push(Scatter::Into(part.out));
+                group.requests.push(part.request);
+            }
+            _ => groups.push(Group {
+                device: part.device,
+                offset: part.offset,
+                scattered: vec![Scatter::Into(part.out)],
+                requests: vec![part.request],
+                failure: None,
+            }),
+        }
+        end = part_end;
+    }
+    groups
+}
+
+/// Reads parts, neighbours together and devices side by side.
+fn read_parts(mut parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
+    parts.sort_by_key(|part| (part.device.index(), part.offset));
+    let bytes = parts.iter().map(|part| part.out.len()).sum();
+    let mut groups = group(parts);
+    let mut devices = Vec::new();
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for of_device in groups.chunk_by_mut(|one, next| one.device.index() == next.device.index()) {
+        devices.push(Arc::clone(&of_device[0].device));
+        jobs.push(Box::new(move || of_device.iter_mut().for_each(Group::read)));
+    }
+    run_on_devices(&devices, bytes, jobs);
+    groups
 }
 
 #[cfg(test)]

@@ -77,6 +77,8 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
     let options = format!("allow_other{separator}{}", shape.options);
     subject.mount_lines = vec![format!("{environment} {stere} mount {POOL} {point} -o {options}")];
     subject.unmount_lines = vec![format!("{environment} {stere} umount {point}")];
+    let images = (0..subject.kind.devices()).map(|number| quoted(&subject.directory.join(format!("{number}.img"))));
+    subject.check_line = Some(format!("{environment} {stere} check {}", images.collect::<Vec<_>>().join(" ")));
     subject.daemon = Some("/stere".to_owned());
     if subject.kind == Kind::StereParity {
         set_parity(subject, &format!("{environment} {stere} policy set {point} parity=1"))?;

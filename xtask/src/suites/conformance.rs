@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use super::Job;
 use crate::command::{MINUTE, capture, output};
@@ -12,6 +13,8 @@ use crate::subject::{Kind, Shape};
 
 const FSX_OPERATIONS: u64 = 200_000;
 const DIFFERENTIAL_OPERATIONS: u64 = 40_000;
+const DIFFERENTIAL_RUNS_AT_ONCE: u64 = 3;
+const LARGE_DIRECTORY_ENTRIES: u64 = 100_000;
 /// pjdfstest 0.2.2 computes a name of length 0 for folders whose path has this length (modulo 127), and fails by itself.
 const PJDFSTEST_BAD_LENGTH: usize = 9;
 
@@ -95,12 +98,48 @@ fn run_fsx(job: &Job, settings: &str, mmap: &str, operations: u64) -> Result<()>
     Err(XtaskError::found(format!("fsx with seed {seed}: {}\n    {tail}", result.status)))
 }
 
-/// Against ext4, which has no opinion of its own beyond the manual pages.
+/// Against ext4, which has no opinion of its own beyond the manual pages: one run alone, then several at once, each in a
+/// folder of its own, so that requests of many kinds meet in the process.
 pub fn differential(job: &Job) -> Result<()> {
     let reference = job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "4G", ..Shape::default() })?;
-    let operations = (DIFFERENTIAL_OPERATIONS * job.times).to_string();
+    let operations = DIFFERENTIAL_OPERATIONS * job.times;
+    let mut alone = differential_run(job, &reference.mount_point, &job.subject.mount_point, job.seed, operations);
+    capture(&mut alone, 60 * MINUTE)?;
+    let runs = (1..=DIFFERENTIAL_RUNS_AT_ONCE).map(|number| {
+        let folders =
+            [&reference.mount_point, &job.subject.mount_point].map(|point| point.join(format!("run-{number}")));
+        folders.iter().try_for_each(|folder| fs::create_dir(folder).at("mkdir", folder))?;
+        let seed = job.seed * 1000 + number;
+        Ok(differential_run(job, &folders[0], &folders[1], seed, operations / DIFFERENTIAL_RUNS_AT_ONCE))
+    });
+    let runs = runs.collect::<Result<Vec<Command>>>()?;
+    thread::scope(|scope| {
+        let started: Vec<_> =
+            runs.into_iter().map(|mut run| scope.spawn(move || capture(&mut run, 60 * MINUTE).map(drop))).collect();
+        started.into_iter().try_for_each(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+fn differential_run(job: &Job, left: &Path, right: &Path, seed: u64, operations: u64) -> Command {
     let mut command = Command::new(&job.world.binaries.bench);
-    command.arg("differential").arg(&reference.mount_point).arg(&job.subject.mount_point);
-    command.args(["--seed", &job.seed.to_string(), "--operations", &operations]);
-    capture(&mut command, 60 * MINUTE).map(drop)
+    command.arg("differential").arg(left).arg(right);
+    command.args(["--seed", &seed.to_string(), "--operations", &operations.to_string()]);
+    command
+}
+
+pub fn limits(job: &Job) -> Result<()> {
+    let mut command = Command::new(&job.world.binaries.bench);
+    let entries = (LARGE_DIRECTORY_ENTRIES * job.times).to_string();
+    capture(command.arg("limits").arg(&job.subject.mount_point).args(["--entries", &entries]), 60 * MINUTE).map(drop)
+}
+
+/// On small devices of its own, so that they fill quickly; afterwards they must still prove sound.
+pub fn full(job: &Job) -> Result<()> {
+    let small = Shape { device_size: "512M", ..Shape::default() };
+    let subject = job.world.subject(job.subject.kind, "small", &small)?;
+    let mut command = Command::new(&job.world.binaries.bench);
+    command.arg("fill").arg(&subject.mount_point).args(["--seed", &job.seed.to_string()]);
+    capture(command.args(["--rounds", &(4 * job.times).to_string()]), 60 * MINUTE)?;
+    subject.unmount()?;
+    subject.check()
 }

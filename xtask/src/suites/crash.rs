@@ -13,6 +13,8 @@ use crate::error::{At, Result, XtaskError};
 use crate::packages::require;
 
 const ROUNDS: u64 = 8;
+/// What the writers' acknowledgements rest on, in turn.
+const PROMISES: [&str; 4] = ["fsync", "syncfs", "osync", "msync"];
 const SQLITE_ROUNDS: u64 = 5;
 
 /// Writers that sync and note what was acknowledged; after each kill every round so far is verified.
@@ -26,7 +28,12 @@ pub fn kill_loop(job: &Job) -> Result<()> {
         let mut writer = start_writer(job, round, seed)?;
         thread::sleep(pause(seed));
         job.subject.kill()?;
-        wait(&mut writer, MINUTE, "stere-bench acknowledge")?;
+        // Death by a signal is fine (SIGBUS in a mapping); an exit code means that a living file system refused a change.
+        let status = wait(&mut writer, MINUTE, "stere-bench acknowledge")?;
+        if status.code().is_some_and(|code| code != 0) {
+            return Err(XtaskError::found("a writer was refused a change before the kill, as it says above"));
+        }
+        job.subject.check()?;
         job.subject.mount()?;
         acknowledged = verify_rounds(job, round)?;
     }
@@ -38,6 +45,7 @@ fn start_writer(job: &Job, round: u64, seed: u64) -> Result<Child> {
     let mut command = Command::new(&job.world.binaries.bench);
     command.arg("acknowledge").arg(job.subject.mount_point.join(format!("round-{round}")));
     command.arg(job.scratch.join(format!("round-{round}.log"))).args(["--seed", &seed.to_string()]);
+    command.args(["--promise", PROMISES[round as usize % PROMISES.len()]]);
     start(command.stdout(Stdio::null()).stderr(Stdio::inherit()), "stere-bench acknowledge")
 }
 
@@ -73,6 +81,7 @@ pub fn sqlite(job: &Job) -> Result<()> {
         thread::sleep(pause(job.seed * 777 + round));
         job.subject.kill()?;
         kill_group(&mut shell);
+        job.subject.check()?;
         committed = committed.max(last_number(&log)?);
         job.subject.mount()?;
         check_database(&database, committed)?;

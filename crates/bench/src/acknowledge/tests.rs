@@ -7,10 +7,14 @@ struct Place(PathBuf);
 
 impl Place {
     fn new(name: &str) -> Self {
+        Self::with(name, Promise::Fsync)
+    }
+
+    fn with(name: &str, promise: Promise) -> Self {
         let folder = std::env::temp_dir().join(format!("stere-acknowledge-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("work")).expect("the temporary folder must be writable");
         let place = Place(folder);
-        write(&place.work(), &place.log(), 5, 2, 300).expect("a healthy file system takes everything");
+        write(&place.work(), &place.log(), promise, 5, 2, 300).expect("a healthy file system takes everything");
         place
     }
 
@@ -44,7 +48,10 @@ impl Drop for Place {
 
 #[test]
 fn what_was_acknowledged_verifies() {
-    assert_eq!(Place::new("whole").verify().expect("nothing was lost"), 600);
+    for promise in [Promise::Fsync, Promise::Syncfs, Promise::Osync, Promise::Msync] {
+        let place = Place::with(&format!("{promise:?}"), promise);
+        assert_eq!(place.verify().expect("nothing was lost"), 600, "{promise:?}");
+    }
 }
 
 #[test]

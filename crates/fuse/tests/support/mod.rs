@@ -70,6 +70,27 @@ pub fn new_pool(devices: &[Arc<dyn Device>], chunk_bytes: u32, memory_bytes: usi
     (store, Arc::new(filesystem))
 }
 
+/// The pool that is on these devices.
+pub fn open_pool(devices: &[Arc<dyn Device>], memory_bytes: usize) -> FileSystem {
+    let newest = |device: &Arc<dyn Device>| {
+        // Copies lie at fixed places that do not depend on what the layout says else.
+        let layout = DeviceLayout::for_size(device.size_bytes(), 4 << 20).expect("the size is possible");
+        let found = layout.superblock_offsets().into_iter().filter_map(|offset| {
+            let mut bytes = vec![0; Superblock::SIZE];
+            device.read(offset, &mut bytes).expect("a superblock slot is readable");
+            Superblock::decode(&bytes).ok()
+        });
+        found.max_by_key(|superblock| superblock.generation).expect("a device of a pool has a superblock")
+    };
+    let device_in = |device: &Arc<dyn Device>| {
+        let superblock = newest(device);
+        DeviceIn { index: superblock.device_index, superblock, device: Arc::clone(device), read_cost: 1 }
+    };
+    let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
+    let (store, _report) = Store::open(devices.iter().map(device_in).collect(), options).expect("the pool opens");
+    FileSystem::new(Arc::new(store), Options::default()).expect("a file system")
+}
+
 /// A mounted pool with its background work.
 pub struct Mounted {
     pub path: PathBuf,

@@ -198,3 +198,52 @@ fn degraded_neighbours_are_rebuilt_together() {
         }
     }
 }
+
+#[test]
+fn degraded_segments_are_not_mixed_up() {
+    let pool = Pool::new(4);
+    let segments = [pool.segment(scheme(2, 2)), pool.segment(scheme(2, 2))];
+    let rows = [pattern(40_960, 1), pattern(40_960, 2)];
+    for (segment, row) in segments.iter().zip(&rows) {
+        pool.write(segment, 1, row);
+    }
+    // The first data chunk of both.
+    pool.stripe.detach(segments[0].chunks[0].device);
+    pool.stripe.detach(segments[1].chunks[0].device);
+    for (number, range) in [(1, 0..10_000u32), (2, 100..9001)] {
+        let (mut a, mut b) = (vec![0; range.len()], vec![0; range.len()]);
+        let accept = |_: usize, _: &[u8]| true;
+        let wanted = |segment, number, out| ReadRequest {
+            segment,
+            address: Address { segment: number, ..address(1, 512, 10_000) },
+            range: range.clone(),
+            out,
+            granule_bytes: GRANULE,
+            verify: &accept,
+        };
+        // Even two segments of one number are told apart, as rescue may meet them.
+        let mut requests = [wanted(&segments[0], 1, &mut a), wanted(&segments[1], number, &mut b)];
+        assert!(pool.stripe.read_many(&mut requests).iter().all(Result::is_ok));
+        let place = 512 + range.start as usize..512 + range.end as usize;
+        assert_eq!((&a[..], &b[..]), (&rows[0][place.clone()], &rows[1][place]));
+    }
+}
+
+#[test]
+fn an_unverified_read_is_few_device_reads_too() {
+    for (data, parity, reads) in [(1, 1, 1), (2, 1, 2), (4, 1, 4)] {
+        let pool = Pool::new(5);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        for attempt in [Attempt::Cheapest, Attempt::Primary(0)] {
+            let (mut out, before) = (vec![0; 400_000], total_reads(&pool));
+            pool.stripe.read(&segment, &address(1, 0, 400_000), 0..400_000, &mut out, attempt).unwrap();
+            assert_eq!(out, row[..400_000]);
+            assert_eq!(total_reads(&pool) - before, reads, "{data}+{parity}");
+        }
+        pool.stripe.detach(segment.chunks[0].device);
+        let mut out = vec![0; 400_000];
+        let outcome = pool.stripe.read(&segment, &address(1, 0, 400_000), 0..400_000, &mut out, Attempt::Cheapest);
+        assert_eq!(outcome.is_ok(), data == 1, "only copies do without");
+    }
+}
