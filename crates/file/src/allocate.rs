@@ -74,7 +74,7 @@ impl Files {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
         let placement = self.placement(context.wait, inode)?;
         let missing = self.hole_bytes(context, inode, &blocks)?;
-        let _room_until_counted = self.store.reserve(context.wait, placement, missing)?;
+        let room_until_counted = self.store.reserve(context.wait, placement, missing)?;
         let mut at = blocks.start;
         while at < blocks.end {
             let size = if keep_size { content.size } else { content.size.max(range.end) };
@@ -90,7 +90,8 @@ impl Files {
             content.stored_size = content.size;
         }
         content.extents_end = content.extents_end.max(blocks.end);
-        Ok(())
+        drop(room_until_counted);
+        self.hold_set_aside(context.wait)
     }
 
     fn hole_bytes(&self, context: &Context, inode: u64, blocks: &Range<u64>) -> Result<u64, Error> {
@@ -288,12 +289,12 @@ fn fill_holes(
     let mut at = range.start;
     for extent in &existing {
         if extent.start > at {
-            allocation.add(extents::put_preallocated(transaction, inode, at..extent.start));
+            allocation.add(extents::put_preallocated(transaction, inode, at..extent.start)?);
         }
         at = at.max(extent.end().next_multiple_of(BLOCK));
     }
     if at < reached {
-        allocation.add(extents::put_preallocated(transaction, inode, at..reached));
+        allocation.add(extents::put_preallocated(transaction, inode, at..reached)?);
     }
     Ok((allocation, reached))
 }

@@ -11,6 +11,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::keys::{Extent, extents_touching};
+use crate::set_aside;
 
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -65,6 +66,7 @@ pub(crate) fn clear(
         allocation.less(Allocation::of(&extent));
         allocation.add(cut_out(transaction, inode, &extent, &range)?);
     }
+    set_aside::count(transaction, allocation.preallocated_bytes)?;
     Ok((allocation, complete))
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn cut_end(
             let shorter = part(extent, extent.start..size);
             shorter.put(transaction, inode);
             allocation.add(Allocation::of(&shorter));
+            set_aside::count(transaction, allocation.preallocated_bytes)?;
             let gone =
                 blob_bytes(extent, &(size.next_multiple_of(BLOCK)..extent.end().max(size.next_multiple_of(BLOCK))));
             if !extent.is_preallocated() && !gone.is_empty() {
@@ -167,7 +170,11 @@ pub(crate) fn put_plain(
 const PREALLOCATED_EXTENT_BYTES_MAX: u64 = 1 << 30;
 
 /// Sets room aside in `range`, which must be free and block-aligned.
-pub(crate) fn put_preallocated(transaction: &mut Transaction<'_>, inode: u64, range: Range<u64>) -> Allocation {
+pub(crate) fn put_preallocated(
+    transaction: &mut Transaction<'_>,
+    inode: u64,
+    range: Range<u64>,
+) -> Result<Allocation, Error> {
     let mut allocation = Allocation::default();
     let mut at = range.start;
     while at < range.end {
@@ -178,7 +185,8 @@ pub(crate) fn put_preallocated(transaction: &mut Transaction<'_>, inode: u64, ra
         allocation.add(Allocation::of(&extent));
         at += u64::from(length);
     }
-    allocation
+    set_aside::count(transaction, allocation.preallocated_bytes)?;
+    Ok(allocation)
 }
 
 /// Moves all extents from `from` on by `distance` (COLLAPSE, INSERT); there are at most `limit` of them, or nothing is done.

@@ -185,6 +185,13 @@ impl Files {
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
         match self.store.reserve(context.wait, placement, bytes) {
+            Ok(reservation) => return Ok(Some(reservation)),
+            Err(stere_store::Error::NoSpace) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // What is held for preallocated extents that are gone by now is room too.
+        self.hold_set_aside(context.wait)?;
+        match self.store.reserve(context.wait, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(stere_store::Error::NoSpace) if self.is_replacement(context, inode, &range)? => Ok(None),
             Err(error) => Err(error.into()),

@@ -24,7 +24,7 @@ pub mod kind {
     pub const DIRENT_HASH: u8 = 3;
     /// In NAMES, position = sequence, the readdir cookie in creation order.
     pub const DIRENT: u8 = 4;
-    /// In NAMES, position = file offset.
+    /// In NAMES, position = file offset where the extent ends: the first key behind an offset is the extent that covers it.
     pub const EXTENT: u8 = 5;
     /// In BLOBS.
     pub const BLOB: u8 = 1;
@@ -32,6 +32,8 @@ pub mod kind {
     pub const SEGMENT: u8 = 1;
     /// In SYSTEM, object = inode without a name that is still open.
     pub const ORPHAN: u8 = 1;
+    /// In SYSTEM, object 0: bytes that all preallocated extents cover together (u64, little-endian).
+    pub const PREALLOCATED: u8 = 2;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -68,8 +70,8 @@ impl Key {
         Self::new(tree::NAMES, directory, kind::DIRENT, sequence)
     }
 
-    pub const fn extent(inode: u64, file_offset: u64) -> Self {
-        Self::new(tree::NAMES, inode, kind::EXTENT, file_offset)
+    pub const fn extent(inode: u64, file_offset_end: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::EXTENT, file_offset_end)
     }
 
     pub const fn blob(blob: u64) -> Self {
@@ -78,6 +80,10 @@ impl Key {
 
     pub const fn segment(segment: u64) -> Self {
         Self::new(tree::SEGMENTS, segment, kind::SEGMENT, 0)
+    }
+
+    pub const fn preallocated() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::PREALLOCATED, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

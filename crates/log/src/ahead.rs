@@ -140,6 +140,6 @@ fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) ->
         length: length as u32,
     };
     let place = segment.placed();
-    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Primary(0)).ok()?;
+    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Cheapest).ok()?;
     Some(bytes)
 }

@@ -250,6 +250,12 @@ impl Log {
     /// them counts as missing, and it is an error if too little of a row is left.
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
         let written = std::mem::take(&mut *self.unflushed.lock());
+        // Rows still on their way may end too late for this flush: they belong to the next one.
+        for row in self.rows.read().values() {
+            if let RowInMemory::Flying(row) = row {
+                self.unflushed.lock().insert(row.segment.id, row.segment.clone());
+            }
+        }
         let failed = self.stripe.flush();
         for (device, error) in &failed {
             tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
@@ -262,12 +268,6 @@ impl Log {
                 if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
                     *self.lost_row.lock() = Some(error.to_string());
                 }
-            }
-        }
-        // Rows that were still on their way belong to the next flush.
-        for row in self.rows.read().values() {
-            if let RowInMemory::Flying(row) = row {
-                self.unflushed.lock().insert(row.segment.id, row.segment.clone());
             }
         }
         self.check_not_lost()?;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use stere_format::dirent::DirentView;
 use stere_format::{BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key, XattrBucket, key};
-use stere_store::{Finding, Store};
+use stere_store::{Finding, Store, Wait};
 
 use crate::ROOT;
 use crate::error::Error;
@@ -47,6 +47,7 @@ struct Checker {
     hashed: HashMap<u64, u64>,
     hashed_of: u64,
     orphans: HashMap<u64, bool>,
+    preallocated_bytes: u64,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -59,6 +60,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         hashed: HashMap::new(),
         hashed_of: 0,
         orphans: HashMap::new(),
+        preallocated_bytes: 0,
     };
     store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
         if key.kind == key::kind::ORPHAN {
@@ -71,6 +73,11 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     checker.finish_directory();
     checker.compare();
     checker.check_reachable();
+    let counted = store.view(Wait::Allowed, stere_file::preallocated_bytes)?;
+    if counted != checker.preallocated_bytes {
+        let text = format!("{} bytes are set aside, and {counted} are counted", checker.preallocated_bytes);
+        checker.findings.push(Finding { data_lost: false, inode: None, text });
+    }
     Ok(checker.findings)
 }
 
@@ -169,6 +176,8 @@ impl Checker {
         said.allocated += u64::from(extent.length).next_multiple_of(block);
         if extent.flags == ExtentFlags::Plain {
             said.data_end = key.position;
+        } else {
+            self.preallocated_bytes += u64::from(extent.length).next_multiple_of(block);
         }
         if overlaps || start.is_some_and(|start| start % block != 0) {
             self.add(true, inode, format!("an extent of inode {inode} that ends at {} is misplaced", key.position));

@@ -1,6 +1,9 @@
 //! A file system on devices in memory, for tests of this crate.
 #![allow(dead_code)]
 
+pub mod calls;
+pub mod pair;
+
 use std::sync::Arc;
 
 use stere_device::{Device, MemoryDevice};
@@ -92,11 +95,14 @@ impl Rig {
     /// The file system as it is found after the process has ended; the devices keep what they were given, or with
     /// `power_loss` only what was flushed.
     pub fn reopen(&self, file_system: FileSystem, power_loss: bool) -> FileSystem {
+        self.crash(file_system, |_| !power_loss)
+    }
+
+    /// As `reopen`; of what was not flushed the devices keep what `keep` says.
+    pub fn crash(&self, file_system: FileSystem, mut keep: impl FnMut(usize) -> bool) -> FileSystem {
         drop(file_system);
         for device in &self.devices {
-            if power_loss {
-                device.lose_unflushed(|_| false);
-            }
+            device.lose_unflushed(&mut keep);
         }
         let devices_in = self
             .devices
