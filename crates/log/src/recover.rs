@@ -28,6 +28,10 @@ impl Log {
     pub fn reopen(&self) -> Result<(), LogError> {
         for segment in self.segments.all() {
             if segment.is_sealed() {
+                // One that was emptied and not yet given back: the next commit does it.
+                if segment.live_bytes() == 0 {
+                    self.note_dirty(&segment);
+                }
                 continue;
             }
             let key = StreamKey {

@@ -128,6 +128,10 @@ impl History {
 
     /// For calls that have no reason to fail.
     fn must<T>(&mut self, what: &str, real: Result<T, Error>) -> Result<T, Stop> {
+        // An answer after the power went off reaches nobody.
+        if self.machine.is_off() {
+            return Err(Stop::Power);
+        }
         real.map_err(|error| self.unexpected(what, error.errno(), &error.to_string()))
     }
 

@@ -75,6 +75,8 @@ impl std::fmt::Display for Failure {
 pub struct Summary {
     pub operations: u64,
     pub crashes: u64,
+    /// Crashes with writes that were not flushed.
+    pub torn_crashes: u64,
     pub remounts: u64,
     pub no_space: u64,
     pub faults: u64,

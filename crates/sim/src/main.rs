@@ -86,12 +86,13 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let outcome = run::run_many(request, arguments.failures);
     let totals = outcome.totals;
     println!(
-        "{} histories from seed {}: {} operations, {} crashes, {} remounts, {} times no space, {} faults in {} histories, \
+        "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} faults in {} histories, \
          {} groups cut, {} ended by damage beyond their copies, {:.1} s",
         outcome.histories,
         request.seed,
         totals.operations,
         totals.crashes,
+        totals.torn_crashes,
         totals.remounts,
         totals.no_space,
         totals.faults,

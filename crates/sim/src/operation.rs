@@ -109,6 +109,8 @@ impl Profile {
 /// Draws operations.
 pub struct Generator {
     random: Random,
+    /// Drawn already, because they belong to the operation before.
+    following: Vec<Operation>,
     profile: Profile,
     devices: usize,
 }
@@ -128,7 +130,7 @@ pub const POLICIES: [(&[u8], &[u8]); 6] = [
 
 impl Generator {
     pub fn new(random: Random, profile: Profile, devices: usize) -> Generator {
-        Generator { random, profile, devices }
+        Generator { random, following: Vec::new(), profile, devices }
     }
 
     fn path(&mut self) -> Path {
@@ -142,7 +144,7 @@ impl Generator {
     }
 
     fn target(&mut self) -> Target {
-        if self.random.chance(1, 2) { Target::Path(self.path()) } else { Target::Slot(self.slot()) }
+        if self.random.chance(1, 3) { Target::Path(self.path()) } else { Target::Slot(self.slot()) }
     }
 
     /// An offset where something interesting happens: near block, record and blob borders, or anywhere.
@@ -243,7 +245,7 @@ impl Generator {
             0..4 => Operation::Fsync { target: self.target() },
             4 => Operation::FsyncDirectory { directory: self.random.below(4) as u8 },
             5 => Operation::SyncAll,
-            6 => Operation::Step { count: self.random.between(1, 8) as u8, idle: self.random.chance(1, 2) },
+            6 if self.random.chance(2, 3) => Operation::Step { count: self.random.between(1, 8) as u8, idle: self.random.chance(1, 2) },
             _ => Operation::Checkpoint,
         }
     }
@@ -259,11 +261,23 @@ impl Generator {
                 let again = self.random.chance(1, 4).then(|| self.random.between(1, 12) as u32);
                 Operation::Crash { manner: self.manner(), again }
             }
-            4..7 => Operation::ArmCrash { events: self.random.between(1, 25) as u32, manner: self.manner() },
+            4..7 => self.armed_crash(),
             7 => Operation::VerifyAll,
             8 => Operation::List { directory: self.random.below(4) as u8 },
             _ => Operation::Check,
         }
+    }
+
+    /// A power cut that is likely to come within the sync of some changes, where most can go wrong.
+    fn armed_crash(&mut self) -> Operation {
+        let sync = self.sync();
+        self.following.push(sync);
+        for _ in 0..self.random.below(4) {
+            let change = if self.random.chance(1, 2) { self.content() } else { self.names() };
+            self.following.push(change);
+        }
+        let events = if self.random.chance(1, 4) { self.random.between(1, 40) } else { self.random.between(1, 8) };
+        Operation::ArmCrash { events: events as u32, manner: self.manner() }
     }
 
     fn full(&mut self) -> Operation {
@@ -277,6 +291,9 @@ impl Generator {
 
     /// The next operation.
     pub fn operation(&mut self) -> Operation {
+        if let Some(operation) = self.following.pop() {
+            return operation;
+        }
         let weights: [u64; 5] = match self.profile {
             Profile::Mixed => [35, 35, 15, 15, 0],
             Profile::Names => [8, 65, 12, 15, 0],
@@ -299,9 +316,24 @@ impl Generator {
         }
     }
 
+    /// Directories and open files, so that what follows finds something to work on.
+    fn beginning(&mut self) -> Vec<Operation> {
+        let mkdir = |directory, name| Operation::Mkdir { path: Path { directory, name } };
+        let mut operations = vec![mkdir(0, 3), mkdir(0, 4), mkdir(1, 5)];
+        for slot in 0..SLOTS {
+            let path = Path { directory: self.random.below(4) as u8, name: slot % 3 };
+            operations.push(Operation::Create { path, slot });
+            let length = self.length() as u32;
+            let seed = self.random.next_u64();
+            operations.push(Operation::Write { target: Target::Slot(slot), offset: 0, length, seed });
+        }
+        operations
+    }
+
     /// A whole history of so many operations; one in `with_faults` gets the faults that are given.
     pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)]) -> Vec<Operation> {
-        let mut operations: Vec<Operation> = (0..steps).map(|_| self.operation()).collect();
+        let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
+        operations.extend((0..steps).map(|_| self.operation()));
         for (device, kind, per_million) in faults {
             let device = *device % self.devices as u8;
             let at = self.random.below(steps as u64 / 2 + 1) as usize;

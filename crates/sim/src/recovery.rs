@@ -1,6 +1,6 @@
 //! Mounting again: after a clean close, after a crash, after a refusal; and what must then be found.
 
-use crate::history::{History, Stop};
+use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::Model;
 use crate::observe;
@@ -37,6 +37,9 @@ impl History {
                 if is_calm && (!report.clean || report.groups_replayed + report.groups_cut > 0) {
                     return Err(Stop::Failure(format!("a pool that was closed is not clean: {report:?}")));
                 }
+                if self.plan.budget == Budget::Beyond && !is_calm {
+                    return self.compare_recovered();
+                }
                 self.verify_all()
             }
             Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
@@ -57,6 +60,7 @@ impl History {
         let mut calmed = false;
         let mounted = loop {
             self.mounted = None;
+            self.summary.torn_crashes += u64::from(self.machine.images().iter().any(|image| image.pending_count() > 0));
             self.machine.power_on(&mut |_, random| survival(manner, random));
             self.put_kept_image();
             if let Some(events) = again.take() {

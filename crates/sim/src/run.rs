@@ -45,6 +45,7 @@ pub struct Outcome {
 pub struct Totals {
     pub operations: u64,
     pub crashes: u64,
+    pub torn_crashes: u64,
     pub remounts: u64,
     pub no_space: u64,
     pub faults: u64,
@@ -57,6 +58,7 @@ impl Totals {
     fn add(&mut self, summary: &Summary) {
         self.operations += summary.operations;
         self.crashes += summary.crashes;
+        self.torn_crashes += summary.torn_crashes;
         self.remounts += summary.remounts;
         self.no_space += summary.no_space;
         self.faults += summary.faults;

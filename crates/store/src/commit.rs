@@ -140,6 +140,9 @@ impl Store {
     fn record_segments(&self, inner: &mut Inner) {
         let mut changed = self.log.take_dirty();
         changed.append(&mut inner.perhaps_free);
+        // One handle each, because handles are counted below.
+        changed.sort_unstable_by_key(|segment| segment.id);
+        changed.dedup_by_key(|segment| segment.id);
         for segment in changed {
             if segment.kind == SegmentKind::Meta {
                 continue;
@@ -147,11 +150,15 @@ impl Store {
             if segment.is_sealed() && segment.live_bytes() == 0 {
                 self.free_data_segment(inner, segment);
             } else {
-                let mut bytes = Vec::with_capacity(64);
-                segment.to_value().encode_to(&mut bytes);
-                inner.active.insert(Key::segment(segment.id), Some(Arc::from(bytes)));
+                self.put_segment(inner, &segment);
             }
         }
+    }
+
+    fn put_segment(&self, inner: &mut Inner, segment: &Segment) {
+        let mut bytes = Vec::with_capacity(64);
+        segment.to_value().encode_to(&mut bytes);
+        inner.active.insert(Key::segment(segment.id), Some(Arc::from(bytes)));
     }
 
     fn free_data_segment(&self, inner: &mut Inner, segment: Arc<Segment>) {
@@ -160,9 +167,9 @@ impl Store {
         }
         // The table, this handle and nobody else: no reader, no blob that is not in the map yet.
         if Arc::strong_count(&segment) > 2 {
-            if !inner.perhaps_free.iter().any(|other| other.id == segment.id) {
-                inner.perhaps_free.push(segment);
-            }
+            // It stays for now; what is recorded of it must not be from when it still had live bytes.
+            self.put_segment(inner, &segment);
+            inner.perhaps_free.push(segment);
             return;
         }
         self.log.segments.remove(segment.id);

@@ -126,8 +126,8 @@ impl StoreOptions {
     pub(crate) fn budget(&self) -> Budget {
         Budget {
             // Two overlays exist during a checkpoint.
-            overlay_bytes: (self.memory_bytes / 10).clamp(1 << 20, 64 << 20),
-            cache_bytes: self.memory_bytes / 4,
+            overlay_bytes: (self.memory_bytes / 16).clamp(1 << 20, 64 << 20),
+            cache_bytes: self.memory_bytes / 5,
             flying_bytes: (self.memory_bytes / 16).clamp(4 << 20, 64 << 20),
         }
     }

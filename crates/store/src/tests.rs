@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use stere_device::{Device, MemoryDevice};
+use stere_device::memory::Fault;
+use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{
     DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
 };
@@ -210,20 +211,33 @@ fn committed_data_survives_losing_all_that_was_not_flushed() {
     }
 }
 
+/// P-3: a journal record may survive the power cut that took the data it names; then it does not count.
 #[test]
 fn an_unproven_tail_whose_data_is_lost_is_cut() {
-    let (mut rig, store) = Rig::new(1, 64 << 20);
-    write_file(&store, SINGLE, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
-    // The rows of the second file are written and lost; its journal record survives.
-    let before = rig.devices[0].unflushed_count();
-    write_file(&store, SINGLE, 11, &content(2, 4096));
-    rig.devices[0].set_fault_hook(None);
-    let _ = store.commit(Wait::Allowed);
-    assert!(before <= rig.devices[0].unflushed_count());
-    let (store, _) = rig.crash(store, |_| true);
-    assert_eq!(read_file(&store, 10, 4096).unwrap(), content(1, 4096));
-    assert_clean(&store);
+    for survives in [false, true] {
+        let (mut rig, store) = Rig::new(1, 64 << 20);
+        write_file(&store, SINGLE, 10, &content(1, 4096));
+        store.commit(Wait::Allowed).unwrap();
+        write_file(&store, SINGLE, 11, &content(2, 4096));
+        let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
+        rig.devices[0].set_fault_hook(Some(Box::new(refuse_flush)));
+        let error = store.commit(Wait::Allowed).unwrap_err();
+        assert!(store.failure().is_some(), "after a failed flush nothing more is promised: {error}");
+        rig.devices[0].set_fault_hook(None);
+        // The row was submitted first, the journal record after it.
+        let (store, report) = rig.crash(store, |index| survives || index > 0);
+        assert_eq!(report.groups_cut, u64::from(!survives));
+        assert_eq!(read_file(&store, 10, 4096).unwrap(), content(1, 4096));
+        let expected = if survives { content(2, 4096) } else { vec![0; 4096] };
+        assert_eq!(read_file(&store, 11, 4096).unwrap(), expected, "either whole or not at all");
+        assert_clean(&store);
+        // What was cut stays cut: the next record with its number belongs to a new epoch.
+        write_file(&store, SINGLE, 12, &content(3, 4096));
+        store.commit(Wait::Allowed).unwrap();
+        let (store, _) = rig.crash(store, |_| false);
+        assert_eq!(read_file(&store, 12, 4096).unwrap(), content(3, 4096));
+        assert_clean(&store);
+    }
 }
 
 #[test]
@@ -342,5 +356,72 @@ fn the_tree_is_far_larger_than_the_cache_and_random_crashes_lose_nothing_committ
         })
         .unwrap();
     assert!(found == model, "keys differ after recovery");
+    assert_clean(&store);
+}
+
+/// Rots the journal block at this place behind the start of the region on one device.
+fn rot_journal(rig: &Rig, device: usize, at: u64) {
+    let offset = rig.superblocks[device].layout.journal_offset;
+    rig.devices[device].corrupt(offset + at, 64);
+}
+
+/// Three commits of one small file each; every record is one block of the journal and a little more.
+fn three_commits(count: u16) -> (Rig, Store, u64) {
+    let (mut rig, store) = Rig::new(count, 64 << 20);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = rig.reopen();
+    rig.read_superblocks();
+    let start = rig.superblocks[0].journal_start.position;
+    for inode in 10..13 {
+        write_file(&store, COPIES, inode, &content(inode, 4096));
+        store.commit(Wait::Allowed).unwrap();
+    }
+    (rig, store, start)
+}
+
+/// P-7: rot in the middle of the journal is mended from the other mirror.
+#[test]
+fn a_rotten_journal_record_is_taken_from_the_other_mirror_and_written_again() {
+    let (mut rig, store, start) = three_commits(2);
+    drop(store);
+    rot_journal(&rig, 0, start);
+    let (store, report) = rig.reopen();
+    assert_eq!(report.records_repaired, 1);
+    for inode in 10..13 {
+        assert_eq!(read_file(&store, inode, 4096).unwrap(), content(inode, 4096));
+    }
+    assert_clean(&store);
+    drop(store);
+    rot_journal(&rig, 1, start);
+    let (store, report) = rig.reopen();
+    assert_eq!(report.records_repaired, 1, "the first mirror holds the record again");
+    assert_eq!(read_file(&store, 12, 4096).unwrap(), content(12, 4096));
+}
+
+/// P-7: rot in the middle of the journal without another copy is refused, not quietly cut short.
+#[test]
+fn a_journal_that_is_rotten_in_the_middle_is_refused() {
+    let (mut rig, store, start) = three_commits(1);
+    drop(store);
+    rot_journal(&rig, 0, start);
+    rig.read_superblocks();
+    let error = Store::open(rig.devices_in(), options()).err().unwrap();
+    assert!(matches!(error, Error::JournalDamaged { .. }), "{error}");
+}
+
+/// P-2: a torn last record was never acknowledged as durable by a later one: it is cut.
+#[test]
+fn a_torn_last_journal_record_is_cut() {
+    let (mut rig, store, _) = three_commits(1);
+    let end = {
+        let journal = store.journal.lock();
+        journal.position
+    };
+    drop(store);
+    rot_journal(&rig, 0, end - 4096);
+    let (store, report) = rig.reopen();
+    assert_eq!(report.records_repaired, 0);
+    assert_eq!(read_file(&store, 11, 4096).unwrap(), content(11, 4096));
     assert_clean(&store);
 }
