@@ -148,7 +148,7 @@ impl Demo {
 
     fn kill_while_writing(&self) -> Result<Vec<writer::Acknowledged>> {
         println!(
-            "3. Four writers make, overwrite, rename and sync files. After {} s the mount's process is killed with",
+            "3. Four writers write, sync and rename files. After {} s the mount's process is killed with",
             WRITING.as_secs()
         );
         println!("   SIGKILL, in the middle of it.");

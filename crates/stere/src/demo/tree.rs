@@ -14,7 +14,7 @@ const FILES_MIN: usize = 300;
 const FILES_MAX: usize = 4000;
 const BYTES_MAX: u64 = 200 << 20;
 
-/// A tree with enough files: the sources of this program, or what most machines have.
+/// A tree with enough files: what most machines have, or the sources of this program and of what it is built from.
 pub fn choose() -> Result<PathBuf> {
     let sources = option_env!("CARGO_MANIFEST_DIR").map(|path| Path::new(path).join("../.."));
     let registry = std::env::var_os("CARGO_HOME")
@@ -22,7 +22,7 @@ pub fn choose() -> Result<PathBuf> {
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))
         .map(|home| home.join("registry/src"));
     let candidates = ["/usr/include", "/usr/share/doc", "/usr/lib/python3", "/usr/share", "/etc"].map(PathBuf::from);
-    let all = registry.into_iter().chain(candidates).chain(sources);
+    let all = candidates.into_iter().chain(registry).chain(sources);
     for candidate in all {
         if candidate.is_dir() && files(&candidate).len() >= FILES_MIN {
             return Ok(fs::canonicalize(&candidate).unwrap_or(candidate));
