@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_format::{
-    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
-    sector_aligned,
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
+    Superblock, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
