@@ -291,17 +291,19 @@ impl Files {
     /// is more to do.
     pub fn step(&self, context: &Context, budget: usize) -> Result<bool, Error> {
         let age = self.age.fetch_add(1, Ordering::AcqRel) + 1;
+        // What cannot be saved (for lack of room, say) must not keep orphans from being freed.
+        let mut saved = Ok(());
         for inode in self.table.inodes() {
             let Some(held) = self.table.find(inode) else { continue };
             let Ok(mut state) = held.write(Wait::Never) else { continue };
             let Some(content) = &mut state.content else { continue };
             if content.is_dirty() && content.dirty_since + self.options.dirty_steps_max <= age {
-                self.save_all(context, inode, content)?;
+                saved = saved.and(self.save_all(context, inode, content));
             }
         }
         let more = self.free_some_orphans(context, budget)?;
         self.hold_set_aside(context.wait)?;
-        Ok(more)
+        saved.map(|()| more)
     }
 
     /// Memory held by bytes that are not yet handed to the store.
