@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_stripe::{split_tag, write_tag};
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
+use stere_format::{
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry,
+};
+use stere_stripe::{split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -68,7 +70,8 @@ impl Log {
 
     /// Sends every open row of the given kind on its way; `wait_for_rows` tells when they have arrived.
     pub fn close_rows(&self, kind: SegmentKind) {
-        let streams: Vec<_> = self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
+        let streams: Vec<_> =
+            self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
         for stream in streams {
             let mut guard = stream.lock();
             if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
@@ -179,7 +182,13 @@ impl Log {
     }
 
     /// Makes sure that the open row takes a record of this length, closing rows and segments on the way.
-    fn ensure_room(&self, key: &StreamKey, stream: &Arc<Mutex<Stream>>, guard: &mut Stream, length: usize) -> Result<(), LogError> {
+    fn ensure_room(
+        &self,
+        key: &StreamKey,
+        stream: &Arc<Mutex<Stream>>,
+        guard: &mut Stream,
+        length: usize,
+    ) -> Result<(), LogError> {
         if guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX)) {
             return Ok(());
         }

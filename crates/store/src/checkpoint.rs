@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_format::{
-    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
-    sector_aligned,
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
+    Superblock, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
@@ -207,6 +207,7 @@ impl Store {
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })?;
             self.meta_usage(&appended.address, 1)?;
+            let crc32c = CheckpointRecord::part_checksum(bytes);
             parts.push(CheckpointPart { address: appended.address, crc32c, place: appended.segment.placed() });
         }
         Ok(parts)

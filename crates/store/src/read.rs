@@ -81,7 +81,10 @@ impl Store {
         let value = &*piece.blob.value;
         let end = piece.offset + piece.length;
         if end > value.logical_bytes {
-            return Err(Error::BadValue { what: "an extent", detail: format!("it reaches beyond blob {}", piece.blob.id) });
+            return Err(Error::BadValue {
+                what: "an extent",
+                detail: format!("it reaches beyond blob {}", piece.blob.id),
+            });
         }
         let block_bytes = BLOCK_BYTES as u32;
         let mut at = piece.offset;
@@ -131,7 +134,8 @@ impl Store {
             .log
             .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
             .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
-        let node = Node::read(reference, Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        let node = Node::read(reference, Arc::from(bytes))
+            .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
         let node = Arc::new(node);
         self.cache.insert(reference, node.clone());
         Ok(node)

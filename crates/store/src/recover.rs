@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::{Mutex, RwLock};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
-    Superblock, key, sector_aligned,
+    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
+    sector_aligned,
 };
 use stere_log::{Log, LogOptions, Segment};
 use stere_stripe::Stripe;
@@ -192,7 +192,11 @@ impl Store {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
-                    if batch.len() >= 512 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+                    if batch.len() >= 512 {
+                        std::ops::ControlFlow::Break(())
+                    } else {
+                        std::ops::ControlFlow::Continue(())
+                    }
                 })?;
                 Ok::<_, Error>(batch)
             })?;
@@ -377,7 +381,7 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
     for part in &superblock.checkpoint {
         let start = bytes.len();
         bytes.resize(start + part.address.length as usize, 0);
-        let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+        let verify = |bytes: &[u8]| CheckpointRecord::part_checksum(bytes) == part.crc32c;
         stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
             .map_err(|error| damaged(error.to_string()))?;
     }
@@ -387,4 +391,3 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
     }
     Ok(record)
 }
-
