@@ -153,6 +153,10 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        if set.atime.is_some() {
+            // Before too, so that nobody saves an older one after this.
+            self.lazy_times.remove(inode);
+        }
         let value =
             self.changing(caller, inode, set.size, |transaction, value| apply(transaction, caller, inode, value, set))?;
         if set.atime.is_some() {

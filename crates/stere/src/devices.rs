@@ -38,6 +38,14 @@ pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
 }
 
 pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+    if let Err(error) = fs::metadata(path)
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        return refused(format!(
+            "{} does not exist; check the path (`stere create` makes a file if it is given size=)",
+            path.display()
+        ));
+    }
     let options = FileOptions { access, ..FileOptions::default() };
     let device = FileDevice::open(path, &options)?;
     tracing::debug!(device = device.describe(), "open");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::control::{self, About, Connection, Request};
+use crate::control::{self, About, Answer, Connection, Request};
 use crate::devices::absolute;
 use crate::error::{DONE, Error, Result, refused};
 use crate::mountinfo;
@@ -30,7 +30,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
         return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
     };
     connection.be_patient()?;
-    connection.ask(Request::Unmount { lazy, force })?;
+    let answer = connection.ask(Request::Unmount { lazy, force })?;
     if let Some(watched) = watched {
         loop {
             match poll(&mut [PollFd::new(&watched, PollFlags::IN)], None) {
@@ -40,7 +40,10 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
             }
         }
     }
-    Ok(DONE)
+    match answer {
+        Answer::Failed { message, .. } => refused(message),
+        _ => Ok(DONE),
+    }
 }
 
 fn without_daemon(path: &PathBuf, place: &str, lazy: bool) -> Result<u8> {

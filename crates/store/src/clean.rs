@@ -98,7 +98,8 @@ impl Store {
         let mut gain = 0;
         let mut victims = Vec::new();
         for candidate in candidates.into_iter().take(VICTIMS_MAX) {
-            gain += self.segment_bytes(&candidate.segment) - candidate.live_bytes.min(self.segment_bytes(&candidate.segment));
+            gain += self.segment_bytes(&candidate.segment)
+                - candidate.live_bytes.min(self.segment_bytes(&candidate.segment));
             victims.push(candidate.segment);
             if gain >= gain_goal {
                 break;
@@ -129,7 +130,9 @@ impl Store {
             .segments
             .all()
             .into_iter()
-            .filter(|segment| segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id))
+            .filter(|segment| {
+                segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id)
+            })
             .filter_map(|segment| {
                 let live_bytes = segment.live_bytes();
                 let size = self.segment_bytes(&segment);
@@ -169,7 +172,13 @@ impl Store {
     }
 
     /// Moves those blobs of the entries that still lie there.
-    fn move_blobs(&self, segment: &Segment, row_block: u32, entries: &[SummaryEntry], key: &StreamKey) -> Result<bool, Error> {
+    fn move_blobs(
+        &self,
+        segment: &Segment,
+        row_block: u32,
+        entries: &[SummaryEntry],
+        key: &StreamKey,
+    ) -> Result<bool, Error> {
         let live = self.view(Wait::Allowed, |view| {
             let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
             for entry in entries {

@@ -74,7 +74,8 @@ impl Store {
     /// Raw bytes that users may fill with this scheme.
     fn limit_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let reserve =
+            (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let segments = capacity.segments_total.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }
@@ -88,7 +89,8 @@ impl Store {
     /// Raw bytes in segments that could be begun now, beyond the reserve.
     fn free_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let reserve =
+            (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let segments = capacity.segments_free.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }

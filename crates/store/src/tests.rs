@@ -5,7 +5,8 @@ use std::sync::Arc;
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
+    Superblock,
 };
 
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
@@ -26,8 +27,7 @@ fn options() -> StoreOptions {
 
 impl Rig {
     fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
-        let devices: Vec<_> =
-            (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
+        let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).unwrap();
         let superblocks: Vec<_> = (0..count)
             .map(|index| Superblock {
