@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
-use stere_policy::{Ancestor, Class, Effective, Own, Resolver};
+use stere_policy::{Ancestor, Class, Effective, Own, Resolver, SchemeWish};
 use stere_store::{Placement, Store, View, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
@@ -275,11 +275,20 @@ impl Files {
         })
     }
 
-    /// The placement of a policy with the devices there are.
-    pub fn placement_of(&self, effective: &Effective) -> Placement {
-        let (data, parity) = effective.wish.scheme(self.device_count());
-        let scheme = self.store.fit(Scheme { data, parity });
-        Placement { scheme, class: effective.wish.class.code() }
+    /// The placement a policy asks for; the store fits it to the devices there are.
+    fn placement_of(&self, effective: &Effective) -> Placement {
+        // Only "so many parity units, and data units as suits the pool" depends on the number of devices.
+        let devices = match effective.wish.scheme {
+            SchemeWish::Parity { data: 0, .. } => self.device_count(),
+            _ => stere_format::WIDTH_MAX,
+        };
+        let (data, parity) = effective.wish.scheme(devices);
+        Placement { scheme: Scheme { data, parity }, class: effective.wish.class.code() }
+    }
+
+    /// The scheme that new data of a policy gets with the devices there are.
+    pub fn scheme_now(&self, effective: &Effective) -> Scheme {
+        self.store.fit(self.placement_of(effective).scheme)
     }
 
     /// Devices that can take data.
@@ -291,17 +300,28 @@ impl Files {
     /// is more to do.
     pub fn step(&self, context: &Context, budget: usize) -> Result<bool, Error> {
         let age = self.age.fetch_add(1, Ordering::AcqRel) + 1;
+        let saved = self.save_old(context, age);
+        // A file that cannot be saved must not keep the room of removed ones from coming back.
+        let more = self.free_some_orphans(context, budget);
+        self.hold_set_aside(context.wait)?;
+        saved.and(more)
+    }
+
+    /// Saves what has been in memory for long; the first error is told after all have been tried.
+    fn save_old(&self, context: &Context, age: u64) -> Result<(), Error> {
+        let mut outcome = Ok(());
         for inode in self.table.inodes() {
             let Some(held) = self.table.find(inode) else { continue };
             let Ok(mut state) = held.write(Wait::Never) else { continue };
+            if self.orphan_kind(inode) == Some(OrphanKind::Removed) && state.opens == 0 {
+                continue;
+            }
             let Some(content) = &mut state.content else { continue };
             if content.is_dirty() && content.dirty_since + self.options.dirty_steps_max <= age {
-                self.save_all(context, inode, content)?;
+                outcome = outcome.and(self.save_all(context, inode, content));
             }
         }
-        let more = self.free_some_orphans(context, budget)?;
-        self.hold_set_aside(context.wait)?;
-        Ok(more)
+        outcome
     }
 
     /// Memory held by bytes that are not yet handed to the store.

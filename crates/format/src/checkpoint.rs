@@ -136,6 +136,12 @@ impl CheckpointRecord {
         encoded.chunks(Self::PART_BYTES_MAX)
     }
 
+    /// The checksum by which the superblock knows a part: of all but its last four bytes. The record ends with its own CRC32C, and
+    /// the CRC32C of anything followed by its own CRC32C is always the same number, which would tell no record from another.
+    pub fn part_checksum(part: &[u8]) -> u32 {
+        crate::crc32c(&part[..part.len().saturating_sub(4)])
+    }
+
     /// Decodes all parts put together again.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
@@ -191,3 +197,6 @@ fn read_devices(reader: &mut Reader<'_>, count: usize) -> Result<Vec<DeviceEntry
     }
     Ok(devices)
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,7 @@ impl Default for MountOptions {
             cache_directories: false,
             sync_requests: BlockDevice::Preferred,
             time_to_live: Duration::from_secs(24 * 3600),
-            read_ahead_bytes: 4 << 20,
+            read_ahead_bytes: 2 << 20,
             transport: TransportChoice::Auto,
             // More than the default of 8: requests that wait for a device keep their place in the ring.
             ring_depth: 32,
@@ -104,10 +104,11 @@ impl MountOptions {
             block_device: self.sync_requests,
             read_ahead_bytes: Some(self.read_ahead_bytes),
         };
-        // RECOMMENDED leaves locks to the kernel: no lock costs a round trip.
+        // RECOMMENDED leaves locks to the kernel: no lock costs a round trip. Without ATOMIC_O_TRUNC an open that
+        // truncates costs one more request, but with it the kernel empties a running program before it says ETXTBSY.
         let writeback = if self.writeback_cache { init::WRITEBACK_CACHE } else { 0 };
         let init = InitOptions {
-            flags: RECOMMENDED | writeback,
+            flags: RECOMMENDED & !init::ATOMIC_O_TRUNC | writeback,
             max_write_bytes: 1 << 20,
             max_readahead_bytes: self.read_ahead_bytes,
             max_background: 64,

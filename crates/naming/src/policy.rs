@@ -46,7 +46,7 @@ impl FileSystem {
 
     fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
-        let wanted = self.files.placement_of(&effective).scheme;
+        let wanted = self.files.scheme_now(&effective);
         let facts = self.files.stored_facts(&caller.context(), inode)?;
         let pending: u64 = facts.iter().filter(|fact| fact.scheme != wanted).map(|fact| fact.bytes).sum();
         if pending > 0 {
@@ -67,7 +67,7 @@ impl FileSystem {
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.
-            None => self.files.placement_of(&self.effective(caller, inode)?).scheme.parity,
+            None => self.files.scheme_now(&self.effective(caller, inode)?).parity,
         };
         Ok(survives.to_string().into_bytes())
     }

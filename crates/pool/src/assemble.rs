@@ -223,7 +223,7 @@ fn stripe_of(newest: &Superblock, members: &[Member]) -> Result<Stripe, String> 
 
 fn read_part(stripe: &Stripe, part: &CheckpointPart) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; part.address.length as usize];
-    let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+    let verify = |bytes: &[u8]| stere_format::CheckpointRecord::part_checksum(bytes) == part.crc32c;
     stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes, &verify)
         .map_err(|error| error.to_string())?;
     Ok(bytes)

@@ -1,1 +1,84 @@
-fn main() { eprintln!("stere: not built yet"); std::process::exit(1); }
+//! The command `stere`: pools made, mounted, looked at and checked. `cli.rs` is what can be typed; there is one module a noun.
+//!
+//! Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost. Errors go to stderr: what is wrong, and what
+//! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
+
+mod check;
+mod cli;
+mod clock;
+mod control;
+mod create;
+mod demo;
+mod device;
+mod devices;
+mod error;
+mod flush;
+mod free;
+mod helper;
+mod man;
+mod mount;
+mod mountinfo;
+mod policy;
+mod pool;
+mod registry;
+mod report;
+mod size;
+mod spec;
+mod status;
+mod umount;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use error::Result;
+use registry::Registry;
+
+fn main() -> ExitCode {
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    if helper::is_mount_helper(&arguments) {
+        start_log(false);
+        return helper::run(&arguments);
+    }
+    let cli = Cli::parse_from(arguments);
+    start_log(matches!(&cli.command, Command::Mount(mount) if mount.foreground));
+    match run(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("stere: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Messages of the layers below, on stderr; a mount tells more. `STERE_LOG` chooses otherwise.
+fn start_log(is_mount: bool) {
+    let default = if is_mount { "info" } else { "error" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("STERE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
+}
+
+fn run(cli: Cli) -> Result<u8> {
+    let registry = Registry::open();
+    match cli.command {
+        Command::Create(arguments) => create::run(&registry, &arguments),
+        Command::Mount(arguments) => {
+            let job = mount::Job::parse(&registry, &arguments.words, &arguments.options)?;
+            mount::run(&registry, job, arguments.foreground)
+        }
+        Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
+        Command::Status(arguments) => status::run(&registry, &arguments),
+        Command::Check(arguments) => check::run(&registry, &arguments),
+        Command::Device { command } => device::run(&registry, &command),
+        Command::Pool { command } => pool::run(&registry, &command),
+        Command::Policy { command } => policy::run(&command),
+        Command::Free(arguments) => free::run(&registry, &arguments),
+        Command::Flush(arguments) => flush::run(&registry, &arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Man { directory } => man::run(&directory),
+    }
+}

@@ -197,6 +197,7 @@ impl Store {
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })?;
             self.meta_usage(&appended.address, 1)?;
+            let crc32c = CheckpointRecord::part_checksum(bytes);
             parts.push(CheckpointPart { address: appended.address, crc32c, place: appended.segment.placed() });
         }
         Ok(parts)

@@ -377,7 +377,7 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
     for part in &superblock.checkpoint {
         let start = bytes.len();
         bytes.resize(start + part.address.length as usize, 0);
-        let verify = |bytes: &[u8]| stere_format::crc32c(bytes) == part.crc32c;
+        let verify = |bytes: &[u8]| CheckpointRecord::part_checksum(bytes) == part.crc32c;
         stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
             .map_err(|error| damaged(error.to_string()))?;
     }

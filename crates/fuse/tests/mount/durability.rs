@@ -93,7 +93,7 @@ fn unmounting_makes_everything_durable_before_it_returns() {
         let mounted = mount_on(&[Arc::clone(&device)], &options(transport));
         let data = pattern(3_000_000, 8);
         fs::write(mounted.path.join("file"), &data).unwrap();
-        mounted.session.unmount(stere_fuse::Unmount::Normal).unwrap();
+        mounted.detach();
         // The process has not ended yet; whoever called umount(8) may pull the plug now.
         assert!(content(&after_power_loss(&device), "file").unwrap() == data);
         mounted.end();

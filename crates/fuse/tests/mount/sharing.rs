@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::Operation;
 
-use crate::calls::{self, Mapping};
+use crate::calls::{self, Mapping, errno};
 use crate::{finish, memory, mount_on, on_both, options, pattern, transports};
 
 #[test]
@@ -169,6 +169,25 @@ fn waiting_reads_overlap() {
         drop(files);
         finish(mounted);
     }
+}
+
+#[test]
+fn running_programs_are_not_written() {
+    on_both("running_programs_are_not_written", |_, root| {
+        for round in 0..10 {
+            let program = root.join(format!("sleep-{round}"));
+            fs::copy("/bin/sleep", &program).unwrap();
+            let mut running = std::process::Command::new(&program).arg("100").spawn().unwrap();
+            for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC, libc::O_WRONLY | libc::O_TRUNC]
+            {
+                assert_eq!(errno(calls::open(&program, flags, 0)), libc::ETXTBSY, "flags {flags:o}");
+            }
+            assert_eq!(running.try_wait().unwrap(), None, "it still runs");
+            running.kill().unwrap();
+            running.wait().unwrap();
+            assert!(fs::read(&program).unwrap() == fs::read("/bin/sleep").unwrap());
+        }
+    });
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! `stere check`: an offline proof of the whole format, reading only.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+use stere_format::{DirentValue, Key, key};
+use stere_store::{CheckReport, Store};
+
+use crate::cli::CheckArguments;
+use crate::control;
+use crate::error::{DATA_LOST, DONE, ERROR, Result, refused};
+use crate::registry::Registry;
+use crate::size;
+use crate::status::{open_to_read, to_json};
+
+/// One thing that is not as it must be.
+#[derive(Debug, Serialize)]
+struct Line {
+    data_lost: bool,
+    path: Option<String>,
+    inode: Option<u64>,
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    pool: String,
+    nodes: u64,
+    keys: u64,
+    blobs: u64,
+    blob_bytes: u64,
+    segments: u64,
+    findings: Vec<Line>,
+}
+
+pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
+    if let [name] = arguments.words.as_slice()
+        && let Some(about) = control::about(registry, name)
+    {
+        return refused(format!(
+            "the pool '{name}' is mounted on {0} and changes while it is read; unmount it with `stere umount {0}`, then check it",
+            about.mountpoint.display()
+        ));
+    }
+    let (assembly, opened, _) = open_to_read(registry, &arguments.words)?;
+    let store = &opened.store;
+    let checked = store.check(!arguments.metadata_only)?;
+    let mut findings = checked.findings.clone();
+    findings.extend(stere_naming::check(store)?);
+    let inodes: HashSet<u64> = findings.iter().filter_map(|finding| finding.inode).collect();
+    let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
+    let mut lines: Vec<Line> = opened
+        .warnings
+        .iter()
+        .map(|text| Line { data_lost: false, path: None, inode: None, text: text.clone() })
+        .collect();
+    lines.extend(findings.into_iter().map(|finding| Line {
+        data_lost: finding.data_lost,
+        path: finding.inode.and_then(|inode| paths.get(&inode).cloned()),
+        inode: finding.inode,
+        text: finding.text,
+    }));
+    let report = report(&assembly.newest.pool_name, &checked, lines);
+    match arguments.json {
+        true => println!("{}", to_json(&report)?),
+        false => print(&report, arguments.metadata_only),
+    }
+    Ok(match report.findings.iter().map(|line| line.data_lost).max() {
+        None => DONE,
+        Some(false) => ERROR,
+        Some(true) => DATA_LOST,
+    })
+}
+
+fn report(pool: &str, checked: &CheckReport, findings: Vec<Line>) -> Report {
+    Report {
+        pool: pool.to_owned(),
+        nodes: checked.nodes,
+        keys: checked.keys,
+        blobs: checked.blobs,
+        blob_bytes: checked.blob_bytes,
+        segments: checked.segments,
+        findings,
+    }
+}
+
+fn print(report: &Report, metadata_only: bool) {
+    let contents = if metadata_only { "contents not read" } else { "every byte of content read and verified" };
+    println!(
+        "checked pool {}: {} nodes, {} keys, {} blobs of {}, {} segments; {contents}",
+        report.pool,
+        report.nodes,
+        report.keys,
+        report.blobs,
+        size::show(report.blob_bytes),
+        report.segments
+    );
+    for line in &report.findings {
+        let place = match (&line.path, line.inode) {
+            (Some(path), _) => format!("{path}: "),
+            (None, Some(inode)) => format!("inode {inode}: "),
+            (None, None) => String::new(),
+        };
+        let lost = if line.data_lost { " (data is lost: restore it from a backup)" } else { "" };
+        println!("found: {place}{}{lost}", line.text);
+    }
+    match report.findings.len() {
+        0 => println!("clean"),
+        count => println!("{count} findings"),
+    }
+}
+
+/// Paths of inodes, from the root of the pool. A file with several names gets one of them.
+fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
+    let mut names: HashMap<u64, (u64, String)> = HashMap::new();
+    let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
+    store.for_each_key(from, to, |key, bytes| {
+        if key.kind == key::kind::DIRENT
+            && let Ok(entry) = DirentValue::decode(bytes)
+        {
+            names.insert(entry.inode, (key.object, String::from_utf8_lossy(&entry.name).into_owned()));
+        }
+    })?;
+    let path_of = |inode: u64| -> Option<String> {
+        let mut parts = Vec::new();
+        let mut at = inode;
+        while at != stere_naming::ROOT {
+            let (parent, name) = names.get(&at)?;
+            parts.push(name.as_str());
+            at = *parent;
+            if parts.len() > 4096 {
+                return None;
+            }
+        }
+        parts.reverse();
+        Some(format!("/{}", parts.join("/")))
+    };
+    Ok(inodes.iter().filter_map(|inode| Some((*inode, path_of(*inode)?))).collect())
+}

@@ -1,0 +1,237 @@
+//! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::spec::DeviceSpec;
+
+const MOUNT_OPTIONS: &str = "\
+Mount options (-o, separated by commas):
+  ro, rw                  read only, or for writing (the default)
+  degraded=auto|ask|never what to do when devices are missing: read what is there, or refuse (the default)
+  wait=30s                how long to wait for devices that are late
+  memory=1G               memory for caches and buffers, at least 64M
+  commit=5                seconds after which a change is made durable without being asked
+  allow_other             other users may use the mount (the default where root mounts)
+  noatime, relatime, strictatime
+                          when reading changes the time of access
+  nosuid, nodev, noexec   as for any mount
+  transport=auto|uring|dev
+                          how the kernel is talked to
+  sync_requests=auto|yes|no
+                          mount so that sync(2) and syncfs(2) arrive; only root can
+  writeback               the kernel gathers small writes
+  defaults, nofail, _netdev, noauto, user, x-*
+                          accepted for fstab";
+
+/// One POSIX file system over all the storage you own.
+#[derive(Debug, Parser)]
+#[command(name = "stere", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a pool out of devices
+    Create(CreateArguments),
+    /// Mount a pool
+    #[command(after_help = MOUNT_OPTIONS)]
+    Mount(MountArguments),
+    /// Unmount; returns when everything is durable and the process has ended
+    Umount(UmountArguments),
+    /// How a pool is: healthy, degraded, at risk or lost, and what to do next
+    Status(StatusArguments),
+    /// Prove an unmounted pool, reading only
+    Check(CheckArguments),
+    /// The devices of a pool
+    Device {
+        #[command(subcommand)]
+        command: DeviceCommand,
+    },
+    /// The pools that are known here
+    Pool {
+        #[command(subcommand)]
+        command: PoolCommand,
+    },
+    /// How files and directories are stored
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
+    /// Room in a pool, for each class
+    Free(FreeArguments),
+    /// Make everything durable
+    Flush(FlushArguments),
+    /// The main job, end to end, on files in a temporary folder
+    Demo(DemoArguments),
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man { directory: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArguments {
+    /// Name of the pool
+    pub pool: String,
+    /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name
+    #[arg(required = true, value_name = "DEVICE")]
+    pub devices: Vec<DeviceSpec>,
+    /// Class of files for which nothing else is said: scratch, normal, precious or archive
+    #[arg(long, value_name = "CLASS")]
+    pub default_class: Option<String>,
+    /// Size of a chunk, a power of two from 1M to 16M; chosen for the smallest device if not given
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    pub chunk_size: Option<u64>,
+    /// On how many devices metadata lies: a number or `all`; 3 if not given, or as many as there are devices
+    #[arg(long, value_name = "N|all")]
+    pub metadata_copies: Option<String>,
+    /// Destroy what the devices hold
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct MountArguments {
+    /// POOL or DEVICE..., and then the mount point
+    #[arg(required = true, num_args = 2.., value_names = ["POOL|DEVICE", "MOUNTPOINT"])]
+    pub words: Vec<String>,
+    /// Options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground, for service managers
+    #[arg(long)]
+    pub foreground: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UmountArguments {
+    /// The mount point, or the pool's name
+    #[arg(value_name = "MOUNTPOINT")]
+    pub place: String,
+    /// Out of the name space now; returns when the last open file is closed
+    #[arg(long)]
+    pub lazy: bool,
+    /// Whoever uses the mount gets errors
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    /// A pool, or its devices if it is not known here; every known pool if not given
+    #[arg(value_name = "POOL|DEVICE")]
+    pub words: Vec<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Exact numbers
+    #[arg(long)]
+    pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// A pool, or its devices
+    #[arg(required = true, value_name = "POOL|DEVICE")]
+    pub words: Vec<String>,
+    /// Leave the contents of files out, which takes less time
+    #[arg(long)]
+    pub metadata_only: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// Devices, their classes, labels, states and sizes
+    List {
+        /// A pool, or its devices if it is not known here
+        #[arg(required = true, value_name = "POOL|DEVICE")]
+        words: Vec<String>,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        /// Exact numbers
+        #[arg(long)]
+        bytes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Known pools, and where they are mounted
+    List {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a pool known by its devices
+    Import {
+        #[arg(required = true, value_name = "DEVICE")]
+        devices: Vec<PathBuf>,
+    },
+    /// Unmount a pool and forget it; its devices keep everything
+    Export { pool: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Set how a file, or everything below a directory, is stored
+    Set {
+        path: PathBuf,
+        /// class=scratch|normal|precious|archive, copies=1..., parity=1 or parity=4+2
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+    },
+    /// What is set on a path itself, and what holds there
+    Get {
+        path: PathBuf,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Inherit again
+    Unset {
+        path: PathBuf,
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+    /// What holds on a path, and why
+    Explain { path: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub struct FreeArguments {
+    /// A pool, or its devices if it is not known here
+    #[arg(required = true, value_name = "POOL|DEVICE")]
+    pub words: Vec<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Exact numbers
+    #[arg(long)]
+    pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FlushArguments {
+    /// Something on the mount; every mounted pool if not given
+    pub path: Option<PathBuf>,
+    /// Return when it is done
+    #[arg(long)]
+    pub wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArguments {
+    /// Where to make the temporary folder, with room for 1 GiB
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Keep the folder
+    #[arg(long)]
+    pub keep: bool,
+}

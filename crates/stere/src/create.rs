@@ -1,0 +1,196 @@
+//! `stere create`: files made, devices looked at, the pool made on them, and remembered.
+
+use std::path::{Path, PathBuf};
+
+use stere_device::{Access, ClassGuess, FileDevice, FileOptions};
+use stere_format::CHUNK_BYTES_MAX;
+use stere_naming::{FileSystem, SetMode, Wait};
+use stere_policy::Class;
+use stere_pool::{Assembly, Candidate, CreateOptions, DeviceClass, MetadataCopies, NewDevice};
+
+use crate::cli::CreateArguments;
+use crate::clock;
+use crate::devices::{check_distinct, open_device, record_of};
+use crate::error::{DONE, Error, Result, refused};
+use crate::registry::{Registry, check_name};
+use crate::size;
+use crate::spec::DeviceSpec;
+
+/// Memory for making a pool: an empty one needs little.
+const MEMORY_BYTES: usize = 64 << 20;
+
+/// Files made for this pool, taken away again if it is not made.
+#[derive(Default)]
+struct MadeFiles {
+    paths: Vec<PathBuf>,
+    keep: bool,
+}
+
+impl Drop for MadeFiles {
+    fn drop(&mut self) {
+        for path in self.paths.iter().filter(|_| !self.keep) {
+            if let Err(error) = std::fs::remove_file(path) {
+                eprintln!("stere: {} was made and could not be removed: {error}", path.display());
+            }
+        }
+    }
+}
+
+pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
+    check_name(&arguments.pool)?;
+    let default_class = arguments.default_class.as_deref().map(class).transpose()?;
+    let options = options(arguments)?;
+    if let Some(known) = registry.find(&arguments.pool)?
+        && !arguments.force
+    {
+        return refused(format!(
+            "a pool named '{}' is known here (on {}); choose another name, or forget that one with `stere pool export {0}`",
+            known.name,
+            known.devices.first().map(|device| device.path.display().to_string()).unwrap_or_default()
+        ));
+    }
+    let mut made = MadeFiles::default();
+    for spec in &arguments.devices {
+        make_file(spec, &mut made)?;
+    }
+    let paths: Vec<PathBuf> = arguments.devices.iter().map(|spec| spec.path.clone()).collect();
+    check_distinct(&paths)?;
+    check_device_names(&arguments.devices)?;
+    let mut devices = arguments.devices.iter().map(new_device).collect::<Result<Vec<NewDevice>>>()?;
+    drop_doubled_names(&mut devices);
+    let candidates: Vec<Candidate> =
+        devices.iter().map(|new| Candidate { path: new.path.clone(), device: new.device.clone() }).collect();
+    // From the operating system's generator; without it nothing here is safe to make.
+    let mut randomness = |bytes: &mut [u8]| getrandom::fill(bytes).expect("the operating system gives random bytes");
+    let store = std::sync::Arc::new(stere_pool::create(devices, &options, &mut randomness)?);
+    FileSystem::format(&store, clock::now())?;
+    if let Some(class) = default_class {
+        set_default_class(&store, class)?;
+    }
+    store.close()?;
+    drop(store);
+    made.keep = true;
+    let assembly = Assembly::new(candidates)?;
+    registry.save(&record_of(&assembly, None))?;
+    tell(&assembly, default_class.unwrap_or_default());
+    Ok(DONE)
+}
+
+fn class(word: &str) -> Result<Class> {
+    Class::from_word(word).ok_or_else(|| {
+        Error::Usage(format!("'{word}' is not a class; the classes are scratch, normal, precious and archive"))
+    })
+}
+
+fn options(arguments: &CreateArguments) -> Result<CreateOptions> {
+    let metadata_copies = match arguments.metadata_copies.as_deref() {
+        None => MetadataCopies::Default,
+        Some("all") => MetadataCopies::All,
+        Some(text) => match text.parse() {
+            Ok(copies) => MetadataCopies::Exactly(copies),
+            Err(_) => return Err(Error::Usage(format!("--metadata-copies takes a number or 'all', not '{text}'"))),
+        },
+    };
+    let chunk_bytes = match arguments.chunk_size {
+        None => None,
+        Some(bytes) => Some(u32::try_from(bytes).ok().filter(|bytes| *bytes <= CHUNK_BYTES_MAX).ok_or_else(|| {
+            Error::Usage(format!(
+                "a chunk of {} is not possible; choose a power of two from 1M to 16M",
+                size::show(bytes)
+            ))
+        })?),
+    };
+    Ok(CreateOptions {
+        pool_name: arguments.pool.clone(),
+        chunk_bytes,
+        metadata_copies,
+        force: arguments.force,
+        memory_bytes: MEMORY_BYTES,
+    })
+}
+
+/// Makes the file of a device that was given a size. An existing file is used if it has that size.
+fn make_file(spec: &DeviceSpec, made: &mut MadeFiles) -> Result<()> {
+    let Some(size_bytes) = spec.size_bytes else { return Ok(()) };
+    let path = &spec.path;
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() == size_bytes => Ok(()),
+        Ok(metadata) if metadata.is_file() => refused(format!(
+            "{} exists and has {} bytes, not {size_bytes}; leave out size= to use it as it is, or name another path",
+            path.display(),
+            metadata.len()
+        )),
+        Ok(_) => refused(format!("{} is not a file, so it has its own size; leave out size=", path.display())),
+        Err(_) => {
+            drop(FileDevice::create(path, size_bytes, &FileOptions { writer_threads: 0, ..FileOptions::default() })?);
+            made.paths.push(path.clone());
+            Ok(())
+        }
+    }
+}
+
+fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
+    let path = spec.path.display().to_string();
+    let device = open_device(&spec.path, Access::ReadWrite)?;
+    let finding = stere_device::probe(&spec.path)?;
+    let class = spec.class.unwrap_or(match finding.class {
+        ClassGuess::Ssd => DeviceClass::Ssd,
+        ClassGuess::Hdd => DeviceClass::Hdd,
+        ClassGuess::Unknown => DeviceClass::Unknown,
+    });
+    let foreign = (!finding.is_empty()).then(|| finding.to_string());
+    let name = if spec.name.is_empty() { short_name(&spec.path) } else { spec.name.clone() };
+    let (tags, host, shelf) = (spec.tags.clone(), spec.host.clone(), spec.shelf.clone());
+    Ok(NewDevice { path, device, name, class, tags, host, shelf, foreign })
+}
+
+/// A device is called like its file, without the extension.
+fn short_name(path: &Path) -> String {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if stem.len() <= 63 { stem } else { String::new() }
+}
+
+fn check_device_names(specs: &[DeviceSpec]) -> Result<()> {
+    for (at, spec) in specs.iter().enumerate().filter(|(_, spec)| !spec.name.is_empty()) {
+        if let Some(other) = specs[..at].iter().find(|other| other.name == spec.name) {
+            return refused(format!(
+                "{} and {} would both be called '{}'; give one another name",
+                other.path.display(),
+                spec.path.display(),
+                spec.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Names that were only guessed from paths give way to numbers where they collide.
+fn drop_doubled_names(devices: &mut [NewDevice]) {
+    for at in 1..devices.len() {
+        if devices[..at].iter().any(|other| other.name == devices[at].name) {
+            devices[at].name.clear();
+        }
+    }
+}
+
+fn set_default_class(store: &std::sync::Arc<stere_store::Store>, class: Class) -> Result<()> {
+    let filesystem = FileSystem::new(store.clone(), stere_naming::Options::default())?;
+    let caller = clock::own_caller(Wait::Allowed);
+    let (name, value) = (b"user.stere.class", class.word().as_bytes());
+    filesystem.setxattr(&caller, stere_naming::ROOT, name, value, SetMode::Any, false)?;
+    filesystem.close(&caller)?;
+    Ok(())
+}
+
+fn tell(assembly: &Assembly, class: Class) {
+    let devices = assembly.entries.len();
+    let (_, survives) = stere_policy::Wish::of_class(class).scheme(devices);
+    let total: u64 = assembly.entries.iter().map(|entry| entry.size_bytes).sum();
+    let name = &assembly.newest.pool_name;
+    println!(
+        "made pool {name}: {devices} devices, {}; a file of class {} survives {survives} device losses",
+        size::show(total),
+        class.word()
+    );
+    println!("mount it: stere mount {name} MOUNTPOINT");
+}

@@ -1,0 +1,202 @@
+//! Opening devices by path: in order, once each, and later if they are late.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
+use stere_pool::{Assembly, Candidate, Holds, identify};
+
+use crate::error::{At, Error, Result, refused};
+use crate::registry::{DeviceRecord, PoolRecord, Registry};
+
+const LATE_DEVICES_POLL: Duration = Duration::from_millis(500);
+
+/// What makes two paths the same device.
+fn identity_of(path: &Path) -> std::io::Result<(bool, u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    Ok(match metadata.file_type().is_block_device() {
+        true => (true, metadata.rdev(), 0),
+        false => (false, metadata.dev(), metadata.ino()),
+    })
+}
+
+/// Refuses two paths to one device, whatever they look like.
+pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
+    let mut seen: HashMap<(bool, u64, u64), &Path> = HashMap::new();
+    for path in paths {
+        let Ok(identity) = identity_of(path) else { continue };
+        if let Some(first) = seen.insert(identity, path) {
+            let (first, second) = (first.display().to_string(), path.display().to_string());
+            return Err(stere_pool::Error::SameDevice { first, second }.into());
+        }
+    }
+    Ok(())
+}
+
+pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+    let options = FileOptions { access, ..FileOptions::default() };
+    let device = FileDevice::open(path, &options)?;
+    tracing::debug!(device = device.describe(), "open");
+    Ok(Arc::new(device))
+}
+
+/// Opens all of these and judges what they are together.
+pub fn assemble(paths: &[PathBuf], access: Access) -> Result<Assembly> {
+    check_distinct(paths)?;
+    let mut candidates = Vec::with_capacity(paths.len());
+    for path in paths {
+        candidates.push(Candidate { path: path.display().to_string(), device: open_device(path, access)? });
+    }
+    Ok(Assembly::new(candidates)?)
+}
+
+/// Opens a remembered pool's devices. What is not where it was is looked for among the block devices; what is not there at all
+/// is waited for. Devices that are missing in the end are left to the assembly's judgement.
+pub fn assemble_remembered(record: &PoolRecord, access: Access, wait: Duration) -> Result<Assembly> {
+    let start = Instant::now();
+    loop {
+        let mut paths = Vec::new();
+        let mut absent = Vec::new();
+        for device in &record.devices {
+            match is_device_of(&device.path, record, device) {
+                Ok(true) => paths.push(device.path.clone()),
+                Ok(false) => absent.push(device),
+                // Damage, other versions and cut devices are for the assembly to tell.
+                Err(_) if device.path.exists() => paths.push(device.path.clone()),
+                Err(_) => absent.push(device),
+            }
+        }
+        if !absent.is_empty() {
+            let found = find_by_label(record, &absent);
+            let is_complete = found.len() == absent.len();
+            paths.extend(found);
+            if !is_complete && start.elapsed() < wait {
+                std::thread::sleep(LATE_DEVICES_POLL);
+                continue;
+            }
+        }
+        if paths.is_empty() {
+            let places: Vec<String> = record.devices.iter().map(|device| device.path.display().to_string()).collect();
+            return refused(format!(
+                "none of the devices of the pool '{}' is there (last at {}); attach them, or name them where they are now",
+                record.name,
+                places.join(", ")
+            ));
+        }
+        return assemble(&paths, access);
+    }
+}
+
+/// What a device that may be in use by nobody says it is.
+fn label(path: &Path) -> std::result::Result<Holds, DeviceError> {
+    let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
+    Ok(identify(&FileDevice::open(path, &options)?))
+}
+
+fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::result::Result<bool, DeviceError> {
+    Ok(match label(path)? {
+        Holds::Member(identity) => {
+            identity.superblock.pool.to_string() == pool.id && identity.superblock.device.to_string() == device.id
+        }
+        // Let the assembly say what is wrong with it.
+        Holds::Damaged(_) | Holds::OtherVersion { .. } | Holds::Truncated(_) => true,
+        Holds::NothingOfStere => false,
+    })
+}
+
+/// Looks through the machine's block devices for these.
+fn find_by_label(pool: &PoolRecord, absent: &[&DeviceRecord]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in block_devices() {
+        let is_wanted = absent.iter().any(|device| is_device_with_id(&path, pool, device));
+        if is_wanted {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn is_device_with_id(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> bool {
+    match label(path) {
+        Ok(Holds::Member(identity)) => {
+            identity.superblock.pool.to_string() == pool.id && identity.superblock.device.to_string() == device.id
+        }
+        _ => false,
+    }
+}
+
+fn block_devices() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir("/sys/class/block") else { return Vec::new() };
+    let mut paths: Vec<PathBuf> =
+        entries.flatten().map(|entry| Path::new("/dev").join(entry.file_name())).filter(|path| path.exists()).collect();
+    paths.sort();
+    paths
+}
+
+/// What is to be remembered of an assembled pool.
+pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
+    let id = assembly.newest.pool.to_string();
+    let known = old.filter(|record| record.id == id);
+    let device = |entry: &stere_format::DeviceEntry| {
+        let id = entry.id.to_string();
+        let member = assembly.members.iter().find(|member| member.superblock.device == entry.id);
+        let path = match member {
+            Some(member) => absolute(Path::new(&member.path)),
+            None => known
+                .and_then(|record| record.devices.iter().find(|device| device.id == id))
+                .map(|device| device.path.clone())
+                .unwrap_or_default(),
+        };
+        DeviceRecord { id, name: entry.name.clone(), path }
+    };
+    PoolRecord { name: assembly.newest.pool_name.clone(), id, devices: assembly.entries.iter().map(device).collect() }
+}
+
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// How a command was told which pool is meant.
+pub enum Target {
+    Remembered(PoolRecord),
+    Devices(Vec<PathBuf>),
+}
+
+impl Target {
+    /// One word without a slash is a pool's name, unless only a file of that name is there.
+    pub fn parse(registry: &Registry, words: &[String]) -> Result<Target> {
+        let [word] = words else {
+            return Ok(Target::Devices(words.iter().map(PathBuf::from).collect()));
+        };
+        let name = word.strip_prefix("LABEL=").unwrap_or(word);
+        if let Some(id) = word.strip_prefix("UUID=") {
+            let record = registry.list()?.into_iter().find(|record| record.id == id);
+            return record.map(Target::Remembered).ok_or_else(|| {
+                Error::Refused(format!(
+                    "no pool with the id {id} is known here; `stere pool import DEVICE...` makes it known"
+                ))
+            });
+        }
+        match registry.find(name)? {
+            Some(record) => Ok(Target::Remembered(record)),
+            None if word.contains('/') || Path::new(word).exists() => Ok(Target::Devices(vec![PathBuf::from(word)])),
+            None => registry.get(name).map(Target::Remembered),
+        }
+    }
+
+    pub fn assemble(&self, access: Access, wait: Duration) -> Result<Assembly> {
+        match self {
+            Target::Remembered(record) => assemble_remembered(record, access, wait),
+            Target::Devices(paths) => {
+                for path in paths {
+                    fs::metadata(path).at("open this device", path)?;
+                }
+                assemble(paths, access)
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `stere flush`: everything that was done before becomes durable.
+
+use crate::cli::FlushArguments;
+use crate::control::{self, About, Connection, Request};
+use crate::devices::absolute;
+use crate::error::{At, DONE, Result, refused};
+use crate::registry::Registry;
+
+pub fn run(registry: &Registry, arguments: &FlushArguments) -> Result<u8> {
+    let daemons = control::daemons(registry);
+    let chosen: Vec<&About> = match &arguments.path {
+        None => daemons.iter().collect(),
+        Some(path) => {
+            let path = std::fs::canonicalize(absolute(path)).at("find", path)?;
+            // The innermost mount that holds the path.
+            let mounted = daemons.iter().filter(|about| path.starts_with(&about.mountpoint));
+            match mounted.max_by_key(|about| about.mountpoint.as_os_str().len()) {
+                Some(about) => vec![about],
+                None => {
+                    return refused(format!(
+                        "{} is not on a stere mount that is known here; `stere pool list` shows them",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    };
+    for about in chosen {
+        flush_kernel(about, arguments.wait)?;
+        let Some(mut connection) = Connection::open(registry, &about.pool) else {
+            return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
+        };
+        connection.be_patient()?;
+        connection.ask(Request::Flush { wait: arguments.wait })?;
+        if !arguments.wait {
+            println!(
+                "flushing {}; `stere flush {} --wait` returns when it is done",
+                about.pool,
+                about.mountpoint.display()
+            );
+        }
+    }
+    Ok(DONE)
+}
+
+/// What the kernel still holds must reach the daemon first.
+fn flush_kernel(about: &About, wait: bool) -> Result<()> {
+    if !wait {
+        return Ok(());
+    }
+    let root = std::fs::File::open(&about.mountpoint).at("open", &about.mountpoint)?;
+    rustix::fs::syncfs(root).at("sync", &about.mountpoint)
+}

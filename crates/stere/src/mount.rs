@@ -1,0 +1,86 @@
+//! `stere mount`: in the foreground, or in a process of its own that tells when the mount answers.
+
+mod background;
+mod notify;
+mod options;
+mod serve;
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use crate::devices::{Target, absolute};
+use crate::error::{Error, Result, refused};
+use crate::mountinfo;
+use crate::registry::Registry;
+
+pub use options::Options;
+
+/// A mount that was asked for, understood, with nothing relative in it.
+pub struct Job {
+    pub target: Target,
+    pub mountpoint: PathBuf,
+    /// As given, for the process in the background.
+    pub option_texts: Vec<String>,
+    pub options: Options,
+}
+
+impl Job {
+    /// `words` are POOL or DEVICE... and then the mount point.
+    pub fn parse(registry: &Registry, words: &[String], option_texts: &[String]) -> Result<Job> {
+        let [words @ .., mountpoint] = words else {
+            return Err(Error::Usage("name a pool (or its devices) and a mount point".into()));
+        };
+        if words.is_empty() {
+            return Err(Error::Usage(format!(
+                "'{mountpoint}' alone is not enough: name a pool (or its devices) and a mount point"
+            )));
+        }
+        let options = Options::parse(option_texts)?;
+        let target = match Target::parse(registry, words)? {
+            Target::Devices(paths) => Target::Devices(paths.iter().map(|path| absolute(path)).collect()),
+            remembered => remembered,
+        };
+        let mountpoint = check_mountpoint(Path::new(mountpoint))?;
+        Ok(Job { target, mountpoint, option_texts: option_texts.to_vec(), options })
+    }
+}
+
+/// The mount point without symbolic links. What a killed daemon left there is taken away.
+fn check_mountpoint(path: &Path) -> Result<PathBuf> {
+    if let Err(error) = std::fs::metadata(path)
+        && error.raw_os_error() == Some(libc::ENOTCONN)
+    {
+        let path = absolute(path);
+        if mountinfo::find(&path).is_some_and(|mount| mount.is_stere()) {
+            tracing::info!(path = %path.display(), "taking away the mount of a process that has died");
+            mountinfo::unmount(&path, true)?;
+        }
+    }
+    let path = match std::fs::canonicalize(path) {
+        Ok(path) => path,
+        Err(error) => {
+            return refused(format!(
+                "the mount point {} cannot be used: {error}; create the directory or name another one",
+                path.display()
+            ));
+        }
+    };
+    if !path.is_dir() {
+        return refused(format!("the mount point {} is not a directory; name a directory", path.display()));
+    }
+    if mountinfo::find(&path).is_some_and(|mount| mount.is_stere()) {
+        return refused(format!(
+            "{} is in use: a stere pool is mounted there already; unmount it with `stere umount {0}`, or name another directory",
+            path.display()
+        ));
+    }
+    Ok(path)
+}
+
+/// Mounts; returns when the mount answers, or with `foreground` when it has ended.
+pub fn run(registry: &Registry, job: Job, foreground: bool) -> Result<u8> {
+    match foreground {
+        true => serve::serve(registry, job),
+        false => background::start(registry, &job),
+    }
+}

@@ -1,0 +1,204 @@
+//! What may stand behind `-o`.
+
+use std::time::Duration;
+
+use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
+use stere_naming::AccessTimes;
+use stere_pool::Degraded;
+
+use crate::error::{Error, Result};
+use crate::size;
+
+const MEMORY_BYTES_DEFAULT: usize = 1 << 30;
+const MEMORY_BYTES_MIN: usize = 64 << 20;
+
+/// Everything that can be chosen about a mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub fuse: MountOptions,
+    pub degraded: Degraded,
+    pub wait: Duration,
+    pub memory_bytes: usize,
+    pub access_times: AccessTimes,
+    /// How long a change may stay in memory before it is made durable.
+    pub commit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            fuse: MountOptions::default(),
+            degraded: Degraded::default(),
+            wait: Duration::from_secs(30),
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            access_times: AccessTimes::default(),
+            commit: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Options {
+    /// Reads all `-o` arguments, each with options separated by commas. Later ones win.
+    pub fn parse(texts: &[String]) -> Result<Options> {
+        let mut options = Options::default();
+        for option in texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some((key, value)) => options.set(key, value)?,
+                None => options.set_flag(option)?,
+            }
+        }
+        Ok(options)
+    }
+
+    fn set_flag(&mut self, flag: &str) -> Result<()> {
+        match flag {
+            "ro" => self.fuse.read_only = true,
+            "rw" => self.fuse.read_only = false,
+            "allow_other" => self.fuse.allow_other = Some(true),
+            "suid" => self.fuse.no_suid = false,
+            "nosuid" => self.fuse.no_suid = true,
+            "dev" => self.fuse.no_dev = false,
+            "nodev" => self.fuse.no_dev = true,
+            "exec" => self.fuse.no_exec = false,
+            "noexec" => self.fuse.no_exec = true,
+            "noatime" => {
+                self.fuse.no_atime = true;
+                self.access_times = AccessTimes::Never;
+            }
+            "atime" | "relatime" => {
+                self.fuse.no_atime = false;
+                self.access_times = AccessTimes::Relative;
+            }
+            "strictatime" => {
+                self.fuse.no_atime = false;
+                self.access_times = AccessTimes::Strict;
+            }
+            "writeback" => self.fuse.writeback_cache = true,
+            "nowriteback" => self.fuse.writeback_cache = false,
+            // What mount(8) and fstab say to themselves, and what is so anyway.
+            "defaults"
+            | "nofail"
+            | "_netdev"
+            | "auto"
+            | "noauto"
+            | "user"
+            | "users"
+            | "nouser"
+            | "owner"
+            | "group"
+            | "async"
+            | "default_permissions"
+            | "diratime"
+            | "nodiratime"
+            | "lazytime"
+            | "nolazytime" => {}
+            ignored if ignored.starts_with("x-") || ignored.starts_with("X-") => {}
+            _ => return Err(unknown(flag)),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "degraded" => {
+                self.degraded = match value {
+                    "auto" => Degraded::Auto,
+                    "ask" => Degraded::Ask,
+                    "never" => Degraded::Never,
+                    _ => return Err(wrong(key, value, "auto, ask or never")),
+                }
+            }
+            "wait" => self.wait = duration(value).ok_or_else(|| wrong(key, value, "seconds, such as 30s"))?,
+            "commit" => {
+                let commit = duration(value).filter(|commit| (1..=3600).contains(&commit.as_secs()));
+                self.commit = commit.ok_or_else(|| wrong(key, value, "1 to 3600 seconds"))?;
+            }
+            "memory" => {
+                let bytes = size::parse(value).ok().and_then(|bytes| usize::try_from(bytes).ok());
+                self.memory_bytes = bytes
+                    .filter(|bytes| *bytes >= MEMORY_BYTES_MIN)
+                    .ok_or_else(|| wrong(key, value, "a size of at least 64M, such as 1G"))?;
+            }
+            "transport" => {
+                self.fuse.transport = match value {
+                    "auto" => TransportChoice::Auto,
+                    "uring" => TransportChoice::IoUring,
+                    "dev" => TransportChoice::Device,
+                    _ => return Err(wrong(key, value, "auto, uring or dev")),
+                }
+            }
+            "sync_requests" => {
+                self.fuse.sync_requests = match value {
+                    "auto" => BlockDevice::Preferred,
+                    "yes" => BlockDevice::Required,
+                    "no" => BlockDevice::No,
+                    _ => return Err(wrong(key, value, "auto, yes or no")),
+                }
+            }
+            "comment" | "fsname" | "subtype" => {}
+            ignored if ignored.starts_with("x-") || ignored.starts_with("X-") => {}
+            _ => return Err(unknown(key)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown(option: &str) -> Error {
+    Error::Usage(format!("'{option}' is not a mount option of stere; see `stere mount --help` for those there are"))
+}
+
+fn wrong(key: &str, value: &str, right: &str) -> Error {
+    Error::Usage(format!("the mount option {key} cannot be '{value}'; it takes {right}"))
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let (number, factor) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options> {
+        Options::parse(&[text.to_owned()])
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = parse(
+            "ro,noatime,degraded=auto,wait=2m,memory=128M,transport=dev,commit=9,x-systemd.automount,allow_other",
+        )
+        .unwrap();
+        assert!(options.fuse.read_only && options.fuse.no_atime);
+        assert_eq!(options.access_times, AccessTimes::Never);
+        assert_eq!(options.degraded, Degraded::Auto);
+        assert_eq!(options.wait, Duration::from_secs(120));
+        assert_eq!(options.memory_bytes, 128 << 20);
+        assert_eq!(options.fuse.transport, TransportChoice::Device);
+        assert_eq!(options.commit, Duration::from_secs(9));
+        assert_eq!(options.fuse.allow_other, Some(true));
+        assert!(!parse("ro,rw").unwrap().fuse.read_only);
+        assert!(parse("defaults,nofail,_netdev,").is_ok());
+    }
+
+    #[test]
+    fn wrong_options_are_usage_errors_that_name_what_is_right() {
+        for (text, right) in [
+            ("turbo", "--help"),
+            ("degraded=maybe", "auto, ask or never"),
+            ("memory=1K", "64M"),
+            ("commit=0", "1 to 3600"),
+            ("wait=soon", "30s"),
+            ("transport=pigeon", "uring"),
+            ("speed=9", "--help"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");
+            assert!(error.to_string().contains(right), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The process of a mount: owns the store, the file system and the session; ends when it is unmounted or told to stop.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use stere_device::Access;
+use stere_fuse::{Unmount, Unmounter};
+use stere_naming::{FileSystem, Wait};
+use stere_pool::{Assembly, OpenOptions};
+use stere_store::Store;
+
+use super::background::{Outcome, Ready};
+use super::notify::notify;
+use super::{Job, work};
+use crate::clock;
+use crate::control::{self, About, Answer, Request};
+use crate::devices::{Target, record_of};
+use crate::error::{DONE, Error, Result, refused};
+use crate::registry::Registry;
+use crate::report::{self, Facts, RecoveryFacts};
+
+/// How long files may stay open after a signal before the mount is broken off.
+const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the threads of the process share.
+pub struct Daemon {
+    about: About,
+    assembly: Assembly,
+    facts: Facts,
+    unmounter: Unmounter,
+    pub store: Arc<Store>,
+    pub filesystem: Arc<FileSystem>,
+    pub stop: AtomicBool,
+    /// Clients that wait until everything is durable.
+    ending: Mutex<Vec<UnixStream>>,
+}
+
+impl Daemon {
+    /// Takes the mount down, as far as that goes.
+    pub fn take_down(&self) {
+        if let Err(error) = self.unmounter.unmount(Unmount::Lazy) {
+            tracing::error!(%error, "the mount cannot be ended");
+        }
+    }
+}
+
+/// Mounts and serves until the mount ends.
+pub fn serve(registry: &Registry, job: Job) -> Result<u8> {
+    let mut ready = Ready::from_environment();
+    let background = ready.is_background();
+    match serve_until_the_end(registry, job, &mut ready) {
+        Err(error) if background => {
+            let (message, exit_code) = (error.to_string(), error.exit_code());
+            tracing::error!("{message}");
+            ready.tell(&Outcome::Failed { message, exit_code });
+            // Told to the parent, or already in the log.
+            Ok(exit_code)
+        }
+        other => other,
+    }
+}
+
+fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Result<u8> {
+    limit_memory();
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
+    let (assembly, opened, duration) = open(registry, &job)?;
+    let degraded = !assembly.missing().is_empty();
+    opened.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    remember(registry, &assembly);
+    let store = Arc::new(opened.store);
+    let naming_options = stere_naming::Options {
+        access_times: job.options.access_times,
+        files: stere_file::Options {
+            dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
+            dirty_steps_max: work::STEPS_PER_COMMIT,
+            ..stere_file::Options::default()
+        },
+    };
+    let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
+    let mut fuse = job.options.fuse.clone();
+    fuse.source = assembly.newest.pool_name.clone();
+    fuse.read_only = opened.read_only;
+    let pool = assembly.newest.pool_name.clone();
+    let listener = control::listen(registry, &pool)?;
+    let session = stere_fuse::mount(filesystem.clone(), store.clone(), &job.mountpoint, &fuse)?;
+    let about = About {
+        process: std::process::id(),
+        pool: pool.clone(),
+        pool_id: assembly.newest.pool.to_string(),
+        mountpoint: job.mountpoint.clone(),
+    };
+    let facts = Facts {
+        mountpoint: Some(job.mountpoint.display().to_string()),
+        read_only: opened.read_only,
+        warnings: opened.warnings.clone(),
+        recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
+    };
+    let unmounter = session.unmounter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
+    let ending = Mutex::new(Vec::new());
+    let stop = AtomicBool::new(false);
+    let daemon = Arc::new(Daemon { about, assembly, facts, unmounter, store, filesystem, stop, ending });
+    let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, opened.read_only)?;
+    start_control(daemon.clone(), listener)?;
+    start_signals(daemon.clone(), signals)?;
+    ready.tell(&Outcome::Ready { degraded, warnings: opened.warnings });
+    notify("READY=1");
+    tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, recovery = ?opened.recovery, "ready");
+    let ended = session.wait();
+    notify("STOPPING=1");
+    daemon.stop.store(true, Ordering::Release);
+    worker.thread().unpark();
+    let worked = worker.join();
+    let outcome = end(&daemon, ended, worked.is_ok());
+    control::remove(registry, &pool);
+    answer_the_patient(&daemon, &outcome);
+    outcome.map(|()| DONE)
+}
+
+/// Opens the devices and the pool on them; also tells how long recovery took.
+fn open(registry: &Registry, job: &Job) -> Result<(Assembly, stere_pool::Opened, Duration)> {
+    if let Target::Remembered(record) = &job.target {
+        refuse_twice(registry, &record.name)?;
+    }
+    let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let assembly = job.target.assemble(access, job.options.wait)?;
+    refuse_twice(registry, &assembly.newest.pool_name)?;
+    let options = OpenOptions {
+        memory_bytes: job.options.memory_bytes,
+        read_only: job.options.fuse.read_only,
+        degraded: job.options.degraded,
+        ..OpenOptions::default()
+    };
+    let start = Instant::now();
+    let path_of =
+        |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
+    let opened = assembly.open(&options, &path_of)?;
+    Ok((assembly, opened, start.elapsed()))
+}
+
+fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
+    match control::about(registry, pool) {
+        None => Ok(()),
+        Some(about) => refused(format!(
+            "a pool named '{pool}' is already mounted on {0}; use it there, or unmount it with `stere umount {0}`",
+            about.mountpoint.display()
+        )),
+    }
+}
+
+/// Notes where the devices are now, for the next mount by name.
+fn remember(registry: &Registry, assembly: &Assembly) {
+    let old = registry.find(&assembly.newest.pool_name).ok().flatten();
+    let record = record_of(assembly, old.as_ref());
+    let saved = match old {
+        Some(old) if old.id != record.id => {
+            tracing::warn!(pool = record.name, "another pool is remembered by this name, so this one is not");
+            Ok(())
+        }
+        Some(old) if old == record => Ok(()),
+        _ => registry.save(&record),
+    };
+    if let Err(error) = saved {
+        tracing::warn!(%error, "the pool's devices could not be remembered");
+    }
+}
+
+/// Makes the last changes durable.
+fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worked: bool) -> Result<()> {
+    ended?;
+    if !worked {
+        return refused(
+            "the background work panicked, so the mount was taken down; everything that was synced is safe: mount again, and please report the panic message in the log",
+        );
+    }
+    daemon.store.close()?;
+    tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
+    Ok(())
+}
+
+fn answer_the_patient(daemon: &Daemon, outcome: &Result<()>) {
+    let answer = match outcome {
+        Ok(()) => Answer::Done,
+        Err(error) => Answer::Failed { message: error.to_string() },
+    };
+    for mut stream in lock(&daemon.ending).drain(..) {
+        control::send(&mut stream, &answer);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(Error::System)
+}
+
+fn start_control(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
+    spawn("control", move || {
+        for stream in listener.incoming().flatten() {
+            let daemon = daemon.clone();
+            // A client more or less: those that cannot be served see the connection close.
+            drop(spawn("client", move || converse(&daemon, stream)));
+        }
+    })
+}
+
+fn converse(daemon: &Daemon, stream: UnixStream) {
+    let Ok(mut reader) = stream.try_clone().map(std::io::BufReader::new) else { return };
+    let mut stream = stream;
+    let mut line = String::new();
+    while std::io::BufRead::read_line(&mut reader, &mut line).is_ok_and(|length| length > 0) {
+        let answer = match serde_json::from_str(&line) {
+            Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
+            Ok(request) => Some(answer(daemon, request)),
+            Err(error) => Some(Answer::Failed { message: format!("the request is not understood: {error}") }),
+        };
+        if let Some(answer) = answer {
+            control::send(&mut stream, &answer);
+        }
+        line.clear();
+    }
+}
+
+fn answer(daemon: &Daemon, request: Request) -> Answer {
+    match request {
+        Request::About | Request::Unmount { .. } => Answer::About(daemon.about.clone()),
+        Request::Status => Answer::Status(Box::new(report::gather(&daemon.assembly, &daemon.store, &daemon.facts))),
+        Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Failed { message: error.to_string() },
+        },
+        Request::Flush { wait: false } => {
+            let filesystem = daemon.filesystem.clone();
+            let flush = move || {
+                if let Err(error) = filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
+                    tracing::error!(%error, "a flush failed");
+                }
+            };
+            match spawn("flush", flush) {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Failed { message: error.to_string() },
+            }
+        }
+    }
+}
+
+/// Unmounts; who asked is answered when everything is durable, or now if it cannot be.
+fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Option<Answer> {
+    let how = match (force, lazy) {
+        (true, _) => Unmount::Force,
+        (false, true) => Unmount::Lazy,
+        (false, false) => Unmount::Normal,
+    };
+    let patient = match stream.try_clone() {
+        Ok(patient) => patient,
+        Err(error) => return Some(Answer::Failed { message: error.to_string() }),
+    };
+    let number = std::os::fd::AsRawFd::as_raw_fd(&patient);
+    lock(&daemon.ending).push(patient);
+    match daemon.unmounter.unmount(how) {
+        Ok(()) => None,
+        Err(error) => {
+            lock(&daemon.ending).retain(|patient| std::os::fd::AsRawFd::as_raw_fd(patient) != number);
+            Some(Answer::Failed { message: error.to_string() })
+        }
+    }
+}
+
+/// SIGTERM, SIGINT and SIGHUP end the mount in order. Who still has files open gets a little time.
+fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signals) -> Result<()> {
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "told to stop");
+            let unmounter = &daemon.unmounter;
+            if unmounter.unmount(Unmount::Normal).is_ok() {
+                continue;
+            }
+            tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
+            if let Err(error) = unmounter.unmount(Unmount::Lazy) {
+                tracing::error!(%error, "the mount cannot be ended");
+            }
+            let daemon = daemon.clone();
+            // Without a thread the mount ends when the last file is closed, or with the next signal.
+            drop(spawn("patience", move || {
+                std::thread::sleep(OPEN_FILES_PATIENCE);
+                if !daemon.stop.load(Ordering::Acquire) {
+                    tracing::warn!("files are still open: writing what is there and ending");
+                    end_by_force(&daemon);
+                }
+            }));
+        }
+    })
+}
+
+/// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
+fn end_by_force(daemon: &Daemon) {
+    let synced = daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed));
+    if let Err(error) = synced {
+        tracing::error!(%error, "the last changes could not be made durable");
+    }
+    std::process::exit(i32::from(crate::error::ERROR));
+}
+
+/// Keeps the allocator from holding on to more than the budget: few arenas, and large blocks go back at once.
+fn limit_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: plain settings of the allocator, before other threads are started.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
+    }
+}

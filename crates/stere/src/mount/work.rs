@@ -1,0 +1,114 @@
+//! Background work of a mount: old changes are made durable, space is cleaned, orphans are freed.
+//!
+//! Nothing was asked for a second: the mount is idle, and work that nobody waits for may be done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use stere_naming::Wait;
+
+use super::serve::Daemon;
+use crate::clock;
+use crate::error::{Error, Result};
+
+/// In so many steps a change gets old enough to be handed to the store.
+pub const STEPS_PER_COMMIT: u64 = 5;
+const TICK: Duration = Duration::from_millis(200);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// Pieces of work of the file system in one step.
+const PIECES: usize = 1024;
+
+struct Worker<F> {
+    daemon: Arc<Daemon>,
+    served: F,
+    last_served: u64,
+    last_request: Instant,
+    next_step: Instant,
+    next_commit: Instant,
+    commit: Duration,
+    complaint: String,
+}
+
+/// Starts the thread. It ends when the daemon stops; if it panics, the mount is taken down.
+pub fn start(
+    daemon: Arc<Daemon>,
+    served: impl Fn() -> u64 + Send + 'static,
+    commit: Duration,
+    read_only: bool,
+) -> Result<JoinHandle<()>> {
+    let run = move || {
+        if read_only {
+            return;
+        }
+        let guard = UnmountOnPanic(daemon.clone());
+        let now = Instant::now();
+        let (next_step, next_commit) = (now + commit / STEPS_PER_COMMIT as u32, now + commit);
+        let complaint = String::new();
+        Worker { daemon, served, last_served: 0, last_request: now, next_step, next_commit, commit, complaint }.run();
+        drop(guard);
+    };
+    std::thread::Builder::new().name("background".into()).spawn(run).map_err(Error::System)
+}
+
+/// Without background work nothing would be durable unless it is synced, so the mount must not go on.
+struct UnmountOnPanic(Arc<Daemon>);
+
+impl Drop for UnmountOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.take_down();
+        }
+    }
+}
+
+impl<F: Fn() -> u64> Worker<F> {
+    fn run(&mut self) {
+        while !self.daemon.stop.load(Ordering::Acquire) {
+            let more = self.tick();
+            if !more {
+                std::thread::park_timeout(TICK);
+            }
+        }
+    }
+
+    /// One round; tells whether the store has more to do at once.
+    fn tick(&mut self) -> bool {
+        let now = Instant::now();
+        let served = (self.served)();
+        if served != self.last_served {
+            (self.last_served, self.last_request) = (served, now);
+        }
+        if now >= self.next_step {
+            self.next_step = now + self.commit / STEPS_PER_COMMIT as u32;
+            match self.daemon.filesystem.step(&clock::own_caller(Wait::Allowed), PIECES) {
+                Ok(true) => self.next_step = now + TICK,
+                Ok(false) => {}
+                Err(error) => self.complain(&error.to_string()),
+            }
+        }
+        if now >= self.next_commit {
+            self.next_commit = now + self.commit;
+            if let Err(error) = self.daemon.store.commit(Wait::Allowed) {
+                self.complain(&error.to_string());
+            }
+        }
+        let is_idle = now.duration_since(self.last_request) >= IDLE_AFTER;
+        match self.daemon.store.step(is_idle) {
+            Ok(more) => more,
+            Err(error) => {
+                self.complain(&error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Once, not in every round.
+    fn complain(&mut self, text: &str) {
+        if self.complaint != text {
+            tracing::error!("background work: {text}");
+            text.clone_into(&mut self.complaint);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the kernel has mounted where, and taking it away, without asking the file system itself (it may be dead).
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::UnmountFlags;
+
+use crate::error::{At, Error, Result, refused};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub mountpoint: PathBuf,
+    pub kind: String,
+    pub source: String,
+}
+
+impl Mount {
+    pub fn is_stere(&self) -> bool {
+        self.kind.starts_with("fuse") && self.kind.ends_with(".stere")
+    }
+}
+
+/// The topmost mount on this path.
+pub fn find(mountpoint: &Path) -> Option<Mount> {
+    let text = std::fs::read("/proc/self/mountinfo").ok()?;
+    text.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mount| mount.mountpoint == mountpoint)
+}
+
+fn parse(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let mountpoint = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?)));
+    let end = fields.iter().position(|field| *field == b"-")?;
+    let text = |index: usize| fields.get(index).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
+    Some(Mount { mountpoint, kind: text(end + 1)?, source: text(end + 2)? })
+}
+
+/// Undoes the octal escapes (`\040` is a space).
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\');
+        let value = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        plain.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    plain
+}
+
+/// Unmounts without the daemon's help: it is dead or not ours to talk to.
+pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
+            Err(rustix::io::Errno::BUSY) => refused(format!(
+                "{0} is in use: close its files (`fuser -vm {0}` names the users), or unmount with --lazy",
+                mountpoint.display()
+            )),
+            other => other.at("unmount", mountpoint),
+        };
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(mountpoint).stdin(Stdio::null());
+    let output = command.output().map_err(Error::System)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => refused(format!(
+            "{} could not be unmounted: {}; close its files, or unmount with --lazy",
+            mountpoint.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let line = b"36 35 7:0 / /mnt/a\\040b rw,noatime shared:1 - fuseblk.stere tank rw,user_id=0";
+        let mount = parse(line).unwrap();
+        assert_eq!(mount.mountpoint, Path::new("/mnt/a b"));
+        assert!(mount.is_stere());
+        assert_eq!(mount.source, "tank");
+        assert!(parse(b"").is_none());
+        assert!(!parse(b"1 2 3 / / rw - ext4 /dev/sda rw").unwrap().is_stere());
+    }
+}

@@ -1,0 +1,88 @@
+//! `stere pool`: what is known here, made known, forgotten.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stere_device::Access;
+
+use crate::cli::PoolCommand;
+use crate::control;
+use crate::devices::{assemble, record_of};
+use crate::error::{DEGRADED, DONE, Result, refused};
+use crate::registry::{Registry, check_name};
+use crate::status::to_json;
+use crate::umount;
+
+pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
+    match command {
+        PoolCommand::List { json } => list(registry, *json),
+        PoolCommand::Import { devices } => import(registry, devices),
+        PoolCommand::Export { pool } => export(registry, pool),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Known {
+    pool: String,
+    id: String,
+    mountpoint: Option<PathBuf>,
+    devices: Vec<PathBuf>,
+}
+
+fn list(registry: &Registry, json: bool) -> Result<u8> {
+    let daemons = control::daemons(registry);
+    let known: Vec<Known> = registry
+        .list()?
+        .into_iter()
+        .map(|record| Known {
+            mountpoint: daemons.iter().find(|about| about.pool_id == record.id).map(|about| about.mountpoint.clone()),
+            pool: record.name,
+            id: record.id,
+            devices: record.devices.into_iter().map(|device| device.path).collect(),
+        })
+        .collect();
+    if json {
+        println!("{}", to_json(&known)?);
+        return Ok(DONE);
+    }
+    let width = known.iter().map(|pool| pool.pool.len()).max().unwrap_or(0).max(4);
+    println!("{:width$}  {:36}  mounted on", "pool", "id");
+    for pool in &known {
+        let place = pool.mountpoint.as_ref().map_or_else(|| "-".into(), |path| path.display().to_string());
+        println!("{:width$}  {}  {place}", pool.pool, pool.id);
+    }
+    Ok(DONE)
+}
+
+fn import(registry: &Registry, devices: &[PathBuf]) -> Result<u8> {
+    let assembly = assemble(devices, Access::ReadOnly)?;
+    let name = &assembly.newest.pool_name;
+    check_name(name)?;
+    let old = registry.find(name)?;
+    let record = record_of(&assembly, old.as_ref());
+    if let Some(old) = old.filter(|old| old.id != record.id) {
+        return refused(format!(
+            "another pool is known by the name '{name}' (id {}); forget it first with `stere pool export {name}`",
+            old.id
+        ));
+    }
+    registry.save(&record)?;
+    println!("pool {name} is known now: {} devices", record.devices.len());
+    if assembly.missing().is_empty() {
+        return Ok(DONE);
+    }
+    eprintln!("stere: it lacks {}", assembly.describe_missing(&|_| None));
+    Ok(DEGRADED)
+}
+
+fn export(registry: &Registry, pool: &str) -> Result<u8> {
+    registry.get(pool)?;
+    if let Some(about) = control::about(registry, pool) {
+        umount::run(registry, &about.mountpoint.display().to_string(), false, false)?;
+    }
+    registry.forget(pool)?;
+    println!(
+        "pool {pool} is forgotten here; its devices keep everything, and `stere pool import` makes it known again"
+    );
+    Ok(DONE)
+}

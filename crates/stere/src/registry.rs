@@ -1,0 +1,174 @@
+//! Pools remembered by name: a small JSON file each, under `$STERE_STATE/pools`.
+//!
+//! It is only a memory of where devices were: what a pool is stands on its devices, and `stere pool import` writes the file
+//! again. Beside it lie the control sockets (`run`) and the logs (`log`) of mounted pools.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{At, Error, Result, refused};
+
+/// Where a device was, and which it was.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct DeviceRecord {
+    pub id: String,
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// A pool as it is remembered.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct PoolRecord {
+    pub name: String,
+    pub id: String,
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// The directory of all that is remembered.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    state: PathBuf,
+}
+
+const NAME_BYTES_MAX: usize = 63;
+
+/// Names become parts of paths and of /proc/mounts, so they are plain.
+pub fn check_name(name: &str) -> Result<()> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    let starts_well = name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    if starts_well && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "'{name}' cannot be the name of a pool: use at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+    )))
+}
+
+impl Registry {
+    /// `$STERE_STATE`, or `/var/lib/stere` for root, or `$XDG_STATE_HOME/stere`.
+    pub fn open() -> Registry {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = variable("STERE_STATE").unwrap_or_else(|| match rustix::process::geteuid().is_root() {
+            true => PathBuf::from("/var/lib/stere"),
+            false => variable("XDG_STATE_HOME")
+                .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+                .unwrap_or_else(|| PathBuf::from("/tmp"))
+                .join("stere"),
+        });
+        Registry::at(state)
+    }
+
+    /// In this directory.
+    pub fn at(state: PathBuf) -> Registry {
+        Registry { state: std::path::absolute(&state).unwrap_or(state) }
+    }
+
+    /// The directory itself.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.state.join(name);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).at("create this directory", &path)?;
+        Ok(path)
+    }
+
+    /// Where control sockets are.
+    pub fn run_directory(&self) -> Result<PathBuf> {
+        self.directory("run")
+    }
+
+    pub fn log_path(&self, pool: &str) -> Result<PathBuf> {
+        Ok(self.directory("log")?.join(format!("{pool}.log")))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.state.join("pools").join(format!("{name}.json"))
+    }
+
+    /// A pool by name, if it is remembered.
+    pub fn find(&self, name: &str) -> Result<Option<PoolRecord>> {
+        if check_name(name).is_err() {
+            return Ok(None);
+        }
+        let path = self.path(name);
+        match fs::read(&path) {
+            Ok(bytes) => read_record(&path, &bytes).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).at("read", &path),
+        }
+    }
+
+    /// A pool that must be remembered.
+    pub fn get(&self, name: &str) -> Result<PoolRecord> {
+        match self.find(name)? {
+            Some(record) => Ok(record),
+            None => {
+                let known = self.list()?.into_iter().map(|record| record.name).collect::<Vec<_>>().join(", ");
+                let known =
+                    if known.is_empty() { "no pool is known here".into() } else { format!("known are: {known}") };
+                refused(format!(
+                    "no pool is named '{name}' ({known}); name its devices instead, or let `stere pool import DEVICE...` find it"
+                ))
+            }
+        }
+    }
+
+    pub fn list(&self) -> Result<Vec<PoolRecord>> {
+        let directory = self.state.join("pools");
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.at("read", &directory)?,
+        };
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry.at("read", &directory)?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                records.push(read_record(&path, &fs::read(&path).at("read", &path)?)?);
+            }
+        }
+        records.sort_by(|one: &PoolRecord, other| one.name.cmp(&other.name));
+        Ok(records)
+    }
+
+    /// Writes a record so that a crash leaves the old or the new one.
+    pub fn save(&self, record: &PoolRecord) -> Result<()> {
+        check_name(&record.name)?;
+        self.directory("pools")?;
+        let path = self.path(&record.name);
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(record).map_err(|error| Error::System(error.into()))?;
+        fs::write(&new, text).at("write", &new)?;
+        fs::File::open(&new).and_then(|file| file.sync_all()).at("write", &new)?;
+        fs::rename(&new, &path).at("rename to", &path)
+    }
+
+    pub fn forget(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other.at("remove", &path),
+        }
+    }
+
+    /// Where a device of a pool was last.
+    pub fn path_of(&self, pool: &str, id: &str) -> Option<String> {
+        let record = self.find(pool).ok().flatten()?;
+        let device = record.devices.into_iter().find(|device| device.id == id)?;
+        Some(device.path.display().to_string())
+    }
+}
+
+fn read_record(path: &Path, bytes: &[u8]) -> Result<PoolRecord> {
+    serde_json::from_slice(bytes).or_else(|error| {
+        refused(format!(
+            "{} is not readable as a record of a pool ({error}); remove it, then `stere pool import DEVICE...`",
+            path.display()
+        ))
+    })
+}

@@ -1,0 +1,67 @@
+//! Sizes as people write them: `6G` is 6 GiB.
+
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/// Reads `4096`, `64M`, `64MiB`, `1.5G`. Units are powers of 1024 whatever they are called.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; write a number and a unit, such as 512M or 6G");
+    let split = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        "p" => 50,
+        _ => return Err(wrong()),
+    };
+    if !number.contains('.') {
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        return number.checked_mul(1 << shift).ok_or_else(wrong);
+    }
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number * (1_u64 << shift) as f64;
+    if bytes.is_finite() && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+/// Three digits and a unit.
+pub fn show(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 10.0 => format!("{value:.2} {}", UNITS[unit]),
+        _ if value < 100.0 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// Exact where it was asked for.
+pub fn show_as(bytes: u64, exact: bool) -> String {
+    if exact { bytes.to_string() } else { show(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, show};
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("64M", 64 << 20), ("6G", 6 << 30), ("1.5k", 1536), ("2TiB", 2 << 40)]
+        {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1X", "1.2.3M", "99999999999999999999"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(show(1023), "1023 B");
+        assert_eq!(show(1536), "1.50 KiB");
+        assert_eq!(show(64 << 20), "64.0 MiB");
+    }
+}

@@ -1,0 +1,96 @@
+//! What is written for a device on a command line: `PATH[,key=value]...`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use stere_pool::DeviceClass;
+
+/// A device as it was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSpec {
+    pub path: PathBuf,
+    /// A file of this size is made.
+    pub size_bytes: Option<u64>,
+    pub class: Option<DeviceClass>,
+    pub tags: Vec<String>,
+    pub host: String,
+    pub shelf: String,
+    pub name: String,
+}
+
+impl FromStr for DeviceSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceSpec, String> {
+        let mut parts = text.split(',');
+        let path = parts.next().unwrap_or_default();
+        if path.is_empty() {
+            return Err("a device needs a path: PATH[,key=value]...".into());
+        }
+        if path.starts_with("s3://") {
+            return Err("object stores cannot be devices yet; name a file, disk or partition".into());
+        }
+        let mut spec = DeviceSpec {
+            path: PathBuf::from(path),
+            size_bytes: None,
+            class: None,
+            tags: Vec::new(),
+            host: String::new(),
+            shelf: String::new(),
+            name: String::new(),
+        };
+        for part in parts {
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                format!("'{part}' is not key=value; the keys of a device are size, class, tag, host, shelf and name")
+            })?;
+            match key {
+                "size" => spec.size_bytes = Some(crate::size::parse(value)?),
+                "class" => spec.class = Some(class(value)?),
+                "tag" => spec.tags.push(value.into()),
+                "host" => spec.host = value.into(),
+                "shelf" => spec.shelf = value.into(),
+                "name" => spec.name = value.into(),
+                _ => {
+                    return Err(format!(
+                        "a device has no key '{key}'; the keys are size, class, tag, host, shelf and name"
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn class(word: &str) -> Result<DeviceClass, String> {
+    match DeviceClass::from_word(word) {
+        Some(DeviceClass::Unknown) | None => {
+            Err(format!("'{word}' is not a class of devices; the classes are ssd, hdd, object and media"))
+        }
+        Some(class) => Ok(class),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read() {
+        let spec: DeviceSpec =
+            "/x/a.img,size=6G,class=hdd,tag=quiet,tag=old,host=shed,shelf=2,name=left".parse().unwrap();
+        assert_eq!(spec.path, PathBuf::from("/x/a.img"));
+        assert_eq!(spec.size_bytes, Some(6 << 30));
+        assert_eq!(spec.class, Some(DeviceClass::Hdd));
+        assert_eq!(spec.tags, ["quiet", "old"]);
+        assert_eq!((spec.host.as_str(), spec.shelf.as_str(), spec.name.as_str()), ("shed", "2", "left"));
+        assert_eq!("b".parse::<DeviceSpec>().unwrap().path, PathBuf::from("b"));
+    }
+
+    #[test]
+    fn wrong_devices_are_refused_with_the_right_keys() {
+        for text in ["", ",size=1G", "a,size", "a,size=x", "a,class=tape", "a,colour=red", "s3://bucket"] {
+            assert!(text.parse::<DeviceSpec>().is_err(), "{text}");
+        }
+        assert!("a,colour=red".parse::<DeviceSpec>().unwrap_err().contains("host"));
+    }
+}
