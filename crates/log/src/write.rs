@@ -10,7 +10,7 @@ use stere_device::{Completion, SharedBuffer};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry,
 };
-use stere_stripe::split_tag;
+use stere_stripe::{split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -91,14 +91,22 @@ impl Log {
                 RowInMemory::Open(_) => None,
             })
             .collect();
+        let headers = self.headers_flying.lock().clone();
         flying.iter().for_each(|(_, _, completion)| completion.wait_done());
-        // Whoever takes a row's errors has noted them before anybody else goes on.
+        headers.iter().for_each(|(_, completion)| completion.wait_done());
+        // Whoever takes a row's errors has noted them before anybody else goes on. Nobody waits for a device in here:
+        // appends come by.
         let _arrivals = self.arrivals.lock();
         for (id, segment, completion) in flying {
             let errors = completion.wait();
             self.row_arrived(id, &segment, errors);
         }
-        for (segment, completion) in std::mem::take(&mut *self.headers_flying.lock()) {
+        let mut headers_flying = self.headers_flying.lock();
+        let (done, flying): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *headers_flying).into_iter().partition(|(_, completion)| completion.is_done());
+        *headers_flying = flying;
+        drop(headers_flying);
+        for (segment, completion) in done {
             for (chunk, error) in completion.wait() {
                 tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
                 segment.mark_missing(split_tag(chunk).1);
@@ -258,6 +266,8 @@ impl Log {
     /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
     /// them counts as missing, and it is an error if too little of a row is left.
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
+        // One at a time: whoever comes while a flush fails must find noted what that cost.
+        let _alone = self.flushes.lock();
         let written = std::mem::take(&mut *self.unflushed.lock());
         // Rows still on their way may end too late for this flush: they belong to the next one.
         for row in self.rows.read().values() {
@@ -333,6 +343,8 @@ impl Log {
         buffer.set_length(length);
         let buffer = buffer.share();
         let completion = Completion::new();
+        // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
+        let submitting = completion.ticket(write_tag(0, 0));
         *self.flying_bytes.lock() += buffer.len();
         let flying = FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone() };
         // The row is readable in memory before it is submitted and until it has arrived.
@@ -345,6 +357,7 @@ impl Log {
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());
         }
+        submitting.finish(Ok(()));
     }
 
     pub(crate) fn note_dirty(&self, segment: &Arc<Segment>) {
