@@ -128,7 +128,8 @@ impl FileSystem {
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        let value = self.files.attributes(caller.wait, inode)?;
+        let value = value.or_else(|| self.ghosts.get(inode)).ok_or(Error::Stale)?;
         Ok(self.shown(inode, value))
     }
 
