@@ -204,6 +204,23 @@ fn attributes_and_times() {
 }
 
 #[test]
+fn times_of_access_are_saved_by_a_sync() {
+    let (rig, fs) = small();
+    let file = make_file(&fs, b"file", b"content");
+    content(&fs, file);
+    assert_eq!(fs.getattr(&caller(20), file).expect("attributes").atime.seconds, 12);
+    fs.syncfs(&caller(20)).expect("sync");
+    let fs = rig.reopen(fs, true);
+    assert_eq!(fs.getattr(&caller(21), file).expect("attributes").atime.seconds, 12);
+    // Newer than the last change, and not a day old: a read leaves it.
+    let mut out = [0; 4];
+    fs.read(&caller(30), file, 0, &mut out).expect("a read");
+    assert_eq!(fs.getattr(&caller(31), file).expect("attributes").atime.seconds, 12);
+    fs.read(&caller(100_000), file, 0, &mut out).expect("a read");
+    assert_eq!(fs.getattr(&caller(100_001), file).expect("attributes").atime.seconds, 100_000);
+}
+
+#[test]
 fn extended_attributes_and_policy() {
     let (rig, fs) = Rig::new(2, 64 << 20);
     let file = make_file(&fs, b"file", b"content");

@@ -113,7 +113,11 @@ fn own_file(shared: &Shared<'_>, worker: usize, mut random: Random) -> Model {
             }
             _ => {
                 shared.watchdog.step(worker, "reading");
-                assert_eq!(Some(&read_block(fs, inode, block)), model[block as usize].last(), "inode {inode}, block {block}");
+                assert_eq!(
+                    Some(&read_block(fs, inode, block)),
+                    model[block as usize].last(),
+                    "inode {inode}, block {block}"
+                );
             }
         }
     }
@@ -209,7 +213,8 @@ fn what_was_fsynced_survives_whatever_runs_beside() {
         let background = scope.spawn(|| background(&fs, &over, seed));
         let shared = &shared;
         let random = move |worker: usize| Random(seed ^ (worker as u64) << 32);
-        let own: Vec<_> = (0..WORKERS / 2).map(|worker| scope.spawn(move || own_file(shared, worker, random(worker)))).collect();
+        let own: Vec<_> =
+            (0..WORKERS / 2).map(|worker| scope.spawn(move || own_file(shared, worker, random(worker)))).collect();
         let names: Vec<_> = (WORKERS / 2..WORKERS)
             .map(|worker| scope.spawn(move || shared_names(shared, worker, random(worker))))
             .collect();

@@ -269,6 +269,7 @@ fn a_truncated_device_is_refused_and_a_grown_one_is_not() {
     mount_and_change(&[&grown], 2);
 }
 
+/// P-13: refused with a finding of its own.
 #[test]
 fn a_foreign_device_and_other_versions_are_refused() {
     let devices = make(&[64 * MIB], 1);

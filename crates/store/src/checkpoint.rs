@@ -125,7 +125,7 @@ impl Store {
     }
 
     fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
-        let tree = self.inner.read().tree.clone();
+        let tree = self.inner.read().tree;
         let stream = self.meta_stream();
         let touches = std::mem::take(&mut state.touches);
         let condemned = std::mem::take(&mut state.condemned);

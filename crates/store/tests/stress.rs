@@ -50,7 +50,13 @@ fn read_extent(store: &Store, inode: u64, extent: u64) -> Option<u64> {
 }
 
 /// Replaces an extent's content, or takes it away.
-fn change_extent(store: &Store, placement: Placement, inode: u64, extent: u64, data: Option<&[u8]>) -> Result<(), Error> {
+fn change_extent(
+    store: &Store,
+    placement: Placement,
+    inode: u64,
+    extent: u64,
+    data: Option<&[u8]>,
+) -> Result<(), Error> {
     let offset = extent * EXTENT_BYTES;
     let key = Key::extent(inode, offset);
     let new = match data {
@@ -65,7 +71,8 @@ fn change_extent(store: &Store, placement: Placement, inode: u64, extent: u64, d
         match &new {
             Some(new) => {
                 transaction.insert_blob(new);
-                let value = ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                let value =
+                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
                 transaction.put(key, &value.encode());
             }
             None => transaction.delete(key),
@@ -246,7 +253,9 @@ fn fail_journal(device: &SlowDevice) {
 fn a_commit_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
-    store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a"))).expect("an update");
+    store
+        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.commit(Wait::Allowed));
         std::thread::sleep(Duration::from_millis(100));
@@ -261,7 +270,9 @@ fn a_commit_behind_a_failed_one_fails() {
 fn a_checkpoint_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
-    store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a"))).expect("an update");
+    store
+        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.checkpoint());
         std::thread::sleep(Duration::from_millis(100));

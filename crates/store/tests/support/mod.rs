@@ -34,7 +34,8 @@ impl Random {
 /// The seed of this run: `STERE_STRESS_SEED`, or another one each time; printed, for a failing test shows its output.
 pub fn seed() -> u64 {
     let given = std::env::var("STERE_STRESS_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(Instant::now().elapsed().subsec_nanos()));
+    let seed = given
+        .unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(Instant::now().elapsed().subsec_nanos()));
     println!("STERE_STRESS_SEED={seed}");
     seed
 }
@@ -188,8 +189,9 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(count: u16, size_bytes: u64, memory_bytes: usize, seed: u64, dawdle_us_max: u64) -> (Rig, Store) {
-        let devices: Vec<_> =
-            (0..count).map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max))).collect();
+        let devices: Vec<_> = (0..count)
+            .map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max)))
+            .collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
         let superblock = |index: u16| Superblock {
             format_minor: stere_format::FORMAT_MINOR,
@@ -223,7 +225,8 @@ impl Rig {
         let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
         let rig = Rig { devices, options };
         let devices_in = (0..count).map(|index| rig.device_in(superblock(index))).collect();
-        let store = Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
+        let store =
+            Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
         (rig, store)
     }
 
@@ -237,7 +240,8 @@ impl Rig {
         drop(user);
         let cut = |device: &Arc<SlowDevice>| {
             device.cut_power(random);
-            let offsets = DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
+            let offsets =
+                DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
             let found = offsets.into_iter().filter_map(|offset| {
                 let mut bytes = vec![0; Superblock::SIZE];
                 device.read(offset, &mut bytes).expect("a device in memory is readable");
