@@ -113,6 +113,7 @@ proptest! {
         cases: cases(), max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default()
     })]
 
+    /// P-2, P-1: prefixes of the history, whole changes, nothing a file never held.
     #[test]
     fn what_a_power_loss_leaves_is_right(calls in prop::collection::vec(call(), 1..80), kept in any::<u64>()) {
         let mut pair = Pair::new();

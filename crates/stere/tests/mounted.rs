@@ -230,6 +230,12 @@ fn lost_data_is_named_by_path_with_an_exit_code_of_its_own() {
     assert_eq!(fs::read(world.mountpoint().join("twice")).unwrap(), vec![4; 100_000]);
     let lost = fs::read(world.mountpoint().join("once/fragile"));
     assert_eq!(lost.unwrap_err().raw_os_error(), Some(libc::EIO));
+    let status: serde_json::Value = serde_json::from_str(&world.run("status tank --json").out).unwrap();
+    let devices = status["devices"].as_array().unwrap();
+    let rotten = devices.iter().find(|device| device["name"] == holder.as_str()).unwrap();
+    assert!(rotten["checksum_errors"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(status["state"], "degraded");
+    assert!(status["next"].as_str().unwrap().contains(&format!("device {holder}")));
     world.ok("umount mount");
 }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{DeviceEntry, Scheme, Superblock};
+use stere_format::{DeviceEntry, DeviceIndex, Scheme, Superblock};
 use stere_log::{Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
@@ -44,6 +44,7 @@ pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
 pub use space::{Reservation, Statistics};
 pub use stere_log::Wait;
+pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
@@ -154,6 +155,11 @@ impl Store {
     /// The pool's devices as the checkpoint knows them.
     pub fn device_entries(&self) -> Vec<DeviceEntry> {
         self.devices.lock().clone()
+    }
+
+    /// What was asked of each device that is there, and what went wrong.
+    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
+        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use stere_device::memory::Fault;
 use stere_device::{Device, Operation};
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
+    Superblock,
 };
 use stere_store::{DeviceIn, Error, Owner, Piece, Placement, Store, StoreOptions, Wait};
 use support::{Random, SlowDevice, Watchdog, duration, seed, within};
@@ -29,8 +30,9 @@ struct Rig {
 
 impl Rig {
     fn new(count: u16, size_bytes: u64, memory_bytes: usize, seed: u64, dawdle_us_max: u64) -> (Rig, Store) {
-        let devices: Vec<_> =
-            (0..count).map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max))).collect();
+        let devices: Vec<_> = (0..count)
+            .map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max)))
+            .collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
         let superblock = |index: u16| Superblock {
             format_minor: stere_format::FORMAT_MINOR,
@@ -64,7 +66,8 @@ impl Rig {
         let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
         let rig = Rig { devices, options };
         let devices_in = (0..count).map(|index| rig.device_in(superblock(index))).collect();
-        let store = Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
+        let store =
+            Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
         (rig, store)
     }
 
@@ -78,7 +81,8 @@ impl Rig {
         drop(store);
         let cut = |device: &Arc<SlowDevice>| {
             device.cut_power(random);
-            let offsets = DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
+            let offsets =
+                DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
             let found = offsets.into_iter().filter_map(|offset| {
                 let mut bytes = vec![0; Superblock::SIZE];
                 device.read(offset, &mut bytes).expect("a device in memory is readable");
@@ -124,7 +128,13 @@ fn read_extent(store: &Store, inode: u64, extent: u64) -> Option<u64> {
 }
 
 /// Replaces an extent's content, or takes it away.
-fn change_extent(store: &Store, placement: Placement, inode: u64, extent: u64, data: Option<&[u8]>) -> Result<(), Error> {
+fn change_extent(
+    store: &Store,
+    placement: Placement,
+    inode: u64,
+    extent: u64,
+    data: Option<&[u8]>,
+) -> Result<(), Error> {
     let offset = extent * EXTENT_BYTES;
     let key = Key::extent(inode, offset);
     let new = match data {
@@ -139,7 +149,8 @@ fn change_extent(store: &Store, placement: Placement, inode: u64, extent: u64, d
         match &new {
             Some(new) => {
                 transaction.insert_blob(new);
-                let value = ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                let value =
+                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
                 transaction.put(key, &value.encode());
             }
             None => transaction.delete(key),
@@ -312,7 +323,9 @@ fn fail_journal(device: &SlowDevice) {
 fn a_commit_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
-    store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a"))).expect("an update");
+    store
+        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.commit(Wait::Allowed));
         std::thread::sleep(Duration::from_millis(100));
@@ -327,7 +340,9 @@ fn a_commit_behind_a_failed_one_fails() {
 fn a_checkpoint_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
-    store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a"))).expect("an update");
+    store
+        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.checkpoint());
         std::thread::sleep(Duration::from_millis(100));

@@ -30,7 +30,8 @@ impl Random {
 /// The seed of this run: `STERE_STRESS_SEED`, or another one each time; printed, for a failing test shows its output.
 pub fn seed() -> u64 {
     let given = std::env::var("STERE_STRESS_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(Instant::now().elapsed().subsec_nanos()));
+    let seed = given
+        .unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(Instant::now().elapsed().subsec_nanos()));
     println!("STERE_STRESS_SEED={seed}");
     seed
 }
