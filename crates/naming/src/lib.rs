@@ -131,13 +131,19 @@ pub struct FileSystem {
 impl FileSystem {
     /// Makes the root directory in an empty pool.
     pub fn format(store: &Store, now: Timestamp) -> Result<(), Error> {
+        FileSystem::format_for(store, now, 0, 0)
+    }
+
+    /// As `format`, with a root directory that belongs to the one who makes the pool: a pool of an ordinary user would be
+    /// of no use if only root could write to it.
+    pub fn format_for(store: &Store, now: Timestamp, uid: u32, gid: u32) -> Result<(), Error> {
         store.update(Wait::Allowed, |transaction| {
             if transaction.get(&Key::inode(ROOT))?.is_some() {
                 return Err(Error::Exists);
             }
             // Numbers of new inodes start behind the root's.
             while transaction.allocate_inode() <= ROOT {}
-            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, 0, 0, ROOT, now);
+            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             Ok(())
         })
