@@ -243,9 +243,23 @@ impl Log {
     fn keep_free(&self, key: &StreamKey) -> u64 {
         match (key.kind, key.temperature) {
             (SegmentKind::Meta, _) => 0,
-            (_, 0) => self.options.reserve_segments_user,
+            // The cleaner needs an open segment for each kind of data that it may have to move.
+            (_, 0) => {
+                let cleaning = self.options.reserve_segments_cleaner + self.data_kinds() + 1;
+                self.options.reserve_segments_user.max(cleaning)
+            }
             (_, _) => self.options.reserve_segments_cleaner,
         }
+    }
+
+    /// How many kinds of data (scheme and class) have streams: each has open segments that are not full.
+    pub fn data_kinds(&self) -> u64 {
+        let streams = self.streams.read();
+        let mut kinds: Vec<_> =
+            streams.keys().filter(|key| key.kind == SegmentKind::Data).map(|key| (key.scheme, key.class)).collect();
+        kinds.sort_unstable_by_key(|(scheme, class)| (scheme.data, scheme.parity, *class));
+        kinds.dedup();
+        kinds.len() as u64
     }
 
     /// Whether this stream could begin a new segment now.

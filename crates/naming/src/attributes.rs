@@ -103,10 +103,10 @@ impl FileSystem {
     /// Finds a name. "." and ".." work for every inode, as NFS needs.
     pub fn lookup(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
         if name == b"." {
-            return self.getattr(caller, parent);
+            return self.existing(caller, parent);
         }
         if name == b".." {
-            return self.getattr(caller, self.parent(caller, parent)?);
+            return self.existing(caller, self.parent(caller, parent)?);
         }
         check_name(name)?;
         let removals = self.files.removals();
@@ -128,6 +128,13 @@ impl FileSystem {
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
+        let value = self.files.attributes(caller.wait, inode)?;
+        let value = value.or_else(|| self.ghosts.get(inode)).ok_or(Error::Stale)?;
+        Ok(self.shown(inode, value))
+    }
+
+    /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
+    fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         Ok(self.shown(inode, value))
     }

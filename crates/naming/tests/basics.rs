@@ -148,6 +148,9 @@ fn renames_replace_exchange_and_refuse() {
     assert_eq!(fs.lookup(&caller(21), ROOT, b"first").expect("name").inode, second);
     fs.rename(&caller(22), ROOT, b"first", ROOT, b"second", 0).expect("replace");
     assert_eq!(fs.lookup(&caller(23), ROOT, b"second").expect("name").inode, second);
+    assert_eq!(fs.getattr(&caller(23), first).expect("until it is forgotten").nlink, 0);
+    assert!(matches!(fs.lookup(&caller(23), first, b"."), Err(Error::Stale)));
+    fs.forget(&caller(23), first).expect("forgetting");
     assert!(matches!(fs.getattr(&caller(23), first), Err(Error::Stale)));
     assert_eq!(names(&fs, ROOT), [".", "..", "second"]);
 }

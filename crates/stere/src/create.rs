@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use stere_device::{Access, ClassGuess, FileDevice, FileOptions};
 use stere_format::CHUNK_BYTES_MAX;
-use stere_naming::{FileSystem, SetAttributes, SetMode, Wait};
+use stere_naming::{FileSystem, SetMode, Wait};
 use stere_policy::Class;
 use stere_pool::{Assembly, Candidate, CreateOptions, DeviceClass, MetadataCopies, NewDevice};
 
@@ -63,8 +63,11 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     // From the operating system's generator; without it nothing here is safe to make.
     let mut randomness = |bytes: &mut [u8]| getrandom::fill(bytes).expect("the operating system gives random bytes");
     let store = std::sync::Arc::new(stere_pool::create(devices, &options, &mut randomness)?);
-    FileSystem::format(&store, clock::now())?;
-    set_up_root(&store, default_class)?;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    FileSystem::format_for(&store, clock::now(), user, group)?;
+    if let Some(class) = default_class {
+        set_default_class(&store, class)?;
+    }
     store.close()?;
     drop(store);
     made.keep = true;
@@ -171,20 +174,11 @@ fn drop_doubled_names(devices: &mut [NewDevice]) {
     }
 }
 
-/// The root directory belongs to who makes the pool, and holds the class that everything inherits.
-fn set_up_root(store: &std::sync::Arc<stere_store::Store>, class: Option<Class>) -> Result<()> {
+fn set_default_class(store: &std::sync::Arc<stere_store::Store>, class: Class) -> Result<()> {
     let filesystem = FileSystem::new(store.clone(), stere_naming::Options::default())?;
     let caller = clock::own_caller(Wait::Allowed);
-    let owner = SetAttributes {
-        uid: Some(rustix::process::geteuid().as_raw()),
-        gid: Some(rustix::process::getegid().as_raw()),
-        ..SetAttributes::default()
-    };
-    filesystem.setattr(&caller, stere_naming::ROOT, &owner)?;
-    if let Some(class) = class {
-        let (name, value) = (b"user.stere.class", class.word().as_bytes());
-        filesystem.setxattr(&caller, stere_naming::ROOT, name, value, SetMode::Any, false)?;
-    }
+    let (name, value) = (b"user.stere.class", class.word().as_bytes());
+    filesystem.setxattr(&caller, stere_naming::ROOT, name, value, SetMode::Any, false)?;
     filesystem.close(&caller)?;
     Ok(())
 }

@@ -34,6 +34,12 @@ const CONDEMNED_MAX: usize = 4;
 /// Segments cleaned per pass at most.
 const VICTIMS_MAX: usize = 32;
 
+/// Passes one after the other that emptied nothing, before the pool counts as full.
+const FRUITLESS_PASSES_MAX: u32 = 3;
+
+/// How often others may take what was made free for one who waits for room.
+const ROUNDS_MAX: u32 = 16;
+
 /// What the cleaner remembers.
 #[derive(Default)]
 pub(crate) struct Cleaner {
@@ -56,20 +62,45 @@ impl Store {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey) -> Result<(), Error> {
         let mut cleaner = self.cleaner.lock();
-        for _ in 0..4 {
-            if self.log.can_begin(key) {
+        for _ in 0..ROUNDS_MAX {
+            let begun = self.log.counters().0;
+            if self.clean_until_free(&mut cleaner, key)? {
                 return Ok(());
             }
-            self.checkpoint()?;
-            if self.log.can_begin(key) {
-                return Ok(());
-            }
-            if !self.clean_pass(&mut cleaner, 98)? {
+            // Others may have taken all that became free; if nobody began a segment, there is none.
+            if self.log.counters().0 == begun {
                 break;
             }
         }
-        self.checkpoint()?;
-        if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) }
+        Err(Error::NoSpace)
+    }
+
+    /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
+    fn clean_until_free(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
+        let mut fruitless = 0;
+        // Where hardly a segment is free, a pass empties one or two at a time.
+        while fruitless < FRUITLESS_PASSES_MAX {
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+            self.checkpoint()?;
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+            match self.clean_pass(cleaner, 98)? {
+                None => break,
+                Some(0) => fruitless += 1,
+                Some(_) => fruitless = 0,
+            }
+        }
+        // What was emptied and then held by a reader for a moment is free after one more.
+        for _ in 0..2 {
+            self.checkpoint()?;
+            if self.log.can_begin(key) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
@@ -83,15 +114,16 @@ impl Store {
             (false, true) => 10,
             (false, false) => return Ok(false),
         };
-        let done = self.clean_pass(&mut cleaner, percent)?;
+        let done = self.clean_pass(&mut cleaner, percent)?.is_some();
         if done {
             self.checkpoint()?;
         }
         Ok(done)
     }
 
-    /// Empties a few of the best victims with less than `percent` live; false when there are none worth it.
-    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<bool, Error> {
+    /// Empties a few of the best victims with less than `percent` live, and tells how many;
+    /// `None` when there are none worth it.
+    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<Option<usize>, Error> {
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
         let gain_goal = candidates.first().map_or(0, |best| 2 * self.segment_bytes(&best.segment));
@@ -108,19 +140,21 @@ impl Store {
         // Moving less than a segment's worth of holes together frees nothing.
         let worth = victims.first().is_some_and(|first| gain >= self.segment_bytes(first));
         if !worth {
-            return Ok(false);
+            return Ok(None);
         }
+        let mut emptied = 0;
         for victim in victims {
             match self.clean_segment(&victim) {
-                Ok(true) => {}
+                Ok(true) => emptied += 1,
                 Ok(false) => {
                     cleaner.stuck.insert(victim.id);
                 }
-                Err(Error::NoSpace) => return Ok(true),
+                // One of another class may still have an open segment to go to.
+                Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(Some(emptied))
     }
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
@@ -280,7 +314,8 @@ impl Store {
             .collect();
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
-        if held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
+        let is_scarce = !self.log.can_begin(&StreamKey { kind: SegmentKind::Data, ..self.meta_stream() });
+        if !is_scarce && held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
             return Ok(());
         }
         let mut victims: Vec<_> = meta

@@ -3,98 +3,20 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use stere_device::memory::Fault;
 use stere_device::{Device, Operation};
-use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
-    Superblock,
-};
-use stere_store::{DeviceIn, Error, Owner, Piece, Placement, Store, StoreOptions, Wait};
-use support::{Random, SlowDevice, Watchdog, duration, seed, within};
+use stere_format::{DeviceLayout, ExtentFlags, ExtentValue, Key, Scheme};
+use stere_store::{Error, Owner, Piece, Placement, Store, Wait};
+use support::{CHUNK_BYTES, Random, Rig, SlowDevice, Watchdog, duration, seed, within};
 
-const CHUNK_BYTES: u32 = 1 << 20;
 const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
 const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
 const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
 /// An extent of a file of the tests has room for the largest blob.
 const EXTENT_BYTES: u64 = 128 << 10;
-
-struct Rig {
-    devices: Vec<Arc<SlowDevice>>,
-    options: StoreOptions,
-}
-
-impl Rig {
-    fn new(count: u16, size_bytes: u64, memory_bytes: usize, seed: u64, dawdle_us_max: u64) -> (Rig, Store) {
-        let devices: Vec<_> = (0..count)
-            .map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max)))
-            .collect();
-        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
-        let superblock = |index: u16| Superblock {
-            format_minor: stere_format::FORMAT_MINOR,
-            pool: PoolId([9; 16]),
-            device: DeviceId([index as u8 + 1; 16]),
-            device_index: index,
-            generation: 0,
-            layout,
-            journal_start: JournalPosition { position: 0, sequence: 1 },
-            journal_bytes: layout.journal_bytes,
-            journal_devices: (0..count.min(3)).collect(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
-            pool_name: "stress".into(),
-            host: String::new(),
-            shelf: String::new(),
-            checkpoint: Vec::new(),
-        };
-        let entry = |index: u16| DeviceEntry {
-            id: DeviceId([index as u8 + 1; 16]),
-            index,
-            class: 0,
-            state: 0,
-            size_bytes,
-            slot_count: layout.slot_count,
-            name: format!("d{index}"),
-            host: String::new(),
-            shelf: String::new(),
-            tags: Vec::new(),
-        };
-        let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
-        let rig = Rig { devices, options };
-        let devices_in = (0..count).map(|index| rig.device_in(superblock(index))).collect();
-        let store =
-            Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
-        (rig, store)
-    }
-
-    fn device_in(&self, superblock: Superblock) -> DeviceIn {
-        let index = superblock.device_index;
-        DeviceIn { index, superblock, device: self.devices[usize::from(index)].clone(), read_cost: 1 }
-    }
-
-    /// A power cut, then the pool as it is found.
-    fn crash(&self, store: Store, random: &mut Random) -> Store {
-        drop(store);
-        let cut = |device: &Arc<SlowDevice>| {
-            device.cut_power(random);
-            let offsets =
-                DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
-            let found = offsets.into_iter().filter_map(|offset| {
-                let mut bytes = vec![0; Superblock::SIZE];
-                device.read(offset, &mut bytes).expect("a device in memory is readable");
-                Superblock::decode(&bytes).ok()
-            });
-            found.max_by_key(|superblock| superblock.generation).expect("a pool's device has a superblock")
-        };
-        let superblocks: Vec<_> = self.devices.iter().map(cut).collect();
-        let devices_in = superblocks.into_iter().map(|superblock| self.device_in(superblock)).collect();
-        Store::open(devices_in, self.options.clone()).expect("the pool opens").0
-    }
-}
 
 /// Bytes that tell whose they are.
 fn content(inode: u64, extent: u64, version: u64, length: usize) -> Vec<u8> {
@@ -279,6 +201,14 @@ fn small_blobs_in_tiny_memory() {
     let seed = seed();
     let (rig, store) = Rig::new(3, 96 << 20, 1 << 20, seed, 100);
     stress(&rig, store, seed, Load { writers: 8, extents: 2000, blob_bytes_max: 8 << 10 });
+}
+
+#[test]
+fn a_full_pool_stops_nobody_for_good() {
+    let seed = seed();
+    // The files together would be about 150 MiB, of three classes.
+    let (rig, store) = Rig::new(1, 96 << 20, 8 << 20, seed, 50);
+    stress(&rig, store, seed, Load { writers: 8, extents: 400, blob_bytes_max: EXTENT_BYTES });
 }
 
 /// A row whose first chunk has arrived before its second was submitted must not count as written.

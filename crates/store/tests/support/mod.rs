@@ -9,6 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_store::{DeviceIn, Store, StoreOptions};
+
+pub const CHUNK_BYTES: u32 = 1 << 20;
 
 /// A small generator.
 pub struct Random(pub u64);
@@ -174,6 +178,80 @@ impl Device for SlowDevice {
 
     fn describe(&self) -> String {
         format!("slow {}", self.memory.describe())
+    }
+}
+
+/// A pool on slow devices.
+pub struct Rig {
+    pub devices: Vec<Arc<SlowDevice>>,
+    options: StoreOptions,
+}
+
+impl Rig {
+    pub fn new(count: u16, size_bytes: u64, memory_bytes: usize, seed: u64, dawdle_us_max: u64) -> (Rig, Store) {
+        let devices: Vec<_> = (0..count)
+            .map(|index| Arc::new(SlowDevice::new(size_bytes, seed + u64::from(index), dawdle_us_max)))
+            .collect();
+        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+        let superblock = |index: u16| Superblock {
+            format_minor: stere_format::FORMAT_MINOR,
+            pool: PoolId([9; 16]),
+            device: DeviceId([index as u8 + 1; 16]),
+            device_index: index,
+            generation: 0,
+            layout,
+            journal_start: JournalPosition { position: 0, sequence: 1 },
+            journal_bytes: layout.journal_bytes,
+            journal_devices: (0..count.min(3)).collect(),
+            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+            clean: true,
+            pool_name: "stress".into(),
+            host: String::new(),
+            shelf: String::new(),
+            checkpoint: Vec::new(),
+        };
+        let entry = |index: u16| DeviceEntry {
+            id: DeviceId([index as u8 + 1; 16]),
+            index,
+            class: 0,
+            state: 0,
+            size_bytes,
+            slot_count: layout.slot_count,
+            name: format!("d{index}"),
+            host: String::new(),
+            shelf: String::new(),
+            tags: Vec::new(),
+        };
+        let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
+        let rig = Rig { devices, options };
+        let devices_in = (0..count).map(|index| rig.device_in(superblock(index))).collect();
+        let store =
+            Store::create(devices_in, (0..count).map(entry).collect(), rig.options.clone()).expect("a new pool");
+        (rig, store)
+    }
+
+    fn device_in(&self, superblock: Superblock) -> DeviceIn {
+        let index = superblock.device_index;
+        DeviceIn { index, superblock, device: self.devices[usize::from(index)].clone(), read_cost: 1 }
+    }
+
+    /// A power cut, then the pool as it is found; `user` is whatever holds the store.
+    pub fn crash<T>(&self, user: T, random: &mut Random) -> Store {
+        drop(user);
+        let cut = |device: &Arc<SlowDevice>| {
+            device.cut_power(random);
+            let offsets =
+                DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).expect("as before").superblock_offsets();
+            let found = offsets.into_iter().filter_map(|offset| {
+                let mut bytes = vec![0; Superblock::SIZE];
+                device.read(offset, &mut bytes).expect("a device in memory is readable");
+                Superblock::decode(&bytes).ok()
+            });
+            found.max_by_key(|superblock| superblock.generation).expect("a pool's device has a superblock")
+        };
+        let superblocks: Vec<_> = self.devices.iter().map(cut).collect();
+        let devices_in = superblocks.into_iter().map(|superblock| self.device_in(superblock)).collect();
+        Store::open(devices_in, self.options.clone()).expect("the pool opens").0
     }
 }
 
