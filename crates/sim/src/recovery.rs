@@ -99,7 +99,7 @@ impl History {
     }
 
     /// Finds the state that was recovered among those that could be, and goes on from there.
-    fn compare_recovered(&mut self) -> Result<(), Stop> {
+    pub(crate) fn compare_recovered(&mut self) -> Result<(), Stop> {
         let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         let mut nearest = None;
