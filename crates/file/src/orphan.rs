@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{InodeValue, Key};
 use stere_store::{Store, Transaction, Wait};
 
@@ -224,7 +225,7 @@ impl Files {
             while left > 0 {
                 left -= 1;
                 let done = match kind {
-                    OrphanKind::Removed if state.opens > 0 => break,
+                    OrphanKind::Removed if state.opens > 0 && !is_planted(Bug::OpenFileFreed) => break,
                     OrphanKind::Removed => {
                         self.discard(&mut state);
                         self.free_orphan_step(context, inode)?

@@ -75,7 +75,16 @@ fn main() -> ExitCode {
         return run_exhaustive(&arguments);
     }
     let Arguments { histories, seed, steps, threads, canary, .. } = arguments;
-    let request = Request { histories, seed, steps, faults, threads, canary };
+    let request = Request {
+        histories,
+        seed,
+        steps,
+        faults,
+        threads,
+        canary,
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    };
     if arguments.verbose {
         return match run::run_seed(seed, &request, true) {
             Ok(summary) => {
