@@ -30,7 +30,7 @@ fn check_style(root: &Path) -> Result<()> {
 }
 
 fn run_crate_tests(root: &Path) -> Result<()> {
-    command::run(&mut cargo(root, &["test", "--workspace", "--release", "--quiet"]), 60 * MINUTE)
+    command::run(&mut cargo(root, &["test", "--workspace", "--release", "--quiet", "--no-fail-fast"]), 60 * MINUTE)
 }
 
 pub fn run(root: &Path) -> Result<()> {

@@ -107,6 +107,12 @@ enum Command {
         seed: u64,
         #[arg(long, default_value_t = 20_000)]
         operations: u64,
+        /// Compare the whole trees every so many steps; 1 names the operation that made the difference, and is slow.
+        #[arg(long, default_value_t = 500)]
+        check_every: u64,
+        /// Print every operation from this step on.
+        #[arg(long)]
+        show_from: Option<u64>,
         /// Change something on one side after this step, to see that it is found.
         #[arg(long)]
         plant: Option<u64>,
@@ -151,8 +157,10 @@ fn execute(command: Command) -> Result<(), BenchError> {
             println!("{count} acknowledged operations are there");
             Ok(())
         }
-        Command::Differential { first, second, seed, operations, plant } => {
-            differential::run(&first, &second, Plan { seed, operations, planted_at: plant })?;
+        Command::Differential { first, second, seed, operations, check_every, show_from, plant } => {
+            let check_every = check_every.max(1);
+            let plan = Plan { seed, operations, check_every, show_from, planted_at: plant };
+            differential::run(&first, &second, plan)?;
             println!("seed {seed}: {operations} operations, no difference");
             Ok(())
         }

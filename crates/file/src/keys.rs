@@ -1,7 +1,8 @@
 //! Reading and writing the values of inodes and extents, from a view or a transaction alike.
 //!
-//! Invariant: an extent's key carries the file offset where the extent *ends*, so that the first key after an offset is
-//! the extent that covers it (or the next one): every look-up is one short scan forward.
+//! Invariant: an extent's key carries the file offset where the extent's last block *ends*, so that the first key behind an
+//! offset is the extent that covers it (or the next one): every look-up is one short scan forward. It is the block's end,
+//! not the extent's, so that a file whose last block is written again and again keeps the same few keys.
 
 use std::ops::ControlFlow;
 
@@ -9,6 +10,7 @@ use stere_format::{ExtentFlags, ExtentValue, InodeValue, Key};
 use stere_store::{Transaction, Value, View};
 
 use crate::error::Error;
+use crate::extents::BLOCK;
 
 /// What a view and a transaction have in common.
 pub trait Keys {
@@ -82,12 +84,17 @@ impl Extent {
         self.start + u64::from(self.value.length)
     }
 
+    /// Where its last block ends: what its key says.
+    pub fn block_end(&self) -> u64 {
+        self.start + u64::from(self.value.length).next_multiple_of(BLOCK)
+    }
+
     pub fn is_preallocated(&self) -> bool {
         self.value.flags == ExtentFlags::Preallocated
     }
 
     pub fn key(&self, inode: u64) -> Key {
-        Key::extent(inode, self.end())
+        Key::extent(inode, self.block_end())
     }
 
     pub fn put(&self, transaction: &mut Transaction<'_>, inode: u64) {
@@ -96,9 +103,9 @@ impl Extent {
 
     fn decode(inode: u64, key: &Key, bytes: &[u8]) -> Result<Extent, Error> {
         let value = ExtentValue::decode(bytes).map_err(|error| bad_value(inode, &error))?;
-        let start = key.position.checked_sub(u64::from(value.length));
-        let start =
-            start.ok_or_else(|| Error::BadValue { inode, detail: "an extent starts before the file".into() })?;
+        let start = key.position.checked_sub(u64::from(value.length).next_multiple_of(BLOCK));
+        let start = start.filter(|start| start % BLOCK == 0);
+        let start = start.ok_or_else(|| Error::BadValue { inode, detail: "an extent is misplaced".into() })?;
         Ok(Extent { start, value })
     }
 }
@@ -125,7 +132,11 @@ pub(crate) fn visit_extents(
             bad = Some(Error::BadValue { inode, detail: format!("extents overlap at offset {}", extent.start) });
             return ControlFlow::Break(());
         }
-        position_before = extent.end();
+        position_before = extent.block_end();
+        // Behind the last byte of an extent, but in its last block.
+        if extent.end() <= from {
+            return ControlFlow::Continue(());
+        }
         visit(extent)
     })?;
     bad.map_or(Ok(()), Err)

@@ -129,6 +129,10 @@ impl Files {
     ) -> Result<T, E> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
+        if self.orphan_kind(inode) == Some(OrphanKind::Truncating) {
+            // The list has room for one reason; what is left behind the end would be forgotten.
+            self.finish_truncation(context, inode)?;
+        }
         let unlink = Unlink { open: state.opens > 0, listed: self.orphan_kind(inode).is_some() };
         let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
@@ -215,32 +219,49 @@ impl Files {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
-        let mut listed: Vec<(u64, OrphanKind)> =
-            self.orphans.lock().iter().map(|(inode, kind)| (*inode, *kind)).collect();
-        listed.sort_unstable_by_key(|(inode, _)| *inode);
+        let mut listed: Vec<u64> = self.orphans.lock().keys().copied().collect();
+        listed.sort_unstable();
         let mut left = budget;
-        for (inode, kind) in listed {
+        let mut outcome = Ok(());
+        for inode in listed {
             let held = self.table.hold(inode);
             let Ok(mut state) = held.write(Wait::Never) else { continue };
-            while left > 0 {
-                left -= 1;
-                let done = match kind {
-                    OrphanKind::Removed if state.opens > 0 && !is_planted(Bug::OpenFileFreed) => break,
-                    OrphanKind::Removed => {
-                        self.discard(&mut state);
-                        self.free_orphan_step(context, inode)?
-                    }
-                    OrphanKind::Truncating => self.truncation_step(context, inode)?,
-                };
-                if done {
-                    break;
-                }
-            }
+            // One that fails does not stand in the way of the others.
+            let freed = self.free_orphan_pieces(context, inode, &mut state, &mut left);
+            outcome = outcome.and(freed);
             if left == 0 {
-                return Ok(true);
+                break;
             }
         }
-        Ok(false)
+        outcome.map(|()| left == 0)
+    }
+
+    /// Frees an orphan whose entry the caller has locked, for as long as `left` allows.
+    fn free_orphan_pieces(
+        &self,
+        context: &Context,
+        inode: u64,
+        state: &mut State,
+        left: &mut usize,
+    ) -> Result<(), Error> {
+        // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
+        while let Some(kind) = self.orphan_kind(inode) {
+            let is_open = kind == OrphanKind::Removed && state.opens > 0 && !is_planted(Bug::OpenFileFreed);
+            if is_open || *left == 0 {
+                break;
+            }
+            *left -= 1;
+            match kind {
+                OrphanKind::Removed => {
+                    self.discard(state);
+                    self.free_orphan_step(context, inode)?;
+                }
+                OrphanKind::Truncating => {
+                    self.truncation_step(context, inode)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Frees an orphan if nobody has it open; for the kernel's "forget".
@@ -259,21 +280,27 @@ impl Files {
 
     /// Frees a piece of what lies behind a cut file's size. Tells whether nothing is left.
     fn truncation_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
-        let done = self.store.update(context.wait, |transaction| {
+        let (done, nameless) = self.store.update(context.wait, |transaction| {
             let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
                 transaction.delete(Key::orphan(inode));
-                return Ok(true);
+                return Ok((true, false));
             };
             let (allocation, done) = extents::cut_end(transaction, inode, value.size, EXTENTS_PER_STEP)?;
             value.blocks_bytes = allocation.apply(value.blocks_bytes);
             keys::put_inode(transaction, inode, &value);
-            if done {
+            let nameless = value.nlink == 0;
+            if done && nameless {
+                // It was on the list before it was cut, and has to be freed still.
+                put(transaction, inode, OrphanKind::Removed);
+            } else if done {
                 transaction.delete(Key::orphan(inode));
             }
-            Ok::<_, Error>(done)
+            Ok::<_, Error>((done, nameless))
         })?;
-        if done {
-            self.forget_orphan(inode);
+        match (done, nameless) {
+            (true, true) => self.note_orphan(inode, OrphanKind::Removed),
+            (true, false) => self.forget_orphan(inode),
+            (false, _) => {}
         }
         Ok(done)
     }

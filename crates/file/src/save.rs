@@ -40,10 +40,21 @@ impl Files {
     pub(crate) fn save_all(&self, context: &Context, inode: u64, content: &mut Content) -> Result<(), Error> {
         while content.records.len() > RECORDS_PER_STEP {
             let batch: Vec<u64> = content.records.keys().copied().take(RECORDS_PER_STEP).collect();
-            self.save_records(context, inode, content, &batch)?;
+            self.save_batch(context, inode, content, &batch)?;
         }
         let batch: Vec<u64> = content.records.keys().copied().collect();
-        self.save_records(context, inode, content, &batch)
+        self.save_batch(context, inode, content, &batch)
+    }
+
+    /// Saves records together. Where there is no room for all of them beside what they replace, one after the other,
+    /// each making room for the next.
+    fn save_batch(&self, context: &Context, inode: u64, content: &mut Content, batch: &[u64]) -> Result<(), Error> {
+        match self.save_records(context, inode, content, batch) {
+            Err(Error::Store(stere_store::Error::NoSpace)) if batch.len() > 1 => {
+                batch.iter().try_for_each(|record| self.save_records(context, inode, content, &[*record]))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Saves one record, and before it those that must not be missing when the size on media grows over it.

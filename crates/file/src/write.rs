@@ -107,7 +107,7 @@ impl Files {
                 }
             }
         }
-        let mut accepted = 0;
+        let (mut accepted, mut accepted_parts) = (0, 0);
         let mut streamed = Vec::new();
         for part in parts {
             let blobs = appended.iter_mut().find(|(record, _)| *record == part.record);
@@ -126,12 +126,13 @@ impl Files {
                 },
             }
             accepted += part.data.len();
+            accepted_parts += 1;
         }
-        self.enter_streamed(context, inode, content, streamed, parts)?;
+        self.enter_streamed(context, inode, content, streamed, &parts[..accepted_parts])?;
         Ok(accepted)
     }
 
-    /// Enters what was streamed. Records before it that are dirty go first where the size on media would grow over them.
+    /// Enters what was streamed of these parts, which were accepted. Records before it that are dirty go first where the size on media would grow over them.
     fn enter_streamed(
         &self,
         context: &Context,

@@ -24,7 +24,8 @@ pub mod kind {
     pub const DIRENT_HASH: u8 = 3;
     /// In NAMES, position = sequence, the readdir cookie in creation order.
     pub const DIRENT: u8 = 4;
-    /// In NAMES, position = file offset where the extent ends: the first key behind an offset is the extent that covers it.
+    /// In NAMES, position = file offset where the extent's last block ends: the first key behind an offset is the extent
+    /// that covers it, or the next one.
     pub const EXTENT: u8 = 5;
     /// In BLOBS.
     pub const BLOB: u8 = 1;
@@ -70,8 +71,8 @@ impl Key {
         Self::new(tree::NAMES, directory, kind::DIRENT, sequence)
     }
 
-    pub const fn extent(inode: u64, file_offset_end: u64) -> Self {
-        Self::new(tree::NAMES, inode, kind::EXTENT, file_offset_end)
+    pub const fn extent(inode: u64, file_offset_block_end: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::EXTENT, file_offset_block_end)
     }
 
     pub const fn blob(blob: u64) -> Self {

@@ -137,6 +137,7 @@ fn answer(result: &Result<(), DecodeError>) -> String {
     }
 }
 
+/// P-11: no bytes make a decoder panic.
 #[test]
 fn mutations_are_decoded_or_refused() {
     let rounds = std::env::var("STERE_FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20_000);

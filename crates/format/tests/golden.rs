@@ -37,6 +37,7 @@ fn from_hex(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// P-12: what is on media stays readable.
 #[test]
 fn every_structure_is_as_it_was() {
     let write = std::env::var_os("STERE_GOLDEN_WRITE").is_some();

@@ -80,7 +80,10 @@ impl ReadAhead {
         let from = (start - window_start) as usize;
         let blocks = &bytes[from..from + (end - start) as usize];
         if !part.matches(blocks) {
-            self.state.lock().windows.retain(|window| (window.segment, window.start) != (part.segment.id, window_start));
+            self.state
+                .lock()
+                .windows
+                .retain(|window| (window.segment, window.start) != (part.segment.id, window_start));
             return false;
         }
         let skip = part.offset as usize - part.covering().start;

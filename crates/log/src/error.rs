@@ -19,7 +19,9 @@ pub enum LogError {
     #[error("segment {segment} has a damaged row at block {row_block}: {detail}; run `stere check`")]
     BadRow { segment: u64, row_block: u32, detail: String },
     /// A record whose bytes match their checksums on no device.
-    #[error("record {tag} is damaged at {offset} for {length} bytes on every device that should hold it; restore it from a backup")]
+    #[error(
+        "record {tag} is damaged at {offset} for {length} bytes on every device that should hold it; restore it from a backup"
+    )]
     Damaged { tag: u64, offset: u32, length: u32 },
     /// From the layer below.
     #[error(transparent)]

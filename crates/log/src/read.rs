@@ -197,22 +197,18 @@ impl Log {
 
     /// What the row that begins at this block holds; `None` where no row of this segment begins.
     pub fn read_row_contents(&self, segment: &Arc<Segment>, row_block: u32) -> Result<Option<RowContents>, LogError> {
-        let header_address =
-            Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };
+        let header_address = Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };
         let pool = self.pool_id();
         let belongs = |bytes: &[u8]| {
-            RowHeader::decode(bytes)
-                .is_ok_and(|header| header.pool == pool && header.segment == segment.id && header.row_block == row_block)
+            RowHeader::decode(bytes).is_ok_and(|header| {
+                header.pool == pool && header.segment == segment.id && header.row_block == row_block
+            })
         };
         let Ok(bytes) = self.read_record(segment, &header_address, &belongs) else { return Ok(None) };
         let bad = |detail: String| LogError::BadRow { segment: segment.id, row_block, detail };
         let header = RowHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
-        let summary_address = Address {
-            segment: segment.id,
-            row_block,
-            offset: header.summary_offset,
-            length: header.summary_length,
-        };
+        let summary_address =
+            Address { segment: segment.id, row_block, offset: header.summary_offset, length: header.summary_length };
         let bytes = self
             .read_record(segment, &summary_address, &|bytes| stere_format::crc32c(bytes) == header.summary_crc32c)
             .map_err(|error| bad(error.to_string()))?;

@@ -40,7 +40,8 @@ impl Log {
                 kind: segment.kind,
                 temperature: segment.temperature,
             };
-            let usable = segment.missing() == 0 && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
+            let usable = segment.missing() == 0
+                && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
             let stream = self.stream(&key);
             let mut guard: parking_lot::MutexGuard<'_, Stream> = stream.lock();
             if usable && guard.segment.is_none() {

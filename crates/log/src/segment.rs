@@ -133,7 +133,8 @@ impl Segment {
     }
 
     pub fn clear_dirty(&self) {
-        self.dirty.store(false, Ordering::Release);
+        // Also acquires: what was changed by somebody who found the mark set is seen by whoever records it now.
+        self.dirty.swap(false, Ordering::AcqRel);
     }
 }
 

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_format::{
-    Address, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry,
-};
+use stere_format::{Address, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry};
 
 use crate::segment::Segment;
 

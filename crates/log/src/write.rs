@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_stripe::split_tag;
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry};
+use stere_format::{
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry,
+};
+use stere_stripe::{split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -68,7 +70,8 @@ impl Log {
 
     /// Sends every open row of the given kind on its way; `wait_for_rows` tells when they have arrived.
     pub fn close_rows(&self, kind: SegmentKind) {
-        let streams: Vec<_> = self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
+        let streams: Vec<_> =
+            self.streams.read().iter().filter(|(key, _)| key.kind == kind).map(|(_, s)| s.clone()).collect();
         for stream in streams {
             let mut guard = stream.lock();
             if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
@@ -88,14 +91,22 @@ impl Log {
                 RowInMemory::Open(_) => None,
             })
             .collect();
+        let headers = self.headers_flying.lock().clone();
         flying.iter().for_each(|(_, _, completion)| completion.wait_done());
-        // Whoever takes a row's errors has noted them before anybody else goes on.
+        headers.iter().for_each(|(_, completion)| completion.wait_done());
+        // Whoever takes a row's errors has noted them before anybody else goes on. Nobody waits for a device in here:
+        // appends come by.
         let _arrivals = self.arrivals.lock();
         for (id, segment, completion) in flying {
             let errors = completion.wait();
             self.row_arrived(id, &segment, errors);
         }
-        for (segment, completion) in std::mem::take(&mut *self.headers_flying.lock()) {
+        let mut headers_flying = self.headers_flying.lock();
+        let (done, flying): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *headers_flying).into_iter().partition(|(_, completion)| completion.is_done());
+        *headers_flying = flying;
+        drop(headers_flying);
+        for (segment, completion) in done {
             for (chunk, error) in completion.wait() {
                 tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
                 segment.mark_missing(split_tag(chunk).1);
@@ -171,7 +182,13 @@ impl Log {
     }
 
     /// Makes sure that the open row takes a record of this length, closing rows and segments on the way.
-    fn ensure_room(&self, key: &StreamKey, stream: &Arc<Mutex<Stream>>, guard: &mut Stream, length: usize) -> Result<(), LogError> {
+    fn ensure_room(
+        &self,
+        key: &StreamKey,
+        stream: &Arc<Mutex<Stream>>,
+        guard: &mut Stream,
+        length: usize,
+    ) -> Result<(), LogError> {
         if guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX)) {
             return Ok(());
         }
@@ -226,9 +243,23 @@ impl Log {
     fn keep_free(&self, key: &StreamKey) -> u64 {
         match (key.kind, key.temperature) {
             (SegmentKind::Meta, _) => 0,
-            (_, 0) => self.options.reserve_segments_user,
+            // The cleaner needs an open segment for each kind of data that it may have to move.
+            (_, 0) => {
+                let cleaning = self.options.reserve_segments_cleaner + self.data_kinds() + 1;
+                self.options.reserve_segments_user.max(cleaning)
+            }
             (_, _) => self.options.reserve_segments_cleaner,
         }
+    }
+
+    /// How many kinds of data (scheme and class) have streams: each has open segments that are not full.
+    pub fn data_kinds(&self) -> u64 {
+        let streams = self.streams.read();
+        let mut kinds: Vec<_> =
+            streams.keys().filter(|key| key.kind == SegmentKind::Data).map(|key| (key.scheme, key.class)).collect();
+        kinds.sort_unstable_by_key(|(scheme, class)| (scheme.data, scheme.parity, *class));
+        kinds.dedup();
+        kinds.len() as u64
     }
 
     /// Whether this stream could begin a new segment now.
@@ -249,6 +280,8 @@ impl Log {
     /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
     /// them counts as missing, and it is an error if too little of a row is left.
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
+        // One at a time: whoever comes while a flush fails must find noted what that cost.
+        let _alone = self.flushes.lock();
         let written = std::mem::take(&mut *self.unflushed.lock());
         // Rows still on their way may end too late for this flush: they belong to the next one.
         for row in self.rows.read().values() {
@@ -324,6 +357,8 @@ impl Log {
         buffer.set_length(length);
         let buffer = buffer.share();
         let completion = Completion::new();
+        // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
+        let submitting = completion.ticket(write_tag(0, 0));
         *self.flying_bytes.lock() += buffer.len();
         let flying = FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone() };
         // The row is readable in memory before it is submitted and until it has arrived.
@@ -336,6 +371,7 @@ impl Log {
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());
         }
+        submitting.finish(Ok(()));
     }
 
     pub(crate) fn note_dirty(&self, segment: &Arc<Segment>) {

@@ -100,6 +100,10 @@ impl FileSystem {
         for batch in self.lazy_times.all().chunks(BATCH) {
             self.store.update(wait, |transaction| {
                 for (inode, time) in batch {
+                    // Somebody may have set the time since the list was made.
+                    if self.lazy_times.get(*inode) != Some(*time) {
+                        continue;
+                    }
                     if let Some(mut value) = stere_file::inode_if_any(transaction, *inode)? {
                         value.atime = *time;
                         stere_file::put_inode(transaction, *inode, &value);

@@ -103,10 +103,10 @@ impl FileSystem {
     /// Finds a name. "." and ".." work for every inode, as NFS needs.
     pub fn lookup(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
         if name == b"." {
-            return self.getattr(caller, parent);
+            return self.existing(caller, parent);
         }
         if name == b".." {
-            return self.getattr(caller, self.parent(caller, parent)?);
+            return self.existing(caller, self.parent(caller, parent)?);
         }
         check_name(name)?;
         let removals = self.files.removals();
@@ -128,6 +128,13 @@ impl FileSystem {
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
+        let value = self.files.attributes(caller.wait, inode)?;
+        let value = value.or_else(|| self.ghosts.get(inode)).ok_or(Error::Stale)?;
+        Ok(self.shown(inode, value))
+    }
+
+    /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
+    fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         Ok(self.shown(inode, value))
     }
@@ -153,6 +160,10 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        if set.atime.is_some() {
+            // Before too, so that nobody saves an older one after this.
+            self.lazy_times.remove(inode);
+        }
         let value =
             self.changing(caller, inode, set.size, |transaction, value| apply(transaction, caller, inode, value, set))?;
         if set.atime.is_some() {
@@ -197,16 +208,16 @@ fn apply(
 ) -> Result<(), Error> {
     let is_directory = value.kind() == Some(FileKind::Directory);
     if set.uid.is_some() || set.gid.is_some() {
+        if !is_directory {
+            clear_set_id(value, caller);
+        }
         value.uid = set.uid.unwrap_or(value.uid);
         value.gid = set.gid.unwrap_or(value.gid);
-        if !is_directory {
-            clear_set_id(value);
-        }
         drop_capabilities(transaction, inode, value)?;
     }
     // A change of nothing is chown(-1, -1), which clears these bits too.
     if set.kill_suid_sgid || (*set == SetAttributes::default() && !is_directory) {
-        clear_set_id(value);
+        clear_set_id(value, caller);
         drop_capabilities(transaction, inode, value)?;
     }
     if let Some(mode) = set.mode {
@@ -229,11 +240,12 @@ fn apply(
     Ok(())
 }
 
-/// What a write or a change of owner does to set-id bits: set-group-id without group execution means mandatory locking
-/// and stays.
-pub(crate) fn clear_set_id(value: &mut InodeValue) {
+/// What a write or a change of owner does to set-id bits. Set-group-id without group execution once meant mandatory
+/// locking: it stays for those who could set it again. Groups the front end does not know do not count.
+pub(crate) fn clear_set_id(value: &mut InodeValue, caller: &Caller<'_>) {
     value.mode &= !libc::S_ISUID;
-    if value.mode & libc::S_IXGRP != 0 {
+    let could_set = caller.uid == 0 || caller.gid == value.gid || caller.groups.contains(&value.gid);
+    if value.mode & libc::S_IXGRP != 0 || !could_set {
         value.mode &= !libc::S_ISGID;
     }
 }
@@ -247,10 +259,10 @@ fn drop_capabilities(transaction: &mut Transaction<'_>, inode: u64, value: &mut 
 }
 
 /// Clears set-id bits and capabilities if there are any, for a write. Answers whether there were.
-pub(crate) fn needs_kill(keys: &impl Keys, inode: u64) -> Result<bool, Error> {
+pub(crate) fn needs_kill(keys: &impl Keys, inode: u64, caller: &Caller<'_>) -> Result<bool, Error> {
     let Some(value) = stere_file::inode_if_any(keys, inode)? else { return Ok(false) };
     let mut cleared = value.clone();
-    clear_set_id(&mut cleared);
+    clear_set_id(&mut cleared, caller);
     if cleared.mode != value.mode {
         return Ok(true);
     }

@@ -169,15 +169,16 @@ impl Checker {
             Err(_) => return,
         };
         let block = BLOCK_BYTES as u64;
-        let start = key.position.checked_sub(u64::from(extent.length));
+        let allocated = u64::from(extent.length).next_multiple_of(block);
+        let start = key.position.checked_sub(allocated);
         let said = self.said.entry(inode).or_default();
         let overlaps = start.is_none_or(|start| start < said.extent_end);
-        said.extent_end = key.position.next_multiple_of(block);
-        said.allocated += u64::from(extent.length).next_multiple_of(block);
+        said.extent_end = key.position;
+        said.allocated += allocated;
         if extent.flags == ExtentFlags::Plain {
-            said.data_end = key.position;
+            said.data_end = start.unwrap_or(0) + u64::from(extent.length);
         } else {
-            self.preallocated_bytes += u64::from(extent.length).next_multiple_of(block);
+            self.preallocated_bytes += allocated;
         }
         if overlaps || start.is_some_and(|start| start % block != 0) {
             self.add(true, inode, format!("an extent of inode {inode} that ends at {} is misplaced", key.position));

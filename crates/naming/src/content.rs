@@ -75,7 +75,7 @@ impl FileSystem {
         data: &[u8],
         kill_suid_sgid: bool,
     ) -> Result<usize, Error> {
-        if kill_suid_sgid && self.store.view(caller.wait, |view| needs_kill(view, inode))? {
+        if kill_suid_sgid && self.store.view(caller.wait, |view| needs_kill(view, inode, caller))? {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
         Ok(self.files.write(&caller.context(), inode, offset, data)?)
@@ -113,7 +113,7 @@ impl FileSystem {
         length: u64,
     ) -> Result<u64, Error> {
         let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
-        if copied > 0 && self.store.view(caller.wait, |view| needs_kill(view, inode_out))? && caller.uid != 0 {
+        if copied > 0 && self.store.view(caller.wait, |view| needs_kill(view, inode_out, caller))? && caller.uid != 0 {
             self.setattr(caller, inode_out, &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
         }
         Ok(copied)

@@ -16,6 +16,7 @@ mod check;
 mod content;
 mod create;
 mod error;
+mod ghosts;
 mod names;
 mod policy;
 mod readdir;
@@ -47,6 +48,7 @@ pub use stere_store::Wait;
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;
+use ghosts::Ghosts;
 use names::NameHasher;
 
 /// The root directory.
@@ -121,6 +123,7 @@ pub struct FileSystem {
     files: Files,
     hasher: NameHasher,
     lazy_times: LazyTimes,
+    ghosts: Ghosts,
     next_handle: AtomicU64,
     options: Options,
 }
@@ -128,13 +131,19 @@ pub struct FileSystem {
 impl FileSystem {
     /// Makes the root directory in an empty pool.
     pub fn format(store: &Store, now: Timestamp) -> Result<(), Error> {
+        FileSystem::format_for(store, now, 0, 0)
+    }
+
+    /// As `format`, with a root directory that belongs to the one who makes the pool: a pool of an ordinary user would be
+    /// of no use if only root could write to it.
+    pub fn format_for(store: &Store, now: Timestamp, uid: u32, gid: u32) -> Result<(), Error> {
         store.update(Wait::Allowed, |transaction| {
             if transaction.get(&Key::inode(ROOT))?.is_some() {
                 return Err(Error::Exists);
             }
             // Numbers of new inodes start behind the root's.
             while transaction.allocate_inode() <= ROOT {}
-            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, 0, 0, ROOT, now);
+            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             Ok(())
         })
@@ -148,7 +157,9 @@ impl FileSystem {
         if root.is_none_or(|root| root.kind() != Some(FileKind::Directory)) {
             return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
         }
-        Ok(FileSystem { store, files, hasher, lazy_times: LazyTimes::new(), next_handle: AtomicU64::new(1), options })
+        let lazy_times = LazyTimes::new();
+        let (ghosts, next_handle) = (Ghosts::default(), AtomicU64::new(1));
+        Ok(FileSystem { store, files, hasher, lazy_times, ghosts, next_handle, options })
     }
 
     /// The store below.
@@ -199,6 +210,7 @@ impl FileSystem {
 
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.ghosts.forget(inode);
         Ok(self.files.forget(&caller.context(), inode)?)
     }
 

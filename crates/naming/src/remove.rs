@@ -16,6 +16,21 @@ pub(crate) enum Attempt<T> {
     Moved,
 }
 
+/// What a transaction that removes a name did.
+pub(crate) struct Removed<T> {
+    pub attempt: Attempt<T>,
+    pub gone: Gone,
+    /// The inode as it was last, if it lost a name.
+    pub last: Option<InodeValue>,
+}
+
+impl<T> Removed<T> {
+    /// Nothing was removed.
+    pub fn nothing(attempt: Attempt<T>) -> Removed<T> {
+        Removed { attempt, gone: Gone::Stays, last: None }
+    }
+}
+
 impl FileSystem {
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<(), Error> {
@@ -67,9 +82,18 @@ impl FileSystem {
         &self,
         caller: &Caller<'_>,
         inode: u64,
-        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(Attempt<T>, Gone), Error>,
+        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<Removed<T>, Error>,
     ) -> Result<Attempt<T>, Error> {
-        self.files.removing(&caller.context(), inode, |transaction, unlink| change(transaction, unlink))
+        let mut last = None;
+        let (attempt, gone) = self.files.removing(&caller.context(), inode, |transaction, unlink| {
+            let removed = change(transaction, unlink)?;
+            last = removed.last;
+            Ok::<_, Error>(((removed.attempt, removed.gone), removed.gone))
+        })?;
+        if let Some(value) = last.filter(|_| gone == Gone::Freed) {
+            self.ghosts.add(inode, value);
+        }
+        Ok(attempt)
     }
 
     fn remove_found(
@@ -80,9 +104,9 @@ impl FileSystem {
         parent: u64,
         name: &[u8],
         expected: &Found,
-    ) -> Result<(Attempt<()>, Gone), Error> {
+    ) -> Result<Removed<()>, Error> {
         if self.hasher.find(transaction, parent, name)? != Some(*expected) {
-            return Ok((Attempt::Moved, Gone::Stays));
+            return Ok(Removed::nothing(Attempt::Moved));
         }
         let mut directory = directory(transaction, parent)?;
         let value = self.victim(transaction, expected)?;
@@ -94,8 +118,8 @@ impl FileSystem {
         }
         self.hasher.remove(transaction, parent, &mut directory, name, expected)?;
         put_changed_directory(transaction, parent, &mut directory, caller.now);
-        let gone = drop_name(transaction, unlink, caller, expected, value)?;
-        Ok((Attempt::Done(()), gone))
+        let (gone, last) = drop_name(transaction, unlink, caller, expected, value)?;
+        Ok(Removed { attempt: Attempt::Done(()), gone, last: Some(last) })
     }
 
     /// The inode behind a name that is to go.
@@ -106,16 +130,17 @@ impl FileSystem {
     }
 }
 
-/// Takes the link of a removed name from its inode.
+/// Takes the link of a removed name from its inode; gives what became of it and how it was last.
 pub(crate) fn drop_name(
     transaction: &mut Transaction<'_>,
     unlink: &Unlink,
     caller: &Caller<'_>,
     found: &Found,
     mut value: InodeValue,
-) -> Result<Gone, Error> {
+) -> Result<(Gone, InodeValue), Error> {
     value.ctime = caller.now;
     value.nlink = if found.kind == FileKind::Directory { 0 } else { value.nlink.saturating_sub(1) };
-    let last = value.nlink == 0;
-    Ok(unlink.apply(transaction, found.inode, value, last)?)
+    let last = value.clone();
+    let gone = unlink.apply(transaction, found.inode, value, last.nlink == 0)?;
+    Ok((gone, last))
 }

@@ -1,12 +1,12 @@
 //! Renaming: one transaction, whatever it replaces or exchanges.
 
-use stere_file::{Gone, Keys, Unlink, inode_if_any};
+use stere_file::{Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::{Found, check_name, is_empty};
-use crate::remove::{Attempt, drop_name};
+use crate::remove::{Attempt, Removed, drop_name};
 use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
 
 /// Fail when the new name exists.
@@ -112,14 +112,14 @@ impl FileSystem {
         caller: &Caller<'_>,
         rename: &Rename<'_>,
         expected: &Found,
-    ) -> Result<(Attempt<bool>, Gone), Error> {
+    ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
         if self.hasher.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
-            return Ok((Attempt::Moved, Gone::Stays));
+            return Ok(Removed::nothing(Attempt::Moved));
         }
         // Two names of one file: nothing happens.
         if source.inode == expected.inode {
-            return Ok((Attempt::Done(false), Gone::Stays));
+            return Ok(Removed::nothing(Attempt::Done(false)));
         }
         check_not_below(transaction, &source, rename.new_parent)?;
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
@@ -130,8 +130,8 @@ impl FileSystem {
         }
         let victim = self.victim(transaction, expected)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
-        let gone = drop_name(transaction, unlink, caller, expected, victim)?;
-        Ok((Attempt::Done(moved), gone))
+        let (gone, last) = drop_name(transaction, unlink, caller, expected, victim)?;
+        Ok(Removed { attempt: Attempt::Done(moved), gone, last: Some(last) })
     }
 
     /// Moves the source's name; `over` is the entry it takes the place of.

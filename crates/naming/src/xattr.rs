@@ -109,7 +109,10 @@ fn check_attribute_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::OutOfRange);
     }
     let known = [&b"user."[..], b"trusted.", b"security."];
-    if known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) || acl::is_acl(name) {
+    if known.contains(&name) {
+        return Err(Error::Invalid("an attribute's name goes on behind its prefix"));
+    }
+    if known.iter().any(|prefix| name.starts_with(prefix)) || acl::is_acl(name) {
         return Ok(());
     }
     Err(Error::Unsupported("attributes are user.*, trusted.*, security.* and the POSIX ACLs"))

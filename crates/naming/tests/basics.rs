@@ -148,6 +148,9 @@ fn renames_replace_exchange_and_refuse() {
     assert_eq!(fs.lookup(&caller(21), ROOT, b"first").expect("name").inode, second);
     fs.rename(&caller(22), ROOT, b"first", ROOT, b"second", 0).expect("replace");
     assert_eq!(fs.lookup(&caller(23), ROOT, b"second").expect("name").inode, second);
+    assert_eq!(fs.getattr(&caller(23), first).expect("until it is forgotten").nlink, 0);
+    assert!(matches!(fs.lookup(&caller(23), first, b"."), Err(Error::Stale)));
+    fs.forget(&caller(23), first).expect("forgetting");
     assert!(matches!(fs.getattr(&caller(23), first), Err(Error::Stale)));
     assert_eq!(names(&fs, ROOT), [".", "..", "second"]);
 }
@@ -201,6 +204,23 @@ fn attributes_and_times() {
         12,
         "read at 12, after atime <= mtime"
     );
+}
+
+#[test]
+fn times_of_access_are_saved_by_a_sync() {
+    let (rig, fs) = small();
+    let file = make_file(&fs, b"file", b"content");
+    content(&fs, file);
+    assert_eq!(fs.getattr(&caller(20), file).expect("attributes").atime.seconds, 12);
+    fs.syncfs(&caller(20)).expect("sync");
+    let fs = rig.reopen(fs, true);
+    assert_eq!(fs.getattr(&caller(21), file).expect("attributes").atime.seconds, 12);
+    // Newer than the last change, and not a day old: a read leaves it.
+    let mut out = [0; 4];
+    fs.read(&caller(30), file, 0, &mut out).expect("a read");
+    assert_eq!(fs.getattr(&caller(31), file).expect("attributes").atime.seconds, 12);
+    fs.read(&caller(100_000), file, 0, &mut out).expect("a read");
+    assert_eq!(fs.getattr(&caller(100_001), file).expect("attributes").atime.seconds, 100_000);
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// P-15: results and errors are those of the model.
     #[test]
     fn the_file_system_and_the_model_agree(calls in prop::collection::vec(call(), 1..150)) {
         let mut pair = Pair::new();

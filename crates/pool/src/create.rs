@@ -18,6 +18,9 @@ use crate::identify::{Holds, describe_copies, identify, other_version};
 
 /// Copies of metadata, where nothing else is asked.
 const METADATA_COPIES_DEFAULT: usize = 3;
+/// Of what two copies lie on, a third is worth having only on a device of at least this part of the pool: metadata that finds
+/// no room on one of its devices stops the whole pool.
+const THIRD_COPY_DIVISOR: u64 = 64;
 /// A pool has at least so many slots on its smallest device if the chunk size is chosen for it.
 const SLOTS_WANTED: u32 = 48;
 /// With fewer slots a device is of no use.
@@ -53,7 +56,7 @@ pub struct NewDevice {
 /// On how many devices metadata lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MetadataCopies {
-    /// Three, or as many as there are devices.
+    /// Three, or as many as there are devices; two where the third is tiny beside the others.
     #[default]
     Default,
     All,
@@ -95,7 +98,7 @@ pub fn create(
 ) -> Result<Store, Error> {
     check_texts(&devices, options)?;
     check_contents(&devices, options.force)?;
-    let copies = metadata_copies(options.metadata_copies, devices.len())?;
+    let copies = metadata_copies(options.metadata_copies, &devices)?;
     let layouts = layouts(&devices, options)?;
     let plan = Plan::draw(&devices, layouts, copies, options, randomness);
     for new in &devices {
@@ -185,15 +188,22 @@ fn check_contents(devices: &[NewDevice], force: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn metadata_copies(wanted: MetadataCopies, devices: usize) -> Result<usize, Error> {
-    let max = WIDTH_MAX;
+fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, Error> {
+    let (max, devices) = (WIDTH_MAX, new.len());
     match wanted {
-        MetadataCopies::Default => Ok(METADATA_COPIES_DEFAULT.min(devices)),
+        MetadataCopies::Default => Ok(default_copies(new.iter().map(|new| new.device.size_bytes()).collect())),
         MetadataCopies::All => Ok(devices.min(max)),
         MetadataCopies::Exactly(given) if given == 0 || given > max => Err(Error::CopiesOutOfRange { given, max }),
         MetadataCopies::Exactly(copies) if copies > devices => Err(Error::NoRoomForCopies { copies, devices }),
         MetadataCopies::Exactly(copies) => Ok(copies),
     }
+}
+
+fn default_copies(mut sizes: Vec<u64>) -> usize {
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    let needed = sizes.iter().sum::<u64>() / THIRD_COPY_DIVISOR;
+    let large = sizes.iter().filter(|size| **size >= needed).count();
+    large.clamp(2, METADATA_COPIES_DEFAULT).min(sizes.len())
 }
 
 fn layouts(devices: &[NewDevice], options: &CreateOptions) -> Result<Vec<DeviceLayout>, Error> {

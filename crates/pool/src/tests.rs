@@ -216,6 +216,19 @@ fn create_refuses_small_devices_and_impossible_copies() {
 }
 
 #[test]
+fn a_tiny_third_device_gets_no_metadata() {
+    let copies = |sizes: &[u64]| {
+        let devices = memory_devices(sizes);
+        create(new_devices(&devices), &options(), &mut Counting(1)).unwrap();
+        superblock_of(&devices[0]).checkpoint[0].place.scheme.width()
+    };
+    assert_eq!(copies(&[64 * MIB]), 1);
+    assert_eq!(copies(&[64 * MIB, 9000 * MIB]), 2);
+    assert_eq!(copies(&[64 * MIB, 9000 * MIB, 7000 * MIB]), 2);
+    assert_eq!(copies(&[64 * MIB, 300 * MIB, 900 * MIB]), 3);
+}
+
+#[test]
 fn metadata_copies_are_kept_when_the_pool_is_opened_again() {
     let devices = memory_devices(&[64 * MIB; 5]);
     let all = CreateOptions { metadata_copies: MetadataCopies::All, ..options() };
@@ -269,6 +282,7 @@ fn a_truncated_device_is_refused_and_a_grown_one_is_not() {
     mount_and_change(&[&grown], 2);
 }
 
+/// P-13: refused with a finding of its own.
 #[test]
 fn a_foreign_device_and_other_versions_are_refused() {
     let devices = make(&[64 * MIB], 1);

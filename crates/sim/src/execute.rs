@@ -136,7 +136,12 @@ impl History {
     }
 
     /// As `expect`, for changes of names: one that was under way when the power went may be found done.
-    fn expect_names<T>(&mut self, what: &str, real: Result<T, Error>, after: Result<Model, Errno>) -> Result<Option<T>, Stop> {
+    fn expect_names<T>(
+        &mut self,
+        what: &str,
+        real: Result<T, Error>,
+        after: Result<Model, Errno>,
+    ) -> Result<Option<T>, Stop> {
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
         match self.expect(what, real, expected) {
             Ok(Some(value)) => {
@@ -242,7 +247,11 @@ impl History {
     }
 
     /// Works on a file through a handle that is open, or one that is opened for it. What is not a file is left alone.
-    fn with_file(&mut self, target: Target, work: impl FnOnce(&mut History, u64) -> Result<(), Stop>) -> Result<(), Stop> {
+    fn with_file(
+        &mut self,
+        target: Target,
+        work: impl FnOnce(&mut History, u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let inode = match target {
             Target::Slot(slot) => self.slot_inode(slot)?,
             Target::Path(path) => self.inode_of(path)?,

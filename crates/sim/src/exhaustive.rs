@@ -158,7 +158,14 @@ impl Bench {
         let base = runner.machine.images();
         runner.machine.record_boundaries();
         let judge = History::new(&plan, false)?;
-        Ok(Bench { base, model: runner.model.clone(), runner, judge, random: Random::new(1), outcome: Outcome::default() })
+        Ok(Bench {
+            base,
+            model: runner.model.clone(),
+            runner,
+            judge,
+            random: Random::new(1),
+            outcome: Outcome::default(),
+        })
     }
 
     fn workload(&mut self, operations: &[&Operation]) -> Result<(), String> {

@@ -131,7 +131,9 @@ impl History {
         match history.finish() {
             Ok(()) | Err(Stop::Over) => Ok(history.finished()),
             Err(Stop::Failure(text)) => Err(Failure { step: operations.len(), operation: "the end".into(), text }),
-            Err(stop) => Err(Failure { step: operations.len(), operation: "the end".into(), text: format!("{stop:?}") }),
+            Err(stop) => {
+                Err(Failure { step: operations.len(), operation: "the end".into(), text: format!("{stop:?}") })
+            }
         }
     }
 

@@ -205,12 +205,7 @@ impl Model {
     }
 
     /// Renames.
-    pub fn rename(
-        &mut self,
-        from: (u64, &[u8]),
-        to: (u64, &[u8]),
-        manner: RenameManner,
-    ) -> Result<(), Errno> {
+    pub fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), manner: RenameManner) -> Result<(), Errno> {
         let source = self.lookup(from.0, from.1)?;
         let target = match self.lookup(to.0, to.1) {
             Ok(target) => Some(target),
@@ -346,9 +341,8 @@ impl Node {
         }
         if self.attributes != other.attributes {
             let show = |node: &Node| -> Vec<String> {
-                let one = |(name, value): (&Vec<u8>, &Vec<u8>)| {
-                    format!("{}[{}]", String::from_utf8_lossy(name), value.len())
-                };
+                let one =
+                    |(name, value): (&Vec<u8>, &Vec<u8>)| format!("{}[{}]", String::from_utf8_lossy(name), value.len());
                 node.attributes.iter().map(one).collect()
             };
             return Some(format!("its attributes are {:?} instead of {:?}", show(other), show(self)));

@@ -39,48 +39,143 @@ pub enum CrashManner {
 /// One step of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    Create { path: Path, slot: u8 },
-    Tmpfile { directory: u8, slot: u8 },
-    Open { path: Path, slot: u8, truncate: bool },
-    Close { slot: u8 },
-    Mkdir { path: Path },
-    Symlink { path: Path, length: u16 },
-    Fifo { path: Path },
-    Link { target: Target, path: Path },
-    Unlink { path: Path },
-    Rmdir { path: Path },
-    Rename { from: Path, to: Path, manner: RenameManner },
-    Write { target: Target, offset: u64, length: u32, seed: u64 },
-    Read { target: Target, offset: u64, length: u32 },
-    Truncate { target: Target, size: u64 },
-    Allocate { target: Target, offset: u64, length: u64, mode: u32 },
-    Copy { from: Target, from_offset: u64, to: Target, to_offset: u64, length: u64 },
-    Seek { target: Target, offset: u64 },
-    SetMode { path: Path, mode: u32 },
-    SetAttribute { path: Path, name: u8, length: u32, seed: u64 },
-    RemoveAttribute { path: Path, name: u8 },
-    SetPolicy { path: Path, policy: u8 },
-    Fsync { target: Target },
-    FsyncDirectory { directory: u8 },
+    Create {
+        path: Path,
+        slot: u8,
+    },
+    Tmpfile {
+        directory: u8,
+        slot: u8,
+    },
+    Open {
+        path: Path,
+        slot: u8,
+        truncate: bool,
+    },
+    Close {
+        slot: u8,
+    },
+    Mkdir {
+        path: Path,
+    },
+    Symlink {
+        path: Path,
+        length: u16,
+    },
+    Fifo {
+        path: Path,
+    },
+    Link {
+        target: Target,
+        path: Path,
+    },
+    Unlink {
+        path: Path,
+    },
+    Rmdir {
+        path: Path,
+    },
+    Rename {
+        from: Path,
+        to: Path,
+        manner: RenameManner,
+    },
+    Write {
+        target: Target,
+        offset: u64,
+        length: u32,
+        seed: u64,
+    },
+    Read {
+        target: Target,
+        offset: u64,
+        length: u32,
+    },
+    Truncate {
+        target: Target,
+        size: u64,
+    },
+    Allocate {
+        target: Target,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    Copy {
+        from: Target,
+        from_offset: u64,
+        to: Target,
+        to_offset: u64,
+        length: u64,
+    },
+    Seek {
+        target: Target,
+        offset: u64,
+    },
+    SetMode {
+        path: Path,
+        mode: u32,
+    },
+    SetAttribute {
+        path: Path,
+        name: u8,
+        length: u32,
+        seed: u64,
+    },
+    RemoveAttribute {
+        path: Path,
+        name: u8,
+    },
+    SetPolicy {
+        path: Path,
+        policy: u8,
+    },
+    Fsync {
+        target: Target,
+    },
+    FsyncDirectory {
+        directory: u8,
+    },
     SyncAll,
-    List { directory: u8 },
+    List {
+        directory: u8,
+    },
     VerifyAll,
-    Step { count: u8, idle: bool },
+    Step {
+        count: u8,
+        idle: bool,
+    },
     Checkpoint,
     Check,
     /// Fills the pool with files until there is no space left.
-    Fill { bytes: u32 },
+    Fill {
+        bytes: u32,
+    },
     /// Removes what `Fill` made: every file (1), or every so manieth.
-    Empty { every: u8 },
+    Empty {
+        every: u8,
+    },
     Remount,
     /// Power goes off after so many more writes and flushes, in whatever operation that is.
-    ArmCrash { events: u32, manner: CrashManner },
+    ArmCrash {
+        events: u32,
+        manner: CrashManner,
+    },
     /// Power goes off now; `again` more events into recovery, it goes off once more.
-    Crash { manner: CrashManner, again: Option<u32> },
+    Crash {
+        manner: CrashManner,
+        again: Option<u32>,
+    },
     /// The faults begin to strike.
-    Faults { device: u8, kind: FaultKind, per_million: u32 },
+    Faults {
+        device: u8,
+        kind: FaultKind,
+        per_million: u32,
+    },
     /// The device will come back as it is now, at the next mount.
-    KeepImage { device: u8 },
+    KeepImage {
+        device: u8,
+    },
 }
 
 /// What kind of life a history leads.
@@ -248,7 +343,9 @@ impl Generator {
             0..4 => Operation::Fsync { target: self.target() },
             4 => Operation::FsyncDirectory { directory: self.random.below(4) as u8 },
             5 => Operation::SyncAll,
-            6 if self.random.chance(2, 3) => Operation::Step { count: self.random.between(1, 8) as u8, idle: self.random.chance(1, 2) },
+            6 if self.random.chance(2, 3) => {
+                Operation::Step { count: self.random.between(1, 8) as u8, idle: self.random.chance(1, 2) }
+            }
             _ => Operation::Checkpoint,
         }
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use stere_device::Device;
-use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock, Timestamp,
-};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock, Timestamp};
 use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
@@ -107,7 +105,8 @@ impl PoolConfig {
             });
             devices.push(DeviceIn { index: index as u16, superblock, device, read_cost: READ_COST });
         }
-        let store = Store::create(devices, entries, self.store_options()).map_err(|error| format!("create: {error}"))?;
+        let store =
+            Store::create(devices, entries, self.store_options()).map_err(|error| format!("create: {error}"))?;
         FileSystem::format(&store, timestamp(machine)).map_err(|error| format!("format: {error}"))?;
         store.close().map_err(|error| format!("close after create: {error}"))?;
         drop(store);

@@ -1,5 +1,6 @@
 //! Mounting again: after a clean close, after a crash, after a refusal; and what must then be found.
 
+use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::Model;
@@ -7,7 +8,6 @@ use crate::observe;
 use crate::operation::CrashManner;
 use crate::pool::caller;
 use crate::random::Random;
-use crate::fault::FaultKind;
 
 impl History {
     /// Closes the pool as unmounting does, and mounts it again.
@@ -78,7 +78,9 @@ impl History {
                     return Err(Stop::Over);
                 }
                 // Rot may strike between two reads of what a crash left only one copy of; the next mount then cuts it.
-                Err(_) if !calmed && self.plan.budget == Budget::Tolerated && !self.machine.faults_struck().is_empty() => {
+                Err(_)
+                    if !calmed && self.plan.budget == Budget::Tolerated && !self.machine.faults_struck().is_empty() =>
+                {
                     calmed = true;
                     self.calm();
                 }

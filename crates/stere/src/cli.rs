@@ -85,7 +85,7 @@ pub struct CreateArguments {
     /// Size of a chunk, a power of two from 1M to 16M; chosen for the smallest device if not given
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub chunk_size: Option<u64>,
-    /// On how many devices metadata lies: a number or `all`; 3 if not given, or as many as there are devices
+    /// On how many devices metadata lies: a number or `all`; if not given 3, or as many as there are devices that are not tiny
     #[arg(long, value_name = "N|all")]
     pub metadata_copies: Option<String>,
     /// Destroy what the devices hold

@@ -37,7 +37,11 @@ pub enum Answer {
     About(About),
     Status(Box<StatusReport>),
     Done,
-    Failed { message: String },
+    /// With `ended` the mount has ended all the same.
+    Failed {
+        message: String,
+        ended: bool,
+    },
 }
 
 /// Who answers.
@@ -114,7 +118,7 @@ impl Connection {
             Err(error) => return Err(Error::System(error)),
         }
         match serde_json::from_str(&line) {
-            Ok(Answer::Failed { message }) => refused(message),
+            Ok(Answer::Failed { message, ended: false }) => refused(message),
             Ok(answer) => Ok(Some(answer)),
             Err(error) => {
                 refused(format!("the pool's daemon is of another version ({error}); unmount it with umount(8)"))

@@ -63,7 +63,8 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     // From the operating system's generator; without it nothing here is safe to make.
     let mut randomness = |bytes: &mut [u8]| getrandom::fill(bytes).expect("the operating system gives random bytes");
     let store = std::sync::Arc::new(stere_pool::create(devices, &options, &mut randomness)?);
-    FileSystem::format(&store, clock::now())?;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    FileSystem::format_for(&store, clock::now(), user, group)?;
     if let Some(class) = default_class {
         set_default_class(&store, class)?;
     }

@@ -39,9 +39,39 @@ pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
 
 pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let options = FileOptions { access, ..FileOptions::default() };
-    let device = FileDevice::open(path, &options)?;
-    tracing::debug!(device = device.describe(), "open");
-    Ok(Arc::new(device))
+    let name = path.display();
+    match FileDevice::open(path, &options) {
+        Ok(device) => {
+            tracing::debug!(device = device.describe(), "open");
+            Ok(Arc::new(device))
+        }
+        Err(error) => match error.os_error() {
+            Some(libc::ENOENT) => refused(format!(
+                "{name} does not exist; check the path (`stere create` makes a file if it is given size=)"
+            )),
+            Some(libc::EACCES | libc::EPERM) => refused(format!(
+                "{name} may not be opened by this user; run as root, or get the right to read and write it"
+            )),
+            Some(libc::EROFS) => refused(format!("{name} can only be read; mount with `-o ro`, or make it writable")),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// How long a process that was killed may take to let go of its devices.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same, for devices that a killed process may hold for another moment.
+fn open_device_patiently(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+    let start = Instant::now();
+    loop {
+        match open_device(path, access) {
+            Err(Error::Device(DeviceError::Busy { .. })) if start.elapsed() < BUSY_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Opens all of these and judges what they are together.
@@ -49,7 +79,7 @@ pub fn assemble(paths: &[PathBuf], access: Access) -> Result<Assembly> {
     check_distinct(paths)?;
     let mut candidates = Vec::with_capacity(paths.len());
     for path in paths {
-        candidates.push(Candidate { path: path.display().to_string(), device: open_device(path, access)? });
+        candidates.push(Candidate { path: path.display().to_string(), device: open_device_patiently(path, access)? });
     }
     Ok(Assembly::new(candidates)?)
 }

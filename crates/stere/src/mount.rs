@@ -47,10 +47,8 @@ impl Job {
 
 /// The mount point without symbolic links. What a killed daemon left there is taken away.
 fn check_mountpoint(path: &Path) -> Result<PathBuf> {
-    if let Err(error) = std::fs::metadata(path)
-        && error.raw_os_error() == Some(libc::ENOTCONN)
-    {
-        let path = absolute(path);
+    if mountinfo::is_dead(path) {
+        let path = mountinfo::canonical(path);
         if mountinfo::find(&path).is_some_and(|mount| mount.is_stere()) {
             tracing::info!(path = %path.display(), "taking away the mount of a process that has died");
             mountinfo::unmount(&path, true)?;

@@ -48,6 +48,23 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// The path without symbolic links, even if what is mounted there is dead and cannot be looked at.
+pub fn canonical(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (std::fs::canonicalize(path), std::fs::canonicalize(parent), path.file_name()) {
+        (Ok(path), _, _) => path,
+        (Err(_), Ok(parent), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Whether the process behind a mount has died: every look at it fails.
+pub fn is_dead(mountpoint: &Path) -> bool {
+    let failed = std::fs::metadata(mountpoint).err().and_then(|error| error.raw_os_error());
+    // The second while the kernel is still cleaning up behind the process.
+    matches!(failed, Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
 /// Unmounts without the daemon's help: it is dead or not ours to talk to.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<()> {
     if rustix::process::geteuid().is_root() {

@@ -161,6 +161,15 @@ fn judge(assembly: &Assembly, store: &Store, survives: u8) -> (State, String) {
         let next = format!("some superblock copies on {} are damaged; watch that device", damaged.join(", "));
         return (State::Degraded, next);
     }
+    let statistics = store.device_statistics();
+    if let Some((index, errors)) = statistics.iter().find(|(_, of)| of.read_errors + of.checksum_errors > 0) {
+        let name = assembly.entries.iter().find(|entry| entry.index == *index).map_or("?", |entry| entry.name.as_str());
+        let next = format!(
+            "device {name} failed {} reads and gave wrong bytes {} times since the mount; look at its health, and run `stere check` when you can unmount",
+            errors.read_errors, errors.checksum_errors
+        );
+        return (State::Degraded, next);
+    }
     (State::Healthy, "nothing".into())
 }
 
@@ -171,6 +180,7 @@ fn device_reports(assembly: &Assembly, store: &Store) -> Vec<DeviceReport> {
             *chunks.entry(place.device).or_default() += 1;
         }
     }
+    let statistics: HashMap<u16, stere_store::DeviceStatistics> = store.device_statistics().into_iter().collect();
     let chunk_bytes = u64::from(assembly.newest.layout.chunk_bytes);
     let report = |entry: &stere_format::DeviceEntry| {
         let find = |list: &[stere_pool::Member]| {
@@ -181,6 +191,7 @@ fn device_reports(assembly: &Assembly, store: &Store) -> Vec<DeviceReport> {
             (None, Some(path)) => ("stale", path),
             (None, None) => ("missing", String::new()),
         };
+        let errors = statistics.get(&entry.index).copied().unwrap_or_default();
         DeviceReport {
             name: entry.name.clone(),
             path,
@@ -188,8 +199,8 @@ fn device_reports(assembly: &Assembly, store: &Store) -> Vec<DeviceReport> {
             state: state.into(),
             size_bytes: entry.size_bytes,
             used_bytes: chunks.get(&entry.index).copied().unwrap_or(0) * chunk_bytes,
-            read_errors: 0,
-            checksum_errors: 0,
+            read_errors: errors.read_errors,
+            checksum_errors: errors.checksum_errors,
             id: entry.id.to_string(),
             host: entry.host.clone(),
             shelf: entry.shelf.clone(),

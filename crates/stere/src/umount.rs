@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::control::{self, About, Connection, Request};
-use crate::devices::absolute;
+use crate::control::{self, About, Answer, Connection, Request};
 use crate::error::{DONE, Error, Result, refused};
 use crate::mountinfo;
 use crate::registry::Registry;
@@ -14,7 +13,7 @@ use crate::registry::Registry;
 /// Unmounts what is mounted on this path, or the pool of this name.
 pub fn run(registry: &Registry, place: &str, lazy: bool, force: bool) -> Result<u8> {
     // A dead mount cannot be looked at, only named.
-    let path = std::fs::canonicalize(place).unwrap_or_else(|_| absolute(Path::new(place)));
+    let path = mountinfo::canonical(Path::new(place));
     let daemons = control::daemons(registry);
     let serves = |about: &&About| about.mountpoint == path || (!place.contains('/') && about.pool == place);
     if let Some(about) = daemons.iter().find(serves) {
@@ -30,7 +29,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
         return refused(format!("the daemon of the pool '{}' does not answer; see its log", about.pool));
     };
     connection.be_patient()?;
-    connection.ask(Request::Unmount { lazy, force })?;
+    let answer = connection.ask(Request::Unmount { lazy, force })?;
     if let Some(watched) = watched {
         loop {
             match poll(&mut [PollFd::new(&watched, PollFlags::IN)], None) {
@@ -40,13 +39,16 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
             }
         }
     }
-    Ok(DONE)
+    match answer {
+        Answer::Failed { message, .. } => refused(message),
+        _ => Ok(DONE),
+    }
 }
 
 fn without_daemon(path: &PathBuf, place: &str, lazy: bool) -> Result<u8> {
     match mountinfo::find(path) {
         Some(mount) if mount.is_stere() => {
-            let is_dead = std::fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+            let is_dead = mountinfo::is_dead(path);
             mountinfo::unmount(path, lazy || is_dead)?;
             if is_dead {
                 eprintln!("stere: the process of this mount had died; mount the pool again to recover what was synced");

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use stere_device::MemoryDevice;
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
+    Superblock,
 };
 use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
 

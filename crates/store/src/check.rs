@@ -187,11 +187,8 @@ impl Store {
         for segment in &segments {
             let counted = live.get(&segment.id).copied().unwrap_or(0);
             if counted != segment.live_bytes() {
-                let text = format!(
-                    "segment {} says {} live bytes, but {counted} are",
-                    segment.id,
-                    segment.live_bytes()
-                );
+                let text =
+                    format!("segment {} says {} live bytes, but {counted} are", segment.id, segment.live_bytes());
                 report.add(false, None, text);
             }
             for place in segment.chunks() {
@@ -224,11 +221,7 @@ fn check_blob(report: &mut CheckReport, blob: u64, value: &BlobValue, named: Opt
     }
     let shared = value.flags.contains(BlobFlags::SHARED);
     if !shared && named.blocks != value.live_blocks() {
-        let text = format!(
-            "blob {blob} says {} live blocks, but extents name {}",
-            value.live_blocks(),
-            named.blocks
-        );
+        let text = format!("blob {blob} says {} live blocks, but extents name {}", value.live_blocks(), named.blocks);
         report.add(named.blocks > value.live_blocks(), Some(named.inode), text);
     }
 }

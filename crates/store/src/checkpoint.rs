@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, Superblock, SummaryEntry,
-    sector_aligned,
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
+    Superblock, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
@@ -72,15 +72,25 @@ impl NodeIo for MergeIo<'_> {
 impl Store {
     /// A checkpoint beside running work: only the freezing takes the store's lock.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.check_writable()?;
+        self.checkpoint_if(|| true)
+    }
+
+    /// A checkpoint, unless the one that this call had to wait for made it needless.
+    pub(crate) fn checkpoint_if(&self, is_needed: impl FnOnce() -> bool) -> Result<(), Error> {
         let mut state = self.checkpointer.lock();
+        // With the lock held: the checkpoint before may have failed half-way, which leaves its overlay frozen.
+        self.check_writable()?;
+        if !is_needed() {
+            return Ok(());
+        }
         self.choose_condemned(&mut state)?;
         let frozen = {
             let mut journal = self.journal.lock();
-            if !journal.has_room(self.pending_bytes()) {
-                return self.checkpoint_holding(&mut state, &mut journal, false);
+            self.check_writable()?;
+            match self.commit_and_freeze(&mut journal)? {
+                Some(frozen) => frozen,
+                None => return self.checkpoint_holding(&mut state, &mut journal, false),
             }
-            self.commit_and_freeze(&mut journal)?
         };
         let superblock = self.merge_and_store(&mut state, &frozen, false).map_err(|error| self.fail(error))?;
         let mut journal = self.journal.lock();
@@ -90,9 +100,9 @@ impl Store {
 
     /// A checkpoint that needs no room in the journal: commits wait until it is durable.
     pub(crate) fn checkpoint_whole(&self) -> Result<(), Error> {
-        self.check_writable()?;
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();
+        self.check_writable()?;
         if journal.has_room(self.pending_bytes()) {
             return Ok(());
         }
@@ -116,7 +126,7 @@ impl Store {
     }
 
     fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
-        let tree = self.inner.read().tree.clone();
+        let tree = self.inner.read().tree;
         let stream = self.meta_stream();
         let touches = std::mem::take(&mut state.touches);
         let condemned = std::mem::take(&mut state.condemned);

@@ -34,6 +34,9 @@ const CONDEMNED_MAX: usize = 4;
 /// Segments cleaned per pass at most.
 const VICTIMS_MAX: usize = 32;
 
+/// Passes one after the other that emptied nothing, before the pool counts as full.
+const FRUITLESS_PASSES_MAX: u32 = 3;
+
 /// What the cleaner remembers.
 #[derive(Default)]
 pub(crate) struct Cleaner {
@@ -56,7 +59,9 @@ impl Store {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey) -> Result<(), Error> {
         let mut cleaner = self.cleaner.lock();
-        for _ in 0..4 {
+        let mut fruitless = 0;
+        // Where hardly a segment is free, a pass empties one or two at a time; and others take what becomes free.
+        while fruitless < FRUITLESS_PASSES_MAX {
             if self.log.can_begin(key) {
                 return Ok(());
             }
@@ -64,12 +69,20 @@ impl Store {
             if self.log.can_begin(key) {
                 return Ok(());
             }
-            if !self.clean_pass(&mut cleaner, 98)? {
-                break;
+            match self.clean_pass(&mut cleaner, 98)? {
+                None => break,
+                Some(0) => fruitless += 1,
+                Some(_) => fruitless = 0,
             }
         }
-        self.checkpoint()?;
-        if self.log.can_begin(key) { Ok(()) } else { Err(Error::NoSpace) }
+        // What was emptied and then held by a reader for a moment is free after one more.
+        for _ in 0..2 {
+            self.checkpoint()?;
+            if self.log.can_begin(key) {
+                return Ok(());
+            }
+        }
+        Err(Error::NoSpace)
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
@@ -83,22 +96,24 @@ impl Store {
             (false, true) => 10,
             (false, false) => return Ok(false),
         };
-        let done = self.clean_pass(&mut cleaner, percent)?;
+        let done = self.clean_pass(&mut cleaner, percent)?.is_some();
         if done {
             self.checkpoint()?;
         }
         Ok(done)
     }
 
-    /// Empties a few of the best victims with less than `percent` live; false when there are none worth it.
-    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<bool, Error> {
+    /// Empties a few of the best victims with less than `percent` live, and tells how many;
+    /// `None` when there are none worth it.
+    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<Option<usize>, Error> {
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
         let gain_goal = candidates.first().map_or(0, |best| 2 * self.segment_bytes(&best.segment));
         let mut gain = 0;
         let mut victims = Vec::new();
         for candidate in candidates.into_iter().take(VICTIMS_MAX) {
-            gain += self.segment_bytes(&candidate.segment) - candidate.live_bytes.min(self.segment_bytes(&candidate.segment));
+            gain += self.segment_bytes(&candidate.segment)
+                - candidate.live_bytes.min(self.segment_bytes(&candidate.segment));
             victims.push(candidate.segment);
             if gain >= gain_goal {
                 break;
@@ -107,19 +122,21 @@ impl Store {
         // Moving less than a segment's worth of holes together frees nothing.
         let worth = victims.first().is_some_and(|first| gain >= self.segment_bytes(first));
         if !worth {
-            return Ok(false);
+            return Ok(None);
         }
+        let mut emptied = 0;
         for victim in victims {
             match self.clean_segment(&victim) {
-                Ok(true) => {}
+                Ok(true) => emptied += 1,
                 Ok(false) => {
                     cleaner.stuck.insert(victim.id);
                 }
-                Err(Error::NoSpace) => return Ok(true),
+                // One of another class may still have an open segment to go to.
+                Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(Some(emptied))
     }
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
@@ -129,7 +146,9 @@ impl Store {
             .segments
             .all()
             .into_iter()
-            .filter(|segment| segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id))
+            .filter(|segment| {
+                segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id)
+            })
             .filter_map(|segment| {
                 let live_bytes = segment.live_bytes();
                 let size = self.segment_bytes(&segment);
@@ -169,7 +188,13 @@ impl Store {
     }
 
     /// Moves those blobs of the entries that still lie there.
-    fn move_blobs(&self, segment: &Segment, row_block: u32, entries: &[SummaryEntry], key: &StreamKey) -> Result<bool, Error> {
+    fn move_blobs(
+        &self,
+        segment: &Segment,
+        row_block: u32,
+        entries: &[SummaryEntry],
+        key: &StreamKey,
+    ) -> Result<bool, Error> {
         let live = self.view(Wait::Allowed, |view| {
             let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
             for entry in entries {
@@ -271,7 +296,8 @@ impl Store {
             .collect();
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
-        if held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
+        let is_scarce = !self.log.can_begin(&StreamKey { kind: SegmentKind::Data, ..self.meta_stream() });
+        if !is_scarce && held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
             return Ok(());
         }
         let mut victims: Vec<_> = meta

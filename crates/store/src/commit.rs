@@ -38,19 +38,20 @@ impl Store {
     pub fn commit(&self, wait: Wait) -> Result<(), Error> {
         let target = self.inner.read().change;
         loop {
-            self.check_writable()?;
             let mut journal = match wait {
                 Wait::Never => self.journal.try_lock().ok_or(Error::WouldBlock)?,
                 Wait::Allowed => self.journal.lock(),
             };
+            // With the lock held: whoever had it before may have failed with this caller's changes in its batch.
+            self.check_writable()?;
             if journal.durable_change >= target {
                 return Ok(());
             }
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }
-            if journal.has_room(self.pending_bytes()) {
-                return self.commit_locked(&mut journal);
+            if self.write_batch(&mut journal, false)?.is_some() {
+                return Ok(());
             }
             drop(journal);
             self.checkpoint_whole()?;
@@ -63,34 +64,31 @@ impl Store {
         self.inner.read().active.pending_bytes() + 16 * 1024
     }
 
-    pub(crate) fn commit_locked(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
-        self.write_batch(journal, false).map(|_| ())
-    }
-
-    /// Commits, and in the same instant freezes the overlay for a checkpoint.
-    pub(crate) fn commit_and_freeze(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<Frozen, Error> {
-        let batch = self.write_batch(journal, true)?;
+    /// Commits, and in the same instant freezes the overlay for a checkpoint; `None` when the journal has no room.
+    pub(crate) fn commit_and_freeze(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<Option<Frozen>, Error> {
+        let Some(batch) = self.write_batch(journal, true)? else { return Ok(None) };
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
-        Ok(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change })
+        Ok(Some(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change }))
     }
 
     /// Freezes without writing to the journal: the caller holds the journal until the checkpoint is durable.
     pub(crate) fn freeze_unjournaled(&self, journal: &mut MutexGuard<'_, Journal>) -> Frozen {
-        let batch = self.take_batch(true);
+        let batch = self.take_batch(true, None).expect("without a journal there is no lack of room in it");
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
         Frozen { overlay, journal_start, counters: batch.counters, change: batch.change }
     }
 
-    fn write_batch(&self, journal: &mut MutexGuard<'_, Journal>, freeze: bool) -> Result<Batch, Error> {
-        let batch = self.take_batch(freeze);
+    /// Takes and writes what the journal does not hold yet; `None`, with nothing taken, when it has no room for that.
+    fn write_batch(&self, journal: &mut MutexGuard<'_, Journal>, freeze: bool) -> Result<Option<Batch>, Error> {
+        let Some(batch) = self.take_batch(freeze, Some(&**journal)) else { return Ok(None) };
         let outcome = self.write_durably(journal, &batch);
         match outcome {
             Ok(()) => {
                 journal.durable_sequence = journal.sequence - 1;
                 journal.durable_change = batch.change;
-                Ok(batch)
+                Ok(Some(batch))
             }
             // What was taken from the overlay cannot be journaled again in order: stop writing.
             Err(error) => Err(self.fail(error)),
@@ -111,11 +109,15 @@ impl Store {
     }
 
     /// Takes what the journal does not hold yet, with all rows it names on their way.
-    fn take_batch(&self, freeze: bool) -> Batch {
+    /// `None` when that does not fit into `journal`, which only the lock that stops further changes lets one tell.
+    fn take_batch(&self, freeze: bool, journal: Option<&Journal>) -> Option<Batch> {
         let mut inner = self.inner.write();
         self.log.begin_commit();
         self.log.close_rows(SegmentKind::Data);
         self.record_segments(&mut inner);
+        if journal.is_some_and(|journal| !journal.has_room(inner.active.pending_bytes())) {
+            return None;
+        }
         let mut changes = inner.active.take_pending();
         if is_planted(Bug::ChangeForgotten) && changes.len() > 3 {
             changes.remove(1);
@@ -129,7 +131,7 @@ impl Store {
             inner.active_generation += 1;
             overlay
         });
-        Batch { changes, counters, change, frozen }
+        Some(Batch { changes, counters, change, frozen })
     }
 
     pub(crate) fn counters(&self, inner: &Inner) -> Counters {

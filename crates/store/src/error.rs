@@ -30,7 +30,9 @@ pub enum Error {
     #[error("metadata of {what} is not valid ({detail}); unmount and run `stere check`")]
     BadValue { what: &'static str, detail: String },
     /// Writing failed in a way that would break durability; the pool only reads until it is mounted again.
-    #[error("the pool stopped writing after an error ({cause}); what was synced before is safe: check the devices, then mount it again")]
+    #[error(
+        "the pool stopped writing after an error ({cause}); what was synced before is safe: check the devices, then mount it again"
+    )]
     ReadOnly { cause: String },
     /// The journal is damaged in the middle on every copy.
     #[error(
@@ -38,7 +40,9 @@ pub enum Error {
     )]
     JournalDamaged { sequence: u64 },
     /// One update is larger than a journal record may be.
-    #[error("one update of {bytes} bytes is larger than the journal takes ({max}); this is a bug in stere, please report it")]
+    #[error(
+        "one update of {bytes} bytes is larger than the journal takes ({max}); this is a bug in stere, please report it"
+    )]
     UpdateTooLarge { bytes: usize, max: usize },
     /// From the layer below.
     #[error(transparent)]

@@ -94,7 +94,13 @@ impl Journal {
     }
 
     /// Writes the changes as one group of records to all mirrors; they are durable after `completion` and a flush.
-    pub fn submit(&mut self, stripe: &Stripe, changes: &[Change], counters: &Counters, completion: &Completion) -> Result<(), Error> {
+    pub fn submit(
+        &mut self,
+        stripe: &Stripe,
+        changes: &[Change],
+        counters: &Counters,
+        completion: &Completion,
+    ) -> Result<(), Error> {
         let max = self.payload_bytes_max();
         let mut payload = Vec::with_capacity(64 * 1024);
         let mut rest = changes.iter().peekable();
@@ -116,7 +122,14 @@ impl Journal {
         Ok(())
     }
 
-    fn submit_record(&mut self, stripe: &Stripe, payload: &[u8], counters: &Counters, group_end: bool, completion: &Completion) {
+    fn submit_record(
+        &mut self,
+        stripe: &Stripe,
+        payload: &[u8],
+        counters: &Counters,
+        group_end: bool,
+        completion: &Completion,
+    ) {
         let length = (JournalHeader::SIZE + payload.len()).next_multiple_of(BLOCK_BYTES);
         let left = self.region_bytes - self.position % self.region_bytes;
         if (length as u64) > left {

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Completion, Device};
-use stere_format::{
-    BLOCK_BYTES, Counters, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock,
-};
+use stere_format::{BLOCK_BYTES, Counters, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock};
 use stere_stripe::Stripe;
 
 use crate::error::Error;

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{DeviceEntry, Scheme, Superblock};
+use stere_format::{DeviceEntry, DeviceIndex, Scheme, Superblock};
 use stere_log::{Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
@@ -44,6 +44,7 @@ pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
 pub use space::{Reservation, Statistics};
 pub use stere_log::Wait;
+pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
@@ -53,6 +54,7 @@ use checkpoint::Checkpointer;
 use clean::Cleaner;
 use journal::Journal;
 use overlay::Overlay;
+use read::NeededNodes;
 use space::Space;
 
 /// How a store behaves; nothing in here is on media.
@@ -155,6 +157,11 @@ impl Store {
         self.devices.lock().clone()
     }
 
+    /// What was asked of each device that is there, and what went wrong.
+    pub fn device_statistics(&self) -> Vec<(DeviceIndex, DeviceStatistics)> {
+        self.log.stripe.devices().iter().map(|device| (device.index(), device.statistics())).collect()
+    }
+
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if let Some(cause) = &*self.failure.lock() {
             return Err(Error::ReadOnly { cause: cause.clone() });
@@ -185,18 +192,19 @@ impl Store {
 
     /// A consistent view for reading; the closure may run several times.
     pub fn view<T, E: From<Error>>(&self, wait: Wait, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
+        let mut needed = NeededNodes::default();
         loop {
             let missed;
             {
                 let inner = self.inner.read();
-                let view = View::new(&inner, &self.cache, &self.log.segments);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
                 let result = closure(&view);
                 match view.take_missed() {
                     None => return result,
                     Some(reference) => missed = self.pin(&reference),
                 }
             }
-            self.fetch_missed(wait, missed)?;
+            self.fetch_missed(wait, missed, &mut needed)?;
         }
     }
 
@@ -208,12 +216,13 @@ impl Store {
     ) -> Result<T, E> {
         self.check_writable()?;
         self.throttle(wait)?;
+        let mut needed = NeededNodes::default();
         loop {
             let missed;
             {
                 let mut inner = self.inner.write();
                 let next_inode = inner.next_inode;
-                let view = View::new(&inner, &self.cache, &self.log.segments);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
                 let mut transaction = Transaction::new(view, next_inode);
                 let result = closure(&mut transaction);
                 match transaction.view.take_missed() {
@@ -226,7 +235,7 @@ impl Store {
                     Some(reference) => missed = self.pin(&reference),
                 }
             }
-            self.fetch_missed(wait, missed)?;
+            self.fetch_missed(wait, missed, &mut needed)?;
         }
     }
 
@@ -251,14 +260,15 @@ impl Store {
     /// Holds writers back while the overlay is larger than its part of the memory.
     fn throttle(&self, wait: Wait) -> Result<(), Error> {
         let limit = self.options.budget().overlay_bytes;
-        let bytes = self.inner.read().active.bytes();
-        if bytes <= limit {
+        let is_over = || self.inner.read().active.bytes() > limit;
+        if !is_over() {
             return Ok(());
         }
         if wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
-        self.checkpoint()
+        // Many writers come here at once: one checkpoint is for all of them.
+        self.checkpoint_if(is_over)
     }
 
     /// Background work; returns whether there is more to do. `idle` allows cleaning that nobody waits for.
@@ -294,6 +304,9 @@ impl Store {
         }
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
         self.checkpoint_holding(&mut state, &mut journal, true)
     }
 }

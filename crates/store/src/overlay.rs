@@ -92,7 +92,11 @@ impl Overlay {
     }
 
     pub fn range(&self, from: &Key, to: &Key) -> impl DoubleEndedIterator<Item = (&Key, &Option<Arc<[u8]>>)> {
-        let range = if from < to { (Bound::Included(*from), Bound::Excluded(*to)) } else { (Bound::Included(*from), Bound::Excluded(*from)) };
+        let range = if from < to {
+            (Bound::Included(*from), Bound::Excluded(*to))
+        } else {
+            (Bound::Included(*from), Bound::Excluded(*from))
+        };
         self.entries.range(range).map(|(key, entry)| (key, &entry.value))
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stere_format::{BLOCK_BYTES, Node, NodeReference};
 use stere_log::{LogError, Part, Segment, Wait};
+use stere_tree::NodeCache;
 
 use crate::Store;
 use crate::error::Error;
@@ -27,6 +28,30 @@ pub struct Piece {
 pub(crate) struct Missed {
     reference: NodeReference,
     segment: Option<Arc<Segment>>,
+}
+
+/// A call that missed so often may need more nodes at once than the cache holds.
+const MISSES_MAX: u32 = 192;
+
+/// The nodes that one call needs: once the cache seems too small for them, they are kept for as long as the call takes,
+/// so that it comes to an end.
+#[derive(Default)]
+pub(crate) struct NeededNodes {
+    misses: u32,
+    kept: Option<NodeCache>,
+}
+
+impl NeededNodes {
+    pub fn cache<'a>(&'a self, shared: &'a NodeCache) -> &'a NodeCache {
+        self.kept.as_ref().unwrap_or(shared)
+    }
+
+    fn missed(&mut self) {
+        self.misses = self.misses.saturating_add(1);
+        if self.misses >= MISSES_MAX && self.kept.is_none() {
+            self.kept = Some(NodeCache::new(usize::MAX));
+        }
+    }
 }
 
 impl Store {
@@ -56,7 +81,10 @@ impl Store {
         let value = &*piece.blob.value;
         let end = piece.offset + piece.length;
         if end > value.logical_bytes {
-            return Err(Error::BadValue { what: "an extent", detail: format!("it reaches beyond blob {}", piece.blob.id) });
+            return Err(Error::BadValue {
+                what: "an extent",
+                detail: format!("it reaches beyond blob {}", piece.blob.id),
+            });
         }
         let block_bytes = BLOCK_BYTES as u32;
         let mut at = piece.offset;
@@ -106,7 +134,8 @@ impl Store {
             .log
             .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
             .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
-        let node = Node::read(reference, Arc::from(bytes)).map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+        let node = Node::read(reference, Arc::from(bytes))
+            .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
         let node = Arc::new(node);
         self.cache.insert(reference, node.clone());
         Ok(node)
@@ -117,14 +146,25 @@ impl Store {
         Missed { reference: *reference, segment: self.log.segments.get(reference.address.segment) }
     }
 
-    pub(crate) fn fetch_missed(&self, wait: Wait, missed: Missed) -> Result<(), Error> {
+    pub(crate) fn fetch_missed(&self, wait: Wait, missed: Missed, needed: &mut NeededNodes) -> Result<(), Error> {
         if wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
         let Missed { reference, segment } = missed;
-        let segment = segment.ok_or_else(|| Error::DamagedNode {
-            detail: format!("segment {} does not exist", reference.address.segment),
-        })?;
-        self.fetch_node(&reference, &segment).map(|_| ())
+        needed.missed();
+        let cached = needed.kept.as_ref().and_then(|_| self.cache.get(&reference));
+        let node = match cached {
+            Some(node) => node,
+            None => {
+                let segment = segment.ok_or_else(|| Error::DamagedNode {
+                    detail: format!("segment {} does not exist", reference.address.segment),
+                })?;
+                self.fetch_node(&reference, &segment)?
+            }
+        };
+        if let Some(kept) = &needed.kept {
+            kept.insert(&reference, node);
+        }
+        Ok(())
     }
 }

@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
-    Superblock, key, sector_aligned,
+    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
+    sector_aligned,
 };
 use stere_log::{Log, LogOptions, Segment};
 use stere_stripe::Stripe;
@@ -193,7 +193,11 @@ impl Store {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::new();
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
-                    if batch.len() >= 512 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+                    if batch.len() >= 512 {
+                        std::ops::ControlFlow::Break(())
+                    } else {
+                        std::ops::ControlFlow::Continue(())
+                    }
                 })?;
                 Ok::<_, Error>(batch)
             })?;
@@ -394,4 +398,3 @@ fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<Checkpoin
     }
     Ok(record)
 }
-

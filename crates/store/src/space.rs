@@ -71,10 +71,17 @@ pub struct Statistics {
 }
 
 impl Store {
+    /// Segments out of reach of users. Each kind of data has an open segment of users and one of the cleaner, both in part
+    /// empty, and may need another one to be cleaned into.
+    fn reserve_segments(&self, segments_total: u64) -> u64 {
+        let share = (segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        share.max(3 * self.log.data_kinds() + 4)
+    }
+
     /// Raw bytes that users may fill with this scheme.
     fn limit_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let reserve = self.reserve_segments(capacity.segments_total);
         let segments = capacity.segments_total.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }
@@ -88,7 +95,7 @@ impl Store {
     /// Raw bytes in segments that could be begun now, beyond the reserve.
     fn free_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve = (capacity.segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let reserve = self.reserve_segments(capacity.segments_total);
         let segments = capacity.segments_free.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }

@@ -28,7 +28,9 @@ impl Store {
         failed.sort_unstable();
         failed.dedup();
         if failed.len() >= present {
-            return Err(Error::Pool("no device took the new superblock; check the devices, then mount the pool again".into()));
+            return Err(Error::Pool(
+                "no device took the new superblock; check the devices, then mount the pool again".into(),
+            ));
         }
         for device in failed {
             tracing::warn!(device, "a device did not take the new superblock");

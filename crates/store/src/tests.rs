@@ -5,7 +5,8 @@ use std::sync::Arc;
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme, Superblock,
+    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
+    Superblock,
 };
 
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
@@ -26,8 +27,7 @@ fn options() -> StoreOptions {
 
 impl Rig {
     fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
-        let devices: Vec<_> =
-            (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
+        let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).unwrap();
         let superblocks: Vec<_> = (0..count)
             .map(|index| Superblock {
@@ -188,6 +188,7 @@ fn assert_clean(store: &Store) {
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
+/// P-1: what was committed survives.
 #[test]
 fn committed_data_survives_losing_all_that_was_not_flushed() {
     for placement in [SINGLE, COPIES, PARITY] {
@@ -211,7 +212,7 @@ fn committed_data_survives_losing_all_that_was_not_flushed() {
     }
 }
 
-/// P-3: a journal record may survive the power cut that took the data it names; then it does not count.
+/// P-2, P-5: a journal record may survive the power cut that took the data it names; then it does not count.
 #[test]
 fn an_unproven_tail_whose_data_is_lost_is_cut() {
     for survives in [false, true] {
@@ -240,6 +241,7 @@ fn an_unproven_tail_whose_data_is_lost_is_cut() {
     }
 }
 
+/// P-8: accounting is exact after many checkpoints and a crash.
 #[test]
 fn checkpoints_keep_everything_and_free_what_is_dead() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
@@ -272,6 +274,7 @@ fn checkpoints_keep_everything_and_free_what_is_dead() {
     assert_clean(&store);
 }
 
+/// P-6: full never means stuck.
 #[test]
 fn a_full_pool_takes_deletions_and_then_data_again() {
     let (mut rig, store) = Rig::new(1, 64 << 20);
@@ -311,6 +314,7 @@ fn a_full_pool_takes_deletions_and_then_data_again() {
     assert_clean(&store);
 }
 
+/// P-9, P-16: slots are reused and nodes fetched again, through crashes.
 #[test]
 fn the_tree_is_far_larger_than_the_cache_and_random_crashes_lose_nothing_committed() {
     let (mut rig, mut store) = Rig::new(2, 128 << 20);
@@ -410,7 +414,7 @@ fn a_journal_that_is_rotten_in_the_middle_is_refused() {
     assert!(matches!(error, Error::JournalDamaged { .. }), "{error}");
 }
 
-/// P-2: a torn last record was never acknowledged as durable by a later one: it is cut.
+/// P-7: a torn last record was never acknowledged as durable by a later one: it is cut.
 #[test]
 fn a_torn_last_journal_record_is_cut() {
     let (mut rig, store, _) = three_commits(1);

@@ -74,7 +74,8 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn handle(&self, id: u64, bytes: &[u8]) -> Result<BlobHandle, Error> {
-        let value = BlobValue::decode(bytes).map_err(|error| Error::BadValue { what: "a blob", detail: error.to_string() })?;
+        let value =
+            BlobValue::decode(bytes).map_err(|error| Error::BadValue { what: "a blob", detail: error.to_string() })?;
         let segment = self.segments.get(value.address.segment).ok_or_else(|| Error::BadValue {
             what: "a blob",
             detail: format!("blob {id} lies in segment {} which does not exist", value.address.segment),

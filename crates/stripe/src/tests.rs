@@ -256,6 +256,7 @@ proptest! {
         }
     }
 
+    /// P-4: no wrong byte, whatever is lost.
     #[test]
     fn more_than_m_lost_never_give_wrong_bytes(history in histories(), rot in any::<bool>()) {
         let pool = Pool::new(history.scheme.width());

@@ -18,7 +18,7 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Builds them in release mode.
+    /// Builds them in release mode; `STERE_BINARY` names another stere to be tried instead, say the one of a package.
     pub fn build(root: &Path, with_null: bool) -> Result<Self> {
         let limit = 40 * MINUTE;
         run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "stere", "-p", "stere-bench"]), limit)?;
@@ -27,7 +27,7 @@ impl Binaries {
         }
         let release = target_directory(root).join("release");
         Ok(Binaries {
-            stere: release.join("stere"),
+            stere: std::env::var_os("STERE_BINARY").map_or_else(|| release.join("stere"), PathBuf::from),
             bench: release.join("stere-bench"),
             null: release.join("examples/null"),
         })

@@ -315,13 +315,9 @@ impl Operation {
             7..11 => Operation::SetTimes { name, access: time(random), modification: time(random), follow },
             11..14 => {
                 let length = [0, 1, 20, 300][random.below(4) as usize];
-                Operation::SetAttribute {
-                    name,
-                    attribute,
-                    length,
-                    create: random.below(6) == 0,
-                    replace: random.below(6) == 0,
-                }
+                // Never both: local file systems do not agree what that means.
+                let (create, replace) = [(true, false), (false, true), (false, false)][random.below(3) as usize];
+                Operation::SetAttribute { name, attribute, length, create, replace }
             }
             14..16 => Operation::GetAttribute { name, attribute },
             16 => Operation::RemoveAttribute { name, attribute },
@@ -332,6 +328,12 @@ impl Operation {
             }
             _ => Operation::Access { name, mode: random.below(8) as i32 },
         }
+    }
+
+    /// Moves the rest of a file, which not every file system can.
+    pub fn shifts_ranges(&self) -> bool {
+        let Operation::Fallocate { mode, .. } = self else { return false };
+        matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange)
     }
 
     /// The names whose attributes are compared afterwards.

@@ -27,6 +27,20 @@ pub enum Outcome {
     NoDescriptor,
 }
 
+impl Outcome {
+    /// The errno with which the operation was refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Outcome::Number(result) => result.as_ref().err().copied(),
+            Outcome::Bytes(result) => result.as_ref().err().copied(),
+            Outcome::Entries(result) => result.as_ref().err().copied(),
+            Outcome::Status(result) => result.as_ref().err().copied(),
+            Outcome::Times(result) => result.as_ref().err().copied(),
+            Outcome::Seek { .. } | Outcome::NoDescriptor => None,
+        }
+    }
+}
+
 /// Bytes that print short.
 #[derive(PartialEq, Eq)]
 pub struct Bytes(Vec<u8>);
@@ -65,6 +79,18 @@ impl Side {
         system::become_user(0);
         drop(self.slots);
         fs::remove_dir_all(&self.root).at("remove", &self.root)
+    }
+
+    /// Whether parts of files can be taken out and put in; tried on a file that is removed again.
+    pub fn can_shift_ranges(&self) -> Result<bool, BenchError> {
+        let path = self.root.join("probe");
+        fs::write(&path, [1; 3 * 4096]).at("write", &path)?;
+        let file = fs::File::options().write(true).open(&path).at("open", &path)?;
+        // SAFETY: plain system call on an open descriptor.
+        let result = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096) };
+        let errno = check(i64::from(result)).err();
+        fs::remove_file(&path).at("unlink", &path)?;
+        Ok(errno != Some(libc::EOPNOTSUPP))
     }
 
     /// A difference that no operation made, to prove that differences are found.

@@ -16,7 +16,7 @@ impl Pair {
     }
 
     fn run(&self, planted_at: Option<u64>) -> Result<(), BenchError> {
-        let plan = Plan { seed: 11, operations: 3000, planted_at };
+        let plan = Plan { seed: 11, operations: 3000, check_every: 500, show_from: None, planted_at };
         run(&self.0.join("left"), &self.0.join("right"), plan)
     }
 }

@@ -243,7 +243,7 @@ fn interrupts_reach_the_handler() {
         assert!(eventually(|| mount.filesystem.slow_waiting.load(Ordering::SeqCst) == 1));
         let pid = i32::try_from(child.id()).unwrap();
         // SAFETY: signals a child of ours that was not waited for yet.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
         let cancelled = || mount.filesystem.slow_cancelled.load(Ordering::SeqCst);
         assert!(eventually(|| cancelled() == 1), "{choice:?}: the request was not cancelled");
         assert!(!child.wait().unwrap().success());

@@ -7,6 +7,8 @@ use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
 use crate::front::Front;
 
+const CREATE_AND_REPLACE: u32 = (libc::XATTR_CREATE | libc::XATTR_REPLACE).cast_unsigned();
+
 impl Front {
     pub(super) fn attribute_operation(&self, request: &Request, operation: &Operation<'_>, wait: Wait) -> Outcome {
         let filesystem = &self.filesystem;
@@ -18,6 +20,11 @@ impl Front {
                 Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))
             }
             Operation::Statfs { .. } => Ok(Answer::Statfs(self.statfs())),
+            Operation::Setxattr { node, name, flags, .. } if flags == CREATE_AND_REPLACE => {
+                // It must exist and must not exist: tell which of the two failed.
+                filesystem.getxattr(&caller, node, name)?;
+                Err(Failure::Errno(libc::EEXIST))
+            }
             Operation::Setxattr { node, name, value, flags, acl_kill_sgid } => {
                 filesystem.setxattr(&caller, node, name, value, set_mode(flags)?, acl_kill_sgid)?;
                 Ok(Answer::Done)

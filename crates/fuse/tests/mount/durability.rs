@@ -34,6 +34,7 @@ fn check(what: &str, device: &MemoryDevice, root: &Path, name: &str, save: impl 
     assert!(found.as_deref() == Some(&data[..]), "{what}: {:?} bytes are there", found.map(|found| found.len()));
 }
 
+/// P-1: on a real mount.
 #[test]
 fn what_was_synced_survives_a_power_loss() {
     for transport in transports("what_was_synced_survives_a_power_loss") {

@@ -84,6 +84,7 @@ fn locks_exclude_others() {
     });
 }
 
+/// P-14: a slow request delays no other.
 #[test]
 fn slow_flushes_hold_up_no_other_request() {
     for transport in transports("slow_flushes_hold_up_no_other_request") {

@@ -64,7 +64,9 @@ pub fn new_pool(devices: &[Arc<dyn Device>], chunk_bytes: u32, memory_bytes: usi
     let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
     let store = Store::create((0..count).map(device_in).collect(), (0..count).map(entry).collect(), options);
     let store = Arc::new(store.expect("a new pool"));
-    FileSystem::format(&store, caller().now).expect("a root");
+    // SAFETY: these take nothing and cannot fail.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    FileSystem::format_for(&store, caller().now, user, group).expect("a root");
     store.commit(Wait::Allowed).expect("the root is durable");
     let filesystem = FileSystem::new(Arc::clone(&store), Options::default()).expect("a file system");
     (store, Arc::new(filesystem))

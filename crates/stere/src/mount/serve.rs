@@ -169,7 +169,11 @@ fn remember(registry: &Registry, assembly: &Assembly) {
 
 /// Makes the last changes durable.
 fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worked: bool) -> Result<()> {
-    ended?;
+    match ended {
+        // There was nothing to make durable.
+        Err(stere_fuse::Error::Close(_)) if daemon.facts.read_only => {}
+        other => other?,
+    }
     if !worked {
         return refused(
             "the background work panicked, so the mount was taken down; everything that was synced is safe: mount again, and please report the panic message in the log",
@@ -183,11 +187,15 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
 fn answer_the_patient(daemon: &Daemon, outcome: &Result<()>) {
     let answer = match outcome {
         Ok(()) => Answer::Done,
-        Err(error) => Answer::Failed { message: error.to_string() },
+        Err(error) => Answer::Failed { message: error.to_string(), ended: true },
     };
     for mut stream in lock(&daemon.ending).drain(..) {
         control::send(&mut stream, &answer);
     }
+}
+
+fn failed(why: &dyn std::fmt::Display) -> Answer {
+    Answer::Failed { message: why.to_string(), ended: false }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -216,7 +224,7 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
         let answer = match serde_json::from_str(&line) {
             Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
             Ok(request) => Some(answer(daemon, request)),
-            Err(error) => Some(Answer::Failed { message: format!("the request is not understood: {error}") }),
+            Err(error) => Some(failed(&format!("the request is not understood: {error}"))),
         };
         if let Some(answer) = answer {
             control::send(&mut stream, &answer);
@@ -231,7 +239,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.assembly, &daemon.store, &daemon.facts))),
         Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
             Ok(()) => Answer::Done,
-            Err(error) => Answer::Failed { message: error.to_string() },
+            Err(error) => failed(&error),
         },
         Request::Flush { wait: false } => {
             let filesystem = daemon.filesystem.clone();
@@ -242,7 +250,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             };
             match spawn("flush", flush) {
                 Ok(()) => Answer::Done,
-                Err(error) => Answer::Failed { message: error.to_string() },
+                Err(error) => failed(&error),
             }
         }
     }
@@ -257,7 +265,7 @@ fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Opt
     };
     let patient = match stream.try_clone() {
         Ok(patient) => patient,
-        Err(error) => return Some(Answer::Failed { message: error.to_string() }),
+        Err(error) => return Some(failed(&error)),
     };
     let number = std::os::fd::AsRawFd::as_raw_fd(&patient);
     lock(&daemon.ending).push(patient);
@@ -265,7 +273,7 @@ fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Opt
         Ok(()) => None,
         Err(error) => {
             lock(&daemon.ending).retain(|patient| std::os::fd::AsRawFd::as_raw_fd(patient) != number);
-            Some(Answer::Failed { message: error.to_string() })
+            Some(failed(&error))
         }
     }
 }

@@ -81,6 +81,7 @@ fn small_gaps_are_read_over_and_large_ones_are_not() {
     }
 }
 
+/// P-3: a fault that the copies bear does no harm.
 #[test]
 fn one_bad_record_among_many_is_recovered_alone() {
     for (data, parity) in [(1, 1), (4, 1), (3, 2)] {

@@ -1,0 +1,262 @@
+//! The real binary with a real mount: needs root and /dev/fuse, and says loudly when it skips.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{World, can_mount};
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_alive(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z'))
+}
+
+fn kill(process: i32, signal: i32) {
+    // SAFETY: a plain system call on a process that this test started.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+#[test]
+fn mounted_used_unmounted_and_found_again() {
+    if !can_mount("mounted_used_unmounted_and_found_again") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let process = world.daemon();
+    fs::write(world.mountpoint().join("hello"), b"stere").unwrap();
+    let status = world.json("status tank --json");
+    assert_eq!(status["mountpoint"], world.mountpoint().display().to_string());
+    assert!(world.ok("pool list").contains("mount"));
+    world.refused("mount tank mount", 1, &["in use"]);
+    fs::create_dir(world.path("second")).unwrap();
+    world.refused("mount tank second", 1, &["already mounted"]);
+    world.refused("mount a.img b.img second", 1, &["in use by another process or mounted"]);
+    world.refused("check tank", 1, &["is mounted on"]);
+    world.refused("create other a.img --force", 1, &["in use"]);
+    world.ok("flush mount --wait");
+    world.ok("umount mount");
+    assert!(!is_alive(process), "umount returned before the process had ended");
+    assert!(!world.mountpoint().join("hello").exists());
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount a.img b.img mount");
+    assert_eq!(fs::read(world.mountpoint().join("hello")).unwrap(), b"stere");
+    world.ok("umount tank");
+}
+
+#[test]
+fn a_busy_mount_is_not_unmounted_unless_told_to() {
+    if !can_mount("a_busy_mount_is_not_unmounted_unless_told_to") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let mut open = fs::File::create(world.mountpoint().join("open")).unwrap();
+    world.refused("umount mount", 1, &["in use"]);
+    let mut lazy = world.command("umount mount --lazy").spawn().unwrap();
+    until("the lazy unmount", || !world.mountpoint().join("open").exists());
+    open.write_all(b"still written").unwrap();
+    assert!(lazy.try_wait().unwrap().is_none(), "a lazy unmount returns when the last file is closed");
+    drop(open);
+    assert!(lazy.wait().unwrap().success());
+    world.ok("mount tank mount");
+    assert_eq!(fs::read(world.mountpoint().join("open")).unwrap(), b"still written");
+    world.ok("umount mount");
+}
+
+#[test]
+fn what_was_synced_survives_a_kill_and_the_dead_mount_is_taken_away() {
+    if !can_mount("what_was_synced_survives_a_kill_and_the_dead_mount_is_taken_away") {
+        return;
+    }
+    let world = World::with_pool();
+    for round in 0..3 {
+        world.ok("mount tank mount");
+        let path = world.mountpoint().join(format!("round-{round}"));
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(format!("round {round}").repeat(1000).as_bytes()).unwrap();
+        file.sync_all().unwrap();
+        fs::File::open(world.mountpoint()).unwrap().sync_all().unwrap();
+        let process = world.daemon();
+        kill(process, libc::SIGKILL);
+        until("the end of the process", || !is_alive(process));
+        drop(file);
+        assert!(fs::metadata(&path).is_err(), "the mount is dead");
+    }
+    world.ok("mount tank mount");
+    for round in 0..3 {
+        let path = world.mountpoint().join(format!("round-{round}"));
+        assert_eq!(fs::read(path).unwrap(), format!("round {round}").repeat(1000).as_bytes());
+    }
+    let process = world.daemon();
+    kill(process, libc::SIGKILL);
+    until("the end of the process", || !is_alive(process));
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+#[test]
+fn a_signal_ends_the_mount_in_order() {
+    if !can_mount("a_signal_ends_the_mount_in_order") {
+        return;
+    }
+    let world = World::with_pool();
+    let mut child = world.command("mount --foreground tank mount").stderr(Stdio::null()).spawn().unwrap();
+    until("the mount", || world.run("pool list").out.contains("/mount"));
+    fs::write(world.mountpoint().join("unsynced"), b"but closed").unwrap();
+    kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(world.json("status tank --json")["recovery"]["clean"], true, "closed in order, nothing to replay");
+    world.ok("mount tank mount");
+    assert_eq!(fs::read(world.mountpoint().join("unsynced")).unwrap(), b"but closed");
+    world.ok("umount mount");
+}
+
+#[test]
+fn the_kernels_own_umount_ends_the_process_too() {
+    if !can_mount("the_kernels_own_umount_ends_the_process_too") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    fs::write(world.mountpoint().join("hello"), b"stere").unwrap();
+    let process = world.daemon();
+    assert!(Command::new("umount").arg(world.mountpoint()).status().unwrap().success());
+    until("the end of the process", || !is_alive(process));
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    assert_eq!(fs::read(world.mountpoint().join("hello")).unwrap(), b"stere");
+    world.ok("umount mount");
+}
+
+#[test]
+fn read_only_and_degraded_mounts_read() {
+    if !can_mount("read_only_and_degraded_mounts_read") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    fs::write(world.mountpoint().join("hello"), b"two copies").unwrap();
+    world.ok("umount mount");
+    world.ok("mount tank mount -o ro");
+    assert_eq!(fs::read(world.mountpoint().join("hello")).unwrap(), b"two copies");
+    assert_eq!(fs::write(world.mountpoint().join("new"), b"").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    world.ok("umount mount");
+    for away in ["a.img", "b.img"] {
+        fs::rename(world.path(away), world.path("away")).unwrap();
+        let said = world.run("mount tank mount -o degraded=auto,wait=0");
+        assert_eq!(said.code, 3, "{}", said.err);
+        assert!(said.err.contains("for reading only"), "{}", said.err);
+        assert_eq!(fs::read(world.mountpoint().join("hello")).unwrap(), b"two copies");
+        assert_eq!(world.run("status tank").code, 3);
+        world.ok("umount mount");
+        fs::rename(world.path("away"), world.path(away)).unwrap();
+    }
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+#[test]
+fn a_late_device_is_waited_for() {
+    if !can_mount("a_late_device_is_waited_for") {
+        return;
+    }
+    let world = World::with_pool();
+    fs::rename(world.path("b.img"), world.path("away")).unwrap();
+    let mut mount = world.command("mount tank mount -o wait=20s").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(mount.try_wait().unwrap().is_none(), "it waits");
+    fs::rename(world.path("away"), world.path("b.img")).unwrap();
+    assert!(mount.wait().unwrap().success());
+    world.ok("umount mount");
+}
+
+#[test]
+fn policy_is_set_explained_and_unset() {
+    if !can_mount("policy_is_set_explained_and_unset") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=64M b.img,size=64M c.img,size=64M --default-class scratch");
+    world.ok("mount tank mount");
+    assert!(world.ok("policy explain mount").contains("class is scratch"));
+    fs::create_dir(world.mountpoint().join("photos")).unwrap();
+    world.ok("policy set mount/photos copies=3");
+    fs::write(world.mountpoint().join("photos/one"), vec![1; 100_000]).unwrap();
+    fs::write(world.mountpoint().join("junk"), vec![1; 100_000]).unwrap();
+    world.ok("flush mount --wait");
+    assert_eq!(world.json("policy get mount/photos/one --json")["survives"], "2");
+    assert_eq!(world.json("policy get mount/junk --json")["survives"], "0");
+    world.refused("policy set mount/photos copies=many", 1, &["copies cannot be 'many'"]);
+    world.ok("policy unset mount/photos copies");
+    assert!(world.ok("policy get mount/photos").contains("effective.copies=1"));
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+#[test]
+fn lost_data_is_named_by_path_with_an_exit_code_of_its_own() {
+    if !can_mount("lost_data_is_named_by_path_with_an_exit_code_of_its_own") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=64M b.img,size=64M");
+    world.ok("mount tank mount");
+    fs::create_dir(world.mountpoint().join("once")).unwrap();
+    world.ok("policy set mount/once copies=1");
+    fs::write(world.mountpoint().join("once/fragile"), vec![3; 100_000]).unwrap();
+    fs::write(world.mountpoint().join("twice"), vec![4; 100_000]).unwrap();
+    world.ok("flush mount --wait");
+    let holder = world.json("policy get mount/once/fragile --json")["where"].as_str().unwrap().to_owned();
+    world.ok("umount mount");
+    let image = fs::OpenOptions::new().write(true).open(world.path(&format!("{holder}.img"))).unwrap();
+    // Every slot; superblocks and journal stay.
+    std::os::unix::fs::FileExt::write_all_at(&image, &vec![0x5a; 60 << 20], (2 << 20) + (256 << 10)).unwrap();
+    let said = world.run("check tank");
+    assert_eq!(said.code, 4, "{}{}", said.out, said.err);
+    assert!(said.out.contains("/once/fragile") && said.out.contains("restore it from a backup"), "{}", said.out);
+    assert!(!said.out.contains("/twice"), "{}", said.out);
+    world.ok("mount tank mount");
+    assert_eq!(fs::read(world.mountpoint().join("twice")).unwrap(), vec![4; 100_000]);
+    let lost = fs::read(world.mountpoint().join("once/fragile"));
+    assert_eq!(lost.unwrap_err().raw_os_error(), Some(libc::EIO));
+    let status: serde_json::Value = serde_json::from_str(&world.run("status tank --json").out).unwrap();
+    let devices = status["devices"].as_array().unwrap();
+    let rotten = devices.iter().find(|device| device["name"] == holder.as_str()).unwrap();
+    assert!(rotten["checksum_errors"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(status["state"], "degraded");
+    assert!(status["next"].as_str().unwrap().contains(&format!("device {holder}")));
+    world.ok("umount mount");
+}
+
+#[test]
+fn mount_8_can_call_the_program_as_its_helper() {
+    if !can_mount("mount_8_can_call_the_program_as_its_helper") {
+        return;
+    }
+    let world = World::with_pool();
+    let helper = world.path("mount.stere");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_stere"), &helper).unwrap();
+    let call = |words: &[&str]| {
+        let mut command = Command::new(&helper);
+        command.args(words).env("STERE_STATE", world.path("state")).current_dir(&world.folder);
+        command.stderr(Stdio::null()).status().unwrap().code()
+    };
+    let point = world.mountpoint().display().to_string();
+    assert_eq!(call(&["tank", &point, "-f", "-o", "rw"]), Some(0));
+    assert!(world.run("umount mount").code == 1, "a fake mount mounts nothing");
+    assert_eq!(call(&["tank", &point, "-o", "rw,nofail,_netdev,noatime"]), Some(0));
+    assert_eq!(call(&["tank", &point]), Some(32));
+    assert_eq!(call(&["tank"]), Some(1));
+    world.ok("umount mount");
+}

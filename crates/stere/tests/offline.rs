@@ -1,0 +1,216 @@
+//! The real binary on image files, nothing mounted: creating, refusing, listing, checking.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use support::World;
+
+fn bytes_of(world: &World, name: &str) -> Vec<u8> {
+    std::fs::read(world.path(name)).unwrap()
+}
+
+fn overwrite(world: &World, name: &str, offset: u64, bytes: &[u8]) {
+    let file = std::fs::OpenOptions::new().write(true).open(world.path(name)).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn a_pool_is_made_listed_and_clean() {
+    let world = World::with_pool();
+    let status = world.json("status tank --json");
+    assert_eq!(status["pool"], "tank");
+    assert_eq!(status["state"], "healthy");
+    assert_eq!(status["survives"], 1);
+    assert_eq!(status["next"], "nothing");
+    let devices = status["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 2);
+    for key in ["name", "path", "class", "state", "size_bytes", "used_bytes", "read_errors", "checksum_errors"] {
+        assert!(devices[0].get(key).is_some(), "status --json has no {key}");
+    }
+    assert_eq!(devices[0]["size_bytes"], 96 << 20);
+    assert!(world.ok("status tank").contains("healthy"));
+    assert!(world.ok("device list tank").contains("b.img"));
+    assert!(world.ok("pool list").contains("tank"));
+    assert!(world.ok("free tank").contains("precious"));
+    assert!(world.ok("check tank").contains("clean"));
+    assert!(world.ok("check a.img b.img").contains("clean"));
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let world = World::with_pool();
+    let before = [bytes_of(&world, "a.img"), bytes_of(&world, "b.img")];
+    for line in ["status tank", "check tank", "device list tank", "free tank", "status a.img b.img"] {
+        world.ok(line);
+    }
+    assert!(before == [bytes_of(&world, "a.img"), bytes_of(&world, "b.img")]);
+}
+
+#[test]
+fn devices_keep_what_was_said_of_them() {
+    let world = World::new();
+    world.ok(
+        "create tank a.img,size=64M,class=hdd,tag=quiet,tag=old,host=shed,shelf=top,name=left b.img,size=64M,class=ssd",
+    );
+    let devices = world.json("device list tank --json");
+    assert_eq!(devices[0]["name"], "left");
+    assert_eq!(devices[0]["class"], "hdd");
+    assert_eq!(devices[0]["tags"], serde_json::json!(["quiet", "old"]));
+    assert_eq!(devices[0]["host"], "shed");
+    assert_eq!(devices[0]["shelf"], "top");
+    assert_eq!(devices[1]["name"], "b");
+    assert_eq!(devices[1]["class"], "ssd");
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    let world = World::with_pool();
+    let lines = [
+        ("create", "required"),
+        ("create x", "required"),
+        ("create x y.img,colour=red", "no key 'colour'"),
+        ("create x y.img,size=huge", "not a size"),
+        ("create x y.img,class=tape", "ssd, hdd, object and media"),
+        ("create a/b y.img,size=64M", "name of a pool"),
+        ("create x y.img,size=64M --default-class best", "scratch, normal, precious and archive"),
+        ("create x y.img,size=64M --metadata-copies some", "a number or 'all'"),
+        ("create x y.img,size=64M --chunk-size 64M", "1M to 16M"),
+        ("mount tank", "2 values required"),
+        ("mount tank mount -o turbo", "not a mount option"),
+        ("mount tank mount -o degraded=perhaps", "auto, ask or never"),
+        ("mount tank mount -o memory=2", "64M"),
+        ("policy set mount colour=red", "class, copies, parity"),
+        ("frobnicate", "unrecognized"),
+    ];
+    for (line, words) in lines {
+        world.refused(line, 2, &[words]);
+    }
+    assert!(!world.path("y.img").exists(), "a refusal left a file behind");
+}
+
+/// What is wrong on the devices or the machine: each has words of its own, exit code 1, and changes nothing.
+#[test]
+fn refusals_name_their_finding() {
+    let world = World::with_pool();
+    std::fs::write(world.path("tiny.img"), vec![0; 1 << 20]).unwrap();
+    let file = std::fs::File::create(world.path("ext4.img")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    overwrite(&world, "ext4.img", 1024 + 56, &[0x53, 0xef]);
+    let file = std::fs::File::create(world.path("full.img")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    overwrite(&world, "full.img", 700, b"letters to a friend");
+    std::fs::write(world.path("file"), b"").unwrap();
+    std::os::unix::fs::symlink(world.path("a.img"), world.path("link.img")).unwrap();
+    world.copy("b.img", "copy.img");
+    let lines: &[(&str, &[&str])] = &[
+        ("create x nothere.img", &["does not exist", "size="]),
+        ("create x tiny.img", &["at least 64 MiB"]),
+        ("create x mount", &["file"]),
+        ("create x ext4.img", &["ext4.img holds", "--force"]),
+        ("create x full.img", &["unknown data", "--force"]),
+        ("create x a.img", &["belongs to the pool 'tank'", "--force"]),
+        ("create x a.img link.img", &["same device"]),
+        ("create x full.img,size=65M", &["exists and has"]),
+        ("create x c.img,size=64M --metadata-copies 2", &["2 metadata copies need 2 devices"]),
+        ("create x c.img,size=64M --chunk-size 16M", &["slots"]),
+        ("create x c.img,size=64M --chunk-size 3M", &["power of two"]),
+        ("create tank c.img,size=64M", &["a pool named 'tank' is known"]),
+        ("mount nopool mount", &["no pool is named 'nopool'", "tank"]),
+        ("mount tank nowhere", &["mount point", "create the directory"]),
+        ("mount tank file", &["not a directory"]),
+        ("mount a.img mount -o wait=0", &["lacks device 'b'", "degraded=auto"]),
+        ("mount full.img mount", &["not a device of a stere pool"]),
+        ("mount a.img b.img copy.img mount", &["same device id"]),
+        ("mount a.img link.img mount", &["same device"]),
+        ("umount mount", &["no stere pool is mounted"]),
+        ("umount /proc", &["not of stere"]),
+        ("policy get file", &["not on a stere mount"]),
+        ("flush file", &["not on a stere mount"]),
+        ("pool export nopool", &["no pool is named"]),
+    ];
+    let images = ["a.img", "b.img", "full.img", "ext4.img", "tiny.img"];
+    let before: Vec<Vec<u8>> = images.iter().map(|name| bytes_of(&world, name)).collect();
+    for (line, words) in lines {
+        world.refused(line, 1, words);
+    }
+    let after: Vec<Vec<u8>> = images.iter().map(|name| bytes_of(&world, name)).collect();
+    assert!(before == after, "a refusal changed a device");
+    assert!(!world.path("c.img").exists(), "a refusal left a file behind");
+}
+
+#[test]
+fn rotten_cut_and_foreign_devices_are_told_apart() {
+    let world = World::with_pool();
+    world.copy("a.img", "cut.img");
+    std::fs::OpenOptions::new().write(true).open(world.path("cut.img")).unwrap().set_len(80 << 20).unwrap();
+    world.refused("mount cut.img b.img mount", 1, &["cut.img is cut short", "100663296"]);
+
+    world.copy("a.img", "rotten.img");
+    for offset in [0, 64 << 10, (96 << 20) - (128 << 10), (96 << 20) - (64 << 10)] {
+        overwrite(&world, "rotten.img", offset + 200, b"rot");
+    }
+    world.refused("mount rotten.img b.img mount", 1, &["rotten.img", "no copy of its superblock is whole"]);
+
+    world.copy("a.img", "spotted.img");
+    overwrite(&world, "spotted.img", 200, b"rot");
+    let said = world.run("check spotted.img b.img");
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(said.out.contains("damaged superblock copies (at byte 0"), "{}", said.out);
+
+    world.ok("create other c.img,size=64M d.img,size=64M");
+    world.refused("mount a.img c.img mount", 1, &["different pools", "tank", "other"]);
+}
+
+#[test]
+fn a_missing_device_is_degraded_and_named() {
+    let world = World::with_pool();
+    std::fs::rename(world.path("b.img"), world.path("away")).unwrap();
+    let said = world.run("status tank --json");
+    assert_eq!(said.code, 3, "{}", said.err);
+    let status: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(status["state"], "at_risk");
+    assert_eq!(status["survives"], 0);
+    assert_eq!(status["devices"][1]["state"], "missing");
+    assert!(status["next"].as_str().unwrap().contains("attach"));
+    world.refused("mount tank mount -o wait=0", 1, &["lacks device 'b'", "b.img"]);
+    let said = world.run("pool import a.img");
+    assert_eq!(said.code, 3, "{}", said.err);
+    world.ok("pool export tank");
+    world.ok("pool import a.img away");
+    assert!(world.ok("status tank").contains("away"));
+}
+
+#[test]
+fn metadata_that_no_device_has_right_is_refused() {
+    let world = World::new();
+    world.ok("create tank a.img,size=64M");
+    // Every slot; superblocks and journal stay.
+    overwrite(&world, "a.img", (2 << 20) + (256 << 10), &vec![0x5a; 60 << 20]);
+    world.refused("check tank", 1, &["metadata of the pool 'tank' cannot be read"]);
+    world.refused("mount tank mount", 1, &["metadata of the pool 'tank' cannot be read"]);
+}
+
+#[test]
+fn force_makes_a_new_pool_of_used_devices() {
+    let world = World::with_pool();
+    world.ok("pool export tank");
+    world.ok("create fresh a.img b.img --force --default-class precious");
+    assert!(world.ok("check fresh").contains("clean"));
+    world.refused("status tank", 1, &["no pool is named 'tank'"]);
+}
+
+#[test]
+fn everything_has_help_and_a_man_page() {
+    let world = World::new();
+    for line in
+        ["--help", "create --help", "mount --help", "pool import --help", "policy explain --help", "demo --help"]
+    {
+        assert!(world.ok(line).contains("Usage: stere"), "{line}");
+    }
+    assert!(world.ok("mount --help").contains("degraded=auto|ask|never"));
+    world.ok("man pages");
+    for page in ["stere.1", "stere-mount.1", "stere-pool-import.1"] {
+        assert!(world.path("pages").join(page).is_file(), "{page}");
+    }
+}
