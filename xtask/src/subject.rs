@@ -156,6 +156,16 @@ impl Subject {
         self.check_line.iter().try_for_each(|line| capture(&mut shell(line), 10 * MINUTE).map(drop))
     }
 
+    /// Prints the last lines of the daemon's own logs: called when something failed, before the folder goes.
+    pub fn show_logs(&self) {
+        let line = format!("find {} -name '*.log*' -exec tail -n 30 {{}} +", quoted(&self.directory.join("state")));
+        if self.kind.is_stere()
+            && let Ok(said) = output(&mut shell(&line), MINUTE)
+        {
+            eprintln!("    the daemon's log:\n{}", said.stdout);
+        }
+    }
+
     /// A command that unmounts and mounts again, for workloads that want nothing cached.
     pub fn remount_hook(&self) -> String {
         format!("sh {}", quoted(&self.remount_script()))

@@ -99,6 +99,12 @@ impl World {
     }
 }
 
+/// Every suite ends so: the devices, unmounted, must prove sound.
+fn end(subject: &Subject) -> Result<()> {
+    subject.unmount()?;
+    subject.check()
+}
+
 /// One suite's work: where, on what, and which seed.
 struct Job<'a> {
     world: &'a World,
@@ -128,7 +134,5 @@ fn run_on(world: &World, suite: Suite, kind: Kind, seed: u64, times: u64) -> Res
     fs::create_dir_all(&scratch).at("mkdir", &scratch)?;
     let result = suite.run(&Job { world, subject: &subject, seed, times, scratch: scratch.clone() });
     let _ = fs::remove_dir_all(&scratch);
-    result?;
-    subject.unmount()?;
-    subject.check()
+    result.and_then(|()| end(&subject)).inspect_err(|_| subject.show_logs())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use super::Job;
+use super::{Job, end};
 use crate::command::{MINUTE, capture, output};
 use crate::error::{At, Result, XtaskError};
 use crate::packages::crate_program;
@@ -139,7 +139,6 @@ pub fn full(job: &Job) -> Result<()> {
     let subject = job.world.subject(job.subject.kind, "small", &small)?;
     let mut command = Command::new(&job.world.binaries.bench);
     command.arg("fill").arg(&subject.mount_point).args(["--seed", &job.seed.to_string()]);
-    capture(command.args(["--rounds", &(4 * job.times).to_string()]), 60 * MINUTE)?;
-    subject.unmount()?;
-    subject.check()
+    let filled = capture(command.args(["--rounds", &(4 * job.times).to_string()]), 60 * MINUTE);
+    filled.and_then(|_| end(&subject)).inspect_err(|_| subject.show_logs())
 }
