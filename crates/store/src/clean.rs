@@ -37,6 +37,9 @@ const VICTIMS_MAX: usize = 32;
 /// Passes one after the other that emptied nothing, before the pool counts as full.
 const FRUITLESS_PASSES_MAX: u32 = 3;
 
+/// How often others may take what was made free for one who waits for room.
+const ROUNDS_MAX: u32 = 16;
+
 /// What the cleaner remembers.
 #[derive(Default)]
 pub(crate) struct Cleaner {
@@ -59,17 +62,32 @@ impl Store {
     /// Called where an append found no free segment: cleans until one is free, or says that the pool is full.
     pub(crate) fn make_room(&self, key: &StreamKey) -> Result<(), Error> {
         let mut cleaner = self.cleaner.lock();
+        for _ in 0..ROUNDS_MAX {
+            let begun = self.log.counters().0;
+            if self.clean_until_free(&mut cleaner, key)? {
+                return Ok(());
+            }
+            // Others may have taken all that became free; if nobody began a segment, there is none.
+            if self.log.counters().0 == begun {
+                break;
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
+    fn clean_until_free(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
         let mut fruitless = 0;
-        // Where hardly a segment is free, a pass empties one or two at a time; and others take what becomes free.
+        // Where hardly a segment is free, a pass empties one or two at a time.
         while fruitless < FRUITLESS_PASSES_MAX {
             if self.log.can_begin(key) {
-                return Ok(());
+                return Ok(true);
             }
             self.checkpoint()?;
             if self.log.can_begin(key) {
-                return Ok(());
+                return Ok(true);
             }
-            match self.clean_pass(&mut cleaner, 98)? {
+            match self.clean_pass(cleaner, 98)? {
                 None => break,
                 Some(0) => fruitless += 1,
                 Some(_) => fruitless = 0,
@@ -79,10 +97,10 @@ impl Store {
         for _ in 0..2 {
             self.checkpoint()?;
             if self.log.can_begin(key) {
-                return Ok(());
+                return Ok(true);
             }
         }
-        Err(Error::NoSpace)
+        Ok(false)
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.

@@ -1,7 +1,7 @@
 //! Operations on contents and open files, and what the mount as a whole is asked.
 
 use fuse_wire::{CopyFileRange, Operation, Request, Write};
-use stere_naming::{Handle, Wait, Whence};
+use stere_naming::{Error, Handle, Wait, Whence};
 
 use super::names::open_flags;
 use super::{Outcome, UNSUPPORTED};
@@ -65,10 +65,11 @@ impl Front {
                 let length = length.min(COPY_BYTES_MAX);
                 Ok(Answer::Copied(filesystem.copy_range(&caller, node_in, offset_in, node_out, offset_out, length)?))
             }
-            Operation::Destroy => {
-                filesystem.close(&Front::own_caller(wait))?;
-                Ok(Answer::Done)
-            }
+            Operation::Destroy => match filesystem.close(&Front::own_caller(wait)) {
+                // Nothing can be made durable, and why was said when it began.
+                Ok(()) | Err(Error::ReadOnly(_)) => Ok(Answer::Done),
+                Err(error) => Err(error.into()),
+            },
             Operation::NotifyReply { .. } => Ok(Answer::Silence),
             // FICLONE never gets here: the kernel's FUSE has no remap_file_range. copy_file_range(2) shares blocks.
             Operation::Ioctl(_) => Err(Failure::Errno(libc::ENOTTY)),
