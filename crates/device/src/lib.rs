@@ -15,6 +15,7 @@ pub mod error;
 pub mod file;
 pub mod memory;
 pub mod parallel;
+pub mod planted;
 pub mod probe;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};

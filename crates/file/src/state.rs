@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{InodeValue, Timestamp};
 use stere_store::View;
 
@@ -83,7 +84,8 @@ impl Content {
         self.records.split_off(&(boundary + 1));
         let mut empty = false;
         if let Some(record) = self.records.get_mut(&boundary) {
-            record.truncate((size % RECORD_BYTES) as u32);
+            let keep = (size % RECORD_BYTES) as u32;
+            record.truncate(if is_planted(Bug::CutKeepsTail) { keep.next_multiple_of(4096) } else { keep });
             empty = record.dirty().is_empty();
         }
         if empty {

@@ -136,10 +136,12 @@ impl CheckpointRecord {
         encoded.chunks(Self::PART_BYTES_MAX)
     }
 
-    /// The checksum by which the superblock knows a part: of all but its last four bytes. The record ends with its own CRC32C, and
-    /// the CRC32C of anything followed by its own CRC32C is always the same number, which would tell no record from another.
+    /// The checksum by which the superblock knows a part: CRC32C of its last four bytes followed by the rest. The record ends with
+    /// its own CRC32C, and the CRC32C of anything followed by its own is always the same number, which would tell no record from
+    /// another; leaving those bytes out would let their rot pass.
     pub fn part_checksum(part: &[u8]) -> u32 {
-        crate::crc32c(&part[..part.len().saturating_sub(4)])
+        let (body, end) = part.split_at(part.len().saturating_sub(4));
+        crc32c::crc32c_append(crate::crc32c(end), body)
     }
 
     /// Decodes all parts put together again.

@@ -36,6 +36,9 @@ impl Part<'_> {
 
     /// Whether these bytes, the blocks that cover the part, have their checksums.
     pub(crate) fn matches(&self, blocks: &[u8]) -> bool {
+        if stere_device::planted::is_planted(stere_device::planted::Bug::ChecksumIgnored) {
+            return true;
+        }
         let checksums = &self.checksums[self.covering().start / BLOCK_BYTES..];
         blocks.chunks(BLOCK_BYTES).zip(checksums).all(|(block, checksum)| stere_format::crc32c(block) == *checksum)
     }

@@ -253,7 +253,7 @@ impl History {
         work: impl FnOnce(&mut History, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let inode = match target {
-            Target::Slot(slot) => self.slots[usize::from(slot)].as_ref().map(|slot| slot.inode),
+            Target::Slot(slot) => self.slot_inode(slot)?,
             Target::Path(path) => self.inode_of(path)?,
         };
         let Some(inode) = inode else { return Ok(()) };
@@ -269,6 +269,26 @@ impl History {
         self.model.open(inode);
         work(self, inode)?;
         self.release(Slot { inode, handle })
+    }
+
+    /// The inode behind a handle. A crash closes all handles; one that is wanted again is opened on some file that is there.
+    fn slot_inode(&mut self, slot: u8) -> Result<Option<u64>, Stop> {
+        let index = usize::from(slot);
+        if self.slots[index].is_none() {
+            let named = |(inode, node): (&u64, &Node)| (node.content().is_some() && node.nlink > 0).then_some(*inode);
+            let inodes: Vec<u64> = self.model.nodes.iter().filter_map(named).take(64).collect();
+            if inodes.is_empty() {
+                self.create(Path { directory: 0, name: slot }, slot)?;
+            } else {
+                let inode = inodes[index * 7 % inodes.len()];
+                let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+                let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
+                let handle = self.must("open", opened)?;
+                self.model.open(inode);
+                self.slots[index] = Some(Slot { inode, handle });
+            }
+        }
+        Ok(self.slots[index].as_ref().map(|slot| slot.inode))
     }
 
     fn release(&mut self, slot: Slot) -> Result<(), Stop> {

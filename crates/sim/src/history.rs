@@ -177,6 +177,10 @@ impl History {
             Err(Stop::Refused) => self.recover(CrashManner::Everything, None),
             outcome => outcome,
         }
+        .map_err(|stop| match stop {
+            Stop::Refused => Stop::Failure("refused again, just after it was mounted".into()),
+            stop => stop,
+        })
     }
 
     /// The end of every history: everything is compared, the pool closed, mounted again and compared again.

@@ -10,6 +10,7 @@
 pub mod content;
 pub mod device;
 mod execute;
+pub mod exhaustive;
 pub mod fault;
 pub mod history;
 pub mod medium;

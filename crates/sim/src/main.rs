@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
 use stere_sim::run::{self, Request};
 
@@ -34,6 +35,12 @@ struct Arguments {
     /// Stop after so many failures.
     #[arg(long, default_value_t = 50)]
     failures: usize,
+    /// Instead of histories: every crash point of all workloads of one operation, and of two.
+    #[arg(long)]
+    exhaustive: bool,
+    /// With --exhaustive: only every so manieth workload of two operations.
+    #[arg(long, default_value_t = 1)]
+    share: u64,
     /// Demand something wrong, to see that the oracle looks.
     #[arg(long)]
     canary: bool,
@@ -64,8 +71,20 @@ fn main() -> ExitCode {
         }
     };
     std::panic::set_hook(Box::new(|_| {}));
+    if arguments.exhaustive {
+        return run_exhaustive(&arguments);
+    }
     let Arguments { histories, seed, steps, threads, canary, .. } = arguments;
-    let request = Request { histories, seed, steps, faults, threads, canary };
+    let request = Request {
+        histories,
+        seed,
+        steps,
+        faults,
+        threads,
+        canary,
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    };
     if arguments.verbose {
         return match run::run_seed(seed, &request, true) {
             Ok(summary) => {
@@ -79,6 +98,21 @@ fn main() -> ExitCode {
         };
     }
     run_all(&request, &arguments)
+}
+
+fn run_exhaustive(arguments: &Arguments) -> ExitCode {
+    let begin = Instant::now();
+    let outcome = exhaustive::run(arguments.share, arguments.threads);
+    println!(
+        "{} workloads, {} crash points, {} recoveries, {:.1} s",
+        outcome.workloads,
+        outcome.crash_points,
+        outcome.recoveries,
+        begin.elapsed().as_secs_f64()
+    );
+    outcome.failed.iter().take(arguments.failures).for_each(|text| println!("{text}"));
+    println!("{} workloads failed", outcome.failed.len());
+    if outcome.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {

@@ -185,6 +185,8 @@ pub enum Profile {
     Names,
     Data,
     Sync,
+    /// A few files rewritten in large pieces with syncs between: segments fill, die and are used again.
+    Churn,
     Full,
 }
 
@@ -195,7 +197,8 @@ impl Profile {
             0..40 => Profile::Mixed,
             40..55 => Profile::Names,
             55..75 => Profile::Data,
-            75..94 => Profile::Sync,
+            75..86 => Profile::Sync,
+            86..94 => Profile::Churn,
             _ => Profile::Full,
         }
     }
@@ -392,6 +395,7 @@ impl Generator {
             return operation;
         }
         let weights: [u64; 5] = match self.profile {
+            Profile::Churn => [0, 5, 2, 6, 87],
             Profile::Mixed => [35, 35, 15, 15, 0],
             Profile::Names => [8, 65, 12, 15, 0],
             Profile::Data => [65, 15, 10, 10, 0],
@@ -409,7 +413,20 @@ impl Generator {
             1 => self.names(),
             2 => self.sync(),
             3 => self.event(),
+            _ if self.profile == Profile::Churn => self.churn(),
             _ => self.full(),
+        }
+    }
+
+    fn churn(&mut self) -> Operation {
+        let target = Target::Slot(self.random.below(3) as u8);
+        match self.random.below(10) {
+            0..6 => {
+                let (offset, length) = (self.random.below(4) * (128 << 10), self.random.between(2, 8) * (64 << 10));
+                Operation::Write { target, offset, length: length as u32, seed: self.random.next_u64() }
+            }
+            6..9 => Operation::Fsync { target },
+            _ => Operation::Truncate { target, size: 0 },
         }
     }
 

@@ -42,6 +42,7 @@ impl History {
                 }
                 self.verify_all()
             }
+            Err(text) if text.contains("no superblock") && !self.machine.faults_struck().is_empty() => Err(Stop::Over),
             Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
         }
     }
@@ -72,6 +73,17 @@ impl History {
             }
             match mounted {
                 Ok(mounted) => break mounted,
+                // All four copies of a superblock gone: the device counts as missing, and the pool is refused, changed by nobody.
+                Err(text) if text.contains("no superblock") && !self.machine.faults_struck().is_empty() => {
+                    return Err(Stop::Over);
+                }
+                // Rot may strike between two reads of what a crash left only one copy of; the next mount then cuts it.
+                Err(_)
+                    if !calmed && self.plan.budget == Budget::Tolerated && !self.machine.faults_struck().is_empty() =>
+                {
+                    calmed = true;
+                    self.calm();
+                }
                 Err(text) => match self.unexpected("mount after a crash", libc::EIO, &text) {
                     // A device that goes on failing may keep the pool from mounting; mended, it must mount.
                     Stop::Refused if !calmed => {
@@ -99,7 +111,7 @@ impl History {
     }
 
     /// Finds the state that was recovered among those that could be, and goes on from there.
-    fn compare_recovered(&mut self) -> Result<(), Stop> {
+    pub(crate) fn compare_recovered(&mut self) -> Result<(), Stop> {
         let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         let mut nearest = None;

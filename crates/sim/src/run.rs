@@ -23,6 +23,9 @@ pub struct Request {
     pub faults: Vec<FaultKind>,
     pub threads: usize,
     pub canary: bool,
+    /// A bug that the layers are to have.
+    #[cfg(feature = "planted-bugs")]
+    pub bug: Option<stere_device::planted::Bug>,
 }
 
 /// A seed that failed.
@@ -137,6 +140,8 @@ pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
     std::thread::scope(|scope| {
         for _ in 0..request.threads.max(1) {
             scope.spawn(|| {
+                #[cfg(feature = "planted-bugs")]
+                stere_device::planted::plant(request.bug);
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= request.histories {

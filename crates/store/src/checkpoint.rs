@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
     Superblock, sector_aligned,
@@ -142,7 +143,9 @@ impl Store {
         let parts = self.write_checkpoint_record(&stream, generation, outcome.root, frozen)?;
         self.log.close_rows(SegmentKind::Meta);
         self.log.wait_for_rows()?;
-        self.log.flush()?;
+        if !is_planted(Bug::CheckpointWithoutFlush) {
+            self.log.flush()?;
+        }
         let superblock = self.write_superblocks(generation, &parts, frozen, clean)?;
         state.parts = parts;
         state.generation = generation;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{Counters, DeviceIndex, JournalPosition, Key, SegmentKind};
 use stere_log::{Segment, Wait};
 
@@ -101,7 +102,9 @@ impl Store {
         }
         self.log.wait_for_rows()?;
         let mut failed: Vec<_> = completion.wait().iter().map(|(device, _)| *device as DeviceIndex).collect();
-        failed.append(&mut self.log.flush()?);
+        if !is_planted(Bug::CommitWithoutFlush) {
+            failed.append(&mut self.log.flush()?);
+        }
         journal.drop_failed_mirrors(&failed)
     }
 
@@ -115,7 +118,10 @@ impl Store {
         if journal.is_some_and(|journal| !journal.has_room(inner.active.pending_bytes())) {
             return None;
         }
-        let changes = inner.active.take_pending();
+        let mut changes = inner.active.take_pending();
+        if is_planted(Bug::ChangeForgotten) && changes.len() > 3 {
+            changes.remove(1);
+        }
         let counters = self.counters(&inner);
         let change = inner.change;
         let frozen = freeze.then(|| {
@@ -177,6 +183,10 @@ impl Store {
         self.log.segments.remove(segment.id);
         inner.active.insert(Key::segment(segment.id), None);
         let generation = inner.active_generation;
+        if is_planted(Bug::EarlyReuse) {
+            inner.freed.push((0, segment));
+            return self.release_freed(inner);
+        }
         inner.freed.push((generation, segment));
     }
 }

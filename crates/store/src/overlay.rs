@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::Key;
 
 /// What a change costs in memory beyond its value: key, map node, reference counts.
@@ -57,6 +58,9 @@ impl Overlay {
 
     /// Records a change that was read from the journal.
     pub fn replay(&mut self, key: Key, value: Option<Arc<[u8]>>) {
+        if is_planted(Bug::OldestWins) && self.entries.contains_key(&key) {
+            return;
+        }
         let added = value.as_ref().map_or(0, |bytes| bytes.len());
         match self.entries.insert(key, Entry { value, pending: false }) {
             Some(old) => self.bytes = self.bytes + added - old.value.map_or(0, |bytes| bytes.len()),

@@ -81,8 +81,7 @@ impl Store {
     /// Raw bytes that users may fill with this scheme.
     fn limit_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve =
-            self.reserve_segments(capacity.segments_total);
+        let reserve = self.reserve_segments(capacity.segments_total);
         let segments = capacity.segments_total.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }
@@ -96,8 +95,7 @@ impl Store {
     /// Raw bytes in segments that could be begun now, beyond the reserve.
     fn free_raw_bytes(&self, scheme: Scheme) -> i64 {
         let capacity = self.log.stripe.capacity(scheme);
-        let reserve =
-            self.reserve_segments(capacity.segments_total);
+        let reserve = self.reserve_segments(capacity.segments_total);
         let segments = capacity.segments_free.saturating_sub(reserve);
         raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
     }

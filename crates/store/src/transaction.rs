@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobFlags, BlobValue, Key, sector_aligned};
 use stere_log::Segment;
 
@@ -28,6 +29,7 @@ fn kill(value: &mut BlobValue, range: Range<u32>) {
     let first = range.start.div_ceil(block);
     // The last block is short: reaching the end of the content covers it.
     let last = if range.end >= value.logical_bytes { value.blocks() } else { range.end / block };
+    let last = if is_planted(Bug::TrimOneTooMany) { value.blocks().min(last + 1) } else { last };
     if first < last {
         value.kill(first..last);
     }

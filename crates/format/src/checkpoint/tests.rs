@@ -24,3 +24,14 @@ fn checksums_of_parts_tell_generations_apart() {
     assert_eq!(crate::crc32c(&old), crate::crc32c(&new), "why a plain checksum will not do");
     assert_ne!(CheckpointRecord::part_checksum(&old), CheckpointRecord::part_checksum(&new));
 }
+
+#[test]
+fn rot_anywhere_in_a_part_shows() {
+    let part = record(6);
+    let right = CheckpointRecord::part_checksum(&part);
+    for at in 0..part.len() {
+        let mut rotten = part.clone();
+        rotten[at] ^= 8;
+        assert_ne!(CheckpointRecord::part_checksum(&rotten), right, "byte {at}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The simulator at work: histories pass, a seed replays exactly, and what is wrong on purpose is found.
+
+use stere_sim::exhaustive;
+use stere_sim::fault::FaultKind;
+use stere_sim::run::{self, Request};
+
+fn request(histories: u64, faults: &[FaultKind]) -> Request {
+    Request {
+        histories,
+        seed: 7_000,
+        steps: 60,
+        faults: faults.to_vec(),
+        threads: 2,
+        canary: false,
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    }
+}
+
+/// P-1, P-2, P-4, P-6, P-8, P-15: what the oracle demands of every history.
+#[test]
+fn histories_without_faults_pass() {
+    let outcome = run::run_many(&request(150, &[]), 1);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert!(outcome.totals.torn_crashes > 50 && outcome.totals.remounts > 50, "{:?}", outcome.totals);
+}
+
+/// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
+#[test]
+fn histories_with_faults_pass() {
+    let outcome = run::run_many(&request(150, &FaultKind::ALL), 1);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert!(outcome.totals.with_faults > 20, "{:?}", outcome.totals);
+}
+
+/// P-10.
+#[test]
+fn one_seed_is_one_history() {
+    let request = request(1, &FaultKind::ALL);
+    for seed in 0..12 {
+        let (first, second) = (run::run_seed(seed, &request, false), run::run_seed(seed, &request, false));
+        let (first, second) = (first.expect("the history passes"), second.expect("the history passes"));
+        assert_eq!(first.trace, second.trace, "seed {seed}: the same operations on the devices, byte for byte");
+    }
+}
+
+#[test]
+fn the_canary_is_found() {
+    let outcome = run::run_many(&Request { canary: true, ..request(20, &[]) }, 1);
+    assert!(outcome.failed.iter().any(|failed| failed.failure.text.contains("canary")), "{:?}", outcome.failed);
+}
+
+/// P-1, P-2: a sample here; `sim --exhaustive` runs all.
+#[test]
+fn every_crash_point_of_short_workloads() {
+    let outcome = exhaustive::run(60, 2);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert!(outcome.recoveries > 1000, "{outcome:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+    use stere_device::planted::Bug;
+
+    /// P-1, P-2, P-4, P-8, P-9: each of these bugs breaks one of them.
+    #[test]
+    fn every_planted_bug_is_found() {
+        let mut missed = Vec::new();
+        for bug in Bug::ALL {
+            let request = Request { bug: Some(bug), ..request(3_000, &FaultKind::ALL) };
+            let outcome = run::run_many(&request, 1);
+            let found = outcome.failed.first().map(|failed| failed.failure.to_string());
+            println!("{bug:?}: after {} histories: {found:?}", outcome.histories);
+            if found.is_none() {
+                missed.push(bug);
+            }
+        }
+        assert!(missed.is_empty(), "not found: {missed:?}");
+    }
+}
