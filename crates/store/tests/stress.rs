@@ -261,7 +261,10 @@ fn a_commit_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .update(Wait::Allowed, |transaction| {
+            transaction.put(Key::extent(1, 0), b"a");
+            Ok::<_, Error>(())
+        })
         .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.commit(Wait::Allowed));
@@ -278,7 +281,10 @@ fn a_checkpoint_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .update(Wait::Allowed, |transaction| {
+            transaction.put(Key::extent(1, 0), b"a");
+            Ok::<_, Error>(())
+        })
         .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.checkpoint());
