@@ -97,6 +97,7 @@ pub struct Log {
     unflushed: Mutex<HashMap<u64, Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
+    meta_reserve: AtomicU64,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
 }
@@ -122,6 +123,7 @@ impl Log {
             unflushed: Mutex::default(),
             lost_row: Mutex::default(),
             uncommitted_bytes: AtomicU64::new(0),
+            meta_reserve: AtomicU64::new(0),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),
         }
@@ -150,6 +152,16 @@ impl Log {
             return stream.clone();
         }
         self.streams.write().entry(*key).or_default().clone()
+    }
+
+    /// Segments that only metadata may take, besides the fixed reserves: what the next checkpoint may have to write.
+    pub fn meta_reserve(&self) -> u64 {
+        self.meta_reserve.load(Ordering::Acquire)
+    }
+
+    /// Sets it; the store knows how large the tree is.
+    pub fn set_meta_reserve(&self, segments: u64) {
+        self.meta_reserve.store(segments, Ordering::Release);
     }
 
     /// Blocks of a chunk.

@@ -246,9 +246,9 @@ impl Log {
             // The cleaner needs an open segment for each kind of data that it may have to move.
             (_, 0) => {
                 let cleaning = self.options.reserve_segments_cleaner + self.data_kinds() + 1;
-                self.options.reserve_segments_user.max(cleaning)
+                self.options.reserve_segments_user.max(cleaning) + self.meta_reserve()
             }
-            (_, _) => self.options.reserve_segments_cleaner,
+            (_, _) => self.options.reserve_segments_cleaner + self.meta_reserve(),
         }
     }
 

@@ -253,6 +253,7 @@ impl Store {
             }
         }
         self.release_freed(&mut inner);
+        self.reserve_for_checkpoint();
     }
 
     /// Gives slots back that no durable checkpoint and no reader needs.

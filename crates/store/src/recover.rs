@@ -74,6 +74,7 @@ impl Store {
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
+        store.reserve_for_checkpoint();
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;

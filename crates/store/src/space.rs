@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use stere_format::{BLOCK_BYTES, Scheme};
+use stere_format::{BLOCK_BYTES, Scheme, SegmentKind};
 use stere_log::Wait;
 
 use crate::Store;
@@ -75,7 +75,16 @@ impl Store {
     /// empty, and may need another one to be cleaned into.
     fn reserve_segments(&self, segments_total: u64) -> u64 {
         let share = (segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
-        share.max(3 * self.log.data_kinds() + 4)
+        share.max(3 * self.log.data_kinds() + 4) + self.log.meta_reserve()
+    }
+
+    /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back.
+    pub(crate) fn reserve_for_checkpoint(&self) {
+        let segments = self.log.segments.all();
+        let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
+        let total = self.log.stripe.capacity(self.fit(self.options.meta_scheme)).segments_total;
+        let wanted = (live + live / 4).div_ceil(u64::from(self.log.chunk_bytes()));
+        self.log.set_meta_reserve(wanted.min(total / 6));
     }
 
     /// Raw bytes that users may fill with this scheme.

@@ -65,6 +65,7 @@ pub fn serve(registry: &Registry, job: Job) -> Result<u8> {
 
 fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Result<u8> {
     limit_memory();
+    unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     let (assembly, opened, duration) = open(registry, &job)?;
     let degraded = !assembly.missing().is_empty();
@@ -318,6 +319,19 @@ fn end_by_force(daemon: &Daemon) {
         tracing::error!(%error, "the last changes could not be made durable");
     }
     std::process::exit(i32::from(crate::error::ERROR));
+}
+
+/// Whoever started us may have blocked the signals that end a mount; a blocked one would wait for ever.
+fn unblock_signals() {
+    // SAFETY: the set is initialised by sigemptyset before it is used, and lives on this stack.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
 }
 
 /// Keeps the allocator from holding on to more than the budget: few arenas, and large blocks go back at once.
