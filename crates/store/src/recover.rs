@@ -241,7 +241,9 @@ impl Store {
         report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
         journal.position = end.position;
         journal.sequence = end.sequence;
-        journal.durable_sequence = end.sequence.saturating_sub(1);
+        // Not more than was proven before: until the next commit is durable, what was not proven may have lost copies, and another
+        // crash must look at it again.
+        journal.durable_sequence = scan.proven().min(end.sequence.saturating_sub(1));
         Ok(report)
     }
 
