@@ -1,6 +1,6 @@
 //! `stere umount`: returns when everything is durable and the process of the mount has ended.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -45,7 +45,7 @@ fn end(registry: &Registry, about: &About, lazy: bool, force: bool) -> Result<u8
     }
 }
 
-fn without_daemon(path: &PathBuf, place: &str, lazy: bool) -> Result<u8> {
+fn without_daemon(path: &Path, place: &str, lazy: bool) -> Result<u8> {
     match mountinfo::find(path) {
         Some(mount) if mount.is_stere() => {
             let is_dead = mountinfo::is_dead(path);

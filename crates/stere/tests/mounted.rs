@@ -112,8 +112,14 @@ fn a_signal_ends_the_mount_in_order() {
         return;
     }
     let world = World::with_pool();
-    let mut child = world.command("mount --foreground tank mount").stderr(Stdio::null()).spawn().unwrap();
-    until("the mount", || world.run("pool list").out.contains("/mount"));
+    let manager = std::os::unix::net::UnixDatagram::bind(world.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut command = world.command("mount --foreground tank mount");
+    let mut child = command.env("NOTIFY_SOCKET", world.path("notify")).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = [0; 64];
+    let length = manager.recv(&mut said).unwrap();
+    assert_eq!(&said[..length], b"READY=1", "a service manager is told");
+    assert!(world.run("pool list").out.contains("/mount"));
     fs::write(world.mountpoint().join("unsynced"), b"but closed").unwrap();
     kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM);
     assert!(child.wait().unwrap().success());
@@ -152,6 +158,7 @@ fn read_only_and_degraded_mounts_read() {
     world.ok("mount tank mount -o ro");
     assert_eq!(fs::read(world.mountpoint().join("hello")).unwrap(), b"two copies");
     assert_eq!(fs::write(world.mountpoint().join("new"), b"").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    world.ok("flush mount --wait");
     world.ok("umount mount");
     for away in ["a.img", "b.img"] {
         fs::rename(world.path(away), world.path("away")).unwrap();

@@ -217,21 +217,28 @@ fn a_row_is_under_way_until_all_of_it_was_submitted() {
     let (rig, store) = Rig::new(2, 64 << 20, 64 << 20, 1, 0);
     change_extent(&store, COPIES, 100, 0, Some(&content(100, 0, 1, 64 << 10))).expect("a write");
     std::thread::scope(|scope| {
-        rig.devices[0].gate.arm();
+        rig.devices.iter().for_each(|device| device.gate.arm());
         let filler = scope.spawn(|| {
             for extent in 1..12 {
                 change_extent(&store, COPIES, 100, extent, Some(&content(100, extent, 1, 128 << 10))).expect("a write");
             }
         });
-        rig.devices[0].gate.wait_until_held();
+        // The one with the first chunk is held behind its write; the other one has not been asked yet.
+        let first = loop {
+            match rig.devices.iter().find(|device| device.gate.is_held()) {
+                Some(device) => break device,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        rig.devices.iter().for_each(|device| device.gate.disarm());
         store.step(false).expect("a step");
         // The copy that was written cannot be read now, the other one is not written yet.
         let refuse = |operation, _, _| (operation == Operation::Read).then_some(Fault::Error);
-        rig.devices[0].memory.set_fault_hook(Some(Box::new(refuse)));
-        let found = read_extent(&store, 100, 0);
-        rig.devices[0].gate.open();
+        first.memory.set_fault_hook(Some(Box::new(refuse)));
+        let found = scope.spawn(|| read_extent(&store, 100, 0)).join();
+        first.gate.open();
         filler.join().expect("the writer");
-        assert_eq!(found, Some(1));
+        assert_eq!(found.expect("the row is still in memory"), Some(1));
     });
 }
 
@@ -254,7 +261,10 @@ fn a_commit_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .update(Wait::Allowed, |transaction| {
+            transaction.put(Key::extent(1, 0), b"a");
+            Ok::<_, Error>(())
+        })
         .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.commit(Wait::Allowed));
@@ -271,7 +281,10 @@ fn a_checkpoint_behind_a_failed_one_fails() {
     let (rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     fail_journal(&rig.devices[0]);
     store
-        .update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.put(Key::extent(1, 0), b"a")))
+        .update(Wait::Allowed, |transaction| {
+            transaction.put(Key::extent(1, 0), b"a");
+            Ok::<_, Error>(())
+        })
         .expect("an update");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| store.checkpoint());

@@ -1,4 +1,5 @@
-//! Is it a POSIX file system? pjdfstest and fsx by others, and our own comparison with ext4.
+//! Is it a POSIX file system (P-15)? pjdfstest and fsx by others, and our own comparison with ext4; and does it work
+//! when it is full (P-6)?
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `kill -9` of the process that serves the mount, while programs work: nothing acknowledged may be lost.
+//! `kill -9` of the process that serves the mount, while programs work: nothing acknowledged may be lost (P-1), what was
+//! under way happened wholly or not at all (P-2), and the devices prove sound after every kill (P-8).
 
 use std::fs;
 use std::io::Write;

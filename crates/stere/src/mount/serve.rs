@@ -179,6 +179,11 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
             "the background work panicked, so the mount was taken down; everything that was synced is safe: mount again, and please report the panic message in the log",
         );
     }
+    if let Some(cause) = daemon.store.failure() {
+        return refused(format!(
+            "the pool had stopped writing ({cause}): what was not synced before that is lost; check the devices, then mount the pool again"
+        ));
+    }
     daemon.store.close()?;
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
     Ok(())
@@ -237,6 +242,8 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
     match request {
         Request::About | Request::Unmount { .. } => Answer::About(daemon.about.clone()),
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.assembly, &daemon.store, &daemon.facts))),
+        // Nothing changes, so nothing waits to be written.
+        Request::Flush { .. } if daemon.facts.read_only => Answer::Done,
         Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
             Ok(()) => Answer::Done,
             Err(error) => failed(&error),

@@ -79,12 +79,13 @@ impl Gate {
         }
     }
 
-    /// Waits until somebody is held.
-    pub fn wait_until_held(&self) {
-        let mut is_held = self.is_held.lock().unwrap();
-        while !*is_held {
-            is_held = self.changed.wait(is_held).unwrap();
-        }
+    pub fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether somebody is held now.
+    pub fn is_held(&self) -> bool {
+        *self.is_held.lock().unwrap()
     }
 
     pub fn open(&self) {
