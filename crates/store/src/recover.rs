@@ -284,7 +284,13 @@ impl Store {
                 Err(error) => return Err(error),
             };
             if handle.segment.scheme.parity > 0 {
-                match self.relocate_blob(&handle) {
+                let mut outcome = self.relocate_blob(&handle);
+                if matches!(outcome, Err(Error::NoSpace)) {
+                    // A full pool has room again once what the crash left half freed is given back.
+                    let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
+                    outcome = self.make_room(&self.stream_key(placement, 1)).and_then(|()| self.relocate_blob(&handle));
+                }
+                match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
                     Ok(()) | Err(Error::NoSpace) => {}
                     Err(error) => return Err(error),
