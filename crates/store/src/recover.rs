@@ -242,7 +242,9 @@ impl Store {
         report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
         journal.position = end.position;
         journal.sequence = end.sequence;
-        journal.durable_sequence = end.sequence.saturating_sub(1);
+        // Not more than was proven before: until the next commit is durable, what was not proven may have lost copies, and another
+        // crash must look at it again.
+        journal.durable_sequence = scan.proven().min(end.sequence.saturating_sub(1));
         Ok(report)
     }
 
@@ -283,7 +285,13 @@ impl Store {
                 Err(error) => return Err(error),
             };
             if handle.segment.scheme.parity > 0 {
-                match self.relocate_blob(&handle) {
+                let mut outcome = self.relocate_blob(&handle);
+                if matches!(outcome, Err(Error::NoSpace)) {
+                    // A full pool has room again once what the crash left half freed is given back.
+                    let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
+                    outcome = self.make_room(&self.stream_key(placement, 1)).and_then(|()| self.relocate_blob(&handle));
+                }
+                match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
                     Ok(()) | Err(Error::NoSpace) => {}
                     Err(error) => return Err(error),
