@@ -45,7 +45,7 @@ pub fn run(root: &Path) -> Result<()> {
     };
     steps.step("simulator: 2000 histories", simulate);
     let world = World::new(root);
-    for suite in Suite::ALL {
+    for suite in Suite::CI {
         steps.step(&format!("on a mount: {}", suite.describe()), || {
             packages::require_root_and_fuse()?;
             let world = world.as_ref().map_err(|error| XtaskError::found(error.to_string()))?;
