@@ -33,17 +33,6 @@ fn histories_with_faults_pass() {
     assert!(outcome.totals.with_faults > 20, "{:?}", outcome.totals);
 }
 
-/// P-10.
-#[test]
-fn one_seed_is_one_history() {
-    let request = request(1, &FaultKind::ALL);
-    for seed in 0..12 {
-        let (first, second) = (run::run_seed(seed, &request, false), run::run_seed(seed, &request, false));
-        let (first, second) = (first.expect("the history passes"), second.expect("the history passes"));
-        assert_eq!(first.trace, second.trace, "seed {seed}: the same operations on the devices, byte for byte");
-    }
-}
-
 #[test]
 fn the_canary_is_found() {
     let outcome = run::run_many(&Request { canary: true, ..request(20, &[]) }, 1);
