@@ -25,7 +25,7 @@ pub use devices::{DeviceStatistics, PoolDevice};
 pub use error::{BadCause, BadChunk, StripeError};
 pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
 pub use parity::{POSITION_BYTES, xor_all, xor_into};
-pub use placement::{Capacity, SlotUsage};
+pub use placement::{Capacity, Kept, SlotUsage};
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
 pub use write::{split_tag, write_tag};
@@ -142,7 +142,22 @@ impl Stripe {
 
     /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit.
     pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
-        self.placement.lock().allocate(scheme, keep_free)
+        self.allocate_keeping(scheme, &[Kept { scheme, segments: keep_free }])
+    }
+
+    /// Places a new segment, unless what is kept for others, of whatever schemes, would then not fit any more.
+    pub fn allocate_keeping(&self, scheme: Scheme, kept: &[Kept]) -> Result<ChunkPlaces, StripeError> {
+        self.placement.lock().allocate(scheme, kept)
+    }
+
+    /// How many segments of the scheme fit beside what is kept for others: now, and if all devices were empty.
+    pub fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
+        self.placement.lock().room(scheme, kept)
+    }
+
+    /// The device with the fewest free slots, if moving chunks away from it would even the devices out.
+    pub fn overfull_device(&self) -> Option<DeviceIndex> {
+        self.placement.lock().tightest().filter(|(_, is_uneven)| *is_uneven).map(|(index, _)| index)
     }
 
     /// Says that these slots are in use, when a pool is opened.

@@ -5,6 +5,10 @@
 //! rebuilt from all others), and the order of chunks rotates, so that first copies and parity are spread too.
 //! No clock, no random numbers: the same history places alike.
 //!
+//! Room can be kept for segments that others will need, of any schemes (`Kept`): a segment is refused if after it those
+//! would no longer all fit. Whether segments of mixed widths fit is decided exactly (Gale and Ryser 1957), and taking the
+//! devices with most free slots loses nothing: if any choice of devices leaves room for what is kept, this one does.
+//!
 //! Freeing has two stages: `free_later(places, generation)` when nothing needs them any more, `release(generation)` once
 //! the checkpoint of that generation is durable; until then the old tree may still be the one that is found.
 
@@ -22,6 +26,13 @@ pub struct Capacity {
     pub segments_free: u64,
     /// That could be placed if everything waiting in `free_later` were released.
     pub segments_free_after_release: u64,
+}
+
+/// Room for so many segments of a scheme that must be left for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub scheme: Scheme,
+    pub segments: u64,
 }
 
 /// The slots of one device, as numbers.
@@ -84,16 +95,17 @@ impl Placement {
         self.devices.values().filter(|slots| slots.is_open).count()
     }
 
-    /// Places a segment, unless fewer than `keep_free` further ones of this scheme would then fit.
-    pub(crate) fn allocate(&mut self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
+    /// Places a segment, unless what is kept for others would then not fit any more.
+    pub(crate) fn allocate(&mut self, scheme: Scheme, kept: &[Kept]) -> Result<ChunkPlaces, StripeError> {
         let width = scheme.width();
         let present = self.open_count();
         if present < width {
             return Err(StripeError::TooFewDevices { scheme, present });
         }
-        let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
-        if segments_free <= keep_free {
-            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free });
+        if !self.free_slots().take(scheme, 1, kept) {
+            let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
+            let segments_kept = kept.iter().map(|kept| kept.segments).sum();
+            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept });
         }
         let mut chosen = self.choose(width);
         assert_eq!(chosen.len(), width, "a segment that fits has its devices");
@@ -208,6 +220,26 @@ impl Placement {
         low
     }
 
+    fn free_slots(&self) -> Slots {
+        Slots::of(self.devices.values().filter(|slots| slots.is_open).map(|slots| u64::from(slots.map.free_count())))
+    }
+
+    /// How many segments of the scheme fit beside what is kept: now, and on the same devices if they were empty.
+    pub(crate) fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
+        let open = self.devices.values().filter(|slots| slots.is_open);
+        let empty = Slots::of(open.map(|slots| u64::from(slots.map.slot_count())));
+        (self.free_slots().room(scheme, kept), empty.room(scheme, kept))
+    }
+
+    /// The open device with the fewest free slots, and whether moving one chunk from it to the one with most evens them
+    /// out.
+    pub(crate) fn tightest(&self) -> Option<(DeviceIndex, bool)> {
+        let open = || self.devices.iter().filter(|(_, slots)| slots.is_open);
+        let (index, tightest) = open().min_by_key(|(_, slots)| slots.map.free_count())?;
+        let most = open().map(|(_, slots)| slots.map.free_count()).max()?;
+        Some((*index, most >= tightest.map.free_count() + 2))
+    }
+
     /// The best scheme for the devices that are there: copies as many as there are; of k+m first k shrinks, then m.
     pub(crate) fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
         let present = self.open_count();
@@ -218,6 +250,60 @@ impl Placement {
         let data = present.saturating_sub(parity);
         // Both are below the scheme's own width, so they fit in a byte.
         Scheme::new(data as u8, parity as u8).ok_or(StripeError::TooFewDevices { scheme, present })
+    }
+}
+
+/// Slots of the open devices, to find out what fits in them.
+struct Slots {
+    counts: Vec<u64>,
+}
+
+impl Slots {
+    fn of(counts: impl Iterator<Item = u64>) -> Slots {
+        Slots { counts: counts.collect() }
+    }
+
+    /// Whether so many segments of the scheme fit, and all that is kept beside them. What is kept of a scheme that has too
+    /// few devices at all cannot be had anyway and does not count.
+    fn take(&self, scheme: Scheme, segments: u64, kept: &[Kept]) -> bool {
+        let mut wanted: Vec<(u64, u64)> = vec![(scheme.width() as u64, segments)];
+        wanted.extend(kept.iter().map(|kept| (kept.scheme.width() as u64, kept.segments)));
+        wanted.retain(|&(width, _)| width <= self.counts.len() as u64);
+        wanted.sort_unstable_by_key(|&(width, _)| std::cmp::Reverse(width));
+        // The widest n segments need all their chunks, and get at most n slots of each device. That this suffices for
+        // every n is the theorem of Gale and Ryser. Both sides bend downwards in n, in steps of known places.
+        let mut corners = self.counts.clone();
+        let mut total = 0;
+        for &(_, segments) in &wanted {
+            total += segments;
+            corners.push(total);
+        }
+        corners.retain(|&corner| corner <= total);
+        corners.into_iter().all(|corner| {
+            let mut left = corner;
+            let needed: u64 = wanted.iter().map(|&(width, segments)| {
+                let counted = segments.min(left);
+                left -= counted;
+                width * counted
+            }).sum();
+            needed <= self.counts.iter().map(|&count| count.min(corner)).sum()
+        })
+    }
+
+    fn room(&self, scheme: Scheme, kept: &[Kept]) -> u64 {
+        if self.counts.len() < scheme.width() {
+            return 0;
+        }
+        let (mut low, mut high) = (0, self.counts.iter().sum::<u64>() / scheme.width() as u64);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            if self.take(scheme, middle, kept) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
     }
 }
 
