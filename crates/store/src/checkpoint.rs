@@ -253,7 +253,7 @@ impl Store {
             }
         }
         self.release_freed(&mut inner);
-        self.reserve_for_checkpoint();
+        self.reserve_for_checkpoint(inner.active.bytes());
     }
 
     /// Gives slots back that no durable checkpoint and no reader needs.
@@ -267,5 +267,6 @@ impl Store {
                 inner.freed.push((needed, segment));
             }
         }
+        self.note_released();
     }
 }

@@ -57,6 +57,7 @@ impl Store {
         assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
         let stripe = attach(&devices, &options)?;
         let store = Store::assemble(stripe, &superblock, devices, entries, options);
+        store.reserve_for_checkpoint(0);
         store.close()?;
         Ok(store)
     }
@@ -74,7 +75,8 @@ impl Store {
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
-        store.reserve_for_checkpoint();
+        let changes_bytes = store.inner.read().active.bytes();
+        store.reserve_for_checkpoint(changes_bytes);
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
@@ -91,7 +93,7 @@ impl Store {
         options: StoreOptions,
     ) -> Store {
         let budget = options.budget();
-        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, ..LogOptions::default() };
+        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes };
         let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
         let mirrors = devices
             .iter()

@@ -281,11 +281,14 @@ impl Slots {
         corners.retain(|&corner| corner <= total);
         corners.into_iter().all(|corner| {
             let mut left = corner;
-            let needed: u64 = wanted.iter().map(|&(width, segments)| {
-                let counted = segments.min(left);
-                left -= counted;
-                width * counted
-            }).sum();
+            let needed: u64 = wanted
+                .iter()
+                .map(|&(width, segments)| {
+                    let counted = segments.min(left);
+                    left -= counted;
+                    width * counted
+                })
+                .sum();
             needed <= self.counts.iter().map(|&count| count.min(corner)).sum()
         })
     }

@@ -166,7 +166,7 @@ proptest! {
         let granted = placement.allocate(scheme_wanted, &kept).is_ok();
         let mut with_wanted: Vec<usize> = all.iter().map(|scheme| scheme.width()).collect();
         with_wanted.push(scheme_wanted.width());
-        prop_assert_eq!(granted, fit_somehow(&mut slot_counts.clone(), &with_wanted));
+        prop_assert_eq!(granted, fit_somehow(&slot_counts, &with_wanted));
         if granted {
             let turns = all.len().max(1);
             all.rotate_left(order as usize % turns);
@@ -196,15 +196,15 @@ proptest! {
 }
 
 /// Tries every choice of devices.
-fn fit_somehow(counts: &mut Vec<u32>, widths: &[usize]) -> bool {
+fn fit_somehow(counts: &[u32], widths: &[usize]) -> bool {
     let Some((&width, rest)) = widths.split_first() else { return true };
     for choice in 0u32..1 << counts.len() {
         let is_chosen = |at: usize| choice >> at & 1 == 1;
         if choice.count_ones() as usize != width || (0..counts.len()).any(|at| is_chosen(at) && counts[at] == 0) {
             continue;
         }
-        let mut after: Vec<u32> = counts.iter().enumerate().map(|(at, count)| count - u32::from(is_chosen(at))).collect();
-        if fit_somehow(&mut after, rest) {
+        let after: Vec<u32> = counts.iter().enumerate().map(|(at, count)| count - u32::from(is_chosen(at))).collect();
+        if fit_somehow(&after, rest) {
             return true;
         }
     }
