@@ -81,6 +81,7 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
+            store.forget_old_epochs()?;
         }
         Ok((store, report))
     }
@@ -345,19 +346,26 @@ impl Store {
         }
     }
 
+    /// Each mount begins an epoch, and the superblock holds a few: a checkpoint makes those before it history.
+    fn forget_old_epochs(&self) -> Result<(), Error> {
+        let epochs = self.superblocks.lock().iter().map(|superblock| superblock.epochs.len()).max().unwrap_or(0);
+        if epochs < Superblock::EPOCHS_MAX / 2 { Ok(()) } else { self.checkpoint() }
+    }
+
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.journal.lock();
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
-        let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
         let mut state = self.checkpointer.lock();
         {
             let mut superblocks = self.superblocks.lock();
             for superblock in superblocks.iter_mut() {
                 superblock.generation = state.generation + 1;
                 superblock.clean = false;
-                if full {
-                    superblock.epochs.remove(0);
+                // A mount that ended before its first commit may have read further than this one: its epoch has no record.
+                superblock.epochs.retain(|epoch| epoch.first_sequence < journal.sequence);
+                if superblock.epochs.len() >= Superblock::EPOCHS_MAX {
+                    return Err(Error::Pool("the superblock has no room for one more epoch of the journal".into()));
                 }
                 superblock.epochs.push(Epoch { first_sequence: journal.sequence, epoch });
             }
