@@ -34,7 +34,7 @@ fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
         let mut placement = placement(&vec![100; count]);
         let (mut pairs, mut firsts) = (HashMap::new(), HashMap::new());
         for _ in 0..count * 30 {
-            let places = placement.allocate(scheme(1, 1), 0).unwrap();
+            let places = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
             *pairs.entry(devices(&places)).or_insert(0) += 1;
             *firsts.entry(places[0].device).or_insert(0) += 1;
         }
@@ -48,10 +48,10 @@ fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
 fn many_equal_devices_are_no_trouble() {
     let mut placement = placement(&[10; 100]);
     let used: BTreeSet<DeviceIndex> =
-        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap())).collect();
+        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap().chunks)).collect();
     assert_eq!(used.len(), 100);
     let mut wide = super::tests::placement(&[3; 40]);
-    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().len(), 32);
+    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().chunks.len(), 32);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_large_device_takes_part_in_every_segment() {
     let mut placement = placement(&[30, 10, 10, 10]);
     assert_eq!(placement.capacity(scheme(1, 1)).segments_free, 30);
     for _ in 0..30 {
-        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap()).contains(&0));
+        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap().chunks).contains(&0));
     }
     assert!(matches!(placement.allocate(scheme(1, 1), 0), Err(StripeError::NoSpace { segments_free: 0, .. })));
 }
@@ -68,20 +68,20 @@ fn a_large_device_takes_part_in_every_segment() {
 fn what_is_kept_back_stays_for_those_who_may() {
     let mut placement = placement(&[10, 10]);
     for _ in 0..7 {
-        placement.allocate(scheme(1, 1), 3).unwrap();
+        placement.allocate(scheme(1, 1), 3).unwrap().chunks;
     }
     let refused = placement.allocate(scheme(1, 1), 3);
     assert!(matches!(refused, Err(StripeError::NoSpace { segments_free: 3, segments_kept: 3, .. })));
     for _ in 0..3 {
-        placement.allocate(scheme(1, 1), 0).unwrap();
+        placement.allocate(scheme(1, 1), 0).unwrap().chunks;
     }
 }
 
 #[test]
 fn freed_slots_come_back_with_their_generation() {
     let mut placement = placement(&[2, 2]);
-    let first = placement.allocate(scheme(1, 1), 0).unwrap();
-    let second = placement.allocate(scheme(1, 1), 0).unwrap();
+    let first = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
+    let second = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
     placement.free_later(&first, 5);
     placement.free_later(&second, 6);
     let capacity = placement.capacity(scheme(1, 1));
@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(capacity.segments_total, capacity.segments_free);
         let mut seen = BTreeSet::new();
         for left in (0..capacity.segments_free).rev() {
-            let places = placement.allocate(scheme, 0).unwrap();
+            let places = placement.allocate(scheme, 0).unwrap().chunks;
             prop_assert_eq!(devices(&places).len(), scheme.width());
             prop_assert!(places.iter().all(|place| seen.insert(*place)), "no slot twice");
             prop_assert_eq!(placement.capacity(scheme).segments_free, left);
