@@ -3,7 +3,7 @@
 //! Invariants: a segment is appended to again only from its recorded end, which covers every row that a surviving journal
 //! record names. Read next: `segment.rs`.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -77,8 +77,8 @@ impl Log {
     }
 
     /// Segments whose rows or headers are still in memory: not all of their bytes are on devices.
-    pub fn segments_in_memory(&self) -> HashSet<u64> {
-        let mut ids: HashSet<u64> = self.rows.read().keys().map(|(segment, _)| *segment).collect();
+    pub fn segments_in_memory(&self) -> BTreeSet<u64> {
+        let mut ids: BTreeSet<u64> = self.rows.read().keys().map(|(segment, _)| *segment).collect();
         ids.extend(self.headers_flying.lock().iter().map(|(segment, _)| segment.id));
         ids
     }

@@ -5,11 +5,11 @@
 //! `live_bytes` is changed only under the store's lock; a segment's slots go back to the allocator only when nobody else holds
 //! its `Arc`. Read next: `stream.rs`.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
 use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 
 /// One segment: k data and m parity chunks on k+m devices.
@@ -214,7 +214,7 @@ impl FormerPlaces {
 /// All segments of the pool, by id.
 #[derive(Default)]
 pub struct SegmentTable {
-    by_id: RwLock<HashMap<u64, Arc<Segment>>>,
+    by_id: RwLock<FxHashMap<u64, Arc<Segment>>>,
 }
 
 impl SegmentTable {

@@ -4,10 +4,11 @@
 //! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
 //! the frozen overlay and the old tree never change. Read next: `recover.rs`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use rustc_hash::FxHashSet;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
@@ -27,7 +28,7 @@ pub(crate) struct Checkpointer {
     pub generation: u64,
     pub parts: Vec<CheckpointPart>,
     /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
-    pub condemned: HashSet<u64>,
+    pub condemned: FxHashSet<u64>,
     pub touches: Vec<Touch>,
 }
 
@@ -37,7 +38,7 @@ const RECORD_ROUNDS_MAX: u32 = 4;
 struct MergeIo<'a> {
     store: &'a Store,
     stream: StreamKey,
-    condemned: HashSet<u64>,
+    condemned: FxHashSet<u64>,
 }
 
 impl NodeIo for MergeIo<'_> {
@@ -190,7 +191,7 @@ impl Store {
         }
     }
 
-    fn missing_in_metadata(&self) -> HashMap<u64, u32> {
+    fn missing_in_metadata(&self) -> BTreeMap<u64, u32> {
         let meta = self.log.segments.all().into_iter().filter(|segment| segment.kind == SegmentKind::Meta);
         meta.map(|segment| (segment.id, segment.missing())).collect()
     }

@@ -1,6 +1,6 @@
 //! What a change of devices would cost and leave, told before anything moves. Reads the segment table; changes nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks};
 
@@ -35,7 +35,7 @@ pub struct Forecast {
 }
 
 /// Free slots of the devices that could take chunks.
-type Room = HashMap<DeviceIndex, u32>;
+type Room = BTreeMap<DeviceIndex, u32>;
 
 impl Store {
     /// Tells what a change would cost and leave. Exact for what is stored now, but for the order in which slots are taken.

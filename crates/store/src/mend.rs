@@ -8,7 +8,7 @@
 //!
 //! Read next: `devices.rs`, the log's `verify.rs`, `docs/design/devices.md`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
@@ -48,9 +48,9 @@ pub struct MendStatus {
 #[derive(Default)]
 pub(crate) struct Mender {
     /// Chunks for which nothing could be done, until something about the devices changes.
-    impossible: HashSet<(u64, usize)>,
+    impossible: BTreeSet<(u64, usize)>,
     /// Chunks whose own slot did not take them.
-    unfillable: HashSet<(u64, usize)>,
+    unfillable: BTreeSet<(u64, usize)>,
     bytes_done: u64,
     /// Whether chunks may move for the sake of even filling.
     pub rebalances: bool,
@@ -173,7 +173,7 @@ impl Store {
         self.mender.lock().rebalances = rebalances;
     }
 
-    fn standings(&self) -> HashMap<DeviceIndex, Standing> {
+    fn standings(&self) -> BTreeMap<DeviceIndex, Standing> {
         let stripe = &self.log.stripe;
         let standing = |entry: &stere_format::DeviceEntry| Standing {
             state: entry.device_state(),
