@@ -26,6 +26,8 @@ pub struct Segment {
     /// Chunks that were placed on a device that was away, so that no error told of them.
     missing_at_birth: u32,
     written_blocks: AtomicU32,
+    /// Where content may end if the end is not known exactly.
+    reach_blocks: AtomicU32,
     live_bytes: AtomicU64,
     sealed: AtomicBool,
     dirty: AtomicBool,
@@ -43,6 +45,7 @@ impl Segment {
             missing_at_birth: place.missing,
             places: RwLock::new(Places::new(place)),
             written_blocks: AtomicU32::new(1),
+            reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
@@ -61,6 +64,7 @@ impl Segment {
             missing_at_birth: value.place.missing,
             places: RwLock::new(Places::new(value.place.clone())),
             written_blocks: AtomicU32::new(value.written_blocks),
+            reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(value.live_bytes),
             sealed: AtomicBool::new(value.state == SegmentState::Sealed),
             dirty: AtomicBool::new(false),
@@ -156,10 +160,14 @@ impl Segment {
         FormerPlaces(self.places.read().former.clone())
     }
 
-    /// Counts the whole chunk as written, where the end is not known exactly.
-    pub fn cover_chunks(&self, chunk_blocks: u32) {
-        assert!(self.is_sealed(), "only a sealed segment can be taken for full");
-        self.set_written_blocks(chunk_blocks.max(self.written_blocks()));
+    /// Says that content may reach beyond `written_blocks`, up to so many blocks.
+    pub fn reach(&self, blocks: u32) {
+        self.reach_blocks.fetch_max(blocks, Ordering::AcqRel);
+    }
+
+    /// Blocks of each chunk that may hold content.
+    pub fn blocks_in_use(&self) -> u32 {
+        self.written_blocks().max(self.reach_blocks.load(Ordering::Acquire))
     }
 
     pub fn is_sealed(&self) -> bool {

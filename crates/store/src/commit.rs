@@ -102,6 +102,9 @@ impl Store {
     fn write_durably(&self, journal: &mut MutexGuard<'_, Journal>, batch: &Batch) -> Result<(), Error> {
         let completion = Completion::new();
         if !batch.changes.is_empty() {
+            if journal.mirrors.is_empty() {
+                return Err(Error::Pool("no device takes the journal; add one that is large enough".into()));
+            }
             journal.submit(&self.log.stripe, &batch.changes, &batch.counters, &completion)?;
         }
         self.log.wait_for_rows()?;

@@ -80,9 +80,8 @@ impl Store {
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
             let housed = take_room(&mut room, &place, leaving);
             forecast.homeless_chunks += (leaving - housed) as u64;
-            forecast.bytes_to_move += leaving as u64 * u64::from(segment.written_blocks()) * BLOCK_BYTES as u64;
-            let left =
-                self.readable_chunks(segment, gone) + housed - needed.min(self.readable_chunks(segment, gone) + housed);
+            forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
+            let left = (self.readable_chunks(segment, gone) + housed).saturating_sub(needed);
             survives = Some(survives.map_or(left, |least: usize| least.min(left)));
         }
         forecast.fits = forecast.homeless_chunks == 0;

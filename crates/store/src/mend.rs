@@ -15,6 +15,7 @@ use parking_lot::MutexGuard;
 use stere_device::{Completion, Job};
 use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
+use stere_stripe::{StripeError, Whole};
 
 use crate::error::Error;
 use crate::{LeftSlot, Store};
@@ -56,6 +57,10 @@ pub(crate) struct Mender {
     pub rebalances: bool,
     /// Whether something changed that only the next checkpoint makes durable.
     is_unrecorded: bool,
+    /// Suspended devices that were given another chance, and have not proved yet that they deserved it.
+    resumed: BTreeSet<DeviceIndex>,
+    /// How many metadata segments had another number of copies than they shall have, before the last checkpoint.
+    misfits_before: Option<usize>,
 }
 
 impl Mender {
@@ -63,6 +68,7 @@ impl Mender {
     pub fn forget_failures(&mut self) {
         self.impossible.clear();
         self.unfillable.clear();
+        self.resumed.clear();
     }
 }
 
@@ -87,7 +93,7 @@ struct Task {
 
 impl Task {
     fn chunk_bytes(&self) -> u64 {
-        u64::from(self.segment.written_blocks()) * BLOCK_BYTES as u64
+        u64::from(self.segment.blocks_in_use()) * BLOCK_BYTES as u64
     }
 }
 
@@ -187,9 +193,13 @@ impl Store {
     pub(crate) fn end_weak_segments(&self) -> bool {
         let standings = self.standings();
         let open = standings.keys().filter(|index| self.log.stripe.is_open(**index)).count();
+        let meta_scheme = self.meta_stream().scheme;
         let is_weak = |segment: &Segment| {
             let place = segment.placed();
             let is_away = |index: &DeviceIndex| !self.log.stripe.is_open(*index);
+            if segment.kind == SegmentKind::Meta && segment.scheme != meta_scheme {
+                return true;
+            }
             let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
             (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
         };
@@ -343,11 +353,7 @@ impl Store {
     fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
         let Written { segment, place, slots, .. } = written;
         let stripe = &self.log.stripe;
-        let retired = self.retired_chunks(place);
-        let mut whole = stripe
-            .read_whole(segment.id, place, segment.written_blocks(), retired)
-            .or_else(|_| stripe.read_whole(segment.id, place, segment.written_blocks(), 0))
-            .map_err(to_error)?;
+        let mut whole = self.read_whole(segment, place)?;
         let verified = self.log.verify_whole(segment, &mut whole);
         if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
             tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
@@ -378,6 +384,26 @@ impl Store {
             }
         }
         Ok(completion)
+    }
+
+    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be.
+    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Whole, Error> {
+        let stripe = &self.log.stripe;
+        let blocks = segment.blocks_in_use();
+        let retired = self.retired_chunks(place);
+        if retired != 0 {
+            if let Ok(whole) = stripe.read_whole(segment.id, place, blocks, retired) {
+                return Ok(whole);
+            }
+        }
+        match stripe.read_whole(segment.id, place, blocks, 0) {
+            Err(StripeError::TooFewChunks { failed, .. }) if !failed.is_empty() => {
+                let (whole, unreadable) = stripe.salvage_whole(segment.id, place, blocks).map_err(to_error)?;
+                tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
+                Ok(whole)
+            }
+            outcome => outcome.map_err(to_error),
+        }
     }
 
     /// Chunks on devices that failed: asked only where the others do not suffice.
@@ -450,6 +476,9 @@ impl Store {
                 continue;
             };
             chunks += one.slots.len() as u64;
+            for (_, slot) in &one.slots {
+                mender.resumed.remove(&slot.device);
+            }
             bytes += one.bytes;
             let mut readers = Some(readers);
             let needed = inner.active_generation;
@@ -478,7 +507,46 @@ impl Store {
             mender.is_unrecorded = false;
             return Ok(true);
         }
+        if self.resume_devices(mender) {
+            return Ok(true);
+        }
+        let misfits = self.misfit_metadata();
+        if misfits > 0 && mender.misfits_before.is_none_or(|before| misfits < before) {
+            // A checkpoint writes anew what lies in them.
+            mender.misfits_before = Some(misfits);
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        mender.misfits_before = None;
         self.drop_emptied(mender)
+    }
+
+    /// Gives suspended devices that answer again another chance, one each; whether there were any.
+    fn resume_devices(&self, mender: &mut MutexGuard<'_, Mender>) -> bool {
+        let stripe = &self.log.stripe;
+        let mut resumed = false;
+        for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
+            // The device itself, for one that failed a flush fails it for ever.
+            if mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
+                tracing::info!(device = device.index(), "a device that had failed answers again");
+                stripe.resume(device.index());
+                resumed = true;
+            }
+        }
+        if resumed {
+            mender.impossible.clear();
+            mender.unfillable.clear();
+        }
+        resumed
+    }
+
+    /// Metadata segments with fewer copies than the devices allow now, or with more than they can be kept up.
+    fn misfit_metadata(&self) -> usize {
+        let width = self.meta_stream().scheme.width();
+        let is_misfit = |segment: &Arc<Segment>| {
+            segment.kind == SegmentKind::Meta && segment.live_bytes() > 0 && segment.scheme.width() != width
+        };
+        self.log.segments.all().iter().filter(|segment| is_misfit(segment)).count()
     }
 
     /// Calls a spare in where chunks of a device that failed find no place; whether one came.
@@ -500,15 +568,16 @@ impl Store {
 
     /// Chunks that move from the fullest device to the emptiest.
     fn balancing_tasks(&self) -> Vec<Task> {
+        // By what segments place there: slots that chunks have left are as good as free.
+        let mut used: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
+        for segment in self.log.segments.all() {
+            segment.chunks().iter().for_each(|place| *used.entry(place.device).or_default() += 1);
+        }
         let mut filled: Vec<(u64, DeviceIndex, u64)> = Vec::new();
         for device in self.log.stripe.devices().iter().filter(|device| self.log.stripe.is_open(device.index())) {
-            let Some(usage) = self.log.stripe.slot_usage(device.index()) else { continue };
-            let used = u64::from(usage.slot_count - usage.free);
-            filled.push((
-                used * 10_000 / u64::from(usage.slot_count.max(1)),
-                device.index(),
-                u64::from(usage.slot_count),
-            ));
+            let slot_count = u64::from(device.layout().slot_count).max(1);
+            let used = used.get(&device.index()).copied().unwrap_or(0);
+            filled.push((used * 10_000 / slot_count, device.index(), slot_count));
         }
         filled.sort_unstable();
         let (Some(emptiest), Some(fullest)) = (filled.first().copied(), filled.last().copied()) else {
@@ -557,6 +626,6 @@ fn hold_back(submitted: &[(Completion, Written)]) {
     }
 }
 
-fn to_error(error: stere_stripe::StripeError) -> Error {
+fn to_error(error: StripeError) -> Error {
     Error::Log(error.into())
 }

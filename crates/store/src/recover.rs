@@ -72,6 +72,7 @@ impl Store {
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.adopt_checkpoint(&newest, &record)?;
+        store.check_journal_is_there(&newest, read_only)?;
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
@@ -82,6 +83,29 @@ impl Store {
             store.rewrite_unproven(&unproven)?;
         }
         Ok((store, report))
+    }
+
+    /// Without any device that holds the journal, what was synced after the checkpoint is not there: nobody may go on from here as
+    /// if there had been nothing.
+    fn check_journal_is_there(&self, newest: &Superblock, read_only: bool) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        if !journal.mirrors.is_empty() {
+            return Ok(());
+        }
+        if newest.clean {
+            // The journal is empty, and any device can take it over.
+            journal.mirrors = self.wanted_mirrors(&[], newest.journal_bytes);
+            return Ok(());
+        }
+        if read_only {
+            tracing::warn!("no device with the journal is there: the pool is shown as its last checkpoint left it");
+            return Ok(());
+        }
+        Err(Error::Pool(
+            "none of the devices that hold the journal is there, and the pool was not closed cleanly; attach one of them, or \
+             mount read-only to see the pool as its last checkpoint left it"
+                .into(),
+        ))
     }
 
     fn assemble(
@@ -156,7 +180,7 @@ impl Store {
             };
             segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
             // The record follows the table that it holds: it may reach beyond what that says, and may have failed to reach a device.
-            segment.cover_chunks(self.log.chunk_blocks());
+            segment.reach(self.log.chunk_blocks());
             let missing = (0..part.place.chunks.len()).filter(|chunk| part.place.is_missing(*chunk));
             if segment.chunks() == part.place.chunks {
                 missing.for_each(|chunk| segment.mark_missing(chunk));

@@ -134,6 +134,11 @@ impl Stripe {
         self.placement.lock().suspend(index);
     }
 
+    /// Ends a suspension: the device seems to answer again. The next error suspends it again.
+    pub fn resume(&self, index: DeviceIndex) {
+        self.placement.lock().resume(index);
+    }
+
     /// Whether a device failed so that nothing new is put on it until it is attached again.
     pub fn is_suspended(&self, index: DeviceIndex) -> bool {
         self.placement.lock().is_suspended(index)

@@ -124,11 +124,21 @@ impl Placement {
         slots.settle();
     }
 
-    /// A write failed; true if the device is suspended for it now.
+    /// It may be good again; the next error suspends it again.
+    pub(crate) fn resume(&mut self, index: DeviceIndex) {
+        let slots = self.devices.entry(index).or_default();
+        slots.is_suspended = false;
+        slots.write_errors = WRITE_ERRORS_MAX - 1;
+        slots.settle();
+    }
+
+    /// A write failed; true if the device is suspended for it now. The last one that takes anything goes on trying.
     pub(crate) fn note_write_error(&mut self, index: DeviceIndex, is_final: bool) -> bool {
+        let is_last = self.open_count() <= 1;
         let slots = self.devices.entry(index).or_default();
         slots.write_errors += 1;
-        let suspends = !slots.is_suspended && slots.is_attached && (is_final || slots.write_errors >= WRITE_ERRORS_MAX);
+        let is_enough = is_final || (slots.write_errors >= WRITE_ERRORS_MAX && !is_last);
+        let suspends = !slots.is_suspended && slots.is_attached && is_enough;
         if suspends {
             self.suspend(index);
         }

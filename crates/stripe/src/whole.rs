@@ -19,6 +19,8 @@ pub struct Whole {
 
 /// Chunks begin with their header; content follows.
 const FIRST_BLOCK: u32 = 1;
+/// What is read at a time where not all can be read.
+const SALVAGE_BLOCKS: u32 = 16;
 
 impl Stripe {
     /// Reads what the first `blocks` blocks of a segment's chunks hold, headers aside, without the chunks in `exclude`.
@@ -38,6 +40,39 @@ impl Stripe {
         }
         let units = Hull::new(self, number, segment, &[piece]).into_data(exclude)?;
         Ok(Whole { scheme, units })
+    }
+
+    /// As `read_whole`, in small pieces: what cannot be read from enough chunks stays zero. How many blocks that were comes back too.
+    pub fn salvage_whole(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        blocks: u32,
+    ) -> Result<(Whole, u32), StripeError> {
+        self.check_segment(number, segment)?;
+        let length = self.block_piece(number, 0, &(FIRST_BLOCK..blocks.max(FIRST_BLOCK)))?.length;
+        let scheme = segment.scheme;
+        let mut units: Vec<Buffer> = (0..scheme.data).map(|_| Buffer::zeroed(length)).collect();
+        let mut unreadable = 0;
+        let mut copy = |range: std::ops::Range<u32>| -> Result<bool, StripeError> {
+            let piece = self.block_piece(number, 0, &range)?;
+            let Ok(read) = Hull::new(self, number, segment, &[piece]).into_data(0) else { return Ok(false) };
+            let start = (range.start - FIRST_BLOCK) as usize * BLOCK_BYTES;
+            for (unit, bytes) in units.iter_mut().zip(&read) {
+                unit.as_mut_slice()[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            Ok(true)
+        };
+        for start in (FIRST_BLOCK..blocks).step_by(SALVAGE_BLOCKS as usize) {
+            let end = (start + SALVAGE_BLOCKS).min(blocks);
+            if copy(start..end)? {
+                continue;
+            }
+            for block in start..end {
+                unreadable += u32::from(!copy(block..block + 1)?);
+            }
+        }
+        Ok((Whole { scheme, units }, unreadable))
     }
 
     /// What these chunks of the segment hold behind their headers.

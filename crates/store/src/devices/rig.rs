@@ -198,6 +198,21 @@ pub fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Er
     Ok(out)
 }
 
+/// Some bytes within one blob of a file.
+pub fn read_range(store: &Store, inode: u64, at: usize, length: usize) -> Result<Vec<u8>, Error> {
+    const BLOB: usize = 128 << 10;
+    let start = at / BLOB * BLOB;
+    let piece = store.view(Wait::Allowed, |view| {
+        let value = view.get(&Key::extent(inode, start as u64))?.unwrap();
+        let extent = ExtentValue::decode(&value).unwrap();
+        let offset = extent.blob_offset + (at - start) as u32;
+        Ok::<_, Error>(Piece { blob: view.blob(extent.blob)?, offset, length: length as u32, at: 0 })
+    })?;
+    let mut out = vec![0; length];
+    store.read_blobs(Wait::Allowed, &[piece], &mut out)?;
+    Ok(out)
+}
+
 /// Mends until nothing more can be done; what was written.
 pub fn mend(store: &Store) -> MendProgress {
     let mut sum = MendProgress::default();

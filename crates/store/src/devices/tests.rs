@@ -33,8 +33,12 @@ fn some_files(of: Files, inodes: std::ops::Range<u64>) -> Vec<(u64, Placement, u
 /// P-17: with a device gone everything is read and written, and when it comes back only what it missed is copied.
 #[test]
 fn a_device_that_was_away_is_caught_up_on_what_it_missed() {
+    [2, 3].into_iter().for_each(catch_up);
+}
+
+fn catch_up(devices: u16) {
     let copies = placement(1, 1);
-    let (rig, store) = Rig::new(&[64 * MIB; 3]);
+    let (rig, store) = Rig::new(&vec![64 * MIB; usize::from(devices)]);
     let before = some_files(Files { placement: copies, bytes: 700_000 }, 10..30);
     write(&store, &before);
     store.close().unwrap();
@@ -63,8 +67,8 @@ fn a_device_that_was_away_is_caught_up_on_what_it_missed() {
     store.close().unwrap();
     drop(store);
     // Without any one of the others everything is there.
-    for gone in 0..3 {
-        let rest: Vec<DeviceIndex> = (0..3).filter(|index| *index != gone).collect();
+    for gone in 0..devices {
+        let rest: Vec<DeviceIndex> = (0..devices).filter(|index| *index != gone).collect();
         let copy = rig.copy();
         let store = copy.open(&rest);
         assert_readable(&store, &before);
@@ -112,8 +116,9 @@ fn a_device_that_dies_while_it_is_written_to_stops_nobody() {
     assert!(store.failure().is_none());
     assert_readable(&store, &files);
     // Only segments that were open when it died lack a chunk.
-    let lacking = store.segments().all().into_iter().filter(|segment| segment.missing() != 0).count();
-    assert!((1..=3).contains(&lacking), "{lacking}");
+    let data = store.segments().all().into_iter().filter(|s| s.kind == stere_format::SegmentKind::Data);
+    let lacking = data.filter(|segment| segment.missing() != 0).count();
+    assert!(lacking <= 1, "{lacking}");
     assert!(store.device_usage(2).unwrap().is_suspended);
     store.set_device_state(2, DeviceState::Failed).unwrap();
     store.detach_device(2, true).unwrap();
@@ -189,7 +194,7 @@ fn rebuilding_is_in_proportion_to_what_is_live() {
 fn a_device_is_evacuated_and_removed() {
     for (data, parity) in [(1, 0), (1, 1), (2, 1)] {
         let asked = placement(data, parity);
-        let (rig, store) = Rig::new(&[64 * MIB, 96 * MIB, 64 * MIB, 64 * MIB]);
+        let (rig, store) = Rig::new(&[96 * MIB, 64 * MIB, 64 * MIB, 64 * MIB]);
         let files = some_files(Files { placement: asked, bytes: 1_100_000 }, 10..20);
         write(&store, &files);
         let forecast = store.forecast(&Change::Evacuate(0)).unwrap();
@@ -410,6 +415,76 @@ fn labels_and_states_are_durable() {
     );
 }
 
+/// A failing device that is emptied: what can be read of it comes along, also where other chunks are gone or rotten.
+#[test]
+fn what_a_failing_device_still_gives_is_saved() {
+    let (rig, store) = Rig::new(&[64 * MIB; 3]);
+    let single = some_files(Files { placement: placement(1, 0), bytes: 800_000 }, 10..13);
+    let double = some_files(Files { placement: placement(1, 1), bytes: 800_000 }, 20..24);
+    write(&store, &single);
+    write(&store, &double);
+    let holder = (0..3)
+        .find(|index| {
+            let is_here = |segment: &stere_log::Segment| segment.chunks()[0].device == *index;
+            store.segments().all().iter().any(|s| s.scheme.parity == 0 && s.live_bytes() > 0 && is_here(s))
+        })
+        .unwrap();
+    // One sector of every MiB of that device cannot be read, and another device has rot.
+    let slots = layout(&rig.devices[0]).slots_offset;
+    let bad = move |operation, offset: u64, length: u64| {
+        let touches = (slots..64 * MIB).step_by(1 << 20).any(|slot| {
+            let sector = slot + 300_000;
+            offset < sector + 512 && sector < offset + length
+        });
+        (operation == Operation::Read && touches).then_some(Fault::Error)
+    };
+    rig.devices[usize::from(holder)].set_fault_hook(Some(Box::new(bad)));
+    let other = usize::from((holder + 1) % 3);
+    for slot in 0..60 {
+        rig.devices[other].corrupt(slots + slot * MIB + 500_000, 512);
+    }
+    store.set_device_state(holder, DeviceState::Leaving).unwrap();
+    mend(&store);
+    assert_eq!(store.device_usage(holder).unwrap().chunks, 0);
+    rig.devices[usize::from(holder)].set_offline(true);
+    // Of two copies nothing is lost; of one, only what lay in the bad sectors.
+    assert_readable(&store, &double);
+    let blocks = |(inode, _, length): &(u64, Placement, usize)| {
+        let right = content(*inode, *length);
+        let starts: Vec<usize> = (0..*length).step_by(4096).collect();
+        let good = starts.iter().filter(|at| {
+            let length = (right.len() - **at).min(4096);
+            read_range(&store, *inode, **at, length).is_ok_and(|bytes| bytes == right[**at..**at + length])
+        });
+        (good.count(), starts.len())
+    };
+    let (good, all) = single.iter().map(blocks).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!("{good} of {all} blocks of files that were stored once");
+    assert!(good + 4 >= all && good < all, "{good} of {all}");
+}
+
+/// Metadata that was written while devices were few gets its copies when there are more.
+#[test]
+fn metadata_gets_its_copies_back() {
+    let (mut rig, store) = Rig::new(&[64 * MIB; 3]);
+    store.set_device_state(0, DeviceState::Failed).unwrap();
+    rig.devices[0].set_offline(true);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 300_000 }, 10..20);
+    write(&store, &files);
+    mend(&store);
+    let copies = |store: &Store| {
+        let meta = store.segments().all().into_iter().filter(|s| s.kind == stere_format::SegmentKind::Meta);
+        meta.filter(|segment| segment.live_bytes() > 0).map(|segment| segment.scheme.width()).min().unwrap()
+    };
+    assert_eq!(copies(&store), 2);
+    let new = rig.buy(64 * MIB);
+    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    mend(&store);
+    assert_eq!(copies(&store), 3);
+    assert_complete(&store, &[0]);
+    assert_readable(&store, &files);
+}
+
 /// P-19: the pool goes on without a device over mounts; the stale device is caught up later, and its old contents never win.
 #[test]
 fn a_stale_device_never_wins() {
@@ -451,18 +526,18 @@ fn the_journal_moves_with_the_devices() {
     let mirrors = |store: &Store| store.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect::<Vec<_>>();
     assert_eq!(mirrors(&store), [0, 1, 2]);
     rig.devices[1].set_offline(true);
-    write(&store, &[(10, placement(1, 1), 300_000)]);
+    write(&store, &[(10, placement(1, 3), 300_000)]);
     assert_eq!(mirrors(&store), [0, 2]);
     while store.step(false).unwrap() {}
     assert_eq!(mirrors(&store), [0, 2, 3]);
-    write(&store, &[(11, placement(1, 1), 300_000)]);
+    write(&store, &[(11, placement(1, 3), 300_000)]);
     drop(store);
     rig.lose_power(|_| false);
     // Any one of the mirrors holds all of it.
     for only in [vec![0u16, 2], vec![2, 3], vec![0, 3]] {
         let copy = rig.copy();
         let store = copy.open(&only);
-        assert_readable(&store, &[(10, placement(1, 1), 300_000), (11, placement(1, 1), 300_000)]);
+        assert_readable(&store, &[(10, placement(1, 3), 300_000), (11, placement(1, 3), 300_000)]);
     }
 }
 
@@ -589,6 +664,17 @@ fn cut_everywhere_with_return(rig: &Rig, files: &[(u64, Placement, usize)], _sta
                 _ => index % 2 == 0,
             });
             let store = copy.open(&[0, 1]);
+            println!("cut {at}, keep {keep}: device 1 is {}", store.log.stripe.device(1).is_some());
+            for segment in store.segments().all() {
+                println!(
+                    "  {} {:?} {:?} {} {}",
+                    segment.id,
+                    segment.kind,
+                    segment.placed(),
+                    segment.written_blocks(),
+                    segment.live_bytes()
+                );
+            }
             assert_readable(&store, files);
             if store.log.stripe.device(1).is_none() {
                 store.attach_device(copy.device_in(1)).unwrap();

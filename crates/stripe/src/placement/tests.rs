@@ -143,3 +143,110 @@ proptest! {
         prop_assert!(placement.allocate(scheme, 0).is_err());
     }
 }
+
+fn attached(slot_counts: &[u32]) -> Placement {
+    let mut placement = Placement::default();
+    for (index, &slot_count) in slot_counts.iter().enumerate() {
+        let index = index as u16;
+        placement.set_slot_count(index, slot_count);
+        placement.set_attached(index, true);
+        placement.set_state(index, DeviceState::Active);
+    }
+    placement
+}
+
+#[test]
+fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
+    let mut placement = attached(&[10, 10, 10]);
+    placement.set_attached(2, false);
+    // Two copies have two devices: nothing is owed.
+    let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+    assert_eq!((segment.missing, devices(&segment.chunks)), (0, BTreeSet::from([0, 1])));
+    // Three have not: one is owed.
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
+    assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(2, 1));
+    for wide in [scheme(1, 2), scheme(2, 1)] {
+        let segment = placement.allocate(wide, 0).unwrap();
+        let owed = segment.chunks.iter().position(|place| place.device == 2).unwrap();
+        assert_eq!(segment.missing, 1 << owed);
+    }
+    // Without two there is too little for the content of 2+1: fewer data chunks on fewer devices.
+    placement.set_attached(1, false);
+    assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(1, 0));
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
+    // Who is not expected back is owed nothing.
+    placement.set_state(1, DeviceState::Failed);
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 1));
+    assert!(placement.allocate(scheme(1, 2), 0).is_err());
+    placement.set_state(2, DeviceState::Leaving);
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 0));
+}
+
+#[test]
+fn what_is_owed_has_its_capacity() {
+    for slot_counts in [[10u32, 10, 10], [10, 4, 10], [10, 2, 3]] {
+        for wide in [scheme(1, 2), scheme(2, 1)] {
+            let mut placement = attached(&slot_counts);
+            placement.set_attached(2, false);
+            let fits = placement.capacity(wide).segments_free;
+            assert_eq!(fits, u64::from(*slot_counts.iter().min().unwrap()));
+            for _ in 0..fits {
+                let segment = placement.allocate(wide, 0).unwrap();
+                assert_eq!(segment.missing.count_ones(), 1);
+            }
+            assert!(matches!(placement.allocate(wide, 0), Err(StripeError::NoSpace { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_device_that_fails_again_and_again_is_suspended_until_it_is_attached_again() {
+    let mut placement = attached(&[10, 10]);
+    assert!(!placement.note_write_error(1, false));
+    assert!(!placement.note_write_error(1, false));
+    assert!(placement.is_open(1));
+    assert!(placement.note_write_error(1, false));
+    assert!(placement.is_suspended(1) && !placement.is_open(1));
+    assert!(!placement.note_write_error(1, true), "only once");
+    placement.set_attached(1, true);
+    assert!(placement.is_open(1));
+    assert!(placement.note_write_error(1, true), "what is gone is gone at once");
+}
+
+#[test]
+fn chunks_go_to_different_hosts_and_shelves_where_that_costs_nothing() {
+    let mut placement = attached(&[20, 20, 20, 20]);
+    for (index, host) in ["a", "a", "b", "b"].into_iter().enumerate() {
+        placement.set_domain(index as u16, host, "");
+    }
+    let mut used = HashMap::new();
+    for _ in 0..40 {
+        let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+        let hosts: BTreeSet<u16> = segment.chunks.iter().map(|place| place.device / 2).collect();
+        assert_eq!(hosts.len(), 2, "{segment:?}");
+        segment.chunks.iter().for_each(|place| *used.entry(place.device).or_insert(0) += 1);
+    }
+    assert_eq!(used.values().copied().collect::<BTreeSet<i32>>(), BTreeSet::from([20]));
+    // A host with far more room than the others: nothing fits less for the sake of hosts.
+    let mut lopsided = attached(&[20, 20, 4]);
+    for (index, host) in ["a", "a", "b"].into_iter().enumerate() {
+        lopsided.set_domain(index as u16, host, "");
+    }
+    let fits = lopsided.capacity(scheme(1, 1)).segments_free;
+    for _ in 0..fits {
+        lopsided.allocate(scheme(1, 1), 0).unwrap();
+    }
+    assert_eq!(fits, 22);
+}
+
+#[test]
+fn a_chunk_that_moves_keeps_apart_from_its_siblings() {
+    let mut placement = attached(&[10, 10, 50, 5]);
+    for (index, host) in ["a", "b", "a", "c"].into_iter().enumerate() {
+        placement.set_domain(index as u16, host, "");
+    }
+    // Its sibling lies on host a: device 2 has most room, but device 3 shares nothing with it.
+    assert_eq!(placement.place_beside(&[0], 1, None).unwrap().device, 3);
+    assert_eq!(placement.place_beside(&[0], 1, Some(2)).unwrap().device, 2);
+    assert_eq!(placement.place_beside(&[0, 2, 3], 1, None), None);
+}
