@@ -6,7 +6,7 @@
 //! `forecast.rs`, which tells beforehand.
 
 use stere_device::{Buffer, Device};
-use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Superblock};
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
 use stere_log::Segment;
 
 use crate::error::Error;
@@ -105,6 +105,17 @@ impl Store {
             usage.live_bytes += segment.live_bytes() / u64::from(place.scheme.data);
         }
         Ok(usage)
+    }
+
+    /// Bytes of devices that no segment of this scheme can ever use, because the other devices are too small beside them.
+    pub fn unusable_bytes(&self, scheme: Scheme) -> u64 {
+        let stripe = &self.log.stripe;
+        let open = stripe.devices();
+        let open = open.iter().filter(|device| stripe.is_open(device.index()));
+        let slots: u64 = open.map(|device| u64::from(device.layout().slot_count)).sum();
+        let scheme = self.fit(scheme);
+        let usable = stripe.capacity(scheme).segments_total * scheme.width() as u64;
+        slots.saturating_sub(usable) * u64::from(self.log.chunk_bytes())
     }
 
     /// How many segments are not spread over hosts and shelves as their devices are labelled.
@@ -232,20 +243,47 @@ impl Store {
         if is_known || self.chunks_on(index) > 0 {
             return Err(Error::Pool(format!("device number {} is in use already; choose another", index + 1)));
         }
-        wipe_superblocks(&*new.device, &new.superblock)?;
         {
             // No checkpoint on its way may tell of the device before it is whole.
             let _checkpointer = self.checkpointer.lock();
+            self.introduce(&new)?;
+            declare(&self.log.stripe, &entry);
             let mut devices = self.devices.lock();
             let at = devices.partition_point(|known| known.index < index);
-            devices.insert(at, entry.clone());
-            drop(devices);
-            self.open_device(&new)?;
-            declare(&self.log.stripe, &entry);
+            devices.insert(at, entry);
         }
         mender.forget_failures();
         self.end_weak_segments();
         self.checkpoint()
+    }
+
+    /// Opens a new device and gives it a superblock of the present generation, so that it is known from the moment on in which the
+    /// next checkpoint lists it; until then the table does not, and it counts for nothing. The checkpointer is held.
+    fn introduce(&self, new: &DeviceIn) -> Result<(), Error> {
+        let index = new.index;
+        wipe_superblocks(&*new.device, &new.superblock)?;
+        self.open_device(new)?;
+        let written = self.write_superblock_of(index);
+        if written.is_err() {
+            self.log.stripe.detach(index);
+            self.superblocks.lock().retain(|superblock| superblock.device_index != index);
+        }
+        written
+    }
+
+    fn write_superblock_of(&self, index: DeviceIndex) -> Result<(), Error> {
+        let superblocks = self.superblocks.lock();
+        let own = superblocks.iter().find(|superblock| superblock.device_index == index);
+        let (Some(own), Some(device)) = (own, self.log.stripe.device(index)) else {
+            return Err(Error::UnknownDevice { index });
+        };
+        let bytes = own.encode().map_err(|error| Error::Pool(error.to_string()))?;
+        let buffer = Buffer::copy_of(&bytes).share();
+        let failed = |error: stere_device::DeviceError| Error::Pool(format!("{}: {error}", device.describe()));
+        for offset in own.layout.superblock_offsets_of_generation(own.generation) {
+            device.write(offset, buffer.clone(), 0..Superblock::SIZE).map_err(failed)?;
+        }
+        device.flush().map_err(failed)
     }
 
     /// Puts a device in the place of another, and tells its index. If the old one is away the new one takes its index and is filled
@@ -273,20 +311,18 @@ impl Store {
             self.end_weak_segments();
             return self.checkpoint().map(|()| new_index);
         }
-        wipe_superblocks(&*new.device, &new.superblock)?;
         {
             // No checkpoint on its way may tell of the new device without the chunks that it lacks.
             let _checkpointer = self.checkpointer.lock();
             let _journal = self.journal.lock();
+            self.introduce(&new)?;
             for segment in self.log.segments.all() {
                 if let Some(chunk) = segment.chunks().iter().position(|place| place.device == index) {
                     segment.mark_missing(chunk);
                     self.log.touch(&segment);
                 }
             }
-            self.change_entry(index, |old| *old = entry.clone())?;
-            self.open_device(&new)?;
-            declare(&self.log.stripe, &entry);
+            self.change_entry(index, |old| *old = entry)?;
         }
         mender.forget_failures();
         self.end_weak_segments();

@@ -63,12 +63,25 @@ impl Store {
     }
 
     /// Opens a pool, replaying its journal.
-    pub fn open(devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
+    pub fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
-        let stripe = attach(&devices, &options)?;
+        let mut stripe = attach(&devices, &options)?;
         let record = read_checkpoint(&stripe, &newest)?;
         options.hash_key = record.hash_key;
+        let given = devices.len();
+        devices.retain(|device| {
+            let is_listed = |entry: &DeviceEntry| (entry.index, entry.id) == (device.index, device.superblock.device);
+            let is_known = record.devices.iter().any(is_listed);
+            if !is_known {
+                tracing::warn!(device = device.device.describe(), "the pool does not list this device; it is left out");
+            }
+            is_known
+        });
+        // A crash while a device was added or removed leaves one that says more than the table does.
+        if devices.len() < given {
+            stripe = attach(&devices, &options)?;
+        }
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.adopt_checkpoint(&newest, &record)?;

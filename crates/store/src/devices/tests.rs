@@ -385,6 +385,17 @@ fn what_would_be_lost_is_told_and_refused() {
 }
 
 #[test]
+fn unlike_sizes_are_used_as_far_as_arithmetic_allows() {
+    let (_rig, store) = Rig::new(&[64 * MIB, 64 * MIB, 256 * MIB]);
+    let slots = |index| u64::from(store.device_usage(index).unwrap().slot_count);
+    // Every pair needs one of the small devices.
+    let beyond = slots(2) - slots(0) - slots(1);
+    assert_eq!(store.unusable_bytes(placement(1, 1).scheme), beyond * MIB);
+    assert_eq!(store.unusable_bytes(placement(1, 0).scheme), 0);
+    assert_eq!(store.unusable_bytes(placement(1, 2).scheme), (slots(2) - slots(0)) * MIB);
+}
+
+#[test]
 fn labels_and_states_are_durable() {
     let (rig, store) = Rig::new(&[64 * MIB; 3]);
     let label = Label {
@@ -541,52 +552,51 @@ fn the_journal_moves_with_the_devices() {
     }
 }
 
-/// Plays `work` on copies of a pool, cutting the power before every single write of it in turn; then everything must be readable,
-/// and be mended to the end.
+/// Cuts the power before write number `at` of all devices together; what counts the writes comes back.
+fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    for device in &rig.devices {
+        let count = count.clone();
+        device.set_fault_hook(Some(Box::new(move |operation, _, _| match operation {
+            Operation::Read => None,
+            Operation::Write => (count.fetch_add(1, Ordering::SeqCst) >= at).then_some(Fault::Error),
+            _ => (count.load(Ordering::SeqCst) > at).then_some(Fault::Error),
+        })));
+    }
+    count
+}
+
+/// Plays `work` on copies of a pool, cutting the power before every single write of it in turn, and looks with `check` at what is
+/// found then. Of unflushed writes none, all or every other one survives.
 fn cut_everywhere(
     rig: &Rig,
-    which: &[DeviceIndex],
+    first: &[DeviceIndex],
+    then: &[DeviceIndex],
     files: &[(u64, Placement, usize)],
-    gone: &[DeviceIndex],
     work: impl Fn(&Rig, &Store),
+    check: impl Fn(&Rig, &Store),
 ) {
-    let mut cuts = 0;
-    for stride in 0.. {
-        let at = stride;
-        let mut finished = false;
-        for keep in [0usize, 1, 2] {
+    for at in 0.. {
+        let mut is_over = true;
+        for keep in 0..3 {
             let copy = rig.copy();
-            let store = copy.open(which);
-            let count = Arc::new(AtomicU64::new(0));
-            for device in &copy.devices {
-                let count = count.clone();
-                device.set_fault_hook(Some(Box::new(move |operation, _, _| match operation {
-                    Operation::Read => None,
-                    Operation::Write => (count.fetch_add(1, Ordering::SeqCst) >= at).then_some(Fault::Error),
-                    _ => (count.load(Ordering::SeqCst) > at).then_some(Fault::Error),
-                })));
-            }
+            let store = copy.open(first);
+            let count = cut_before(&copy, at);
             work(&copy, &store);
-            finished = count.load(Ordering::SeqCst) <= at;
+            is_over &= count.load(Ordering::SeqCst) <= at;
             drop(store);
-            copy.lose_power(|index| match keep {
-                0 => false,
-                1 => true,
-                _ => index % 2 == 0,
-            });
-            let store = copy.open(which);
+            copy.lose_power(|index| keep == 1 || (keep == 2 && index % 2 == 0));
+            let store = copy.open(then);
             assert_readable(&store, files);
-            mend(&store);
+            check(&copy, &store);
             assert_readable(&store, files);
-            assert_complete(&store, gone);
             assert_clean(&store);
         }
-        cuts += 1;
-        if finished {
-            break;
+        if is_over {
+            println!("{at} cuts, three ways each");
+            return;
         }
     }
-    println!("{cuts} cuts, three ways each");
 }
 
 fn try_to_mend(store: &Store) {
@@ -606,7 +616,18 @@ fn moving_survives_a_crash_at_every_write() {
     store.set_device_state(1, DeviceState::Leaving).unwrap();
     store.close().unwrap();
     drop(store);
-    cut_everywhere(&rig, &[0, 1, 2, 3], &files, &[1], |_, store| try_to_mend(store));
+    let all = [0, 1, 2, 3];
+    cut_everywhere(
+        &rig,
+        &all,
+        &all,
+        &files,
+        |_, store| try_to_mend(store),
+        |_, store| {
+            mend(store);
+            assert_complete(store, &[1]);
+        },
+    );
 }
 
 #[test]
@@ -617,7 +638,18 @@ fn rebuilding_survives_a_crash_at_every_write() {
     store.set_device_state(1, DeviceState::Failed).unwrap();
     store.close().unwrap();
     drop(store);
-    cut_everywhere(&rig, &[0, 2, 3], &files, &[1], |_, store| try_to_mend(store));
+    let rest = [0, 2, 3];
+    cut_everywhere(
+        &rig,
+        &rest,
+        &rest,
+        &files,
+        |_, store| try_to_mend(store),
+        |_, store| {
+            mend(store);
+            assert_complete(store, &[1]);
+        },
+    );
 }
 
 #[test]
@@ -633,65 +665,96 @@ fn catching_up_survives_a_crash_at_every_write() {
     files.extend(during);
     store.close().unwrap();
     drop(store);
-    let stale = rig.device_in(1).superblock.generation;
-    cut_everywhere_with_return(&rig, &files, stale);
+    let come_back = |rig: &Rig, store: &Store| {
+        if store.log.stripe.device(1).is_none() {
+            store.attach_device(rig.device_in(1))?;
+        }
+        Ok::<_, Error>(())
+    };
+    let work = |rig: &Rig, store: &Store| {
+        if come_back(rig, store).is_ok() {
+            try_to_mend(store);
+        }
+    };
+    cut_everywhere(&rig, &[0], &[0, 1], &files, work, |rig, store| {
+        come_back(rig, store).unwrap();
+        mend(store);
+        assert_complete(store, &[]);
+        store.close().unwrap();
+        assert_readable(&rig.copy().open(&[1]), &files);
+    });
 }
 
-/// As `cut_everywhere`, with a device that comes back; after the crash it comes back again where it is not of the pool yet.
-fn cut_everywhere_with_return(rig: &Rig, files: &[(u64, Placement, usize)], _stale: u64) {
-    for at in 0u64.. {
-        let mut finished = false;
-        for keep in [0usize, 1, 2] {
-            let copy = rig.copy();
-            let store = copy.open(&[0]);
-            let count = Arc::new(AtomicU64::new(0));
-            for device in &copy.devices {
-                let count = count.clone();
-                device.set_fault_hook(Some(Box::new(move |operation, _, _| match operation {
-                    Operation::Read => None,
-                    Operation::Write => (count.fetch_add(1, Ordering::SeqCst) >= at).then_some(Fault::Error),
-                    _ => (count.load(Ordering::SeqCst) > at).then_some(Fault::Error),
-                })));
-            }
-            if store.attach_device(copy.device_in(1)).is_ok() {
-                try_to_mend(&store);
-            }
-            finished = count.load(Ordering::SeqCst) <= at;
-            drop(store);
-            copy.lose_power(|index| match keep {
-                0 => false,
-                1 => true,
-                _ => index % 2 == 0,
-            });
-            let store = copy.open(&[0, 1]);
-            println!("cut {at}, keep {keep}: device 1 is {}", store.log.stripe.device(1).is_some());
-            for segment in store.segments().all() {
-                println!(
-                    "  {} {:?} {:?} {} {}",
-                    segment.id,
-                    segment.kind,
-                    segment.placed(),
-                    segment.written_blocks(),
-                    segment.live_bytes()
-                );
-            }
-            assert_readable(&store, files);
-            if store.log.stripe.device(1).is_none() {
-                store.attach_device(copy.device_in(1)).unwrap();
-            }
-            mend(&store);
-            assert_complete(&store, &[]);
-            assert_clean(&store);
-            store.close().unwrap();
-            drop(store);
-            let store = copy.open(&[1]);
-            assert_readable(&store, files);
+#[test]
+fn adding_survives_a_crash_at_every_write() {
+    let (mut rig, store) = Rig::new(&[64 * MIB; 2]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 150_000 }, 10..13);
+    write(&store, &files);
+    store.close().unwrap();
+    drop(store);
+    let new = rig.buy(64 * MIB);
+    let add = |rig: &Rig, store: &Store| store.add_device(rig.new_device(new), rig.entry(new));
+    let work = |rig: &Rig, store: &Store| {
+        if add(rig, store).is_ok() {
+            try_to_mend(store);
         }
-        if finished {
-            println!("{at} cuts, three ways each");
-            return;
+    };
+    cut_everywhere(&rig, &[0, 1], &[0, 1, 2], &files, work, |rig, store| {
+        if store.device_entries().len() == 2 {
+            add(rig, store).unwrap();
         }
-    }
+        mend(store);
+        assert_eq!(store.device_entries().len(), 3);
+        assert_complete(store, &[]);
+    });
+}
+
+#[test]
+fn removing_survives_a_crash_at_every_write() {
+    let (rig, store) = Rig::new(&[64 * MIB; 4]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 150_000 }, 10..13);
+    write(&store, &files);
+    store.set_device_state(2, DeviceState::Removing).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let all = [0, 1, 2, 3];
+    cut_everywhere(
+        &rig,
+        &all,
+        &all,
+        &files,
+        |_, store| try_to_mend(store),
+        |_, store| {
+            mend(store);
+            assert_complete(store, &[2]);
+            assert_eq!(store.device_entries().len(), 3);
+        },
+    );
+}
+
+#[test]
+fn replacing_survives_a_crash_at_every_write() {
+    let (mut rig, store) = Rig::new(&[64 * MIB; 2]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 150_000 }, 10..13);
+    write(&store, &files);
+    store.close().unwrap();
+    drop(store);
+    let new = rig.buy(64 * MIB);
+    let replace = |rig: &Rig, store: &Store| store.replace_device(1, rig.new_device(new), rig.entry(new)).map(drop);
+    let work = |rig: &Rig, store: &Store| {
+        if replace(rig, store).is_ok() {
+            try_to_mend(store);
+        }
+    };
+    cut_everywhere(&rig, &[0], &[0, new], &files, work, |rig, store| {
+        if store.log.stripe.device(1).is_none() {
+            replace(rig, store).unwrap();
+        }
+        mend(store);
+        assert_complete(store, &[]);
+        store.close().unwrap();
+        assert_readable(&rig.copy().open(&[new]), &files);
+    });
 }
 
 /// A slot that a chunk left is not used again while somebody reads there.
