@@ -4,7 +4,7 @@
 //! the protection because devices are away; blobs that several files share get the best protection that one of them asks
 //! for, and less only when all of them were seen to ask for the same. Read next: the store's `relocate.rs`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use stere_format::{FileKind, Scheme};
 use stere_store::{BlobHandle, Move, Owner, Placement};
@@ -21,7 +21,7 @@ const SHARED_MAX: usize = 1 << 18;
 /// What a walk over files remembers of blobs that several of them share: how many extents asked for which scheme.
 #[derive(Debug, Default)]
 pub struct SharedWishes {
-    seen: HashMap<u64, (Scheme, u32)>,
+    seen: BTreeMap<u64, (Scheme, u32)>,
 }
 
 impl SharedWishes {

@@ -3,7 +3,7 @@
 //! Walks the name space, so that every path is at hand when it is needed and memory is bounded by the depth of
 //! directories; where no segment is lost nothing is walked. Whole blocks are lost: exactly those whose reads fail.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use stere_format::FileKind;
@@ -34,16 +34,12 @@ pub struct LostFile {
 }
 
 /// Calls `visit` for every file that loses content, until it breaks.
-pub fn lost_files(
-    store: &Store,
-    loss: &Loss,
-    visit: &mut dyn FnMut(LostFile) -> ControlFlow<()>,
-) -> Result<(), Error> {
+pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) -> ControlFlow<()>) -> Result<(), Error> {
     if loss.is_nothing() {
         return Ok(());
     }
     // Only lost files with several names are remembered.
-    let mut told: HashSet<u64> = HashSet::new();
+    let mut told: BTreeSet<u64> = BTreeSet::new();
     let mut walk = Walk::everything();
     while let Some(met) = walk.next(store, Wait::Allowed)? {
         if met.kind != FileKind::File {

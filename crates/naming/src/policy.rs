@@ -96,12 +96,7 @@ impl FileSystem {
     }
 
     /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
-    pub fn layout(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        from: u64,
-    ) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
+    pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
         let (extents, next) = stere_file::stored_extents(&self.store, caller.wait, inode, from, LAYOUT_EXTENTS)?;
         let mut runs: Vec<LayoutRun> = Vec::new();
         for extent in extents {

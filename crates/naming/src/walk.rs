@@ -105,12 +105,7 @@ impl Walk {
     }
 }
 
-fn read_names(
-    store: &Store,
-    wait: Wait,
-    directory: u64,
-    from: u64,
-) -> Result<(VecDeque<Entry>, Option<u64>), Error> {
+fn read_names(store: &Store, wait: Wait, directory: u64, from: u64) -> Result<(VecDeque<Entry>, Option<u64>), Error> {
     store.view(wait, |view| {
         let (mut entries, mut next, mut failure) = (VecDeque::new(), None, None);
         view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {

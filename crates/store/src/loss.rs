@@ -4,7 +4,7 @@
 //! parity; beyond that exactly what lies on the lost data chunks is gone. Read next: the naming crate's `lost.rs`, which
 //! gives files their names.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, SegmentKind};
@@ -28,7 +28,7 @@ pub struct ClassLoss {
 #[derive(Clone, Debug, Default)]
 pub struct Loss {
     /// Segments that lose content, with the data chunks that cannot be had, as a bitmap.
-    lost_chunks: HashMap<u64, u32>,
+    lost_chunks: BTreeMap<u64, u32>,
     pub classes: Vec<ClassLoss>,
     /// Whether metadata is lost: then names are, with everything behind them.
     pub is_metadata_lost: bool,

@@ -43,7 +43,8 @@ impl Store {
         let scheme = self.fit(placement.scheme);
         // What takes less room than before needs none to be free in the books.
         let stored = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
-        let grown = |one: &Move| raw_bytes(scheme, stored(one)).saturating_sub(raw_bytes(one.blob.scheme(), stored(one)));
+        let grown =
+            |one: &Move| raw_bytes(scheme, stored(one)).saturating_sub(raw_bytes(one.blob.scheme(), stored(one)));
         let _room_until_entered = match moves.iter().map(grown).sum::<u64>() {
             0 => None,
             _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(stored).sum())?),

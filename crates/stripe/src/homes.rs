@@ -25,9 +25,8 @@ impl Homes {
             *self.credit.entry(index).or_default() += i64::from(weight);
         }
         let is_full = |index: DeviceIndex| weights.iter().any(|&(there, weight)| there == index && weight == 0);
-        let best = self.credit.iter().max_by_key(|&(&index, &credit)| {
-            (!is_full(index), credit, std::cmp::Reverse(index))
-        });
+        let best =
+            self.credit.iter().max_by_key(|&(&index, &credit)| (!is_full(index), credit, std::cmp::Reverse(index)));
         let chosen = *best?.0;
         *self.credit.get_mut(&chosen)? -= total;
         Some(chosen)
