@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_file::SharedWishes;
@@ -37,7 +38,10 @@ struct State {
     is_loaded: bool,
     pending: VecDeque<u64>,
     job: Option<Job>,
-    blocked: Vec<(u64, String)>,
+    /// Of the job, also while it is at work: inode and number of its note.
+    in_hand: Option<(u64, u64)>,
+    /// Inode, number of its note, why.
+    blocked: Vec<(u64, u64, String)>,
     is_paused: bool,
     moved_bytes: u64,
     files: u64,
@@ -48,6 +52,7 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Reconciler {
     state: Mutex<State>,
+    has_new_notes: AtomicBool,
 }
 
 /// Work that cannot go on for now.
@@ -74,7 +79,7 @@ pub struct ReconcileStatus {
 }
 
 /// Notes that what lies below an inode is to be looked at.
-pub(crate) fn note(transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
+fn note(transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
     let key = Key::reconcile(inode);
     let number = transaction.get(&key)?.map_or(0, |bytes| number_of(&bytes));
     transaction.put(key, &(number + 1).to_le_bytes());
@@ -85,33 +90,41 @@ fn number_of(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-fn load(store: &Store, wait: Wait) -> Result<VecDeque<u64>, Error> {
+fn read_notes(store: &Store, wait: Wait) -> Result<Vec<(u64, u64)>, Error> {
     store.view(wait, |view| {
-        let mut inodes = VecDeque::new();
+        let mut notes = Vec::new();
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-        view.scan(from, to, |key, _| {
+        view.scan(from, to, |key, bytes| {
             if key.kind == key::kind::RECONCILE {
-                inodes.push_back(key.object);
+                notes.push((key.object, number_of(bytes)));
             }
             ControlFlow::Continue(())
         })?;
-        Ok::<_, Error>(inodes)
+        Ok::<_, Error>(notes)
     })
 }
 
 impl State {
-    fn ensure_loaded(&mut self, store: &Store, wait: Wait) -> Result<(), Error> {
-        if !self.is_loaded {
-            for inode in load(store, wait)? {
-                self.push(inode);
+    /// Reads the notes that were made since the last call.
+    fn load(&mut self, store: &Store, wait: Wait, has_new_notes: &AtomicBool) -> Result<(), Error> {
+        if !self.is_loaded || has_new_notes.swap(false, Ordering::AcqRel) {
+            // An error leaves them for the next call.
+            self.is_loaded = false;
+            for (inode, number) in read_notes(store, wait)? {
+                self.push(inode, number);
             }
             self.is_loaded = true;
         }
         Ok(())
     }
 
-    fn push(&mut self, inode: u64) {
-        self.blocked.retain(|(root, _)| *root != inode);
+    /// Work that is blocked stays so until it is asked for anew.
+    fn push(&mut self, inode: u64, number: u64) {
+        let is_known = |blocked: &(u64, u64, String)| (blocked.0, blocked.1) == (inode, number);
+        if self.in_hand == Some((inode, number)) || self.blocked.iter().any(is_known) {
+            return;
+        }
+        self.blocked.retain(|(root, _, _)| *root != inode);
         if !self.pending.contains(&inode) {
             self.pending.push_back(inode);
         }
@@ -119,9 +132,12 @@ impl State {
 }
 
 impl FileSystem {
-    /// A change of policy was entered together with its note: the work may begin.
-    pub(crate) fn reconcile_noted(&self, inode: u64) {
-        self.reconciler.state.lock().push(inode);
+    /// Notes that what lies below an inode is to be looked at, with the change that makes it necessary.
+    pub(crate) fn note_reconcile(&self, transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
+        note(transaction, inode)?;
+        // Looked at under the store's lock, which this transaction holds until the note is there.
+        self.reconciler.has_new_notes.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Looks at everything below an inode, and moves what does not lie as its policy says. Goes on in `reconcile_step`.
@@ -129,12 +145,10 @@ impl FileSystem {
         self.store.update(caller.wait, |transaction| {
             let value = stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match value.kind() {
-                Some(FileKind::File | FileKind::Directory) => note(transaction, inode),
+                Some(FileKind::File | FileKind::Directory) => self.note_reconcile(transaction, inode),
                 _ => Err(Error::NotPermitted("only files and directories are stored by policy")),
             }
-        })?;
-        self.reconcile_noted(inode);
-        Ok(())
+        })
     }
 
     /// Stops the work for now, or lets it go on; what was blocked is then tried again.
@@ -142,8 +156,8 @@ impl FileSystem {
         let mut state = self.reconciler.state.lock();
         state.is_paused = is_paused;
         if !is_paused {
-            for (root, _) in std::mem::take(&mut state.blocked) {
-                state.push(root);
+            for (root, number, _) in std::mem::take(&mut state.blocked) {
+                state.push(root, number);
             }
         }
     }
@@ -151,12 +165,12 @@ impl FileSystem {
     /// How far the work is.
     pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
         let mut state = self.reconciler.state.lock();
-        state.ensure_loaded(&self.store, wait)?;
+        state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
         let path = |inode| Ok::<_, Error>(path_of(&self.store, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
-        let current = state.job.as_ref().map(|job| job.root);
+        let current = state.in_hand.map(|(root, _)| root);
         let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
         let pending = current.into_iter().chain(others).map(path).collect::<Result<Vec<_>, Error>>()?;
-        let blocked = state.blocked.iter().map(|(root, why)| Ok(Blocked { path: path(*root)?, why: why.clone() }));
+        let blocked = state.blocked.iter().map(|(root, _, why)| Ok(Blocked { path: path(*root)?, why: why.clone() }));
         Ok(ReconcileStatus {
             is_paused: state.is_paused,
             pending,
@@ -170,8 +184,9 @@ impl FileSystem {
     /// A piece of the work: moves about so many bytes. Tells whether there is more to do.
     pub fn reconcile_step(&self, caller: &Caller<'_>, budget_bytes: u64) -> Result<bool, Error> {
         let mut state = self.reconciler.state.lock();
-        state.ensure_loaded(&self.store, caller.wait)?;
-        if state.is_paused {
+        state.load(&self.store, caller.wait, &self.reconciler.has_new_notes)?;
+        // One at a time: who comes while another one works has nothing to do.
+        if state.is_paused || (state.in_hand.is_some() && state.job.is_none()) {
             return Ok(false);
         }
         let mut job = match state.job.take() {
@@ -181,6 +196,7 @@ impl FileSystem {
                 None => return Ok(!state.pending.is_empty()),
             },
         };
+        state.in_hand = Some((job.root, job.number));
         // Status and new work must not wait for the moving.
         drop(state);
         let mut progress = Progress { budget_bytes, ..Progress::default() };
@@ -189,16 +205,20 @@ impl FileSystem {
         state.moved_bytes += progress.moved_bytes;
         state.files += progress.files;
         state.damaged_blobs += progress.damaged_blobs;
+        if let Ok(false) = outcome {
+            state.job = Some(job);
+            return Ok(true);
+        }
+        state.in_hand = None;
         match outcome {
-            Ok(false) => state.job = Some(job),
-            Ok(true) => self.finish(&mut state, caller, &job)?,
+            Ok(_) => self.finish(&mut state, caller, &job)?,
             Err(error) => {
-                let root = job.root;
-                state.blocked.push((root, error.to_string()));
+                state.blocked.push((job.root, job.number, error.to_string()));
                 return if matches!(error, Error::NoSpace) { Ok(!state.pending.is_empty()) } else { Err(error) };
             }
         }
-        Ok(state.job.is_some() || !state.pending.is_empty())
+        let has_new_notes = self.reconciler.has_new_notes.load(Ordering::Acquire);
+        Ok(!state.pending.is_empty() || has_new_notes)
     }
 
     fn begin(&self, state: &mut State, caller: &Caller<'_>) -> Result<Option<Job>, Error> {
@@ -220,7 +240,7 @@ impl FileSystem {
                 "{} bytes wait for devices that are away; attach them, then `stere reconcile resume`",
                 job.waiting_bytes
             );
-            state.blocked.push((job.root, why));
+            state.blocked.push((job.root, job.number, why));
             return Ok(());
         }
         let key = Key::reconcile(job.root);
@@ -232,7 +252,8 @@ impl FileSystem {
             Ok::<_, Error>(number.is_none_or(|number| number == job.number))
         })?;
         if !is_done {
-            state.push(job.root);
+            // Asked for again while it was done.
+            self.reconciler.has_new_notes.store(true, Ordering::Release);
         }
         Ok(())
     }

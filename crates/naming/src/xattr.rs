@@ -256,10 +256,9 @@ impl FileSystem {
             }
             stere_file::set_own_policy(inode_value, own);
             // What is stored already is brought in line in the background; the note makes that survive a crash.
-            crate::reconcile::note(transaction, inode)
+            self.note_reconcile(transaction, inode)
         })?;
         self.files.resolver().invalidate();
-        self.reconcile_noted(inode);
         Ok(())
     }
 }

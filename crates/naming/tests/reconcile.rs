@@ -232,6 +232,33 @@ fn a_policy_that_was_set_is_work_that_survives_a_crash_and_can_be_paused() {
 }
 
 #[test]
+fn what_is_moved_to_a_directory_with_another_policy_follows_it() {
+    let (rig, fs) = Rig::new(3, DEVICE_BYTES);
+    let [one, other, third] =
+        ["one", "other", "third"].map(|name| fs.mkdir(&caller(2), ROOT, name.as_bytes(), 0o755).unwrap().inode);
+    set(&fs, one, "copies=2");
+    set(&fs, other, "copies=3");
+    set(&fs, third, "copies=2");
+    reconcile(&fs);
+    let folder = fs.mkdir(&caller(2), one, b"folder", 0o755).unwrap().inode;
+    let (deep, file) = (make(&fs, folder, "deep", &content(1, 50_000)), make(&fs, one, "file", &content(2, 50_000)));
+    fs.syncfs(&caller(3)).unwrap();
+    // Alike policies make no work.
+    fs.rename(&caller(4), one, b"file", third, b"file", 0).unwrap();
+    assert_eq!(fs.reconcile_status(Wait::Allowed).unwrap().pending, Vec::<Vec<u8>>::new());
+    fs.rename(&caller(4), one, b"folder", other, b"moved", 0).unwrap();
+    fs.rename(&caller(4), third, b"file", other, b"file", 0).unwrap();
+    fs.syncfs(&caller(4)).unwrap();
+    let fs = rig.reopen(fs, true);
+    let mut pending = fs.reconcile_status(Wait::Allowed).unwrap().pending;
+    pending.sort();
+    assert_eq!(pending, [b"/other/file".to_vec(), b"/other/moved".to_vec()]);
+    reconcile(&fs);
+    assert_eq!((fact(&fs, deep, "survives"), fact(&fs, file, "survives")), ("2".into(), "2".into()));
+    check(&fs, deep, &content(1, 50_000));
+}
+
+#[test]
 fn writers_and_readers_go_on_beside_it() {
     let (_rig, fs) = Rig::new(4, DEVICE_BYTES);
     let files: Vec<(u64, Vec<u8>)> = (0..20)
