@@ -1,5 +1,5 @@
 //! Changing the redundancy of files that exist: content stays, protection never falls below the lesser of old and new, and a
-//! crash at any point leaves work that goes on by itself.
+//! crash at any point leaves work that goes on by itself (P-18).
 
 mod support;
 

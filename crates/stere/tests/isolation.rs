@@ -1,4 +1,4 @@
-//! Fault isolation with the real binary and real mounts: needs root and /dev/fuse, and says loudly when it skips.
+//! Fault isolation with the real binary and real mounts: P-17; needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
