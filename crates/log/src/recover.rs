@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::segment::Segment;
-use crate::stream::{Stream, StreamKey};
+use crate::stream::Stream;
 use crate::{Log, LogError};
 
 impl Log {
@@ -35,12 +35,7 @@ impl Log {
                 }
                 continue;
             }
-            let key = StreamKey {
-                scheme: segment.scheme,
-                class: segment.class,
-                kind: segment.kind,
-                temperature: segment.temperature,
-            };
+            let key = segment.stream_key();
             let usable = segment.missing() == 0
                 && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
             let stream = self.stream(&key);
@@ -60,7 +55,7 @@ impl Log {
     pub fn end_segments(&self, is_over: &dyn Fn(&Segment) -> bool) -> bool {
         let mut has_ended = false;
         let mut streams: Vec<_> = self.streams.read().iter().map(|(key, stream)| (*key, stream.clone())).collect();
-        streams.sort_unstable_by_key(|(key, _)| (key.kind, key.class, key.scheme, key.temperature));
+        streams.sort_unstable_by_key(|(key, _)| (key.kind, key.class, key.scheme, key.temperature, key.home));
         for (_, stream) in streams {
             let mut guard = stream.lock();
             let Some(segment) = guard.segment.clone().filter(|segment| is_over(segment)) else { continue };
@@ -85,12 +80,7 @@ impl Log {
 
     /// Stops appending to a segment, so that the cleaner may empty it.
     pub fn retire(&self, segment: &Arc<Segment>) {
-        let key = StreamKey {
-            scheme: segment.scheme,
-            class: segment.class,
-            kind: segment.kind,
-            temperature: segment.temperature,
-        };
+        let key = segment.stream_key();
         let stream = self.stream(&key);
         let mut guard = stream.lock();
         if guard.segment.as_ref().is_some_and(|open| open.id == segment.id) && guard.row.is_none() {

@@ -85,6 +85,25 @@ impl Segment {
         }
     }
 
+    /// The stream that appends, or appended, to it.
+    pub fn stream_key(&self) -> crate::StreamKey {
+        crate::StreamKey {
+            scheme: self.scheme,
+            class: self.class,
+            kind: self.kind,
+            temperature: self.temperature,
+            home: self.home(),
+        }
+    }
+
+    /// The one device that has all of it, if it holds unreplicated data.
+    pub fn home(&self) -> Option<stere_format::DeviceIndex> {
+        match (self.kind, self.chunks().as_slice()) {
+            (SegmentKind::Data, [only]) => Some(only.device),
+            _ => None,
+        }
+    }
+
     /// Where its chunks are now, as the stripe layer wants it. The slots it names stay as they are while this is held.
     pub fn placed(&self) -> Arc<SegmentChunks> {
         self.places.read().current.clone()

@@ -13,6 +13,7 @@ mod degraded;
 mod devices;
 mod error;
 pub mod geometry;
+mod homes;
 mod hull;
 mod parity;
 mod placement;
@@ -198,6 +199,32 @@ impl Stripe {
     /// Whether `place_beside` would find a slot.
     pub fn has_place_beside(&self, others: &[DeviceIndex], from: DeviceIndex) -> bool {
         self.placement.lock().best_beside(others, from, None).is_some()
+    }
+
+    /// Places an unreplicated segment on this device, under the same condition; `slots_kept` free slots of the device are
+    /// left alone while other devices have more.
+    pub fn allocate_on(
+        &self,
+        device: DeviceIndex,
+        keep_free: u64,
+        slots_kept: u32,
+    ) -> Result<SegmentChunks, StripeError> {
+        self.placement.lock().allocate_on(device, keep_free, slots_kept)
+    }
+
+    /// Whether this device has room for one, `slots_kept` left alone.
+    pub fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+        self.placement.lock().has_room_for_home(device, slots_kept)
+    }
+
+    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
+    pub fn choose_home(&self) -> Option<DeviceIndex> {
+        self.placement.lock().choose_home()
+    }
+
+    /// Devices that take new chunks, by index.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.placement.lock().open_devices()
     }
 
     /// Says that these slots are in use, when a pool is opened.

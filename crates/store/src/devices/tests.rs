@@ -30,7 +30,7 @@ fn some_files(of: Files, inodes: std::ops::Range<u64>) -> Vec<(u64, Placement, u
     inodes.map(|inode| (inode, of.placement, of.bytes + inode as usize * 777)).collect()
 }
 
-/// P-17: with a device gone everything is read and written, and when it comes back only what it missed is copied.
+/// P-19: with a device gone everything is read and written, and when it comes back only what it missed is copied.
 #[test]
 fn a_device_that_was_away_is_caught_up_on_what_it_missed() {
     [2, 3].into_iter().for_each(catch_up);
@@ -76,7 +76,7 @@ fn catch_up(devices: u16) {
     }
 }
 
-/// P-17: where too few devices are left, chunks are owed to the one that is away, and paid when it is back.
+/// P-19: where too few devices are left, chunks are owed to the one that is away, and paid when it is back.
 #[test]
 fn chunks_are_owed_to_a_device_that_is_away() {
     for (data, parity, devices) in [(1, 1, 2), (4, 1, 5), (2, 2, 4)] {
@@ -102,7 +102,7 @@ fn chunks_are_owed_to_a_device_that_is_away() {
     }
 }
 
-/// P-17: a device that goes without a word, in the middle of writing, stops nobody.
+/// P-19: a device that goes without a word, in the middle of writing, stops nobody.
 #[test]
 fn a_device_that_dies_while_it_is_written_to_stops_nobody() {
     let asked = placement(1, 1);
@@ -127,7 +127,7 @@ fn a_device_that_dies_while_it_is_written_to_stops_nobody() {
     assert_clean(&store);
 }
 
-/// P-18: what a failed device held is rebuilt on the others; nothing of it is needed afterwards.
+/// P-20: what a failed device held is rebuilt on the others; nothing of it is needed afterwards.
 #[test]
 fn after_a_loss_full_redundancy_comes_back_by_itself() {
     for (data, parity, devices) in [(1u8, 1u8, 3usize), (4, 1, 6), (1, 2, 4), (4, 2, 8), (2, 1, 4)] {
@@ -169,7 +169,7 @@ fn after_a_loss_full_redundancy_comes_back_by_itself() {
     }
 }
 
-/// P-18: rebuilding costs what is live, not what the device could hold, and nothing at all for segments without live bytes.
+/// P-20: rebuilding costs what is live, not what the device could hold, and nothing at all for segments without live bytes.
 #[test]
 fn rebuilding_is_in_proportion_to_what_is_live() {
     let asked = placement(1, 1);
@@ -496,7 +496,7 @@ fn metadata_gets_its_copies_back() {
     assert_readable(&store, &files);
 }
 
-/// P-19: the pool goes on without a device over mounts; the stale device is caught up later, and its old contents never win.
+/// P-21: the pool goes on without a device over mounts; the stale device is caught up later, and its old contents never win.
 #[test]
 fn a_stale_device_never_wins() {
     let asked = placement(1, 1);
@@ -607,7 +607,7 @@ fn try_to_mend(store: &Store) {
     }
 }
 
-/// P-20: a crash at any write of a move, a rebuild or a catch-up loses nothing, and the work goes on.
+/// P-22: a crash at any write of a move, a rebuild or a catch-up loses nothing, and the work goes on.
 #[test]
 fn moving_survives_a_crash_at_every_write() {
     let (rig, store) = Rig::new(&[64 * MIB; 4]);
