@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
+use stere_format::{
+    BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry, block_checksums,
+};
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
 use stere_tree::Touch;
@@ -17,6 +19,7 @@ use crate::Store;
 use crate::checkpoint::Checkpointer;
 use crate::error::Error;
 use crate::view::BlobHandle;
+use crate::write::Placement;
 
 /// Which segment is cleaned first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +167,13 @@ impl Store {
             })
             .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
         let Some(victim) = victim else { return Ok(false) };
-        match self.clean_segment(&victim) {
+        let mut key = self.cold_stream(&victim);
+        if key.home.is_some() {
+            // Room comes before isolation.
+            let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+            key.home = self.log.stripe.open_devices().into_iter().max_by_key(free);
+        }
+        match self.clean_segment_to(&victim, &key) {
             Ok(true) => Ok(true),
             Ok(false) => {
                 cleaner.note_stuck(&victim, generation);
@@ -278,17 +287,15 @@ impl Store {
 
     /// Moves all live blobs out of a segment; false if some could not be read.
     pub(crate) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<bool, Error> {
-        let key = StreamKey {
-            scheme: self.fit(segment.scheme),
-            class: segment.class,
-            kind: SegmentKind::Data,
-            temperature: 1,
-        };
+        self.clean_segment_to(segment, &self.cold_stream(segment))
+    }
+
+    fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
             let Some(contents) = self.log.read_row_contents(segment, row_block)? else { return Ok(false) };
             for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
-                if !self.move_blobs(segment, row_block, entries, &key)? {
+                if !self.move_blobs(segment, row_block, entries, key)? {
                     return Ok(false);
                 }
             }
@@ -338,17 +345,21 @@ impl Store {
         Ok(true)
     }
 
+    /// Where what survived cleaning goes: unreplicated data stays on its device.
+    fn cold_stream(&self, segment: &Segment) -> StreamKey {
+        let placement = Placement { scheme: segment.scheme, class: segment.class };
+        self.stream_key(placement, 1, segment.home())
+    }
+
     /// Moves one blob to the cold stream of its scheme.
     pub(crate) fn relocate_blob(&self, handle: &BlobHandle) -> Result<(), Error> {
-        let segment = &handle.segment;
-        let scheme = self.fit(segment.scheme);
-        let key = StreamKey { scheme, class: segment.class, kind: SegmentKind::Data, temperature: 1 };
+        let key = self.cold_stream(&handle.segment);
         let (value, to) = self.append_copy(handle, 0, 0, &key)?;
         self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
     }
 
     /// Appends the blob, without the blocks nobody needs, to another stream.
-    fn append_copy(
+    pub(crate) fn append_copy(
         &self,
         handle: &BlobHandle,
         inode: u64,
@@ -383,10 +394,19 @@ impl Store {
             encoding: value.encoding,
             present: value.present,
         };
-        let appended = self.log.append(key, data.len(), Wait::Allowed, |target| {
-            target.copy_from_slice(&data);
-            SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
-        });
+        let append = |key: &StreamKey| {
+            self.log.append(key, data.len(), Wait::Allowed, |target| {
+                target.copy_from_slice(&data);
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+            })
+        };
+        let mut appended = append(key);
+        if matches!(appended, Err(LogError::NoSpace)) {
+            // Full must never mean stuck: room comes before isolation.
+            if let Some(other) = self.other_home(key, data.len()) {
+                appended = append(&other);
+            }
+        }
         let appended = appended.map_err(|error| match error {
             LogError::NoSpace => Error::NoSpace,
             error => error.into(),
@@ -404,18 +424,22 @@ impl Store {
             .into_iter()
             .filter(|segment| segment.kind == SegmentKind::Meta && segment.is_sealed())
             .collect();
+        // Written when there were fewer devices, or more: now metadata has another number of copies.
+        let width = self.meta_stream().scheme.width();
+        let misfits = meta.iter().filter(|segment| segment.scheme.width() != width && segment.live_bytes() > 0);
+        for victim in misfits.take(CONDEMNED_MAX) {
+            self.condemn(state, victim)?;
+        }
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
         let is_scarce = self.lacks_meta_segments();
         let chunk_bytes = u64::from(self.log.chunk_bytes());
         let held_max = if is_scarce { live + live / 8 + 2 * chunk_bytes } else { 2 * live + 3 * chunk_bytes };
-        if held < held_max {
-            return Ok(());
-        }
         // Where room is scarce it is made as fast as what is free allows: half of it, the rest is for what changed.
-        let (percent_max, mut budget) = match is_scarce {
-            true => (90, self.meta_segments_free() * chunk_bytes / 2),
-            false => (60, u64::MAX),
+        let (percent_max, mut budget) = match (held >= held_max, is_scarce) {
+            (false, _) => (0, 0),
+            (true, true) => (90, self.meta_segments_free() * chunk_bytes / 2),
+            (true, false) => (60, u64::MAX),
         };
         let mut victims: Vec<_> = meta
             .into_iter()
@@ -440,7 +464,14 @@ impl Store {
         let mut touches: Vec<Touch> = Vec::new();
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
-            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { break };
+            let contents = match self.log.read_row_contents(segment, row_block) {
+                Ok(Some(contents)) => contents,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(segment = segment.id, %error, "a metadata segment cannot be emptied now");
+                    return Ok(());
+                }
+            };
             for entry in &contents.entries {
                 if let RecordSubject::Node { level, first_key } = entry.subject {
                     touches.push(Touch { first_key, level });
