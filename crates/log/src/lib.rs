@@ -9,6 +9,7 @@ mod ahead;
 mod error;
 mod read;
 mod recover;
+mod repair;
 mod segment;
 mod stream;
 mod write;
@@ -24,11 +25,13 @@ use stere_stripe::Stripe;
 
 pub use error::LogError;
 pub use read::{Part, RowContents, read_whole};
+pub use repair::RepairTotals;
 pub use segment::{Segment, SegmentTable};
 pub use stream::StreamKey;
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
+use repair::Repairs;
 use stream::Stream;
 use write::RowInMemory;
 
@@ -50,11 +53,13 @@ pub struct LogOptions {
     pub reserve_segments_user: u64,
     /// Segments that must stay free when the cleaner begins a new one.
     pub reserve_segments_cleaner: u64,
+    /// Write right bytes over bad ones that a read finds; off for a pool that is only read.
+    pub repairs: bool,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2 }
+        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2, repairs: true }
     }
 }
 
@@ -87,6 +92,7 @@ pub struct Log {
     options: LogOptions,
     chunk_bytes: u32,
     ahead: ReadAhead,
+    repairs: Repairs,
     streams: RwLock<HashMap<StreamKey, Arc<Mutex<Stream>>>>,
     rows: RwLock<HashMap<(u64, u32), RowInMemory>>,
     flying_bytes: Mutex<usize>,
@@ -113,6 +119,7 @@ impl Log {
             options,
             chunk_bytes,
             ahead: ReadAhead::default(),
+            repairs: Repairs::default(),
             streams: RwLock::default(),
             rows: RwLock::default(),
             flying_bytes: Mutex::new(0),

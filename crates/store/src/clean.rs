@@ -264,8 +264,7 @@ impl Store {
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
-        let verify = |bytes: &[u8]| block_checksums(bytes) == old.checksums;
-        let stored = self.log.read_record(&handle.segment, &old.address, &verify).map_err(|_| Error::Damaged {
+        let stored = self.log.read_blocks(&handle.segment, &old.address, &old.checksums).map_err(|_| Error::Damaged {
             blob: handle.id,
             offset: 0,
             length: old.logical_bytes,

@@ -22,6 +22,10 @@ pub struct DeviceStatistics {
     pub read_errors: u64,
     /// Reads whose bytes did not match their checksum.
     pub checksum_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks whose right bytes were written back over bad ones.
+    pub repaired: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ struct Counters {
     flushes: AtomicU64,
     read_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    write_errors: Arc<AtomicU64>,
+    repaired: AtomicU64,
 }
 
 /// One open device of the pool.
@@ -74,8 +80,14 @@ impl PoolDevice {
         u64::from(self.read_cost) * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
     }
 
-    pub(crate) fn count_checksum_error(&self) {
+    /// One more read gave bytes that do not match their checksum.
+    pub fn count_checksum_error(&self) {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Right bytes were written over so many bad blocks.
+    pub fn count_repaired(&self, blocks: u64) {
+        self.counters.repaired.fetch_add(blocks, Ordering::Relaxed);
     }
 
     pub fn statistics(&self) -> DeviceStatistics {
@@ -89,6 +101,8 @@ impl PoolDevice {
             flushes: load(&counters.flushes),
             read_errors: load(&counters.read_errors),
             checksum_errors: load(&counters.checksum_errors),
+            write_errors: load(&counters.write_errors),
+            repaired: load(&counters.repaired),
         }
     }
 
@@ -133,7 +147,7 @@ impl Device for PoolDevice {
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(stere_device::length_of(&pieces) as u64, Ordering::Relaxed);
-        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended));
+        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended, &self.counters.write_errors));
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -80,6 +80,11 @@ impl<'a> Hull<'a> {
         }
     }
 
+    /// What was read, by chunk.
+    pub(crate) fn into_units(self) -> Vec<Option<Buffer>> {
+        self.units.into_iter().map(|unit| unit.and_then(Result::ok)).collect()
+    }
+
     /// Chunks whose device gave an error (not those that are just away).
     pub(crate) fn failed(&self) -> Vec<BadChunk> {
         let failed = |(chunk, unit): (usize, &Option<Result<Buffer, Option<BadCause>>>)| match unit {

@@ -97,6 +97,7 @@ fn one_bad_record_among_many_is_recovered_alone() {
         assert_eq!(bad.len(), 1, "{data}+{parity}: {bad:?}");
         assert_eq!((bad[0].chunk, bad[0].place), (0, segment.chunks[0]));
         assert_eq!(reports.iter().map(|report| report.recovered_bytes).sum::<usize>(), GRANULE);
+        reports.iter().for_each(|report| pool.stripe.count_bad(report));
         let statistics = pool.stripe.device(segment.chunks[0].device).unwrap().statistics();
         assert_eq!(statistics.checksum_errors, 1);
     }
