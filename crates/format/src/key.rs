@@ -35,6 +35,8 @@ pub mod kind {
     pub const ORPHAN: u8 = 1;
     /// In SYSTEM, object 0: bytes that all preallocated extents cover together (u64, little-endian).
     pub const PREALLOCATED: u8 = 2;
+    /// In SYSTEM, object 0: how far scrubbing is.
+    pub const SCRUB: u8 = 3;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -85,6 +87,10 @@ impl Key {
 
     pub const fn preallocated() -> Self {
         Self::new(tree::SYSTEM, 0, kind::PREALLOCATED, 0)
+    }
+
+    pub const fn scrub() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::SCRUB, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

@@ -247,6 +247,14 @@ impl Log {
         }
     }
 
+    /// Blocks of each chunk whose rows have arrived on the devices.
+    pub fn arrived_blocks(&self, segment: &Segment) -> u32 {
+        // In this order: a row is in the map before it counts as written, and until it has arrived.
+        let written = segment.written_blocks();
+        let rows = self.rows.read();
+        rows.keys().filter(|(id, _)| *id == segment.id).map(|(_, block)| *block).fold(written, u32::min)
+    }
+
     /// What the row that begins at this block holds; `None` where no row of this segment begins.
     pub fn read_row_contents(&self, segment: &Arc<Segment>, row_block: u32) -> Result<Option<RowContents>, LogError> {
         let header_address = Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };

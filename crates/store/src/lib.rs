@@ -14,11 +14,13 @@ mod checkpoint;
 mod clean;
 mod commit;
 mod error;
+mod health;
 mod journal;
 mod journal_scan;
 mod overlay;
 mod read;
 mod recover;
+mod scrub;
 mod space;
 mod superblock;
 mod transaction;
@@ -40,10 +42,13 @@ use stere_tree::{NodeCache, Tree};
 pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
 pub use error::Error;
+pub use health::{Health, HealthLimits, HealthState};
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
+pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
-pub use stere_log::Wait;
+pub use stere_format::ScrubCursor;
+pub use stere_log::{RepairTotals, Wait};
 pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
@@ -69,6 +74,8 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// Set when the pool was made; names are hashed with it.
     pub hash_key: [u8; 16],
+    /// From how many errors on a device counts as sick, and is given up.
+    pub health: HealthLimits,
 }
 
 impl Default for StoreOptions {
@@ -79,6 +86,7 @@ impl Default for StoreOptions {
             cleaner: CleanerPolicy::CostBenefit,
             read_only: false,
             hash_key: [0; 16],
+            health: HealthLimits::default(),
         }
     }
 }
@@ -114,6 +122,7 @@ pub struct Store {
     pub(crate) space: Space,
     pub(crate) next_blob: AtomicU64,
     pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) health_limits: Mutex<HealthLimits>,
     pub(crate) options: StoreOptions,
 }
 
@@ -277,6 +286,7 @@ impl Store {
             return Ok(false);
         }
         self.log.reap();
+        self.retire_unwritable()?;
         let budget = self.options.budget();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();
