@@ -76,6 +76,8 @@ pub struct StoreOptions {
     pub hash_key: [u8; 16],
     /// From how many errors on a device counts as sick, and is given up.
     pub health: HealthLimits,
+    /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
+    pub epoch_nonce: u32,
 }
 
 impl Default for StoreOptions {
@@ -87,6 +89,7 @@ impl Default for StoreOptions {
             read_only: false,
             hash_key: [0; 16],
             health: HealthLimits::default(),
+            epoch_nonce: 0,
         }
     }
 }
