@@ -97,7 +97,12 @@ impl Store {
 
     fn retire_chunk(&self, segment: &Arc<Segment>, chunk: usize) {
         let device = segment.chunks()[chunk].device;
-        tracing::warn!(segment = segment.id, chunk, device, "a chunk counts as missing: its device takes no right bytes");
+        tracing::warn!(
+            segment = segment.id,
+            chunk,
+            device,
+            "a chunk counts as missing: its device takes no right bytes"
+        );
         segment.mark_missing(chunk);
         self.log.touch(segment);
     }

@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
-    sector_aligned,
+    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    Superblock, key, sector_aligned,
 };
 use stere_log::{Log, LogOptions, Segment};
 use stere_stripe::{ReadReport, Stripe};

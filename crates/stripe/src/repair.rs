@@ -85,7 +85,14 @@ impl Stripe {
                 if start < end {
                     let at = piece.at + (start - piece.chunk_offset) as usize;
                     let right = &out[at..at + (end - start) as usize];
-                    repair.add(self.restore_part(address.segment, segment, bad.chunk, start, right, bad.is_readable)?);
+                    repair.add(self.restore_part(
+                        address.segment,
+                        segment,
+                        bad.chunk,
+                        start,
+                        right,
+                        bad.is_readable,
+                    )?);
                 }
             }
         }

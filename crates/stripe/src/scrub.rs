@@ -38,7 +38,8 @@ impl Stripe {
         let mut hull = Hull::new(self, number, segment, &[piece]);
         let chunks: Vec<usize> = (0..scheme.width()).collect();
         hull.load_all(&chunks)?;
-        let readable = chunks.iter().filter(|&&chunk| hull.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
+        let readable =
+            chunks.iter().filter(|&&chunk| hull.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
         let failed = hull.failed().iter().fold(0, |set, bad| set | 1 << bad.chunk);
         let data = if parity::is_copies(scheme) { 0 } else { usize::from(scheme.data) };
         let lost: Vec<usize> = (0..data).filter(|chunk| readable >> chunk & 1 == 0).collect();

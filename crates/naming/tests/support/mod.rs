@@ -104,8 +104,12 @@ impl Rig {
         for device in &self.devices {
             device.lose_unflushed(&mut keep);
         }
-        let devices_in = self
-            .devices
+        self.open(&self.devices)
+    }
+
+    /// The file system on these devices, which hold a pool like this one.
+    pub fn open(&self, devices: &[Arc<MemoryDevice>]) -> FileSystem {
+        let devices_in = devices
             .iter()
             .map(|device| {
                 let superblock = read_superblock(device, device.size_bytes());
@@ -114,5 +118,10 @@ impl Rig {
             .collect();
         let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");
         FileSystem::new(Arc::new(store), self.options.clone()).expect("a file system")
+    }
+
+    /// The devices as they are now, to be spoilt.
+    pub fn images(&self) -> Vec<Arc<MemoryDevice>> {
+        self.devices.iter().map(|device| Arc::new(device.copy())).collect()
     }
 }

@@ -81,7 +81,8 @@ pub(super) fn row_is_right(contents: &RowContents, standings: &[Standing], row: 
     for (entry, standing) in contents.entries.iter().zip(standings) {
         let range = entry.offset as usize..(entry.offset + entry.length) as usize;
         let Some(bytes) = row.get(range.clone()) else { return false };
-        if range.start < end || row[end..range.start].iter().any(|byte| *byte != 0) || !is_right(entry, standing, bytes) {
+        if range.start < end || row[end..range.start].iter().any(|byte| *byte != 0) || !is_right(entry, standing, bytes)
+        {
             return false;
         }
         end = range.end;
@@ -118,8 +119,7 @@ impl Store {
             for known in known_parts(segment, contents, chunk, bytes.len() as u64, &unknown) {
                 let right = &bytes[known.start as usize..known.end as usize];
                 let at = row_offset + known.start;
-                let repair =
-                    self.log.stripe.restore(segment.id, placed, chunk, at, right).map_err(stripe_error)?;
+                let repair = self.log.stripe.restore(segment.id, placed, chunk, at, right).map_err(stripe_error)?;
                 report.repaired_blocks += repair.blocks;
                 if repair.blocks > 0 {
                     self.count_bad_chunk(placed, chunk);
@@ -163,7 +163,10 @@ impl Store {
         let mut summary = Vec::new();
         Summary::encode_to(&contents.entries, &mut summary);
         if stere_format::crc32c(&summary) != header.summary_crc32c {
-            return Err(Error::Pool(format!("segment {}: a summary is not encoded as it was; please report", segment.id)));
+            return Err(Error::Pool(format!(
+                "segment {}: a summary is not encoded as it was; please report",
+                segment.id
+            )));
         }
         let start = header.summary_offset as usize;
         row.as_mut_slice()[start..start + summary.len()].copy_from_slice(&summary);

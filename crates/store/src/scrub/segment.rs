@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use stere_format::{
-    BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, SegmentChunks, SegmentKind, ScrubCursor, SummaryEntry,
-};
+use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry};
 use stere_log::{RowContents, Segment, Wait};
 use stere_stripe::Stretch;
 
@@ -37,7 +35,8 @@ impl Store {
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
         let ids: Vec<u64> = self.log.segments.all().iter().map(|segment| segment.id).collect();
-        for id in ids.into_iter().filter(|id| *id >= cursor.segment) {
+        let from = cursor.segment;
+        for id in ids.into_iter().filter(|id| *id >= from) {
             if id != cursor.segment {
                 (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
             }
@@ -253,12 +252,7 @@ impl Store {
     }
 
     /// Live blobs that no row tells of any more: they are read by themselves, which repairs them.
-    fn look_for_unlisted(
-        &self,
-        segment: &Arc<Segment>,
-        count: &Count,
-        report: &mut ScrubReport,
-    ) -> Result<(), Error> {
+    fn look_for_unlisted(&self, segment: &Arc<Segment>, count: &Count, report: &mut ScrubReport) -> Result<(), Error> {
         let Count { said, counted } = *count;
         let mut total = 0;
         let blobs = if segment.kind == SegmentKind::Data { self.blobs_in(segment.id)? } else { Vec::new() };

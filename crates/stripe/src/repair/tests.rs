@@ -30,7 +30,7 @@ fn make_unreadable(pool: &Pool, segment: &SegmentChunks, chunk: usize, offset: u
     pool.memory_of(segment.chunks[chunk]).set_fault_hook(Some(Box::new(move |operation, at, length| {
         let is_hit = at < sector + 512 && sector < at + length;
         match operation {
-            Operation::Write if is_hit => drop(is_written.store(1, Ordering::SeqCst)),
+            Operation::Write if is_hit => is_written.store(1, Ordering::SeqCst),
             Operation::Read if is_hit && is_written.load(Ordering::SeqCst) == 0 => {
                 counted.fetch_add(1, Ordering::SeqCst);
                 return Some(Fault::Error);
