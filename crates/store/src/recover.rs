@@ -153,6 +153,7 @@ impl Store {
                 None => self.adopt_part_segment(part)?,
             };
             segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
+            self.cover_part(&segment, &part.address);
         }
         self.checkpointer.lock().parts = superblock.checkpoint.clone();
         self.inner.write().tree = Tree::new(record.root);
@@ -169,6 +170,19 @@ impl Store {
                 self.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
             }
         }
+    }
+
+    /// The record tells how far its segments were written before it: its own rows count too.
+    fn cover_part(&self, segment: &Arc<Segment>, address: &stere_format::Address) {
+        let end = match self.log.read_row_contents(segment, address.row_block) {
+            Ok(Some(row)) => address.row_block + row.header.row_height,
+            // Without its header: at least to where the part itself ends.
+            _ => {
+                let bytes = (address.offset + address.length) as usize;
+                address.row_block + stere_stripe::row_height(segment.scheme, bytes)
+            }
+        };
+        segment.cover_blocks(end.min(self.log.chunk_blocks()));
     }
 
     /// A segment that holds nothing but parts of the checkpoint record is not in the record's own table.
