@@ -78,6 +78,27 @@ impl Store {
         *self.health_limits.lock() = limits;
     }
 
+    /// Devices with more errors than the second limit, without which everything live can still be read: to be given up.
+    pub fn devices_to_retire(&self) -> Vec<DeviceIndex> {
+        let limit = self.health_limits.lock().retire_errors;
+        let devices = self.log.stripe.devices();
+        let has_failed = |index: DeviceIndex| self.health(index).is_some_and(|health| health.errors() >= limit);
+        let indices = devices.iter().map(|device| device.index());
+        indices.filter(|index| limit > 0 && has_failed(*index) && self.can_do_without(*index)).collect()
+    }
+
+    /// Whether every live segment has enough other chunks that are there.
+    fn can_do_without(&self, index: DeviceIndex) -> bool {
+        let is_away = |place: &stere_format::ChunkPlace| {
+            place.device == index || self.log.stripe.device(place.device).is_none()
+        };
+        self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
+            let placed = segment.placed();
+            let lost = (0..placed.chunks.len()).filter(|&chunk| placed.is_missing(chunk) || is_away(&placed.chunks[chunk]));
+            lost.count() <= usize::from(placed.scheme.parity)
+        })
+    }
+
     /// What was repaired since the pool was mounted.
     pub fn repair_totals(&self) -> RepairTotals {
         self.log.repair_totals()

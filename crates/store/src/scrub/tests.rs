@@ -270,6 +270,26 @@ fn a_chunk_that_cannot_be_written_is_given_up_if_others_have_all_it_holds() {
     }
 }
 
+/// A device with too many errors is given up only where the others have everything.
+#[test]
+fn a_failing_device_is_given_up_if_the_others_have_everything() {
+    for (placement, expected) in [(COPIES, true), (SINGLE, false)] {
+        let (mut rig, store) = Rig::new(3, 64 << 20);
+        let (store, blobs, data) = one_file(&mut rig, store, placement, 1 << 20);
+        let handle = blob(&store, blobs[0]);
+        let device = handle.segment.chunks()[0].device;
+        store.set_health_limits(HealthLimits { sick_errors: 1, retire_errors: 3 });
+        assert!(store.devices_to_retire().is_empty());
+        for block in 0..3 {
+            rot(&rig, &handle, 0, block * 4096, 4);
+            assert_eq!(read_file(&store, 7, data.len()).is_ok(), expected);
+            // One that has no other copy gives its errors here.
+            store.scrub().unwrap();
+        }
+        assert_eq!(store.devices_to_retire() == [device], expected);
+    }
+}
+
 /// A pass in small steps goes through as much as one in one go, over a remount too.
 #[test]
 fn a_pass_goes_on_from_its_cursor() {
