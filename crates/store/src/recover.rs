@@ -80,7 +80,6 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
-            store.settle_recovery(&unproven);
         }
         Ok((store, report))
     }
@@ -325,18 +324,6 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    /// What was recovered is shown from now on, so it must not hang on one good copy until somebody syncs: the fresh copies
-    /// become durable at once.
-    fn settle_recovery(&self, unproven: &[u64]) {
-        if unproven.is_empty() {
-            return;
-        }
-        if let Err(error) = self.commit(crate::Wait::Allowed) {
-            // The pool is read-only then, and what it shows is on media as it was found.
-            tracing::warn!(%error, "what was recovered could not be committed");
-        }
     }
 
     fn apply_group(&self, mut group: Group) -> Result<(), Error> {

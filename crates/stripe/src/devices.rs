@@ -77,7 +77,12 @@ impl PoolDevice {
 
     /// How much a read costs now: cheaper devices first, then idle ones.
     pub(crate) fn load(&self) -> u64 {
-        u64::from(self.read_cost) * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
+        self.cost() * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
+    }
+
+    /// What one read costs: what was told of this kind of device, or what reads take lately if that is more.
+    pub(crate) fn cost(&self) -> u64 {
+        u64::from(self.read_cost.max(self.device.read_latency_us() / COST_UNIT_US))
     }
 
     /// One more read gave bytes that do not match their checksum.
@@ -171,6 +176,10 @@ impl Device for PoolDevice {
         self.device.discard(offset, length)
     }
 
+    fn read_latency_us(&self) -> u32 {
+        self.device.read_latency_us()
+    }
+
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         self.device.parallel()
     }
@@ -185,6 +194,9 @@ impl std::fmt::Debug for PoolDevice {
         write!(formatter, "PoolDevice({}: {})", self.index, self.device.describe())
     }
 }
+
+/// A read cost of one stands for so many microseconds.
+const COST_UNIT_US: u32 = 200;
 
 /// Smaller reads from fast devices are over before another thread is awake.
 const PARALLEL_BYTES_MIN: usize = 64 << 10;

@@ -64,7 +64,9 @@ impl Stripe {
         let (mut bad, mut readable) = (Vec::new(), 0);
         let [piece] = pieces else { return Ok(bad) };
         let mut retried = 0;
+        let slow = self.slow_chunks(segment);
         let mut chunks: Vec<usize> = (0..segment.scheme.width()).collect();
+        chunks.sort_by_key(|chunk| slow >> chunk & 1);
         loop {
             for chunk in std::mem::take(&mut chunks) {
                 let Some((device, start)) = self.chunk(segment, chunk)? else { continue };

@@ -249,3 +249,28 @@ fn an_unverified_read_is_few_device_reads_too() {
         assert_eq!(outcome.is_ok(), data == 1, "only copies do without");
     }
 }
+
+/// A device that is a hundred times slower is read only where nobody else has the data.
+#[test]
+fn slow_devices_are_read_around() {
+    for (data, parity) in [(1, 1), (4, 1), (3, 2)] {
+        let pool = Pool::new(5);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        pool.memories.iter().for_each(|memory| memory.set_read_latency_us(500));
+        let slow = pool.memory_of(segment.chunks[0]);
+        slow.set_read_latency_us(50_000);
+        let before = slow.counters().reads;
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap().bad.is_empty()));
+        assert_eq!(slow.counters().reads, before, "{data}+{parity}");
+        // Without the others it is as good as any.
+        for chunk in 1..=usize::from(parity) {
+            pool.stripe.detach(segment.chunks[chunk].device);
+        }
+        let (out, _) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        assert!(slow.counters().reads > before);
+    }
+}
