@@ -37,6 +37,9 @@ pub mod kind {
     pub const PREALLOCATED: u8 = 2;
     /// In SYSTEM, object 0: how far scrubbing is.
     pub const SCRUB: u8 = 3;
+    /// In SYSTEM, object = inode below which files are to be stored as their policy says now (u64, little-endian: how often
+    /// that was asked).
+    pub const RECONCILE: u8 = 8;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -91,6 +94,10 @@ impl Key {
 
     pub const fn scrub() -> Self {
         Self::new(tree::SYSTEM, 0, kind::SCRUB, 0)
+    }
+
+    pub const fn reconcile(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::RECONCILE, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

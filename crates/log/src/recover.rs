@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::segment::Segment;
-use crate::stream::{Stream, StreamKey};
+use crate::stream::Stream;
 use crate::{Log, LogError};
 
 impl Log {
@@ -34,12 +34,7 @@ impl Log {
                 }
                 continue;
             }
-            let key = StreamKey {
-                scheme: segment.scheme,
-                class: segment.class,
-                kind: segment.kind,
-                temperature: segment.temperature,
-            };
+            let key = segment.stream_key();
             let usable = segment.missing() == 0
                 && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
             let stream = self.stream(&key);
@@ -56,12 +51,7 @@ impl Log {
 
     /// Stops appending to a segment, so that the cleaner may empty it.
     pub fn retire(&self, segment: &Arc<Segment>) {
-        let key = StreamKey {
-            scheme: segment.scheme,
-            class: segment.class,
-            kind: segment.kind,
-            temperature: segment.temperature,
-        };
+        let key = segment.stream_key();
         let stream = self.stream(&key);
         let mut guard = stream.lock();
         if guard.segment.as_ref().is_some_and(|open| open.id == segment.id) && guard.row.is_none() {

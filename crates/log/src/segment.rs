@@ -79,6 +79,25 @@ impl Segment {
         }
     }
 
+    /// The stream that appends, or appended, to it.
+    pub fn stream_key(&self) -> crate::StreamKey {
+        crate::StreamKey {
+            scheme: self.scheme,
+            class: self.class,
+            kind: self.kind,
+            temperature: self.temperature,
+            home: self.home(),
+        }
+    }
+
+    /// The one device that has all of it, if it holds unreplicated data.
+    pub fn home(&self) -> Option<stere_format::DeviceIndex> {
+        match (self.kind, self.placed().chunks.as_slice()) {
+            (SegmentKind::Data, [only]) => Some(only.device),
+            _ => None,
+        }
+    }
+
     /// Where its chunks are, as the stripe layer wants it.
     pub fn placed(&self) -> SegmentChunks {
         SegmentChunks { scheme: self.scheme, missing: self.missing(), chunks: self.chunks.clone() }

@@ -23,6 +23,16 @@ const SUMMARY_ENTRY_BYTES_MAX: usize = SummaryEntry::SIZE_MIN + 32 + 255;
 /// Less than this left in a segment is not worth a row.
 const ROW_BYTES_MIN: usize = 16 * 1024;
 
+/// Free slots of a device that its files leave to the cleaner, which then need not move them to another device.
+fn home_slots_kept(key: &StreamKey) -> u32 {
+    if key.temperature == 0 { 2 } else { 0 }
+}
+
+/// What a row with this one record takes.
+fn row_bytes_for(length: usize) -> usize {
+    RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES)
+}
+
 /// A record that was appended: where it is, and the segment, which cannot be freed while this is held.
 #[derive(Clone, Debug)]
 pub struct Appended {
@@ -56,7 +66,8 @@ impl Log {
         let stream = self.stream(key);
         let mut guard = stream.lock();
         self.ensure_room(key, &stream, &mut guard, length)?;
-        let Stream { segment, row } = &mut *guard;
+        let Stream { segment, row, idle_rounds } = &mut *guard;
+        *idle_rounds = 0;
         let segment = segment.as_ref().expect("ensure_room leaves a segment");
         let row = row.as_mut().expect("ensure_room leaves a row");
         let entry = fill(row.space(length));
@@ -196,7 +207,7 @@ impl Log {
             self.close_row(guard);
         }
         self.drop_empty_row(guard);
-        let need = RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES);
+        let need = row_bytes_for(length);
         if let Some(segment) = &guard.segment {
             if self.row_limit(segment) < need.max(ROW_BYTES_MIN) {
                 segment.seal();
@@ -265,6 +276,42 @@ impl Log {
     /// Whether this stream could begin a new segment now.
     pub fn can_begin(&self, key: &StreamKey) -> bool {
         self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
+            && key.home.is_none_or(|home| self.stripe.has_room_for_home(home, home_slots_kept(key)))
+    }
+
+    /// Whether this stream would take a record of this length now, in its open segment or in a new one.
+    pub fn can_take(&self, key: &StreamKey, length: usize) -> bool {
+        let stream = self.streams.read().get(key).cloned();
+        let fits = stream.is_some_and(|stream| {
+            let guard = stream.lock();
+            guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX))
+                // With a row open the segment's end is not known yet.
+                || (guard.row.is_none()
+                    && guard
+                        .segment
+                        .as_ref()
+                        .is_some_and(|segment| self.row_limit(segment) >= row_bytes_for(length).max(ROW_BYTES_MIN)))
+        });
+        fits || self.can_begin(key)
+    }
+
+    /// Seals what the streams of single devices have not appended to for `rounds_max` calls of this, so that no segment
+    /// stays open for a device that gets no files any more.
+    pub fn seal_idle_homes(&self, rounds_max: u32) {
+        let streams: Vec<_> =
+            self.streams.read().iter().filter(|(key, _)| key.home.is_some()).map(|(_, s)| s.clone()).collect();
+        for stream in streams {
+            let mut guard = stream.lock();
+            guard.idle_rounds = guard.idle_rounds.saturating_add(1);
+            if guard.idle_rounds <= rounds_max || guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+                continue;
+            }
+            self.drop_empty_row(&mut guard);
+            if let Some(segment) = guard.segment.take() {
+                segment.seal();
+                self.note_dirty(&segment);
+            }
+        }
     }
 
     /// Row bytes that left since the last commit began: what recovery may have to verify.
@@ -308,7 +355,10 @@ impl Log {
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
-        let chunks = self.stripe.allocate(key.scheme, self.keep_free(key))?;
+        let chunks = match key.home {
+            Some(home) => self.stripe.allocate_on(home, self.keep_free(key), home_slots_kept(key))?,
+            None => self.stripe.allocate(key.scheme, self.keep_free(key))?,
+        };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let segment = Arc::new(Segment::new(id, key, sequence, chunks));

@@ -109,7 +109,7 @@ fn every_block(rig: &Rig, files: &Files, device: usize) -> (usize, usize) {
     (used.len(), empty.len())
 }
 
-/// P-3, P-17, P-18.
+/// P-3, P-30, P-31.
 #[test]
 fn every_block_of_a_device_of_two_copies() {
     let (rig, files) = pool(2, None);
@@ -119,7 +119,7 @@ fn every_block_of_a_device_of_two_copies() {
     assert!(used > 300 && used + empty == (DEVICE_BYTES / BLOCK) as usize);
 }
 
-/// P-3, P-17, P-18.
+/// P-3, P-30, P-31.
 #[test]
 fn every_block_of_a_device_of_four_plus_one() {
     let (rig, files) = pool(5, Some(b"4+1"));

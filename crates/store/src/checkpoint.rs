@@ -21,6 +21,9 @@ use crate::commit::Frozen;
 use crate::error::Error;
 use crate::journal::Journal;
 
+/// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.
+const IDLE_CHECKPOINTS_MAX: u32 = 64;
+
 /// What the checkpointer keeps from one checkpoint to the next.
 #[derive(Default)]
 pub(crate) struct Checkpointer {
@@ -150,6 +153,7 @@ impl Store {
         state.parts = parts;
         state.generation = generation;
         self.publish(generation, Tree::new(outcome.root), &superblock);
+        self.log.seal_idle_homes(IDLE_CHECKPOINTS_MAX);
         Ok(superblock)
     }
 
@@ -167,7 +171,7 @@ impl Store {
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
         let scheme = self.fit(self.options.meta_scheme);
-        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0 }
+        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None }
     }
 
     fn write_checkpoint_record(

@@ -314,7 +314,8 @@ impl Store {
                 if matches!(outcome, Err(Error::NoSpace)) {
                     // A full pool has room again once what the crash left half freed is given back.
                     let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
-                    outcome = self.make_room(&self.stream_key(placement, 1)).and_then(|()| self.relocate_blob(&handle));
+                    outcome =
+                        self.make_room(&self.stream_key(placement, 1, None)).and_then(|()| self.relocate_blob(&handle));
                 }
                 match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.

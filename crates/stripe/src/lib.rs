@@ -13,6 +13,7 @@ mod degraded;
 mod devices;
 mod error;
 pub mod geometry;
+mod homes;
 mod hull;
 mod parity;
 mod placement;
@@ -147,6 +148,37 @@ impl Stripe {
     /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit.
     pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
         self.placement.lock().allocate(scheme, keep_free)
+    }
+
+    /// Places an unreplicated segment on this device, under the same condition; `slots_kept` free slots of the device are
+    /// left alone while other devices have more.
+    pub fn allocate_on(
+        &self,
+        device: DeviceIndex,
+        keep_free: u64,
+        slots_kept: u32,
+    ) -> Result<ChunkPlaces, StripeError> {
+        self.placement.lock().allocate_on(device, keep_free, slots_kept)
+    }
+
+    /// Whether this device has room for one, `slots_kept` left alone.
+    pub fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+        self.placement.lock().has_room_for_home(device, slots_kept)
+    }
+
+    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
+    pub fn choose_home(&self) -> Option<DeviceIndex> {
+        self.placement.lock().choose_home()
+    }
+
+    /// Whether new chunks may go to this device.
+    pub fn accepts_chunks(&self, index: DeviceIndex) -> bool {
+        self.placement.lock().is_open(index)
+    }
+
+    /// Devices that take new chunks, by index.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.placement.lock().open_devices()
     }
 
     /// Says that these slots are in use, when a pool is opened.

@@ -9,6 +9,7 @@
 //! the checkpoint of that generation is durable; until then the old tree may still be the one that is found.
 
 use crate::error::StripeError;
+use crate::homes::Homes;
 use crate::slots::SlotMap;
 use std::collections::BTreeMap;
 use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, Scheme};
@@ -47,6 +48,7 @@ pub(crate) struct Placement {
     pending: BTreeMap<u64, Vec<ChunkPlace>>,
     combination_turn: u64,
     order_turn: u64,
+    homes: Homes,
 }
 
 /// Ties among more devices than this take turns in windows.
@@ -105,6 +107,47 @@ impl Placement {
             ChunkPlace { device, slot }
         });
         Ok(places.collect())
+    }
+
+    /// Places an unreplicated segment on this device, unless fewer than `keep_free` further ones would then fit in the pool, or
+    /// the device has only `slots_kept` free slots while others have more.
+    pub(crate) fn allocate_on(
+        &mut self,
+        device: DeviceIndex,
+        keep_free: u64,
+        slots_kept: u32,
+    ) -> Result<ChunkPlaces, StripeError> {
+        let scheme = Scheme::new(1, 0).expect("one copy is a scheme");
+        let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
+        if segments_free <= keep_free || !self.has_room_for_home(device, slots_kept) {
+            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free });
+        }
+        let slots = self.devices.get_mut(&device).expect("a device with room is known");
+        let slot = slots.map.take().expect("a device with room has a free slot");
+        Ok([ChunkPlace { device, slot }].into_iter().collect())
+    }
+
+    /// Whether files that lie whole on this device can go on there.
+    pub(crate) fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+        let free = |slots: &DeviceSlots| if slots.is_open { slots.map.free_count() } else { 0 };
+        let own = self.devices.get(&device).map_or(0, free);
+        own > slots_kept || (own > 0 && self.devices.values().all(|slots| free(slots) <= slots_kept))
+    }
+
+    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
+    pub(crate) fn choose_home(&mut self) -> Option<DeviceIndex> {
+        let open = self.devices.iter().filter(|(_, slots)| slots.is_open);
+        let free: Vec<(DeviceIndex, u32)> = open.map(|(&index, slots)| (index, slots.map.free_count())).collect();
+        self.homes.next(&free)
+    }
+
+    pub(crate) fn is_open(&self, device: DeviceIndex) -> bool {
+        self.devices.get(&device).is_some_and(|slots| slots.is_open)
+    }
+
+    /// Devices that take new chunks.
+    pub(crate) fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.devices.iter().filter(|(_, slots)| slots.is_open).map(|(&index, _)| index).collect()
     }
 
     /// The `width` open devices with most free slots; ties by turns.

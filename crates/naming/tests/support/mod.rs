@@ -104,7 +104,14 @@ impl Rig {
         for device in &self.devices {
             device.lose_unflushed(&mut keep);
         }
-        self.open(&self.devices)
+        self.open_without(&[])
+    }
+
+    /// The file system with the devices that are left; nothing of it may be in use.
+    pub fn open_without(&self, gone: &[u16]) -> FileSystem {
+        let left: Vec<_> =
+            (0..).zip(&self.devices).filter(|(index, _)| !gone.contains(index)).map(|(_, device)| device.clone()).collect();
+        self.open(&left)
     }
 
     /// The file system on these devices, which hold a pool like this one.

@@ -48,7 +48,7 @@ fn read_bytes(rig: &Rig) -> (u64, u64) {
         .fold((0, 0), |(read, written), counters| (read + counters.read_bytes, written + counters.written_bytes))
 }
 
-/// P-17: the reader gets right bytes, the bad ones are written again, once, and it costs about as much as was bad.
+/// P-30: the reader gets right bytes, the bad ones are written again, once, and it costs about as much as was bad.
 #[test]
 fn a_bad_block_is_repaired_by_the_read_that_finds_it_and_costs_little() {
     for (placement, copies) in [(COPIES, 1), (PARITY, 2)] {
@@ -82,7 +82,7 @@ fn a_bad_block_is_repaired_by_the_read_that_finds_it_and_costs_little() {
     }
 }
 
-/// P-17: a sector that cannot be read is written anew, after a few tries.
+/// P-30: a sector that cannot be read is written anew, after a few tries.
 #[test]
 fn an_unreadable_sector_is_written_anew() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
@@ -109,7 +109,7 @@ fn an_unreadable_sector_is_written_anew() {
     assert_eq!(store.health(device as u16).unwrap().errors(), errors, "no more errors");
 }
 
-/// P-17: metadata too, also while the pool is opened.
+/// P-30: metadata too, also while the pool is opened.
 #[test]
 fn rotten_nodes_and_checkpoints_are_repaired() {
     let (mut rig, store) = Rig::new(3, 64 << 20);
@@ -130,7 +130,7 @@ fn rotten_nodes_and_checkpoints_are_repaired() {
     assert_clean(&store);
 }
 
-/// P-17: a pool that is only read is not written to, whatever is found.
+/// P-30: a pool that is only read is not written to, whatever is found.
 #[test]
 fn a_read_only_pool_is_not_repaired() {
     let (mut rig, store) = Rig::new(2, 64 << 20);
@@ -148,7 +148,7 @@ fn a_read_only_pool_is_not_repaired() {
     assert_eq!(read_bytes(&rig).1, written);
 }
 
-/// P-18: every copy, every parity, every header, whoever reads them or not.
+/// P-31: every copy, every parity, every header, whoever reads them or not.
 #[test]
 fn scrubbing_repairs_what_nobody_reads() {
     for placement in [COPIES, PARITY] {
@@ -175,7 +175,7 @@ fn scrubbing_repairs_what_nobody_reads() {
     }
 }
 
-/// P-18: superblock copies and journal records have their twins.
+/// P-31: superblock copies and journal records have their twins.
 #[test]
 fn scrubbing_repairs_superblocks_and_the_journal() {
     let (rig, store) = Rig::new(2, 64 << 20);
@@ -204,7 +204,7 @@ fn scrubbing_repairs_superblocks_and_the_journal() {
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
 }
 
-/// P-4, P-18: what is bad everywhere is told by file, offset and length, and nothing else is lost.
+/// P-4, P-31: what is bad everywhere is told by file, offset and length, and nothing else is lost.
 #[test]
 fn damage_beyond_repair_is_named() {
     for placement in [SINGLE, COPIES] {

@@ -29,6 +29,28 @@ fn combinations_are_all_different() {
 }
 
 #[test]
+fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() {
+    let mut placement = placement(&[4, 100]);
+    for _ in 0..2 {
+        assert_eq!(placement.allocate_on(0, 0, 2).unwrap()[0].device, 0);
+    }
+    // Two are left: they are kept while the other device has more ...
+    assert!(matches!(placement.allocate_on(0, 0, 2), Err(StripeError::NoSpace { .. })));
+    assert!(!placement.has_room_for_home(0, 2) && placement.has_room_for_home(0, 0));
+    for _ in 0..98 {
+        assert_eq!(placement.allocate_on(1, 0, 2).unwrap()[0].device, 1);
+    }
+    // ... and taken when nobody has more, but never those that the pool as a whole must keep.
+    assert!(matches!(placement.allocate_on(0, 4, 2), Err(StripeError::NoSpace { .. })));
+    for device in [0, 0, 1, 1] {
+        assert_eq!(placement.allocate_on(device, 0, 2).unwrap()[0].device, device);
+    }
+    assert!(matches!(placement.allocate_on(0, 0, 0), Err(StripeError::NoSpace { .. })));
+    placement.set_open(1, false);
+    assert!(matches!(placement.allocate_on(1, 0, 0), Err(StripeError::NoSpace { .. })));
+}
+
+#[test]
 fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
     for count in [3usize, 4, 5] {
         let mut placement = placement(&vec![100; count]);
