@@ -89,12 +89,12 @@ impl Store {
 
     /// Whether every live segment has enough other chunks that are there.
     fn can_do_without(&self, index: DeviceIndex) -> bool {
-        let is_away = |place: &stere_format::ChunkPlace| {
-            place.device == index || self.log.stripe.device(place.device).is_none()
-        };
+        let is_away =
+            |place: &stere_format::ChunkPlace| place.device == index || self.log.stripe.device(place.device).is_none();
         self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
             let placed = segment.placed();
-            let lost = (0..placed.chunks.len()).filter(|&chunk| placed.is_missing(chunk) || is_away(&placed.chunks[chunk]));
+            let lost =
+                (0..placed.chunks.len()).filter(|&chunk| placed.is_missing(chunk) || is_away(&placed.chunks[chunk]));
             lost.count() <= usize::from(placed.scheme.parity)
         })
     }

@@ -109,8 +109,11 @@ impl Rig {
 
     /// The file system with the devices that are left; nothing of it may be in use.
     pub fn open_without(&self, gone: &[u16]) -> FileSystem {
-        let left: Vec<_> =
-            (0..).zip(&self.devices).filter(|(index, _)| !gone.contains(index)).map(|(_, device)| device.clone()).collect();
+        let left: Vec<_> = (0..)
+            .zip(&self.devices)
+            .filter(|(index, _)| !gone.contains(index))
+            .map(|(_, device)| device.clone())
+            .collect();
         self.open(&left)
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stere_device::memory::Fault;
 use stere_device::Operation;
+use stere_device::memory::Fault;
 use stere_format::{BLOCK_BYTES, ScrubCursor, SegmentKind};
 use stere_log::Segment;
 
