@@ -88,7 +88,7 @@ struct Counters {
 }
 
 impl Ticket {
-    /// Also counts one in `finished`, and in `failed` where it failed, before any waiter learns of it. Once a ticket.
+    /// Also counts one in `finished`, and in `failed` where it failed (not where the device is away), before any waiter learns of it. Once a ticket.
     pub fn counted_in(mut self, finished: &Arc<AtomicU64>, failed: &Arc<AtomicU64>) -> Ticket {
         assert!(self.counters.is_none(), "a ticket is counted once");
         self.counters = Some(Counters { finished: Arc::clone(finished), failed: Arc::clone(failed) });
@@ -108,7 +108,7 @@ impl Ticket {
             return;
         };
         if let Some(counters) = &self.counters {
-            if outcome.is_err() {
+            if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
                 counters.failed.fetch_add(1, Ordering::AcqRel);
             }
             counters.finished.fetch_add(1, Ordering::AcqRel);

@@ -126,6 +126,6 @@ fn every_block_of_a_device_of_four_plus_one() {
     for device in [0, 1] {
         let (used, empty) = every_block(&rig, &files, device);
         println!("{used} blocks in use, {empty} empty");
-        assert!(used > 100 && used + empty == (DEVICE_BYTES / BLOCK) as usize);
+        assert!(used > 60 && used + empty == (DEVICE_BYTES / BLOCK) as usize);
     }
 }

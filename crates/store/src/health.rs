@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use stere_format::DeviceIndex;
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_log::{RepairTotals, Segment};
 
 use crate::Store;
@@ -85,6 +85,18 @@ impl Store {
         let has_failed = |index: DeviceIndex| self.health(index).is_some_and(|health| health.errors() >= limit);
         let indices = devices.iter().map(|device| device.index());
         indices.filter(|index| limit > 0 && has_failed(*index) && self.can_do_without(*index)).collect()
+    }
+
+    /// Gives up the devices that have too many errors: their chunks are rebuilt elsewhere, and until then they are read.
+    pub(crate) fn retire_failing(&self) -> Result<(), Error> {
+        for index in self.devices_to_retire() {
+            let state = self.device_entries().iter().find(|entry| entry.index == index).map(DeviceEntry::device_state);
+            if state == Some(DeviceState::Active) {
+                tracing::error!(device = index, "too many errors: the device is given up, its chunks move elsewhere");
+                self.set_device_state(index, DeviceState::Failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether every live segment has enough other chunks that are there.

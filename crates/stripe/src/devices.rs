@@ -124,7 +124,8 @@ impl PoolDevice {
         let outcome = read();
         let before = self.reads_in_flight.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "this read was in flight");
-        if outcome.is_err() {
+        // One that is away says nothing of its health.
+        if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
         }
         outcome

@@ -122,6 +122,10 @@ impl Stripe {
     ) -> Result<Repair, StripeError> {
         let mut repair = Repair::default();
         let Some((device, start)) = self.chunk(segment, chunk)? else { return Ok(repair) };
+        if !self.is_open(device.index()) {
+            // It is being emptied or given up: what moves away from it is proved then.
+            return Ok(repair);
+        }
         for wrong in self.wrong_parts(&device, start + chunk_offset, right, is_readable) {
             let at = chunk_offset + wrong.start as u64;
             match self.rewrite(number, segment, chunk, at, &right[wrong.clone()]) {

@@ -282,7 +282,7 @@ impl Store {
 
     /// Whether all live records of a segment can be read without one of its chunks.
     pub(crate) fn is_readable_without(&self, segment: &Arc<Segment>, chunk: usize) -> Result<bool, Error> {
-        let mut placed = segment.placed();
+        let mut placed = SegmentChunks::clone(&segment.placed());
         placed.missing |= 1 << chunk;
         if placed.missing.count_ones() > u32::from(segment.scheme.parity) {
             return Ok(false);

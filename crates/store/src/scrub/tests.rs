@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stere_device::Operation;
 use stere_device::memory::Fault;
-use stere_format::{BLOCK_BYTES, ScrubCursor, SegmentKind};
+use stere_format::{BLOCK_BYTES, DeviceState, ScrubCursor, SegmentKind};
 use stere_log::Segment;
 
 use crate::tests::{COPIES, PARITY, Rig, SINGLE, assert_clean, content, options, read_file, remove_file, write_file};
@@ -287,6 +287,15 @@ fn a_failing_device_is_given_up_if_the_others_have_everything() {
             store.scrub().unwrap();
         }
         assert_eq!(store.devices_to_retire() == [device], expected);
+        store.step(false).unwrap();
+        let entries = store.device_entries();
+        let state = entries.iter().find(|entry| entry.index == device).unwrap().device_state();
+        assert_eq!(state, if expected { DeviceState::Failed } else { DeviceState::Active });
+        if expected {
+            while !store.mend_step(64 << 20).unwrap().is_done {}
+            rig.devices[usize::from(device)].set_offline(true);
+            assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
+        }
     }
 }
 
