@@ -37,7 +37,7 @@ pub(super) fn address_of(contents: &RowContents, entry: &SummaryEntry) -> Addres
 
 impl Store {
     /// The standing of every record of a row, all at one instant.
-    pub(super) fn standings(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
+    pub(super) fn standings_of(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
         let is_checkpoint = |entry: &SummaryEntry| matches!(entry.subject, RecordSubject::Checkpoint { .. });
         let parts = match contents.entries.iter().any(is_checkpoint) {
             true => self.superblocks.lock().first().map(|superblock| superblock.checkpoint.clone()).unwrap_or_default(),

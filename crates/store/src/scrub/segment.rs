@@ -142,7 +142,7 @@ impl Store {
         if block + contents.header.row_height > segment.written_blocks() {
             return Ok(Found::Nothing);
         }
-        let standings = self.standings(&contents)?;
+        let standings = self.standings_of(&contents)?;
         self.mend_row(segment, placed, &contents, &standings, report)?;
         cursor.live_bytes += usage_of(&contents.entries, &standings);
         Ok(Found::Row(contents.header.row_height))
@@ -162,7 +162,7 @@ impl Store {
         }
         let Some(row) = stretch.row(block, height) else { return Ok(None) };
         let Some(contents) = parse(segment, self.log.pool_id(), block, &row) else { return Ok(None) };
-        let standings = self.standings(&contents)?;
+        let standings = self.standings_of(&contents)?;
         let is_right = row_is_right(&contents, &standings, &row);
         Ok(is_right.then(|| usage_of(&contents.entries, &standings)))
     }
@@ -294,7 +294,7 @@ impl Store {
                 block += 1;
                 continue;
             };
-            let standings = self.standings(&contents)?;
+            let standings = self.standings_of(&contents)?;
             let mut report = ScrubReport::default();
             self.prove_row(segment, &placed, &contents, &standings, &mut report)?;
             if !report.is_clean() {
