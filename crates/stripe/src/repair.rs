@@ -35,9 +35,10 @@ struct BadRange {
     is_readable: bool,
 }
 
-/// The bad parts by place, those that touch as one.
+/// The bad parts by place, those that touch as one; a device that is away has none.
 fn merged(bad: &[BadChunk]) -> Vec<BadRange> {
-    let mut sorted: Vec<&BadChunk> = bad.iter().collect();
+    let is_there = |bad: &&BadChunk| !matches!(bad.cause, BadCause::Device(DeviceError::Absent { .. }));
+    let mut sorted: Vec<&BadChunk> = bad.iter().filter(is_there).collect();
     sorted.sort_by_key(|bad| (bad.chunk, bad.chunk_offset));
     let mut merged: Vec<BadRange> = Vec::new();
     for bad in sorted {
@@ -135,6 +136,7 @@ impl Stripe {
                     device.count_repaired(blocks);
                     repair.blocks += blocks;
                 }
+                Err(StripeError::Device(DeviceError::Absent { .. })) => break,
                 Err(StripeError::Device(error)) => {
                     repair.unwritable.push((chunk, error));
                     break;

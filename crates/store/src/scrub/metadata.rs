@@ -1,6 +1,6 @@
 //! Superblock copies and the journal's mirrors: each has a twin to be written again from.
 
-use stere_device::{Buffer, Device};
+use stere_device::{Buffer, Device, DeviceError};
 use stere_format::{BLOCK_BYTES, Superblock};
 use stere_stripe::PoolDevice;
 
@@ -29,6 +29,10 @@ impl Store {
         for superblock in superblocks.iter() {
             let Some(device) = self.log.stripe.device(superblock.device_index) else { continue };
             let Ok(expected) = superblock.encode() else { continue };
+            let first = superblock.layout.superblock_offsets()[0];
+            if matches!(device.read(first, &mut [0; 512]), Err(DeviceError::Absent { .. })) {
+                continue;
+            }
             let newest = superblock.layout.superblock_offsets_of_generation(superblock.generation);
             for offset in newest {
                 let is_right = read_superblock(&device, offset, report).is_some_and(|(_, bytes)| bytes == expected);
@@ -128,6 +132,7 @@ impl Store {
                         device.count_repaired(blocks);
                         report.repaired_blocks += blocks;
                     }
+                    Err(DeviceError::Absent { .. }) => {}
                     Err(error) => report.findings.push(format!("a journal record could not be written again: {error}")),
                 }
             }

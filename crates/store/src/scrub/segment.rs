@@ -65,6 +65,10 @@ impl Store {
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
         let placed = segment.placed();
+        if self.chunks_there(&placed) < usize::from(placed.scheme.data) {
+            report.unreachable_bytes += segment.live_bytes();
+            return Ok(true);
+        }
         if cursor.block == 0 {
             self.scrub_headers(segment, &placed, report);
             (cursor.block, cursor.live_bytes) = (1, 0);
@@ -107,6 +111,14 @@ impl Store {
         }
         report.chunks_checked += segment.chunks().len() as u64;
         Ok(true)
+    }
+
+    /// Chunks that can be read as far as anybody knows.
+    fn chunks_there(&self, placed: &SegmentChunks) -> usize {
+        let is_there = |chunk: &usize| {
+            !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
+        };
+        (0..placed.chunks.len()).filter(is_there).count()
     }
 
     /// Checks the row at the cursor, mends it where it has to be.

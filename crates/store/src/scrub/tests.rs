@@ -361,6 +361,38 @@ fn a_row_without_a_header_is_no_loss() {
     assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
 }
 
+/// What lies on devices that are away is neither damaged nor scrubbed; the rest is.
+#[test]
+fn what_is_away_is_not_damage() {
+    let (mut rig, store) = Rig::new(3, 64 << 20);
+    let data = content(9, 1 << 20);
+    for (inode, placement) in [(7, COPIES), (8, SINGLE), (9, PARITY)] {
+        write_file(&store, placement, inode, &data);
+    }
+    let alone = store.segments().all().into_iter().find(|segment| segment.scheme == SINGLE.scheme).unwrap();
+    let gone = alone.chunks()[0].device;
+    drop(alone);
+    store.close().unwrap();
+    drop(store);
+    rig.read_superblocks();
+    let left = rig.devices_in().into_iter().filter(|device| device.index != gone).collect();
+    let (store, _) = Store::open(left, options()).unwrap();
+    let report = store.scrub().unwrap();
+    assert_eq!((report.unrepairable.len(), report.findings.len(), report.repaired_blocks), (0, 0, 0), "{report:?}");
+    assert!(report.unreachable_bytes >= 1 << 20 && report.bytes_checked > 2 << 20, "{report:?}");
+    // One that is gone without a word.
+    let (rig, store) = Rig::new(3, 64 << 20);
+    write_file(&store, COPIES, 7, &data);
+    store.checkpoint().unwrap();
+    rig.devices[1].set_offline(true);
+    assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
+    let report = store.scrub().unwrap();
+    assert!(report.unrepairable.is_empty() && report.unreachable_bytes == 0, "{report:?}");
+    assert_eq!(store.repair_totals().failures, 0);
+    assert!(store.segments().all().iter().all(|segment| segment.missing() == 0));
+    assert_eq!(store.health(1).unwrap().errors(), 0);
+}
+
 /// Scrubbing beside writers, checkpoints and cleaning finds nothing that is not so.
 #[test]
 fn scrubbing_beside_work_finds_nothing() {
