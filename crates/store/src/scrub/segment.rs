@@ -77,11 +77,8 @@ impl Store {
         let mut stretch_blocks = stretch_blocks(&placed);
         while cursor.block < end {
             let blocks = cursor.block..end.min(cursor.block + stretch_blocks);
-            let stretch = match self.log.stripe.read_stretch(segment.id, &placed, blocks.clone()) {
-                Ok(stretch) => Some(stretch),
-                // Row by row then: each may be readable elsewhere.
-                Err(_) => None,
-            };
+            // Where it cannot be read: row by row then, each may be readable elsewhere.
+            let stretch = self.log.stripe.read_stretch(segment.id, &placed, blocks.clone()).ok();
             report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
             let before = cursor.block;
             let mut wanted = None;
