@@ -41,7 +41,10 @@ fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() 
         assert_eq!(placement.allocate_on(1, &[], 2).unwrap().chunks[0].device, 1);
     }
     // ... and taken when nobody has more, but never those that the pool as a whole must keep.
-    assert!(matches!(placement.allocate_on(0, &[Kept { scheme: scheme(1, 0), segments: 4 }], 2), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(
+        placement.allocate_on(0, &[Kept { scheme: scheme(1, 0), segments: 4 }], 2),
+        Err(StripeError::NoSpace { .. })
+    ));
     for device in [0, 0, 1, 1] {
         assert_eq!(placement.allocate_on(device, &[], 2).unwrap().chunks[0].device, device);
     }
