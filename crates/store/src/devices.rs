@@ -161,7 +161,7 @@ impl Store {
     /// Changes what a device is for; durable when it returns. `Failed` calls a spare in, `Offline` takes the device away.
     pub fn set_device_state(&self, index: DeviceIndex, state: DeviceState) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.device_entry(index)?;
         if state == DeviceState::Spare {
             self.checkpoint()?;
@@ -188,7 +188,7 @@ impl Store {
     /// Takes a device of the table that came, or came back: it is read and written at once, and mending catches it up.
     pub fn attach_device(&self, new: DeviceIn) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         let index = new.index;
         let entry = self.device_entry(index)?;
         self.check_belongs(&new)?;
@@ -196,8 +196,8 @@ impl Store {
         if entry.id != new.superblock.device {
             return refused("the pool knows another device under this number; use `stere device replace`");
         }
-        if entry.slot_count != new.superblock.layout.slot_count {
-            return refused("it has another size than the pool knows; use `stere device replace`");
+        if entry.slot_count > new.superblock.layout.slot_count {
+            return refused("it is smaller than the pool knows it; use `stere device replace`");
         }
         if self.log.stripe.device(index).is_some() && !self.log.stripe.is_suspended(index) {
             return refused("it is in use already");
@@ -206,14 +206,28 @@ impl Store {
             self.change_entry(index, |entry| entry.state = DeviceState::Active.code())?;
         }
         self.open_device(&new)?;
+        self.note_sizes();
         mender.forget_failures();
         self.end_weak_segments();
         self.checkpoint()
     }
 
+    /// Devices may have grown: what the table says follows the devices that are there.
+    pub(crate) fn note_sizes(&self) {
+        for entry in self.devices.lock().iter_mut() {
+            if let Some(device) = self.log.stripe.device(entry.index) {
+                entry.slot_count = device.layout().slot_count;
+                entry.size_bytes = device.layout().size_bytes;
+            }
+        }
+    }
+
     /// Goes on without a device; its state stays as it is. Refused where that would make content unreadable, unless `force`.
     pub fn detach_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
         let mut mender = self.mender.lock();
+        if let Err(error) = self.settle(&mut mender) {
+            tracing::warn!(%error, "what was being mended is given up");
+        }
         self.device_entry(index)?;
         if !force {
             self.check_nothing_lost(index)?;
@@ -229,7 +243,7 @@ impl Store {
     /// Makes an empty device part of the pool; durable when it returns. Its superblock tells the index the entry has.
     pub fn add_device(&self, new: DeviceIn, entry: DeviceEntry) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.add_locked(&mut mender, new, entry)
     }
 
@@ -295,7 +309,7 @@ impl Store {
         mut entry: DeviceEntry,
     ) -> Result<DeviceIndex, Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.device_entry(index)?;
         self.check_belongs(&new)?;
         let is_away = self.log.stripe.device(index).is_none();
@@ -340,7 +354,7 @@ impl Store {
     /// Drops a device from the table. Refused while chunks are on it, unless `force` says that what lies nowhere else may be lost.
     pub fn remove_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.remove_locked(&mut mender, index, force)
     }
 

@@ -53,6 +53,11 @@ pub(crate) struct Mender {
     /// Chunks whose own slot did not take them.
     unfillable: BTreeSet<(u64, usize)>,
     bytes_done: u64,
+    chunks_done: u64,
+    /// Segments to be looked at, the next one last.
+    queue: Vec<u64>,
+    /// Chunks on their way to their slots; what follows is read meanwhile.
+    submitted: Vec<(Completion, Written)>,
     /// Whether chunks may move for the sake of even filling.
     pub rebalances: bool,
     /// Whether something changed that only the next checkpoint makes durable.
@@ -69,6 +74,8 @@ impl Mender {
         self.impossible.clear();
         self.unfillable.clear();
         self.resumed.clear();
+        // What is least protected now comes first.
+        self.queue.clear();
     }
 }
 
@@ -118,7 +125,9 @@ struct Written {
 /// Chunk content under way to devices, at most.
 const FLYING_BYTES_MAX: u64 = 48 << 20;
 /// Segments read at the same time, where devices bring threads for it.
-const SEGMENTS_AT_ONCE: usize = 3;
+const SEGMENTS_AT_ONCE: usize = 2;
+/// So much is made durable by one flush.
+const SETTLED_BYTES: u64 = 256 << 20;
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
 const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.
@@ -126,37 +135,75 @@ const BALANCE_PERCENT: u64 = 5;
 
 impl Store {
     /// Does about so many bytes of what is left to do: fills chunks of devices that came back, empties devices that shall be
-    /// empty, evens out where that was asked for. What it did is durable with the next commit, and nothing needs that.
+    /// empty, evens out where that was asked for. What is on its way when this returns is taken up by the next step.
     pub fn mend_step(&self, budget_bytes: u64) -> Result<MendProgress, Error> {
         self.check_writable()?;
         let mut mender = self.mender.lock();
+        let chunks_before = mender.chunks_done;
         if self.end_weak_segments() {
             self.log.wait_for_rows().map_err(|error| self.fail(error.into()))?;
         }
-        let mut tasks = self.tasks(&mender);
-        tasks.retain(|task| task.needs.iter().any(|(_, need)| *need != Need::Wait));
-        if tasks.is_empty() && mender.rebalances {
-            tasks = self.balancing_tasks();
+        let tasks = self.next_tasks(&mut mender, budget_bytes)?;
+        let bytes_written = self.write_chunks(&mut mender, tasks, budget_bytes);
+        if mender.submitted.iter().map(|(_, one)| one.bytes).sum::<u64>() >= SETTLED_BYTES {
+            self.settle(&mut mender)?;
+        }
+        let mut is_done = false;
+        if bytes_written == 0 && mender.queue.is_empty() {
+            self.settle(&mut mender)?;
+            is_done = mender.chunks_done == chunks_before && !self.finish_mending(&mut mender)?;
+        }
+        Ok(MendProgress { bytes_written, chunks: mender.chunks_done - chunks_before, is_done })
+    }
+
+    /// Waits for what mending has under way, and enters it: before the devices change.
+    pub(crate) fn settled_mender(&self) -> Result<MutexGuard<'_, Mender>, Error> {
+        let mut mender = self.mender.lock();
+        self.settle(&mut mender)?;
+        Ok(mender)
+    }
+
+    /// Tasks for about so many bytes: from the queue, which is made anew from the whole table when it is empty.
+    fn next_tasks(&self, mender: &mut Mender, budget_bytes: u64) -> Result<Vec<Task>, Error> {
+        let tasks = self.queued_tasks(mender, budget_bytes);
+        if !tasks.is_empty() {
+            return Ok(tasks);
+        }
+        // Nobody is looked at twice before what was done is entered.
+        self.settle(mender)?;
+        let has_work = |task: &Task| task.needs.iter().any(|(_, need)| *need != Need::Wait);
+        let tasks = self.tasks(mender);
+        mender.queue = tasks.iter().filter(|task| has_work(task)).map(|task| task.segment.id).rev().collect();
+        if mender.queue.is_empty() && mender.rebalances {
+            let tasks = self.balancing_tasks();
             mender.rebalances = !tasks.is_empty();
+            return Ok(tasks);
         }
-        let mut progress = MendProgress::default();
-        let mut written = Vec::new();
-        self.write_chunks(&mut mender, tasks, budget_bytes, &mut written)?;
-        let done = self.record_chunks(&mut mender, written)?;
-        progress.chunks = done.0;
-        progress.bytes_written = done.1;
-        mender.bytes_done += done.1;
-        if progress.chunks == 0 {
-            progress.is_done = !self.finish_mending(&mut mender)?;
+        Ok(self.queued_tasks(mender, budget_bytes))
+    }
+
+    fn queued_tasks(&self, mender: &mut Mender, budget_bytes: u64) -> Vec<Task> {
+        let standings = self.standings();
+        let in_memory = self.log.segments_in_memory();
+        let (mut tasks, mut bytes) = (Vec::new(), 0);
+        while bytes == 0 || bytes < budget_bytes {
+            let Some(id) = mender.queue.pop() else { break };
+            let Some(segment) = self.log.segments.get(id).filter(|_| !in_memory.contains(&id)) else { continue };
+            let Some(task) = self.task_of(mender, &standings, segment) else { continue };
+            let chunks = task.needs.iter().filter(|(_, need)| *need != Need::Wait).count() as u64;
+            bytes += chunks * task.chunk_bytes();
+            tasks.push(task);
         }
-        Ok(progress)
+        tasks
     }
 
     /// What is left to do; goes through the segment table.
     pub fn mend_status(&self) -> MendStatus {
         let mender = self.mender.lock();
-        let mut status = MendStatus { bytes_done: mender.bytes_done, ..MendStatus::default() };
-        for task in self.tasks(&mender) {
+        let under_way: BTreeSet<u64> = mender.submitted.iter().map(|(_, one)| one.segment.id).collect();
+        let submitted_bytes: u64 = mender.submitted.iter().map(|(_, one)| one.bytes).sum();
+        let mut status = MendStatus { bytes_done: mender.bytes_done + submitted_bytes, ..MendStatus::default() };
+        for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {
             for (chunk, need) in &task.needs {
                 let bytes = task.chunk_bytes();
                 if *need == Need::Wait {
@@ -230,27 +277,33 @@ impl Store {
     fn tasks(&self, mender: &Mender) -> Vec<Task> {
         let standings = self.standings();
         let in_memory = self.log.segments_in_memory();
-        let mut tasks = Vec::new();
-        for segment in self.log.segments.all() {
-            if !segment.is_sealed() || segment.live_bytes() == 0 || in_memory.contains(&segment.id) {
-                continue;
-            }
-            let place = segment.placed();
-            let mut needs = Vec::new();
-            let mut readable = 0;
-            for (chunk, at) in place.chunks.iter().enumerate() {
-                let standing = standings.get(&at.device);
-                readable +=
-                    i32::from(!place.is_missing(chunk) && standing.is_some_and(|standing| standing.is_attached));
-                needs.extend(self.need(mender, segment.id, &place, chunk, standing).map(|need| (chunk, need)));
-            }
-            if !needs.is_empty() {
-                let spare = readable - i32::from(place.scheme.data);
-                tasks.push(Task { segment, place, needs, spare });
-            }
-        }
+        let mut segments = self.log.segments.all();
+        segments.retain(|segment| !in_memory.contains(&segment.id));
+        let tasks = segments.into_iter().filter_map(|segment| self.task_of(mender, &standings, segment));
+        let mut tasks: Vec<Task> = tasks.collect();
         tasks.sort_by_key(|task| (task.spare, task.segment.id));
         tasks
+    }
+
+    fn task_of(
+        &self,
+        mender: &Mender,
+        standings: &BTreeMap<DeviceIndex, Standing>,
+        segment: Arc<Segment>,
+    ) -> Option<Task> {
+        if !segment.is_sealed() || segment.live_bytes() == 0 {
+            return None;
+        }
+        let place = segment.placed();
+        let mut needs = Vec::new();
+        let mut readable = 0;
+        for (chunk, at) in place.chunks.iter().enumerate() {
+            let standing = standings.get(&at.device);
+            readable += i32::from(!place.is_missing(chunk) && standing.is_some_and(|standing| standing.is_attached));
+            needs.extend(self.need(mender, segment.id, &place, chunk, standing).map(|need| (chunk, need)));
+        }
+        let spare = readable - i32::from(place.scheme.data);
+        (!needs.is_empty()).then_some(Task { segment, place, needs, spare })
     }
 
     /// Whether a chunk of the segment could go to another device.
@@ -265,15 +318,8 @@ impl Store {
         capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
     }
 
-    /// Reads, proves and submits the chunks of as many tasks as the budget allows, and waits until they are durable.
-    fn write_chunks(
-        &self,
-        mender: &mut MutexGuard<'_, Mender>,
-        tasks: Vec<Task>,
-        budget_bytes: u64,
-        written: &mut Vec<Written>,
-    ) -> Result<(), Error> {
-        let mut submitted: Vec<(Completion, Written)> = Vec::new();
+    /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
+    fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
         let mut bytes = 0;
         let mut tasks = tasks.into_iter().peekable();
         while tasks.peek().is_some() && (bytes == 0 || bytes < budget_bytes) {
@@ -286,20 +332,22 @@ impl Store {
             }
             for (written, outcome) in self.rebuild_together(together) {
                 match outcome {
-                    Ok(completion) => submitted.push((completion, written)),
+                    Ok(completion) => mender.submitted.push((completion, written)),
                     Err(error) => {
                         tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
-                        written.slots.iter().for_each(|(chunk, _)| {
-                            mender.impossible.insert((written.segment.id, *chunk));
-                        });
+                        let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
+                        mender.impossible.extend(chunks);
                         bytes -= written.bytes;
                         self.log.stripe.free_now(&written.taken);
                     }
                 }
             }
-            hold_back(&submitted);
+            hold_back(&mender.submitted);
         }
-        self.settle(mender, submitted, written)
+        // Those the budget did not reach come first next time.
+        let rest: Vec<u64> = tasks.map(|task| task.segment.id).collect();
+        mender.queue.extend(rest.into_iter().rev());
+        bytes
     }
 
     /// Finds slots for what the task moves; `None` if nothing of it can be done.
@@ -416,49 +464,42 @@ impl Store {
         retired.fold(0, |set, (chunk, _)| set | 1 << chunk)
     }
 
-    /// Waits for what was submitted and makes it durable; what a device did not take is given up.
-    fn settle(
-        &self,
-        mender: &mut MutexGuard<'_, Mender>,
-        submitted: Vec<(Completion, Written)>,
-        written: &mut Vec<Written>,
-    ) -> Result<(), Error> {
+    /// Waits for what was submitted, makes it durable and enters it; what a device did not take is given up.
+    pub(crate) fn settle(&self, mender: &mut Mender) -> Result<(), Error> {
+        let submitted = std::mem::take(&mut mender.submitted);
         if submitted.is_empty() {
             return Ok(());
         }
-        let mut failed: Vec<(Written, Vec<usize>)> = Vec::new();
+        let mut ended: Vec<(Written, Vec<usize>)> = Vec::with_capacity(submitted.len());
         for (completion, one) in submitted {
             let errors = completion.wait();
             for (chunk, error) in &errors {
                 let slot = one.slots.iter().find(|(number, _)| *number as u64 == *chunk);
                 slot.iter().for_each(|(_, slot)| self.log.note_write_error(slot.device, error));
             }
-            match errors.is_empty() {
-                true => written.push(one),
-                false => failed.push((one, errors.iter().map(|(chunk, _)| *chunk as usize).collect())),
-            }
+            ended.push((one, errors.into_iter().map(|(chunk, _)| chunk as usize).collect()));
         }
         let unflushed = self.log.flush()?;
-        let (lost, kept) = std::mem::take(written)
-            .into_iter()
-            .partition(|one: &Written| one.slots.iter().any(|(_, slot)| unflushed.contains(&slot.device)));
-        *written = kept;
-        let lost: Vec<Written> = lost;
-        failed.extend(lost.into_iter().map(|one| {
-            let chunks = one.slots.iter().filter(|(_, slot)| unflushed.contains(&slot.device)).map(|(chunk, _)| *chunk);
-            let chunks = chunks.collect();
-            (one, chunks)
-        }));
-        for (one, chunks) in failed {
+        let mut written = Vec::with_capacity(ended.len());
+        for (one, mut failed) in ended {
+            let is_lost = |device| unflushed.contains(&device) || self.log.stripe.is_suspended(device);
+            failed.extend(one.slots.iter().filter(|(_, slot)| is_lost(slot.device)).map(|(chunk, _)| *chunk));
+            if failed.is_empty() {
+                written.push(one);
+                continue;
+            }
             // A slot that does not take its chunk: the chunk goes elsewhere.
-            mender.unfillable.extend(chunks.into_iter().map(|chunk| (one.segment.id, chunk)));
+            mender.unfillable.extend(failed.into_iter().map(|chunk| (one.segment.id, chunk)));
             self.log.stripe.free_now(&one.taken);
         }
+        let (chunks, bytes) = self.record_chunks(mender, written)?;
+        mender.chunks_done += chunks;
+        mender.bytes_done += bytes;
         Ok(())
     }
 
     /// Enters what is durable into the segment table; tells how many chunks and bytes.
-    fn record_chunks(&self, mender: &mut MutexGuard<'_, Mender>, written: Vec<Written>) -> Result<(u64, u64), Error> {
+    fn record_chunks(&self, mender: &mut Mender, written: Vec<Written>) -> Result<(u64, u64), Error> {
         if written.is_empty() {
             return Ok((0, 0));
         }
@@ -498,7 +539,7 @@ impl Store {
     }
 
     /// Nothing more to write: makes durable what was done, and drops devices that were to be removed. True if that gave more to do.
-    fn finish_mending(&self, mender: &mut MutexGuard<'_, Mender>) -> Result<bool, Error> {
+    fn finish_mending(&self, mender: &mut Mender) -> Result<bool, Error> {
         if self.call_spare(mender)? {
             return Ok(true);
         }
@@ -522,7 +563,7 @@ impl Store {
     }
 
     /// Gives suspended devices that answer again another chance, one each; whether there were any.
-    fn resume_devices(&self, mender: &mut MutexGuard<'_, Mender>) -> bool {
+    fn resume_devices(&self, mender: &mut Mender) -> bool {
         let stripe = &self.log.stripe;
         let mut resumed = false;
         for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
@@ -550,7 +591,7 @@ impl Store {
     }
 
     /// Calls a spare in where chunks of a device that failed find no place; whether one came.
-    fn call_spare(&self, mender: &mut MutexGuard<'_, Mender>) -> Result<bool, Error> {
+    fn call_spare(&self, mender: &mut Mender) -> Result<bool, Error> {
         let standings = self.standings();
         let is_homeless = |task: &Task| {
             task.needs.iter().any(|(chunk, need)| {

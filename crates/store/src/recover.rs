@@ -84,6 +84,7 @@ impl Store {
         }
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
+        store.note_sizes();
         store.adopt_checkpoint(&newest, &record)?;
         store.check_journal_is_there(&newest, read_only)?;
         let mut unproven = Vec::new();
