@@ -543,6 +543,8 @@ fn wipe_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<(), 
 }
 
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod tests;

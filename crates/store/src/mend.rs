@@ -6,19 +6,19 @@
 //! segment table. The old slot stays as it was until a checkpoint that knows the new one is durable and nobody reads the old one.
 //! Metadata segments are in the checkpoint record instead of the tree: the same, with the checkpointer held while they change.
 //!
-//! Read next: `devices.rs`, the log's `verify.rs`, `docs/design/devices.md`.
+//! Read next: `rebuild.rs`, `devices.rs`, the log's `verify.rs`, `docs/design/devices.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use stere_device::{Completion, Job};
-use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
+use stere_device::Completion;
+use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
-use stere_stripe::{StripeError, Whole};
 
+use crate::Store;
 use crate::error::Error;
-use crate::{LeftSlot, Store};
+use crate::rebuild::Written;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,21 +49,21 @@ pub struct MendStatus {
 #[derive(Default)]
 pub(crate) struct Mender {
     /// Chunks for which nothing could be done, until something about the devices changes.
-    impossible: BTreeSet<(u64, usize)>,
+    pub impossible: BTreeSet<(u64, usize)>,
     /// Chunks whose own slot did not take them.
-    unfillable: BTreeSet<(u64, usize)>,
-    bytes_done: u64,
-    chunks_done: u64,
+    pub unfillable: BTreeSet<(u64, usize)>,
+    pub bytes_done: u64,
+    pub chunks_done: u64,
     /// Segments to be looked at, the next one last.
-    queue: Vec<u64>,
+    pub queue: Vec<u64>,
     /// Chunks on their way to their slots; what follows is read meanwhile.
-    submitted: Vec<(Completion, Written)>,
+    pub submitted: Vec<(Completion, Written)>,
     /// Whether chunks may move for the sake of even filling.
     pub rebalances: bool,
     /// Whether something changed that only the next checkpoint makes durable.
-    is_unrecorded: bool,
+    pub is_unrecorded: bool,
     /// Suspended devices that were given another chance, and have not proved yet that they deserved it.
-    resumed: BTreeSet<DeviceIndex>,
+    pub resumed: BTreeSet<DeviceIndex>,
     /// How many metadata segments had another number of copies than they shall have, before the last checkpoint.
     misfits_before: Option<usize>,
 }
@@ -81,7 +81,7 @@ impl Mender {
 
 /// What a chunk needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     /// To be written where it is placed.
     Fill,
     /// To be written elsewhere, on that device if one is named.
@@ -90,16 +90,16 @@ enum Need {
     Wait,
 }
 
-struct Task {
-    segment: Arc<Segment>,
-    place: Arc<SegmentChunks>,
-    needs: Vec<(usize, Need)>,
+pub(crate) struct Task {
+    pub segment: Arc<Segment>,
+    pub place: Arc<SegmentChunks>,
+    pub needs: Vec<(usize, Need)>,
     /// How many more chunks may fail before content is lost.
     spare: i32,
 }
 
 impl Task {
-    fn chunk_bytes(&self) -> u64 {
+    pub fn chunk_bytes(&self) -> u64 {
         u64::from(self.segment.blocks_in_use()) * BLOCK_BYTES as u64
     }
 }
@@ -112,20 +112,6 @@ struct Standing {
     is_suspended: bool,
 }
 
-/// A chunk under way to its slot.
-struct Written {
-    segment: Arc<Segment>,
-    place: Arc<SegmentChunks>,
-    slots: Vec<(usize, ChunkPlace)>,
-    /// Those of the slots that were taken for it.
-    taken: Vec<ChunkPlace>,
-    bytes: u64,
-}
-
-/// Chunk content under way to devices, at most.
-const FLYING_BYTES_MAX: u64 = 48 << 20;
-/// Segments read at the same time, where devices bring threads for it.
-const SEGMENTS_AT_ONCE: usize = 2;
 /// So much is made durable by one flush.
 const SETTLED_BYTES: u64 = 256 << 20;
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
@@ -313,229 +299,9 @@ impl Store {
     }
 
     /// Moving must leave the cleaner and the next checkpoint their room.
-    fn has_room_to_move(&self) -> bool {
+    pub(crate) fn has_room_to_move(&self) -> bool {
         let capacity = self.log.stripe.capacity(self.fit(self.options.meta_scheme));
         capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
-    }
-
-    /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
-    fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
-        let mut bytes = 0;
-        let mut tasks = tasks.into_iter().peekable();
-        while tasks.peek().is_some() && (bytes == 0 || bytes < budget_bytes) {
-            let mut together = Vec::new();
-            while together.len() < SEGMENTS_AT_ONCE && (bytes == 0 || bytes < budget_bytes) {
-                let Some(task) = tasks.next() else { break };
-                let Some(written) = self.take_slots(mender, &task) else { continue };
-                bytes += written.bytes;
-                together.push(written);
-            }
-            for (written, outcome) in self.rebuild_together(together) {
-                match outcome {
-                    Ok(completion) => mender.submitted.push((completion, written)),
-                    Err(error) => {
-                        tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
-                        let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
-                        mender.impossible.extend(chunks);
-                        bytes -= written.bytes;
-                        self.log.stripe.free_now(&written.taken);
-                    }
-                }
-            }
-            hold_back(&mender.submitted);
-        }
-        // Those the budget did not reach come first next time.
-        let rest: Vec<u64> = tasks.map(|task| task.segment.id).collect();
-        mender.queue.extend(rest.into_iter().rev());
-        bytes
-    }
-
-    /// Finds slots for what the task moves; `None` if nothing of it can be done.
-    fn take_slots(&self, mender: &Mender, task: &Task) -> Option<Written> {
-        let (mut slots, mut taken) = (Vec::new(), Vec::new());
-        let mut place = SegmentChunks::clone(&task.place);
-        for (chunk, need) in &task.needs {
-            if mender.impossible.contains(&(task.segment.id, *chunk)) {
-                continue;
-            }
-            match need {
-                Need::Wait => {}
-                Need::Fill => slots.push((*chunk, task.place.chunks[*chunk])),
-                Need::Move(only) => {
-                    let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
-                    let has_room = self.has_room_to_move();
-                    if let Some(slot) = has_room.then(|| self.log.stripe.place_beside(&beside, from, *only)).flatten() {
-                        place.chunks[*chunk] = slot;
-                        slots.push((*chunk, slot));
-                        taken.push(slot);
-                    }
-                }
-            }
-        }
-        let bytes = task.chunk_bytes() * slots.len() as u64;
-        let (segment, place) = (task.segment.clone(), task.place.clone());
-        (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
-    }
-
-    /// Several segments side by side where the devices have threads for it.
-    fn rebuild_together(&self, together: Vec<Written>) -> Vec<(Written, Result<Completion, Error>)> {
-        let mut outcomes: Vec<Option<Result<Completion, Error>>> = together.iter().map(|_| None).collect();
-        let threads = self.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
-        let jobs: Vec<Job<'_>> = together
-            .iter()
-            .zip(&mut outcomes)
-            .map(|(written, outcome)| Box::new(move || *outcome = Some(self.rebuild(written))) as Job<'_>)
-            .collect();
-        match threads.filter(|_| jobs.len() > 1) {
-            Some(threads) => threads.run(jobs),
-            None => jobs.into_iter().for_each(|job| job()),
-        }
-        together
-            .into_iter()
-            .zip(outcomes)
-            .map(|(written, outcome)| (written, outcome.expect("every job ran")))
-            .collect()
-    }
-
-    /// Reads a segment, proves it and submits its chunks to their slots.
-    fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
-        let Written { segment, place, slots, .. } = written;
-        let stripe = &self.log.stripe;
-        let mut whole = self.read_whole(segment, place)?;
-        let verified = self.log.verify_whole(segment, &mut whole);
-        if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
-            tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
-        }
-        let mut place_then = SegmentChunks::clone(place);
-        for (chunk, slot) in slots {
-            place_then.chunks[*chunk] = *slot;
-            place_then.missing &= !(1 << chunk);
-        }
-        let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
-        let contents = stripe.chunks_of(whole, &chunks).map_err(to_error)?;
-        let completion = Completion::new();
-        for ((chunk, slot), content) in slots.iter().zip(contents) {
-            let header = ChunkHeader {
-                pool: self.log.pool_id(),
-                segment: segment.id,
-                sequence: segment.sequence,
-                kind: segment.kind,
-                class: segment.class,
-                chunk: *chunk as u8,
-                place: place_then.clone(),
-            };
-            let ticket = completion.ticket(*chunk as u64);
-            if let Err(error) = stripe.write_chunk(*slot, &header, &content, ticket) {
-                // The slots are given back: nothing may be under way to them.
-                completion.wait_done();
-                return Err(to_error(error));
-            }
-        }
-        Ok(completion)
-    }
-
-    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be.
-    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Whole, Error> {
-        let stripe = &self.log.stripe;
-        let blocks = segment.blocks_in_use();
-        let retired = self.retired_chunks(place);
-        if retired != 0 {
-            if let Ok(whole) = stripe.read_whole(segment.id, place, blocks, retired) {
-                return Ok(whole);
-            }
-        }
-        match stripe.read_whole(segment.id, place, blocks, 0) {
-            Err(StripeError::TooFewChunks { failed, .. }) if !failed.is_empty() => {
-                let (whole, unreadable) = stripe.salvage_whole(segment.id, place, blocks).map_err(to_error)?;
-                tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
-                Ok(whole)
-            }
-            outcome => outcome.map_err(to_error),
-        }
-    }
-
-    /// Chunks on devices that failed: asked only where the others do not suffice.
-    fn retired_chunks(&self, place: &SegmentChunks) -> u32 {
-        let devices = self.devices.lock();
-        let is_retired = |index: DeviceIndex| {
-            devices.iter().any(|entry| entry.index == index && entry.device_state() == DeviceState::Failed)
-        };
-        let retired = place.chunks.iter().enumerate().filter(|(_, chunk)| is_retired(chunk.device));
-        retired.fold(0, |set, (chunk, _)| set | 1 << chunk)
-    }
-
-    /// Waits for what was submitted, makes it durable and enters it; what a device did not take is given up.
-    pub(crate) fn settle(&self, mender: &mut Mender) -> Result<(), Error> {
-        let submitted = std::mem::take(&mut mender.submitted);
-        if submitted.is_empty() {
-            return Ok(());
-        }
-        let mut ended: Vec<(Written, Vec<usize>)> = Vec::with_capacity(submitted.len());
-        for (completion, one) in submitted {
-            let errors = completion.wait();
-            for (chunk, error) in &errors {
-                let slot = one.slots.iter().find(|(number, _)| *number as u64 == *chunk);
-                slot.iter().for_each(|(_, slot)| self.log.note_write_error(slot.device, error));
-            }
-            ended.push((one, errors.into_iter().map(|(chunk, _)| chunk as usize).collect()));
-        }
-        let unflushed = self.log.flush()?;
-        let mut written = Vec::with_capacity(ended.len());
-        for (one, mut failed) in ended {
-            let is_lost = |device| unflushed.contains(&device) || self.log.stripe.is_suspended(device);
-            failed.extend(one.slots.iter().filter(|(_, slot)| is_lost(slot.device)).map(|(chunk, _)| *chunk));
-            if failed.is_empty() {
-                written.push(one);
-                continue;
-            }
-            // A slot that does not take its chunk: the chunk goes elsewhere.
-            mender.unfillable.extend(failed.into_iter().map(|chunk| (one.segment.id, chunk)));
-            self.log.stripe.free_now(&one.taken);
-        }
-        let (chunks, bytes) = self.record_chunks(mender, written)?;
-        mender.chunks_done += chunks;
-        mender.bytes_done += bytes;
-        Ok(())
-    }
-
-    /// Enters what is durable into the segment table; tells how many chunks and bytes.
-    fn record_chunks(&self, mender: &mut Mender, written: Vec<Written>) -> Result<(u64, u64), Error> {
-        if written.is_empty() {
-            return Ok((0, 0));
-        }
-        let has_metadata = written.iter().any(|one| one.segment.kind == SegmentKind::Meta);
-        // A checkpoint that is being written tells of one place of a chunk only.
-        let _checkpointer = has_metadata.then(|| self.checkpointer.lock());
-        self.check_writable()?;
-        let mut inner = self.inner.write();
-        let (mut chunks, mut bytes) = (0, 0);
-        for one in written {
-            let is_known = self.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
-            let readers = is_known.then(|| one.segment.set_chunks(&one.place, &one.slots)).flatten();
-            let Some(readers) = readers else {
-                self.log.stripe.free_now(&one.taken);
-                continue;
-            };
-            chunks += one.slots.len() as u64;
-            for (_, slot) in &one.slots {
-                mender.resumed.remove(&slot.device);
-            }
-            bytes += one.bytes;
-            let mut readers = Some(readers);
-            let needed = inner.active_generation;
-            for (chunk, _) in one.slots.iter().filter(|(chunk, slot)| one.place.chunks[*chunk] != *slot) {
-                let place = one.place.chunks[*chunk];
-                let readers = readers.take().unwrap_or_else(|| one.segment.former_places());
-                inner.left.push(LeftSlot { needed, place, readers });
-            }
-            match one.segment.kind {
-                SegmentKind::Data => self.put_segment(&mut inner, &one.segment),
-                SegmentKind::Meta => {}
-            }
-            inner.change += 1;
-            mender.is_unrecorded = true;
-        }
-        Ok((chunks, bytes))
     }
 
     /// Nothing more to write: makes durable what was done, and drops devices that were to be removed. True if that gave more to do.
@@ -647,26 +413,7 @@ impl Store {
 }
 
 /// The devices of the other chunks.
-fn others(place: &SegmentChunks, chunk: usize) -> Vec<DeviceIndex> {
+pub(crate) fn others(place: &SegmentChunks, chunk: usize) -> Vec<DeviceIndex> {
     let others = place.chunks.iter().enumerate().filter(|(at, _)| *at != chunk);
     others.map(|(_, place)| place.device).collect()
-}
-
-/// Waits for the oldest writes while too much is under way.
-fn hold_back(submitted: &[(Completion, Written)]) {
-    let mut flying: u64 =
-        submitted.iter().filter(|(completion, _)| !completion.is_done()).map(|(_, one)| one.bytes).sum();
-    for (completion, one) in submitted {
-        if flying <= FLYING_BYTES_MAX {
-            return;
-        }
-        if !completion.is_done() {
-            completion.wait_done();
-            flying = flying.saturating_sub(one.bytes);
-        }
-    }
-}
-
-fn to_error(error: StripeError) -> Error {
-    Error::Log(error.into())
 }

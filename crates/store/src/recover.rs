@@ -95,6 +95,10 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
+            if store.lacks_mirrors() {
+                // Another device may be the next to go.
+                store.checkpoint()?;
+            }
         }
         Ok((store, report))
     }
