@@ -74,6 +74,11 @@ impl Store {
         for segment in self.log.segments.all() {
             taken.extend(segment.chunks().iter().map(|place| place.device));
         }
+        {
+            let inner = self.inner.read();
+            taken.extend(inner.left.iter().map(|left| left.place.device));
+            taken.extend(inner.freed.iter().flat_map(|(_, segment)| segment.chunks()).map(|place| place.device));
+        }
         taken.sort_unstable();
         taken.dedup();
         let free = (0..).zip(&taken).find(|(index, taken)| index != *taken).map(|(index, _)| index);
@@ -83,6 +88,14 @@ impl Store {
     fn chunks_on(&self, index: DeviceIndex) -> u64 {
         let is_there = |segment: &Segment| segment.chunks().iter().any(|place| place.device == index);
         self.log.segments.all().iter().filter(|segment| is_there(segment)).count() as u64
+    }
+
+    /// Whether slots of a device wait to be free.
+    fn is_left_on(&self, index: DeviceIndex) -> bool {
+        let inner = self.inner.read();
+        let is_freed =
+            inner.freed.iter().any(|(_, segment)| segment.chunks().iter().any(|place| place.device == index));
+        is_freed || inner.left.iter().any(|left| left.place.device == index)
     }
 
     /// How full a device of the table is; goes through the segment table.
@@ -254,7 +267,7 @@ impl Store {
             return Err(Error::Pool("the new device's superblock and table entry do not agree; this is a bug".into()));
         }
         let is_known = self.devices.lock().iter().any(|known| known.index == index || known.id == entry.id);
-        if is_known || self.chunks_on(index) > 0 {
+        if is_known || self.chunks_on(index) > 0 || self.is_left_on(index) {
             return Err(Error::Pool(format!("device number {} is in use already; choose another", index + 1)));
         }
         {
@@ -548,3 +561,5 @@ mod crashes;
 mod rig;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together;

@@ -3,8 +3,11 @@
 //! Order, which is what makes a crash at any point harmless: read, prove, write, flush, and only then the segment table. Read
 //! next: `mend.rs`, which says what is rebuilt where.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use stere_device::{Completion, Job};
 use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
@@ -26,38 +29,40 @@ pub(crate) struct Written {
 
 /// Chunk content under way to devices, at most.
 const FLYING_BYTES_MAX: u64 = 48 << 20;
-/// Segments read at the same time, where devices bring threads for it.
-const SEGMENTS_AT_ONCE: usize = 2;
+/// Content in memory to be proven, at most.
+const READ_BYTES_MAX: u64 = 128 << 20;
+/// Segments rebuilt at the same time, at most.
+const WORKERS_MAX: usize = 4;
+/// Chunk content submitted by one step, at most.
+const BYTES_AT_ONCE: u64 = 256 << 20;
+
 impl Store {
     /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
     pub(crate) fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
         let mut bytes = 0;
-        let mut tasks = tasks.into_iter().peekable();
-        while tasks.peek().is_some() && (bytes == 0 || bytes < budget_bytes) {
-            let mut together = Vec::new();
-            while together.len() < SEGMENTS_AT_ONCE && (bytes == 0 || bytes < budget_bytes) {
-                let Some(task) = tasks.next() else { break };
-                let Some(written) = self.take_slots(mender, &task) else { continue };
-                bytes += written.bytes;
-                together.push(written);
-            }
-            for (written, outcome) in self.rebuild_together(together) {
-                match outcome {
-                    Ok(completion) => mender.submitted.push((completion, written)),
-                    Err(error) => {
-                        tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
-                        let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
-                        mender.impossible.extend(chunks);
-                        bytes -= written.bytes;
-                        self.log.stripe.free_now(&written.taken);
-                    }
-                }
-            }
-            hold_back(&mender.submitted);
+        let mut tasks = tasks.into_iter();
+        let mut together = Vec::new();
+        while bytes == 0 || bytes < budget_bytes.min(BYTES_AT_ONCE) {
+            let Some(task) = tasks.next() else { break };
+            let Some(written) = self.take_slots(mender, &task) else { continue };
+            bytes += written.bytes;
+            together.push(written);
         }
         // Those the budget did not reach come first next time.
         let rest: Vec<u64> = tasks.map(|task| task.segment.id).collect();
         mender.queue.extend(rest.into_iter().rev());
+        for (written, outcome) in self.rebuild_together(together) {
+            match outcome {
+                Ok(completion) => mender.submitted.push((completion, written)),
+                Err(error) => {
+                    tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
+                    let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
+                    mender.impossible.extend(chunks);
+                    bytes -= written.bytes;
+                    self.log.stripe.free_now(&written.taken);
+                }
+            }
+        }
         bytes
     }
 
@@ -88,24 +93,37 @@ impl Store {
         (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
     }
 
-    /// Several segments side by side where the devices have threads for it.
+    /// Rebuilds segments one after the other; where the devices have threads for it, a few at a time, so that some are read while
+    /// others are proven and written.
     fn rebuild_together(&self, together: Vec<Written>) -> Vec<(Written, Result<Completion, Error>)> {
-        let mut outcomes: Vec<Option<Result<Completion, Error>>> = together.iter().map(|_| None).collect();
+        let next = AtomicUsize::new(0);
+        let outcomes: Mutex<BTreeMap<usize, Result<Completion, Error>>> = Mutex::default();
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(written) = together.get(at) else { return };
+                let outcome = self.rebuild(written);
+                outcomes.lock().insert(at, outcome);
+                hold_back(&together, &outcomes);
+            }
+        };
         let threads = self.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
-        let jobs: Vec<Job<'_>> = together
-            .iter()
-            .zip(&mut outcomes)
-            .map(|(written, outcome)| Box::new(move || *outcome = Some(self.rebuild(written))) as Job<'_>)
-            .collect();
-        match threads.filter(|_| jobs.len() > 1) {
-            Some(threads) => threads.run(jobs),
-            None => jobs.into_iter().for_each(|job| job()),
+        match threads.filter(|_| together.len() > 1) {
+            Some(threads) => {
+                let workers = self.workers(&together).min(together.len());
+                threads.run((0..workers).map(|_| Box::new(work) as Job<'_>).collect());
+            }
+            None => work(),
         }
-        together
-            .into_iter()
-            .zip(outcomes)
-            .map(|(written, outcome)| (written, outcome.expect("every job ran")))
-            .collect()
+        let outcomes = outcomes.into_inner().into_values();
+        together.into_iter().zip(outcomes).collect()
+    }
+
+    /// As many segments at a time as their content may take memory.
+    fn workers(&self, together: &[Written]) -> usize {
+        let width = together.iter().map(|one| one.place.chunks.len()).max().unwrap_or(1) + 1;
+        let bytes = width as u64 * u64::from(self.log.chunk_bytes());
+        usize::try_from(READ_BYTES_MAX / bytes).unwrap_or(1).clamp(1, WORKERS_MAX)
     }
 
     /// Reads a segment, proves it and submits its chunks to their slots.
@@ -251,16 +269,22 @@ impl Store {
 }
 
 /// Waits for the oldest writes while too much is under way.
-fn hold_back(submitted: &[(Completion, Written)]) {
-    let mut flying: u64 =
-        submitted.iter().filter(|(completion, _)| !completion.is_done()).map(|(_, one)| one.bytes).sum();
-    for (completion, one) in submitted {
-        if flying <= FLYING_BYTES_MAX {
-            return;
-        }
-        if !completion.is_done() {
-            completion.wait_done();
-            flying = flying.saturating_sub(one.bytes);
+fn hold_back(together: &[Written], outcomes: &Mutex<BTreeMap<usize, Result<Completion, Error>>>) {
+    loop {
+        let oldest = {
+            let outcomes = outcomes.lock();
+            let mut flying = outcomes.iter().filter_map(|(at, outcome)| Some((*at, outcome.as_ref().ok()?)));
+            let mut oldest = None;
+            let mut bytes = 0;
+            for (at, completion) in flying.by_ref().filter(|(_, completion)| !completion.is_done()) {
+                bytes += together[at].bytes;
+                oldest = oldest.or_else(|| Some(completion.clone()));
+            }
+            oldest.filter(|_| bytes > FLYING_BYTES_MAX)
+        };
+        match oldest {
+            Some(completion) => completion.wait_done(),
+            None => return,
         }
     }
 }
