@@ -96,10 +96,6 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
-            if store.lacks_mirrors() {
-                // Another device may be the next to go.
-                store.checkpoint()?;
-            }
         }
         Ok((store, report))
     }
@@ -434,6 +430,10 @@ impl Store {
         let mut journal = self.journal.lock();
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
         let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
+        // An empty journal is whole on any device. Else others take it over with the next checkpoint.
+        if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
+            journal.mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+        }
         let mut state = self.checkpointer.lock();
         {
             let mut superblocks = self.superblocks.lock();
