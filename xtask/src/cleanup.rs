@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
 use crate::command::{MINUTE, is_stopping, output, quoted, shell, stop_children};
 use crate::error::{At, Result};
 
@@ -56,21 +59,23 @@ fn undo(line: &str) {
     }
 }
 
-/// From now on SIGINT and SIGTERM undo everything before they end us.
+/// From now on SIGINT and SIGTERM undo everything before they end us. They are handled and not blocked: the programs we start
+/// inherit what is blocked and what is ignored, but not handlers, so they end on these signals however we were started.
 pub fn on_signals() {
-    // SAFETY: the set is initialised by sigemptyset before use; blocking is for this thread and those started later.
-    let signals = unsafe {
+    // SAFETY: the set is initialised by sigemptyset before use.
+    unsafe {
         let mut signals = std::mem::zeroed();
         libc::sigemptyset(&mut signals);
-        libc::sigaddset(&mut signals, libc::SIGINT);
-        libc::sigaddset(&mut signals, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        signals
+        libc::sigaddset(&mut signals, SIGINT);
+        libc::sigaddset(&mut signals, SIGTERM);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut());
+    };
+    let mut signals = match Signals::new([SIGINT, SIGTERM]) {
+        Ok(signals) => signals,
+        Err(error) => return eprintln!("xtask: nothing will be cleaned up after an interrupt: {error}"),
     };
     thread::spawn(move || {
-        let mut signal = 0;
-        // SAFETY: both pointers live for the call.
-        unsafe { libc::sigwait(&signals, &mut signal) };
+        let Some(signal) = signals.forever().next() else { return };
         eprintln!("xtask: interrupted, cleaning up");
         stop_children();
         // What the main thread set up while it was being stopped comes in later rounds.

@@ -194,7 +194,7 @@ impl Subject {
     fn wait_for_end(&self, process: u32) -> Result<()> {
         let start = Instant::now();
         while is_running(process) {
-            if start.elapsed() > Duration::from_secs(20) {
+            if start.elapsed() > 2 * MINUTE {
                 return Err(XtaskError::found(format!("process {process} did not end after kill -9")));
             }
             thread::sleep(Duration::from_millis(2));

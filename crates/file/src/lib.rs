@@ -27,7 +27,7 @@ mod state;
 mod table;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -90,7 +90,7 @@ pub struct Files {
     dirty_bytes: AtomicU64,
     /// Counts calls of `step`, as a measure of age.
     age: AtomicU64,
-    orphans: Mutex<HashMap<u64, OrphanKind>>,
+    orphans: Mutex<BTreeMap<u64, OrphanKind>>,
     orphan_count: AtomicUsize,
     set_aside: Mutex<SetAside>,
 }

@@ -3,7 +3,7 @@
 //! Invariants: the list on media (`SYSTEM` keys) and the one in memory name the same inodes; a removed inode is freed when
 //! nobody has it open; a file whose truncation is not finished is not extended before it is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
@@ -56,9 +56,9 @@ impl OrphanKind {
 }
 
 /// Reads the list from media.
-pub(crate) fn load(store: &Store) -> Result<HashMap<u64, OrphanKind>, Error> {
+pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, OrphanKind>, Error> {
     store.view(Wait::Allowed, |view| {
-        let mut orphans = HashMap::new();
+        let mut orphans = BTreeMap::new();
         view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
             if key.kind == stere_format::key::kind::ORPHAN {
                 orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, kind)));

@@ -3,10 +3,11 @@
 //!
 //! Invariant: a bounded number is remembered; what is lost early answers `Stale`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use stere_format::InodeValue;
 
 /// Remembered at most; the kernel forgets most removed inodes at once.
@@ -14,7 +15,7 @@ const GHOSTS_MAX: usize = 8192;
 
 #[derive(Default)]
 struct Remembered {
-    values: HashMap<u64, InodeValue>,
+    values: FxHashMap<u64, InodeValue>,
     /// In the order of their removal; forgotten ones may still be in here.
     order: VecDeque<u64>,
 }

@@ -304,7 +304,7 @@ fn the_journal_never_overflows() {
     let (_rig, store) = Rig::new(1, 64 << 20, 64 << 20, 1, 0);
     let value = vec![7u8; 8 << 10];
     let (until, next) = (Instant::now() + duration(), AtomicU64::new(0));
-    within(duration() + Duration::from_secs(30), "commits beside writers", || {
+    within(duration() + Duration::from_secs(180), "commits beside writers", || {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -345,7 +345,7 @@ fn a_view_may_need_more_nodes_than_the_cache_holds() {
         updated.expect("an update");
     }
     store.checkpoint().expect("a checkpoint");
-    within(Duration::from_secs(60), "a view of 400 leaves", || {
+    within(Duration::from_secs(300), "a view of 400 leaves", || {
         let seen = store.view(Wait::Allowed, |view| {
             let mut seen = 0;
             for index in (0..KEYS).step_by(100) {

@@ -5,12 +5,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse_wire::{BlockDevice, Error, Session, Transport, TransportChoice, Unmount};
 
-use crate::support::{Hooked, TestMount, eventually, mount_point, options, say, transports};
+use crate::support::{Hooked, TestMount, WATCHDOG, eventually, hearing_signals, mount_point, options, say, transports};
 
 /// Bytes that differ from place to place, so that a misplaced piece shows.
 fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
@@ -214,7 +214,7 @@ fn delayed_answers_hold_up_nobody() {
             fs::remove_file(&path).unwrap();
         }
         let elapsed = start.elapsed();
-        assert!(elapsed < Duration::from_secs(20), "{choice:?}: {elapsed:?}");
+        assert!(elapsed < WATCHDOG / 2, "{choice:?}: {elapsed:?}");
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "nothing was delayed at all");
         mount.filesystem.open_gate();
         for waiter in waiters {
@@ -239,15 +239,19 @@ fn a_request_dropped_unanswered_is_an_io_error() {
 fn interrupts_reach_the_handler() {
     for choice in transports("interrupts_reach_the_handler") {
         let mut mount = TestMount::new(choice);
-        let mut child = std::process::Command::new("stat").arg(mount.path.join("slow-x")).spawn().unwrap();
-        assert!(eventually(|| mount.filesystem.slow_waiting.load(Ordering::SeqCst) == 1));
-        let pid = i32::try_from(child.id()).unwrap();
-        // SAFETY: signals a child of ours that was not waited for yet.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
-        let cancelled = || mount.filesystem.slow_cancelled.load(Ordering::SeqCst);
-        assert!(eventually(|| cancelled() == 1), "{choice:?}: the request was not cancelled");
-        assert!(!child.wait().unwrap().success());
-        assert_eq!(mount.filesystem.interrupted.load(Ordering::SeqCst), 1);
+        for (before, signal) in [libc::SIGTERM, libc::SIGKILL].into_iter().enumerate() {
+            let mut command = std::process::Command::new("stat");
+            let mut child = hearing_signals(&mut command).arg(mount.path.join("slow-x")).spawn().unwrap();
+            let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst) - before;
+            assert!(eventually(|| count(&mount.filesystem.slow_waiting) == 1));
+            let pid = i32::try_from(child.id()).unwrap();
+            // SAFETY: signals a child of ours that was not waited for yet.
+            assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+            let cancelled = || count(&mount.filesystem.slow_cancelled) == 1;
+            assert!(eventually(cancelled), "{choice:?}: signal {signal} did not cancel the request");
+            assert!(!child.wait().unwrap().success());
+            assert!(eventually(|| count(&mount.filesystem.interrupted) == 1));
+        }
         fs::write(mount.path.join("after"), b"goes on").unwrap();
         mount.finish().unwrap();
     }

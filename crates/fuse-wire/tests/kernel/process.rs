@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use fuse_wire::{BlockDevice, Session, TransportChoice};
 
@@ -105,11 +104,8 @@ fn kill_9_leaves_nobody_hanging() {
             })
             .collect();
         assert!(eventually(|| loaded.load(Ordering::SeqCst)));
-        let start = Instant::now();
         server.child.kill().unwrap();
         assert!(eventually(|| clients.iter().all(std::thread::JoinHandle::is_finished)), "clients hang");
-        let elapsed = start.elapsed();
-        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
         for client in clients {
             let error = client.join().unwrap();
             assert!(

@@ -7,7 +7,9 @@
 mod filesystem;
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +23,9 @@ use parking_lot::{Condvar, Mutex};
 pub use filesystem::NullFilesystem;
 
 pub const BOTH: [TransportChoice; 2] = [TransportChoice::IoUring, TransportChoice::Device];
-const WATCHDOG: Duration = Duration::from_secs(90);
+/// Long enough for the slowest machine; only a failing test waits for so long.
+const EVENTUALLY_MAX: Duration = Duration::from_secs(100);
+pub const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The null file system, with names that behave specially:
 /// `slow-*` is looked up by a thread of its own once the gate opens, `dropped-*` is never answered,
@@ -243,13 +247,29 @@ pub fn mount_point() -> PathBuf {
 /// Waits for something that happens a little later. False: it did not.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(10) {
+    while start.elapsed() < EVENTUALLY_MAX {
         if condition() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     condition()
+}
+
+/// A child that signals end, whatever this process was started with: ignored and blocked signals are inherited.
+pub fn hearing_signals(command: &mut Command) -> &mut Command {
+    let listen = || {
+        // SAFETY: both calls are async-signal-safe; an empty set is a valid one.
+        unsafe {
+            let mut nothing: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut nothing);
+            libc::signal(libc::SIGTERM, libc::SIG_DFL);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const nothing, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: `listen` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(listen) }
 }
 
 /// Why mounting cannot be tested on this machine, or nothing.

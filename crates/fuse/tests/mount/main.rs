@@ -24,7 +24,7 @@ const DEVICE_BYTES: u64 = 1 << 30;
 const CHUNK_BYTES: u32 = 4 << 20;
 const MEMORY_BYTES: usize = 128 << 20;
 /// A test that hangs in the kernel would hang for ever: its mount is broken after this time.
-const WATCHDOG: Duration = Duration::from_secs(240);
+const WATCHDOG: Duration = Duration::from_secs(600);
 
 /// The transports this machine lets us test.
 fn transports(test: &str) -> Vec<TransportChoice> {

@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use stere_device::Operation;
 
 use crate::calls::{self, Mapping, errno};
-use crate::{finish, memory, mount_on, on_both, options, pattern, transports};
+use crate::{WATCHDOG, finish, memory, mount_on, on_both, options, pattern, transports};
 
 #[test]
 fn writers_of_many_files_and_of_one() {
@@ -125,7 +127,7 @@ fn slow_flushes_hold_up_no_other_request() {
             assert_eq!(fs::read_dir(&root).unwrap().count(), 18);
             let elapsed = started.elapsed();
             slow.store(false, Ordering::SeqCst);
-            assert!(elapsed < Duration::from_secs(5), "others waited for the flush: {elapsed:?}");
+            assert!(elapsed < WATCHDOG / 4, "others waited for the flush: {elapsed:?}");
         });
         device.set_fault_hook(None);
         finish(mounted);
@@ -135,6 +137,7 @@ fn slow_flushes_hold_up_no_other_request() {
 #[test]
 fn waiting_reads_overlap() {
     const FILES: usize = 16;
+    const OVERLAPPING: usize = FILES * 3 / 4;
     for transport in transports("waiting_reads_overlap") {
         let device = memory();
         let mounted = mount_on(&[Arc::clone(&device)], &options(transport));
@@ -150,7 +153,11 @@ fn waiting_reads_overlap() {
         device.set_fault_hook(Some(Box::new(move |operation, _, length| {
             if operation == Operation::Read && length > 0 {
                 hook_peak.fetch_max(hook_now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(100));
+                // Until enough of them wait together; how long that takes is the machine's business.
+                let began = Instant::now();
+                while hook_peak.load(Ordering::SeqCst) < OVERLAPPING && began.elapsed() < WATCHDOG / 20 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 hook_now.fetch_sub(1, Ordering::SeqCst);
             }
             None
@@ -166,9 +173,22 @@ fn waiting_reads_overlap() {
         });
         device.set_fault_hook(None);
         let peak = peak.load(Ordering::SeqCst);
-        assert!(peak >= FILES * 3 / 4, "only {peak} of {FILES} reads overlapped");
+        assert!(peak >= OVERLAPPING, "only {peak} of {FILES} reads overlapped");
         drop(files);
         finish(mounted);
+    }
+}
+
+/// Starts a program that was just written. A child that another test forked may have it open for writing a moment longer.
+fn start(program: &Path) -> Child {
+    let began = Instant::now();
+    loop {
+        match Command::new(program).arg("1000").spawn() {
+            Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) && began.elapsed() < WATCHDOG / 4 => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            started => return started.unwrap(),
+        }
     }
 }
 
@@ -178,7 +198,7 @@ fn running_programs_are_not_written() {
         for round in 0..10 {
             let program = root.join(format!("sleep-{round}"));
             fs::copy("/bin/sleep", &program).unwrap();
-            let mut running = std::process::Command::new(&program).arg("100").spawn().unwrap();
+            let mut running = start(&program);
             for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC, libc::O_WRONLY | libc::O_TRUNC]
             {
                 assert_eq!(errno(calls::open(&program, flags, 0)), libc::ETXTBSY, "flags {flags:o}");

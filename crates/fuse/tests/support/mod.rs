@@ -153,7 +153,7 @@ impl Mounted {
     /// Unmounts; the process goes on serving until `end`.
     pub fn detach(&self) {
         // Children that other tests fork have our files open for a moment.
-        let mut left = 200;
+        let mut left = 2000;
         while let Err(error) = self.session.unmount(Unmount::Normal) {
             assert!(left > 0, "nothing is open: {error}");
             left -= 1;

@@ -257,7 +257,7 @@ impl Rig {
 }
 
 /// Without progress for this long a test counts as stuck.
-const STUCK: Duration = Duration::from_secs(20);
+const STUCK: Duration = Duration::from_secs(120);
 
 /// Ends the process, telling what every worker was doing, when none of them gets anywhere.
 pub struct Watchdog {
