@@ -3,7 +3,8 @@
 //! It stands beside the store, not on it: the store refuses what is damaged, and this goes on past it. Everything is read
 //! through the same checksums, so what is copied is right, and what is missing is told by path. The order of the work:
 //! `sources.rs` (which devices), `state.rs` (which root, and the journal), `walk.rs` (names), `content.rs` (bytes), `lost.rs`
-//! (what has no name any more). `media.rs`, `rows.rs` and `nodes.rs` find records without tables.
+//! (what has no name any more). `media.rs`, `rows.rs` and `nodes.rs` find records without tables. Only `mend.rs` is about pools
+//! that can still be opened.
 //!
 //! Invariants: media are hostile input, and nothing in here panics on them; nothing is written to a device; a byte that is
 //! handed to the sink matched its checksum; a file is called whole only if all that leads to it is certain.
@@ -14,6 +15,7 @@ mod journal;
 mod keys;
 mod lost;
 mod media;
+mod mend;
 mod nodes;
 mod report;
 mod rows;
@@ -26,6 +28,7 @@ mod walk;
 mod tests;
 
 pub use error::Error;
+pub use mend::{Mended, mend};
 pub use report::{Counts, Damage, LostRange, Problem, Report};
 pub use sink::{Attributes, Sink, SinkError, Told, Verdict};
 pub use sources::{DeviceFacts, Source};

@@ -7,7 +7,7 @@
 mod damage;
 mod memory_sink;
 mod random;
-mod rig;
+pub(crate) mod rig;
 
 use std::sync::Arc;
 

@@ -22,6 +22,7 @@ mod policy;
 mod pool;
 mod registry;
 mod report;
+mod rescue;
 mod size;
 mod spec;
 mod status;
@@ -73,6 +74,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
         Command::Status(arguments) => status::run(&registry, &arguments),
         Command::Check(arguments) => check::run(&registry, &arguments),
+        Command::Rescue(arguments) => rescue::run(&registry, &arguments),
         Command::Device { command } => device::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&command),

@@ -90,14 +90,16 @@ fn strike(devices: &[Arc<MemoryDevice>], damager: &Damager, blow: &Blow) {
         };
         let at = (blow.which >> 20) % (room / 512).max(1) * 512;
         let length = length.min(room - at);
-        devices[number].write_bytes(start + at, &garbage(blow.which ^ number as u64, length as usize)).unwrap();
+        devices[number]
+            .write_bytes(start + at, &garbage(blow.which.wrapping_add(number as u64 * 0x9e37_79b9), length as usize))
+            .unwrap();
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // P-18
+    // P-30
     #[test]
     fn whatever_is_called_whole_is(
         is_closed in any::<bool>(),
