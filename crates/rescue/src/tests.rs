@@ -265,7 +265,7 @@ fn foreign_devices_are_told_apart() {
     let (rig, expected) = Rig::filled(2);
     let mut devices = rig.close();
     let empty = Arc::new(MemoryDevice::new(64 << 20));
-    let alone = rescue(sources(&[empty.clone()]), Options::default(), &mut MemorySink::default());
+    let alone = rescue(sources(std::slice::from_ref(&empty)), Options::default(), &mut MemorySink::default());
     assert!(matches!(alone, Err(Error::NothingFound { .. })));
     let none = rescue(Vec::new(), Options::default(), &mut MemorySink::default());
     assert!(matches!(none, Err(Error::NoDevices)));

@@ -151,7 +151,7 @@ fn what_is_lost_is_named_and_the_rest_is_copied() {
 fn refusals_say_what_to_do() {
     let world = World::with_pool();
     world.refused("rescue a.img b.img", 2, &["--to DIR"]);
-    world.refused("rescue nothere.img --to out", 1, &["does not exist"]);
+    world.refused("rescue ./nothere.img --to out", 1, &["does not exist"]);
     std::fs::write(world.path("empty.img"), vec![0; 64 << 20]).unwrap();
     world.refused("rescue empty.img --to out", 1, &["none of these holds"]);
     world.refused("rescue a.img b.img --to mount/..", 1, &["not empty"]);

@@ -70,10 +70,9 @@ pub(super) fn names(store: &Store, survey: &Survey, now: Timestamp) -> Result<St
             None => Some((true, "what it led to is lost")),
             Some(_) if !holder_is_directory => Some((false, "it was in no directory")),
             Some(FileKind::Directory) if name.inode == ROOT => Some((false, "it led back to the root")),
-            Some(FileKind::Directory) => match parents.get(&name.inode) {
-                Some(_) => Some((false, "it was a second name of a directory")),
-                None => None,
-            },
+            Some(FileKind::Directory) => {
+                parents.get(&name.inode).map(|_| (false, "it was a second name of a directory"))
+            }
             Some(_) => None,
         };
         if let Some((data_lost, why)) = why {

@@ -79,7 +79,7 @@ fn strike(devices: &[Arc<MemoryDevice>], damager: &Damager, blow: &Blow) {
             // Where the records are: at the beginning.
             Region::Journal => (layout.journal_offset, layout.journal_bytes / 8),
             Region::ChunkHeader | Region::Metadata | Region::Data => {
-                let is_meta = matches!(blow.region, Region::Metadata) || blow.which % 2 == 0;
+                let is_meta = matches!(blow.region, Region::Metadata) || blow.which.is_multiple_of(2);
                 let chunks = damager.chunks(is_meta);
                 let own: Vec<u64> = chunks.iter().filter(|(on, _)| *on == number).map(|(_, offset)| *offset).collect();
                 let Some(offset) = own.get((blow.which >> 8) as usize % own.len().max(1)) else { continue };

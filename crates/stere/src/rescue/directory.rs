@@ -136,15 +136,16 @@ impl Sink for DirectorySink {
     }
 
     fn leave(&mut self, attributes: Option<&Attributes>) -> Done {
-        let outcome = attributes.map_or(Ok(()), |attributes| {
-            // Until it is left a directory is its maker's alone.
-            self.set(&self.current, attributes)
-        });
-        if self.depth == 0 {
+        // Before the directory gets its mode, which may forbid to look into it.
+        let above = match self.depth {
+            0 => None,
+            _ => Some(rustix::fs::openat(&self.current, "..", directory_flags(), Mode::empty())),
+        };
+        let outcome = attributes.map_or(Ok(()), |attributes| self.set(&self.current, attributes));
+        let Some(above) = above else {
             self.root_attributes = attributes.cloned();
             return outcome;
-        }
-        let above = rustix::fs::openat(&self.current, "..", directory_flags(), Mode::empty());
+        };
         // Without the way back nothing would lie where it belongs.
         self.current = above.map_err(|errno| SinkError::Stop(format!("cannot go back to the parent: {errno}")))?;
         self.depth -= 1;
