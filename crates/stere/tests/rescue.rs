@@ -158,7 +158,7 @@ fn refusals_say_what_to_do() {
     world.refused("rescue nopool --to out", 1, &["no pool is named"]);
 }
 
-// P-31
+// P-41
 #[test]
 fn check_repairs_superblocks_and_leaves_a_clean_pool() {
     let world = World::with_pool();
@@ -176,4 +176,22 @@ fn check_repairs_superblocks_and_leaves_a_clean_pool() {
     let again = world.json("check tank --repair --json");
     assert_eq!(again["mended"], serde_json::json!([]));
     assert_eq!(again["findings"], serde_json::json!([]));
+}
+
+#[test]
+fn check_repairs_rotten_blocks_from_the_other_copies() {
+    if !can_mount("check_repairs_rotten_blocks_from_the_other_copies") {
+        return;
+    }
+    let world = filled("");
+    let size = std::fs::metadata(world.path("a.img")).unwrap().len();
+    // A stretch of slots: headers, rows, data and metadata alike.
+    overwrite(&world, "a.img", size / 16, (3 << 20) + 4096);
+    let said = world.run("check tank --repair");
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.contains("written anew from good ones"), "{}", said.out);
+    // The mended device alone has everything again.
+    let said = world.run("rescue a.img --to alone");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert_same(&world.path("original"), &world.path("alone"));
 }

@@ -1,4 +1,4 @@
-//! Forged faults of every kind, mended until both checks have nothing to say (P-31).
+//! Forged faults of every kind, mended until both checks have nothing to say (P-41).
 
 use stere_format::{BlobValue, BlockBitmap, DirentValue, ExtentValue, FileKind, InodeValue, Key, Timestamp, key};
 use stere_naming::ROOT;

@@ -99,7 +99,7 @@ fn strike(devices: &[Arc<MemoryDevice>], damager: &Damager, blow: &Blow) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // P-30
+    // P-40
     #[test]
     fn whatever_is_called_whole_is(
         is_closed in any::<bool>(),

@@ -1,8 +1,8 @@
 //! `stere check --repair`: everything that can be made right again on a pool that nobody uses.
 //!
 //! Opening the pool already writes journal records to mirrors that lack them. Then the accounts of segments are counted, and
-//! names, inodes, extents and counts are made to agree (the rescue crate's `mend`); two checkpoints write all superblock copies
-//! anew. What is lost beyond copies is not made up: it is told by the check that follows.
+//! names, inodes, extents and counts are made to agree (the rescue crate's `mend`); a scrub pass writes bad blocks of all chunks
+//! anew from good ones, and two checkpoints all superblock copies. What is lost beyond copies is not made up: it is told by the check that follows.
 
 use std::time::Duration;
 
@@ -43,7 +43,11 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
             "names and counts could not be gone through: {error}; `stere rescue` copies out all that can be read"
         ))),
     }
-    // Each checkpoint writes two of the four copies.
+    let scrubbed = store.scrub()?;
+    if scrubbed.repaired_blocks > 0 {
+        mended.push(fact(format!("{} bad blocks on devices written anew from good ones", scrubbed.repaired_blocks)));
+    }
+    // Each checkpoint writes two of the four superblock copies.
     store.checkpoint()?;
     store.checkpoint()?;
     store.close()?;
