@@ -94,12 +94,12 @@ fn what_is_kept_back_stays_for_those_who_may() {
     let mut placement = placement(&[10, 10]);
     let kept = [Kept { scheme: scheme(1, 1), segments: 3 }];
     for _ in 0..7 {
-        placement.allocate(scheme(1, 1), &kept).unwrap().chunks;
+        placement.allocate(scheme(1, 1), &kept).unwrap();
     }
     let refused = placement.allocate(scheme(1, 1), &kept);
     assert!(matches!(refused, Err(StripeError::NoSpace { segments_free: 3, segments_kept: 3, .. })));
     for _ in 0..3 {
-        placement.allocate(scheme(1, 1), &[]).unwrap().chunks;
+        placement.allocate(scheme(1, 1), &[]).unwrap();
     }
 }
 
