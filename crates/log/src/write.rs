@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::{Completion, SharedBuffer};
+use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
-    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry,
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
 use stere_stripe::{split_tag, write_tag};
 
@@ -120,8 +120,7 @@ impl Log {
         for (segment, completion) in done {
             for (chunk, error) in completion.wait() {
                 tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
-                segment.mark_missing(split_tag(chunk).1);
-                self.note_dirty(&segment);
+                self.chunk_failed(&segment, split_tag(chunk).1, &error);
             }
         }
         self.check_not_lost()
@@ -150,8 +149,7 @@ impl Log {
     fn row_arrived(&self, id: (u64, u32), segment: &Arc<Segment>, errors: Vec<(u64, stere_device::DeviceError)>) {
         for (chunk, error) in &errors {
             tracing::warn!(segment = segment.id, chunk, %error, "a chunk could not be written");
-            segment.mark_missing(split_tag(*chunk).1);
-            self.note_dirty(segment);
+            self.chunk_failed(segment, split_tag(*chunk).1, error);
         }
         if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
             let detail = errors.first().map_or_else(String::new, |(_, error)| error.to_string());
@@ -159,6 +157,19 @@ impl Log {
         }
         if let Some(RowInMemory::Flying(row)) = self.rows.write().remove(&id) {
             *self.flying_bytes.lock() -= row.buffer.len();
+        }
+    }
+
+    fn chunk_failed(&self, segment: &Arc<Segment>, chunk: usize, error: &DeviceError) {
+        segment.mark_missing(chunk);
+        self.note_dirty(segment);
+        self.note_write_error(segment.chunks()[chunk].device, error);
+    }
+
+    /// Counts a failed write of a device; one that is gone or fails again and again takes nothing new until it is attached again.
+    pub fn note_write_error(&self, device: DeviceIndex, error: &DeviceError) {
+        if self.stripe.note_write_error(device, error) {
+            tracing::error!(device, %error, "nothing new is put on this device until it is attached again");
         }
     }
 
@@ -209,7 +220,8 @@ impl Log {
         self.drop_empty_row(guard);
         let need = row_bytes_for(length);
         if let Some(segment) = &guard.segment {
-            if self.row_limit(segment) < need.max(ROW_BYTES_MIN) {
+            // With a chunk lost, a new segment on the devices that are there protects better.
+            if self.row_limit(segment) < need.max(ROW_BYTES_MIN) || segment.has_lost_chunks() {
                 segment.seal();
                 self.note_dirty(segment);
                 guard.segment = None;
@@ -233,7 +245,7 @@ impl Log {
         Ok(())
     }
 
-    fn drop_empty_row(&self, guard: &mut Stream) {
+    pub(crate) fn drop_empty_row(&self, guard: &mut Stream) {
         if let (Some(row), Some(segment)) = (guard.row.take(), &guard.segment) {
             assert!(row.is_empty(), "only an empty row is dropped");
             self.rows.write().remove(&(segment.id, row.row_block));
@@ -339,6 +351,8 @@ impl Log {
         let failed = self.stripe.flush();
         for (device, error) in &failed {
             tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
+            // What a failed flush dropped cannot be known: the device takes nothing any more.
+            self.stripe.suspend(*device);
             for segment in written.values() {
                 let chunk = segment.chunks().iter().position(|place| place.device == *device);
                 if let Some(chunk) = chunk {
@@ -355,13 +369,13 @@ impl Log {
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
-        let chunks = match key.home {
+        let place = match key.home {
             Some(home) => self.stripe.allocate_on(home, self.keep_free(key), home_slots_kept(key))?,
             None => self.stripe.allocate(key.scheme, self.keep_free(key))?,
         };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-        let segment = Arc::new(Segment::new(id, key, sequence, chunks));
+        let segment = Arc::new(Segment::new(id, key, sequence, place));
         self.segments.insert(segment.clone());
         let completion = Completion::new();
         let header = ChunkHeader {
@@ -371,7 +385,7 @@ impl Log {
             kind: key.kind,
             class: key.class,
             chunk: 0,
-            place: segment.placed(),
+            place: SegmentChunks::clone(&segment.placed()),
         };
         self.stripe.write_chunk_headers(&header, 0, &completion)?;
         self.headers_flying.lock().push((segment.clone(), completion));
@@ -380,7 +394,7 @@ impl Log {
     }
 
     /// Finishes the open row (summary, header) and submits it; the stream goes on with a new row.
-    fn close_row(&self, guard: &mut Stream) {
+    pub(crate) fn close_row(&self, guard: &mut Stream) {
         let row = guard.row.take().expect("a row is open");
         let segment = guard.segment.clone().expect("an open row has a segment");
         assert!(!row.is_empty(), "an empty row is not written");

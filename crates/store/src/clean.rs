@@ -321,15 +321,22 @@ impl Store {
             .into_iter()
             .filter(|segment| segment.kind == SegmentKind::Meta && segment.is_sealed())
             .collect();
+        // Written when there were fewer devices, or more: now metadata has another number of copies.
+        let width = self.meta_stream().scheme.width();
+        let misfits = meta.iter().filter(|segment| segment.scheme.width() != width && segment.live_bytes() > 0);
+        for victim in misfits.take(CONDEMNED_MAX) {
+            self.condemn(state, victim)?;
+        }
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
         let is_scarce = !self.log.can_begin(&StreamKey { kind: SegmentKind::Data, ..self.meta_stream() });
-        if !is_scarce && held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
-            return Ok(());
-        }
+        let is_loose = held >= 2 * live + 3 * u64::from(self.log.chunk_bytes());
+        let percent = if is_scarce || is_loose { 60 } else { 0 };
         let mut victims: Vec<_> = meta
             .into_iter()
-            .filter(|segment| segment.live_bytes() > 0 && segment.live_bytes() * 10 < self.segment_bytes(segment) * 6)
+            .filter(|segment| {
+                segment.live_bytes() > 0 && segment.live_bytes() * 100 < self.segment_bytes(segment) * percent
+            })
             .collect();
         victims.sort_by_key(|segment| (segment.live_bytes(), segment.id));
         for victim in victims.into_iter().take(CONDEMNED_MAX) {
@@ -344,7 +351,14 @@ impl Store {
         let mut touches: Vec<Touch> = Vec::new();
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
-            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { break };
+            let contents = match self.log.read_row_contents(segment, row_block) {
+                Ok(Some(contents)) => contents,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(segment = segment.id, %error, "a metadata segment cannot be emptied now");
+                    return Ok(());
+                }
+            };
             for entry in &contents.entries {
                 if let RecordSubject::Node { level, first_key } = entry.subject {
                     touches.push(Touch { first_key, level });

@@ -105,7 +105,7 @@ impl Store {
     pub(crate) fn stream_key(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
         let scheme = self.fit(placement.scheme);
         let home = match scheme.width() {
-            1 => home.filter(|home| self.log.stripe.accepts_chunks(*home)).or_else(|| self.log.stripe.choose_home()),
+            1 => home.filter(|home| self.log.stripe.is_open(*home)).or_else(|| self.log.stripe.choose_home()),
             _ => None,
         };
         StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home }
