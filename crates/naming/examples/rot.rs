@@ -210,7 +210,12 @@ fn damaged_metadata(pool: &Pool, inode: u64, runs: usize) {
         blocks = found.iter().map(|(_, repaired)| *repaired).max().unwrap_or(blocks);
         above.extend(found.into_iter().map(|(time, _)| time - healthy));
     }
-    println!("{:<28}{:>12.2}   ({blocks} blocks of nodes, {} of {runs} runs)", "tree nodes on the way", median(above.clone()), above.len());
+    println!(
+        "{:<28}{:>12.2}   ({blocks} blocks of nodes, {} of {runs} runs)",
+        "tree nodes on the way",
+        median(above.clone()),
+        above.len()
+    );
 }
 
 /// What of each device holds segments with live data.
