@@ -77,7 +77,7 @@ impl Superblock {
             return Err(DecodeError::DoesNotFit { structure: Self::STRUCTURE, need, room });
         }
         // What could not be read back would cost the pool: better not written.
-        for pair in self.epochs.windows(2).filter(|pair| !is_rising(&pair[0], &pair[1])) {
+        if let Some(pair) = self.epochs.windows(2).find(|pair| !is_rising(&pair[0], &pair[1])) {
             let (structure, field, value) = (Self::STRUCTURE, "epoch", u64::from(pair[1].epoch));
             return Err(DecodeError::OutOfRange { structure, field, value });
         }
