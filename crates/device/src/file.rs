@@ -14,6 +14,7 @@ mod vectors;
 use crate::buffer::{Buffer, BufferPool};
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
+use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
 use crate::{Device, Piece, Scatter, check_range, length_of};
 use flush::FlushGate;
@@ -22,6 +23,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use system::Transfer;
 use vectors::Plan;
 
@@ -74,6 +76,7 @@ pub struct FileDevice {
     open: Arc<OpenFile>,
     queue: WriteQueue,
     bounce: BufferPool,
+    latency: Latency,
 }
 
 /// Free bounce memory a device keeps.
@@ -120,7 +123,7 @@ impl FileDevice {
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
             .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
-        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES) })
+        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES), latency: Latency::default() })
     }
 
     /// Whether I/O passes the page cache by.
@@ -193,8 +196,14 @@ impl Device for FileDevice {
         let (start, head, tail) = self.widen(offset, length);
         let plan = Plan::new(&self.open.transfer, head, pieces, tail);
         let mut scratch = self.bounce.take(plan.scratch_bytes());
-        plan.read(&self.open.file, start, pieces, &mut scratch)
-            .map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+        let begun = Instant::now();
+        let outcome = plan.read(&self.open.file, start, pieces, &mut scratch);
+        self.latency.note(begun.elapsed(), length);
+        outcome.map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+    }
+
+    fn read_latency_us(&self) -> u32 {
+        self.latency.microseconds()
     }
 
     fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {

@@ -12,11 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
-    sector_aligned,
+    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    Superblock, key, sector_aligned,
 };
 use stere_log::{FormerPlaces, Log, LogOptions, Segment};
-use stere_stripe::Stripe;
+use stere_stripe::{ReadReport, Stripe};
 use stere_tree::{NodeCache, Tree};
 
 use crate::checkpoint::Checkpointer;
@@ -67,7 +67,7 @@ impl Store {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
         let mut stripe = attach(&devices, &options)?;
-        let record = read_checkpoint(&stripe, &newest)?;
+        let (record, bad_parts) = read_checkpoint(&stripe, &newest)?;
         options.hash_key = record.hash_key;
         let given = devices.len();
         devices.retain(|device| {
@@ -85,6 +85,7 @@ impl Store {
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.adopt_checkpoint(&newest, &record)?;
+        store.repair_checkpoint(&bad_parts);
         store.check_journal_is_there(&newest, read_only)?;
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
@@ -130,7 +131,8 @@ impl Store {
         options: StoreOptions,
     ) -> Store {
         let budget = options.budget();
-        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, ..LogOptions::default() };
+        let repairs = !options.read_only;
+        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, repairs, ..LogOptions::default() };
         let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
         let mirrors = devices
             .iter()
@@ -177,6 +179,7 @@ impl Store {
             space: Space::default(),
             next_blob: AtomicU64::new(1),
             failure: Mutex::new(None),
+            health_limits: Mutex::new(options.health),
             log,
             options,
         }
@@ -199,6 +202,7 @@ impl Store {
             if segment.chunks() == part.place.chunks {
                 missing.for_each(|chunk| segment.mark_missing(chunk));
             }
+            self.cover_part(&segment, &part.address);
         }
         self.checkpointer.lock().parts = superblock.checkpoint.clone();
         self.inner.write().tree = Tree::new(record.root);
@@ -206,6 +210,28 @@ impl Store {
         self.inner.write().next_inode = record.counters.next_inode;
         self.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
         self.each_segment_in_tree(|id, value| self.adopt_segment(id, &value))
+    }
+
+    /// The record was read before there was a log to repair it.
+    fn repair_checkpoint(&self, bad_parts: &[BadPart]) {
+        for BadPart { part, bytes, report } in bad_parts {
+            if let Some(segment) = self.log.segments.get(part.address.segment) {
+                self.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
+            }
+        }
+    }
+
+    /// The record tells how far its segments were written before it: its own rows count too.
+    fn cover_part(&self, segment: &Arc<Segment>, address: &stere_format::Address) {
+        let end = match self.log.read_row_contents(segment, address.row_block) {
+            Ok(Some(row)) => address.row_block + row.header.row_height,
+            // Without its header: at least to where the part itself ends.
+            _ => {
+                let bytes = (address.offset + address.length) as usize;
+                address.row_block + stere_stripe::row_height(segment.scheme, bytes)
+            }
+        };
+        segment.cover_blocks(end.min(self.log.chunk_blocks()));
     }
 
     /// A segment that holds nothing but parts of the checkpoint record is not in the record's own table.
@@ -318,8 +344,7 @@ impl Store {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
-            let verify = |bytes: &[u8]| stere_format::block_checksums(bytes) == blob.checksums;
-            if self.log.read_record(&segment, &blob.address, &verify).is_err() {
+            if !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -516,20 +541,30 @@ pub(crate) fn declare(stripe: &Stripe, entry: &DeviceEntry) {
     stripe.set_domain(entry.index, &entry.host, &entry.shelf);
 }
 
+/// A part of the checkpoint record that is bad somewhere, and its right bytes.
+struct BadPart {
+    part: CheckpointPart,
+    bytes: Vec<u8>,
+    report: ReadReport,
+}
+
 /// Reads the checkpoint record that the superblock names.
-fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<CheckpointRecord, Error> {
+fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<(CheckpointRecord, Vec<BadPart>), Error> {
     let damaged = |detail: String| Error::DamagedNode { detail: format!("the checkpoint record: {detail}") };
-    let mut bytes = Vec::new();
+    let (mut bytes, mut bad_parts) = (Vec::new(), Vec::new());
     for part in &superblock.checkpoint {
         let start = bytes.len();
         bytes.resize(start + part.address.length as usize, 0);
         let verify = |bytes: &[u8]| CheckpointRecord::part_checksum(bytes) == part.crc32c;
-        stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
+        let report = stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
             .map_err(|error| damaged(error.to_string()))?;
+        if !report.bad.is_empty() {
+            bad_parts.push(BadPart { part: part.clone(), bytes: bytes[start..].to_vec(), report });
+        }
     }
     let record = CheckpointRecord::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
     if record.pool != superblock.pool || record.generation > superblock.generation {
         return Err(damaged("it belongs to another pool or time".into()));
     }
-    Ok(record)
+    Ok((record, bad_parts))
 }

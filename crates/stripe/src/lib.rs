@@ -19,6 +19,8 @@ mod parity;
 mod placement;
 mod read;
 mod recover;
+mod repair;
+mod scrub;
 mod slots;
 mod whole;
 mod write;
@@ -30,6 +32,8 @@ pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, SlotUsage};
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
+pub use repair::Repair;
+pub use scrub::Stretch;
 pub use whole::Whole;
 pub use write::{split_tag, write_tag};
 
