@@ -9,6 +9,7 @@
 //! of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`, `transaction.rs`,
 //! `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
 
+mod accounts;
 mod check;
 mod checkpoint;
 mod clean;
@@ -23,6 +24,7 @@ mod loss;
 mod mend;
 mod overlay;
 mod read;
+mod rebuild;
 mod recover;
 mod relocate;
 mod scrub;
