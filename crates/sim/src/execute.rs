@@ -106,6 +106,14 @@ impl History {
                 self.kept_image = Some((index, image));
                 Ok(())
             }
+            Operation::TakeAway { device, events } => {
+                self.take_away(usize::from(*device), u64::from(*events));
+                Ok(())
+            }
+            Operation::BringBack { device } => {
+                self.returning = Some(usize::from(*device));
+                Ok(())
+            }
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }

@@ -1,4 +1,7 @@
-//! `stere check`: an offline proof of the whole format, reading only.
+//! `stere check`: an offline proof of the whole format, reading only; with `--repair` what can be mended is mended first
+//! (`check/repair.rs`), and the proof comes after.
+
+mod repair;
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,6 +25,15 @@ struct Line {
     text: String,
 }
 
+/// One thing that was mended.
+#[derive(Debug, Serialize)]
+struct MendedLine {
+    data_lost: bool,
+    path: Option<String>,
+    inode: Option<u64>,
+    text: String,
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     pool: String,
@@ -30,6 +42,8 @@ struct Report {
     blobs: u64,
     blob_bytes: u64,
     segments: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mended: Option<Vec<MendedLine>>,
     findings: Vec<Line>,
 }
 
@@ -42,12 +56,14 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
             about.mountpoint.display()
         ));
     }
+    let mended = arguments.repair.then(|| repair::run(registry, &arguments.words)).transpose()?;
     let (assembly, opened, _) = open_to_read(registry, &arguments.words)?;
     let store = &opened.store;
     let checked = store.check(!arguments.metadata_only)?;
     let mut findings = checked.findings.clone();
     findings.extend(stere_naming::check(store)?);
-    let inodes: HashSet<u64> = findings.iter().filter_map(|finding| finding.inode).collect();
+    let of_mended = mended.iter().flatten().filter_map(|mended| mended.inode);
+    let inodes: HashSet<u64> = findings.iter().filter_map(|finding| finding.inode).chain(of_mended).collect();
     let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
     let mut lines: Vec<Line> = opened
         .warnings
@@ -60,19 +76,30 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         inode: finding.inode,
         text: finding.text,
     }));
-    let report = report(&assembly.newest.pool_name, &checked, lines);
+    let mended = mended.map(|mended| {
+        let line = |it: stere_rescue::Mended| MendedLine {
+            data_lost: it.data_lost,
+            path: it.inode.and_then(|inode| paths.get(&inode).cloned()),
+            inode: it.inode,
+            text: it.text,
+        };
+        mended.into_iter().map(line).collect()
+    });
+    let report = report(&assembly.newest.pool_name, &checked, mended, lines);
     match arguments.json {
         true => println!("{}", to_json(&report)?),
         false => print(&report, arguments.metadata_only),
     }
+    let lost_mending = report.mended.iter().flatten().any(|line| line.data_lost);
     Ok(match report.findings.iter().map(|line| line.data_lost).max() {
+        Some(true) => DATA_LOST,
+        _ if lost_mending => DATA_LOST,
         None => DONE,
         Some(false) => ERROR,
-        Some(true) => DATA_LOST,
     })
 }
 
-fn report(pool: &str, checked: &CheckReport, findings: Vec<Line>) -> Report {
+fn report(pool: &str, checked: &CheckReport, mended: Option<Vec<MendedLine>>, findings: Vec<Line>) -> Report {
     Report {
         pool: pool.to_owned(),
         nodes: checked.nodes,
@@ -80,11 +107,25 @@ fn report(pool: &str, checked: &CheckReport, findings: Vec<Line>) -> Report {
         blobs: checked.blobs,
         blob_bytes: checked.blob_bytes,
         segments: checked.segments,
+        mended,
         findings,
     }
 }
 
+/// Where something is, for the beginning of a line.
+fn place_of(path: Option<&String>, inode: Option<u64>) -> String {
+    match (path, inode) {
+        (Some(path), _) => format!("{path}: "),
+        (None, Some(inode)) => format!("inode {inode}: "),
+        (None, None) => String::new(),
+    }
+}
+
 fn print(report: &Report, metadata_only: bool) {
+    for line in report.mended.iter().flatten() {
+        let lost = if line.data_lost { " (data is lost: restore it from a backup)" } else { "" };
+        println!("mended: {}{}{lost}", place_of(line.path.as_ref(), line.inode), line.text);
+    }
     let contents = if metadata_only { "contents not read" } else { "every byte of content read and verified" };
     println!(
         "checked pool {}: {} nodes, {} keys, {} blobs of {}, {} segments; {contents}",
@@ -96,11 +137,7 @@ fn print(report: &Report, metadata_only: bool) {
         report.segments
     );
     for line in &report.findings {
-        let place = match (&line.path, line.inode) {
-            (Some(path), _) => format!("{path}: "),
-            (None, Some(inode)) => format!("inode {inode}: "),
-            (None, None) => String::new(),
-        };
+        let place = place_of(line.path.as_ref(), line.inode);
         let lost = if line.data_lost { " (data is lost: restore it from a backup)" } else { "" };
         println!("found: {place}{}{lost}", line.text);
     }
