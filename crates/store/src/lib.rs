@@ -326,6 +326,7 @@ impl Store {
         self.log.reap();
         self.retire_unwritable()?;
         self.retire_failing()?;
+        self.leave_slow_devices();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();
             (inner.active.bytes(), inner.active.pending_bytes())

@@ -487,32 +487,6 @@ fn a_forged_record_in_the_journal_proves_nothing() {
     assert_eq!(found.as_deref(), Some(&value[..]));
 }
 
-/// P-1, P-2: a mount that took an unproven group and ended, and the next one that finds its data gone and cuts it.
-#[test]
-fn a_mount_that_reads_less_of_the_journal_than_the_one_before_is_believed() {
-    let (mut rig, store) = Rig::new(1, 64 << 20);
-    let ids = write_file(&store, SINGLE, 10, &content(1, 4096));
-    let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
-    rig.devices[0].set_fault_hook(Some(Box::new(refuse_flush)));
-    store.commit(Wait::Allowed).unwrap_err();
-    rig.devices[0].set_fault_hook(None);
-    let (store, report) = rig.crash(store, |_| true);
-    assert_eq!((report.groups_replayed, report.groups_cut), (1, 0));
-    let handle = store.view(Wait::Allowed, |view| view.blob(ids[0])).unwrap();
-    let layout = rig.superblocks[0].layout;
-    let chunk = layout.slots_offset + u64::from(handle.segment.chunks()[0].slot) * u64::from(CHUNK_BYTES);
-    let address = handle.value.address;
-    drop(handle);
-    rig.devices[0].corrupt(chunk + u64::from(address.row_block) * 4096 + u64::from(address.offset), 64);
-    let (store, report) = rig.crash(store, |_| true);
-    assert_eq!((report.groups_replayed, report.groups_cut), (0, 1));
-    write_file(&store, SINGLE, 11, &content(2, 4096));
-    store.commit(Wait::Allowed).unwrap();
-    let (store, _) = rig.crash(store, |_| false);
-    assert_eq!(read_file(&store, 11, 4096).unwrap(), content(2, 4096));
-    assert_clean(&store);
-}
-
 /// P-1: every mount begins an epoch of the journal, and may end before it makes a checkpoint.
 #[test]
 fn many_crashes_one_after_the_other_lose_nothing_committed() {
