@@ -7,12 +7,15 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use stere_format::{DirentValue, Key, key};
-use stere_store::{CheckReport, Store};
+use stere_pool::Assembly;
+use stere_rescue::{Options, Source};
+use stere_store::{CheckReport, Finding, Store};
 
 use crate::cli::CheckArguments;
 use crate::control;
 use crate::error::{DATA_LOST, DONE, ERROR, Result, refused};
 use crate::registry::Registry;
+use crate::rescue::Listing;
 use crate::size;
 use crate::status::{open_to_read, to_json};
 
@@ -59,23 +62,29 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
     let mended = arguments.repair.then(|| repair::run(registry, &arguments.words)).transpose()?;
     let (assembly, opened, _) = open_to_read(registry, &arguments.words)?;
     let store = &opened.store;
-    let checked = store.check(!arguments.metadata_only)?;
-    let mut findings = checked.findings.clone();
-    findings.extend(stere_naming::check(store)?);
-    let of_mended = mended.iter().flatten().filter_map(|mended| mended.inode);
-    let inodes: HashSet<u64> = findings.iter().filter_map(|finding| finding.inode).chain(of_mended).collect();
-    let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
     let mut lines: Vec<Line> = opened
         .warnings
         .iter()
         .map(|text| Line { data_lost: false, path: None, inode: None, text: text.clone() })
         .collect();
-    lines.extend(findings.into_iter().map(|finding| Line {
-        data_lost: finding.data_lost,
-        path: finding.inode.and_then(|inode| paths.get(&inode).cloned()),
-        inode: finding.inode,
-        text: finding.text,
-    }));
+    let of_mended: Vec<u64> = mended.iter().flatten().filter_map(|mended| mended.inode).collect();
+    let (checked, paths) = match prove(store, arguments.metadata_only, &of_mended) {
+        Ok((checked, findings, paths)) => {
+            lines.extend(findings.into_iter().map(|finding| Line {
+                data_lost: finding.data_lost,
+                path: finding.inode.and_then(|inode| paths.get(&inode).cloned()),
+                inode: finding.inode,
+                text: finding.text,
+            }));
+            (checked, paths)
+        }
+        Err(error) => {
+            let text = format!("it cannot be gone through: {error}; `stere rescue` copies out all that can be read");
+            lines.push(Line { data_lost: true, path: None, inode: None, text });
+            lines.extend(lost_by_path(&assembly, arguments.metadata_only)?);
+            (CheckReport::default(), HashMap::new())
+        }
+    };
     let mended = mended.map(|mended| {
         let line = |it: stere_rescue::Mended| MendedLine {
             data_lost: it.data_lost,
@@ -97,6 +106,38 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         None => DONE,
         Some(false) => ERROR,
     })
+}
+
+type Proof = (CheckReport, Vec<Finding>, HashMap<u64, String>);
+
+/// Both checks, and the paths of what they found and of these inodes.
+fn prove(store: &Store, metadata_only: bool, others: &[u64]) -> Result<Proof> {
+    let checked = store.check(!metadata_only)?;
+    let mut findings = checked.findings.clone();
+    findings.extend(stere_naming::check(store)?);
+    let inodes: HashSet<u64> =
+        findings.iter().filter_map(|finding| finding.inode).chain(others.iter().copied()).collect();
+    let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
+    Ok((checked, findings, paths))
+}
+
+/// What is lost of a pool whose tree cannot be gone through: what a rescue would say.
+fn lost_by_path(assembly: &Assembly, metadata_only: bool) -> Result<Vec<Line>> {
+    let source = |member: &stere_pool::Member| Source { path: member.path.clone(), device: member.device.clone() };
+    let sources = assembly.members.iter().map(source).collect();
+    let found = stere_rescue::rescue(sources, Options { names_only: metadata_only }, &mut Listing::silent())?;
+    let older = found.older.into_iter().map(|path| Line {
+        data_lost: false,
+        path: Some(path),
+        inode: None,
+        text: "its newest state cannot be read; what an older one tells can".into(),
+    });
+    let damage = found.damage.into_iter().map(|damage| {
+        let bytes: u64 = damage.ranges.iter().map(|range| range.length).sum();
+        let text = if bytes > 0 { format!("{bytes} bytes: {}", damage.what) } else { damage.what };
+        Line { data_lost: true, path: Some(damage.path), inode: Some(damage.inode), text }
+    });
+    Ok(damage.chain(older).collect())
 }
 
 fn report(pool: &str, checked: &CheckReport, mended: Option<Vec<MendedLine>>, findings: Vec<Line>) -> Report {
