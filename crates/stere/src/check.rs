@@ -4,20 +4,25 @@
 mod repair;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use serde::Serialize;
+use stere_device::Access;
 use stere_format::{DirentValue, Key, key};
-use stere_pool::Assembly;
+use stere_pool::{Assembly, Degraded, OpenOptions, Opened};
 use stere_rescue::{Options, Source};
 use stere_store::{CheckReport, Finding, Store};
 
 use crate::cli::CheckArguments;
 use crate::control;
+use crate::devices::Target;
 use crate::error::{DATA_LOST, DONE, ERROR, Result, refused};
 use crate::registry::Registry;
 use crate::rescue::Listing;
 use crate::size;
-use crate::status::{open_to_read, to_json};
+use crate::status::to_json;
+
+const MEMORY_BYTES: usize = 256 << 20;
 
 /// One thing that is not as it must be.
 #[derive(Debug, Serialize)]
@@ -60,15 +65,17 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         ));
     }
     let mended = arguments.repair.then(|| repair::run(registry, &arguments.words)).transpose()?;
-    let (assembly, opened, _) = open_to_read(registry, &arguments.words)?;
-    let store = &opened.store;
-    let mut lines: Vec<Line> = opened
-        .warnings
-        .iter()
-        .map(|text| Line { data_lost: false, path: None, inode: None, text: text.clone() })
-        .collect();
+    let assembly = Target::parse(registry, &arguments.words)?.assemble(Access::ReadOnly, Duration::ZERO)?;
     let of_mended: Vec<u64> = mended.iter().flatten().filter_map(|mended| mended.inode).collect();
-    let (checked, paths) = match prove(store, arguments.metadata_only, &of_mended) {
+    let opened = open(registry, &assembly)?;
+    let warnings = opened.as_ref().map_or_else(|_| assembly.warnings(), |opened| opened.warnings.clone());
+    let mut lines: Vec<Line> =
+        warnings.into_iter().map(|text| Line { data_lost: false, path: None, inode: None, text }).collect();
+    let proof = match &opened {
+        Ok(opened) => prove(&opened.store, arguments.metadata_only, &of_mended).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let (checked, paths) = match proof {
         Ok((checked, findings, paths)) => {
             lines.extend(findings.into_iter().map(|finding| Line {
                 data_lost: finding.data_lost,
@@ -106,6 +113,19 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         None => DONE,
         Some(false) => ERROR,
     })
+}
+
+/// Opens the pool to be read. What the store finds damaged is not an error here but what is to be told.
+fn open(registry: &Registry, assembly: &Assembly) -> Result<std::result::Result<Opened, stere_store::Error>> {
+    let path_of =
+        |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
+    let options =
+        OpenOptions { memory_bytes: MEMORY_BYTES, read_only: true, degraded: Degraded::Auto, ..OpenOptions::default() };
+    match assembly.open(&options, &path_of) {
+        Ok(opened) => Ok(Ok(opened)),
+        Err(stere_pool::Error::Store(error)) => Ok(Err(error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 type Proof = (CheckReport, Vec<Finding>, HashMap<u64, String>);

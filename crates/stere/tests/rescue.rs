@@ -37,6 +37,9 @@ fn filled(policy: &str) -> World {
         let words: Vec<u8> = (0..number * 611).flat_map(|at| (at ^ number << 20).to_le_bytes()).collect();
         std::fs::write(mount.join(format!("letters/letter {number}")), words).unwrap();
     }
+    for number in 0..300u32 {
+        std::fs::write(mount.join(format!("a short note, number {number}")), number.to_le_bytes()).unwrap();
+    }
     std::fs::write(mount.join("diary"), vec![b'd'; 300_000]).unwrap();
     std::fs::hard_link(mount.join("diary"), mount.join("journal")).unwrap();
     std::os::unix::fs::symlink("letters/letter 3", mount.join("favourite")).unwrap();

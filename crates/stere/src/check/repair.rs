@@ -25,7 +25,11 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
     let options = OpenOptions { memory_bytes: MEMORY_BYTES, degraded: Degraded::Ask, ..OpenOptions::default() };
-    let Opened { store, recovery, read_only, .. } = assembly.open(&options, &path_of)?;
+    let Opened { store, recovery, read_only, .. } = match assembly.open(&options, &path_of) {
+        Ok(opened) => opened,
+        Err(stere_pool::Error::Store(error)) => return Ok(vec![fact(format!("nothing could be mended: {error}"))]),
+        Err(error) => return Err(error.into()),
+    };
     if read_only {
         return refused("the pool can only be read, so nothing can be mended; bring its missing devices back");
     }
