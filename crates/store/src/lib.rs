@@ -24,6 +24,7 @@ mod loss;
 mod mend;
 mod overlay;
 mod read;
+mod rebuild;
 mod recover;
 mod relocate;
 mod scrub;

@@ -84,6 +84,7 @@ impl Store {
         }
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
+        store.note_sizes();
         store.adopt_checkpoint(&newest, &record)?;
         store.repair_checkpoint(&bad_parts);
         store.check_journal_is_there(&newest, read_only)?;
@@ -429,6 +430,10 @@ impl Store {
         let mut journal = self.journal.lock();
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
         let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
+        // An empty journal is whole on any device. Else others take it over with the next checkpoint.
+        if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
+            journal.mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+        }
         let mut state = self.checkpointer.lock();
         {
             let mut superblocks = self.superblocks.lock();
