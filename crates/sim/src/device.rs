@@ -126,6 +126,11 @@ impl Machine {
         state.media[device].is_away = false;
     }
 
+    /// No device goes away that has not gone yet.
+    pub fn cancel_away(&self) {
+        self.state.lock().away_at = None;
+    }
+
     /// Whether a device is away.
     pub fn is_away(&self, device: usize) -> bool {
         self.state.lock().media[device].is_away

@@ -114,6 +114,7 @@ impl History {
                 self.returning = Some(usize::from(*device));
                 Ok(())
             }
+            Operation::Mend => self.mend(),
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }

@@ -82,6 +82,8 @@ pub struct Summary {
     pub faults: u64,
     pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub ended_early: u64,
+    /// How often everything was made whole again after a device had been away.
+    pub mended: u64,
     pub groups_cut: u64,
     pub trace: u64,
 }
@@ -104,6 +106,8 @@ pub(crate) struct History {
     pub random: Random,
     pub crash_manner: CrashManner,
     pub kept_image: Option<(usize, Medium)>,
+    /// The device that was away, as long as not everything is known to be whole without it.
+    pub exposed: Option<usize>,
     /// The device that comes back at the next mount.
     pub returning: Option<usize>,
     pub fill_count: u32,
@@ -156,6 +160,7 @@ impl History {
             random,
             crash_manner: CrashManner::Mixed,
             kept_image: None,
+            exposed: None,
             returning: None,
             fill_count: 0,
             summary: Summary::default(),

@@ -57,6 +57,7 @@ pub struct Totals {
     pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub with_faults: u64,
     pub ended_early: u64,
+    pub mended: u64,
     pub groups_cut: u64,
 }
 
@@ -73,6 +74,7 @@ impl Totals {
         }
         self.with_faults += u64::from(summary.faults > 0);
         self.ended_early += summary.ended_early;
+        self.mended += summary.mended;
         self.groups_cut += summary.groups_cut;
     }
 }
