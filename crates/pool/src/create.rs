@@ -24,7 +24,7 @@ const THIRD_COPY_DIVISOR: u64 = 64;
 /// A pool has at least so many slots on its smallest device if the chunk size is chosen for it.
 const SLOTS_WANTED: u32 = 48;
 /// With fewer slots a device is of no use.
-const SLOTS_MIN: u32 = 16;
+pub(crate) const SLOTS_MIN: u32 = 16;
 const TEXT_BYTES_MAX: usize = Superblock::TEXT_FIELD_BYTES - 1;
 
 /// Where random bytes come from: the core draws none itself.
@@ -102,7 +102,7 @@ pub fn create(
     let layouts = layouts(&devices, options)?;
     let plan = Plan::draw(&devices, layouts, copies, options, randomness);
     for new in &devices {
-        wipe(new)?;
+        wipe_device(&new.path, &*new.device)?;
     }
     let store_options = StoreOptions {
         memory_bytes: options.memory_bytes.max(32 << 20),
@@ -134,15 +134,14 @@ fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
 
 fn check_texts(devices: &[NewDevice], options: &CreateOptions) -> Result<(), Error> {
     check_text("pool name", &options.pool_name)?;
-    for new in devices {
-        check_text("device name", &new.name)?;
-        check_text("host", &new.host)?;
-        check_text("shelf", &new.shelf)?;
-        for tag in &new.tags {
-            check_text("tag", tag)?;
-        }
-    }
-    Ok(())
+    devices.iter().try_for_each(check_label_texts)
+}
+
+pub(crate) fn check_label_texts(new: &NewDevice) -> Result<(), Error> {
+    check_text("device name", &new.name)?;
+    check_text("host", &new.host)?;
+    check_text("shelf", &new.shelf)?;
+    new.tags.iter().try_for_each(|tag| check_text("tag", tag))
 }
 
 /// Nothing that belongs to anybody is destroyed without being told to.
@@ -154,38 +153,40 @@ fn check_contents(devices: &[NewDevice], force: bool) -> Result<(), Error> {
         return Err(Error::CopiesOutOfRange { given: devices.len(), max: DEVICES_MAX });
     }
     for (at, new) in devices.iter().enumerate() {
-        let device = new.path.clone();
         if let Some(other) = devices[..at].iter().find(|other| other.path == new.path) {
-            return Err(Error::SameDevice { first: other.path.clone(), second: device });
+            return Err(Error::SameDevice { first: other.path.clone(), second: new.path.clone() });
         }
-        let size_bytes = new.device.size_bytes();
-        if size_bytes < DEVICE_BYTES_MIN {
-            return Err(Error::TooSmall { device, size_bytes });
-        }
-        let mut probe = vec![0; BLOCK_BYTES];
-        new.device.read(0, &mut probe).map_err(|source| Error::Unreadable { device: device.clone(), source })?;
-        if force {
-            continue;
-        }
-        match identify(&*new.device) {
-            Holds::Member(identity) => {
-                let superblock = identity.superblock;
-                return Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool });
-            }
-            Holds::Truncated(superblock) => {
-                return Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool });
-            }
-            Holds::Damaged(copies) => {
-                return Err(Error::DamagedMember { device, detail: describe_copies(&copies) });
-            }
-            Holds::OtherVersion { found } => return Err(other_version(device, found)),
-            Holds::NothingOfStere => {}
-        }
-        if let Some(found) = &new.foreign {
-            return Err(Error::Foreign { device, found: found.clone() });
-        }
+        check_content(new, force)?;
     }
     Ok(())
+}
+
+/// The same for one device.
+pub(crate) fn check_content(new: &NewDevice, force: bool) -> Result<(), Error> {
+    let device = new.path.clone();
+    let size_bytes = new.device.size_bytes();
+    if size_bytes < DEVICE_BYTES_MIN {
+        return Err(Error::TooSmall { device, size_bytes });
+    }
+    let mut probe = vec![0; BLOCK_BYTES];
+    new.device.read(0, &mut probe).map_err(|source| Error::Unreadable { device: device.clone(), source })?;
+    if force {
+        return Ok(());
+    }
+    let belongs = |superblock: Superblock, device| {
+        Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool })
+    };
+    match identify(&*new.device) {
+        Holds::Member(identity) => return belongs(identity.superblock, device),
+        Holds::Truncated(superblock) => return belongs(*superblock, device),
+        Holds::Damaged(copies) => return Err(Error::DamagedMember { device, detail: describe_copies(&copies) }),
+        Holds::OtherVersion { found } => return Err(other_version(device, found)),
+        Holds::NothingOfStere => {}
+    }
+    match &new.foreign {
+        Some(found) => Err(Error::Foreign { device, found: found.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, Error> {
@@ -199,7 +200,7 @@ fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, E
     }
 }
 
-fn default_copies(mut sizes: Vec<u64>) -> usize {
+pub(crate) fn default_copies(mut sizes: Vec<u64>) -> usize {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let needed = sizes.iter().sum::<u64>() / THIRD_COPY_DIVISOR;
     let large = sizes.iter().filter(|size| **size >= needed).count();
@@ -232,7 +233,7 @@ struct Plan {
 }
 
 /// A random (version 4) UUID.
-fn draw_uuid(randomness: &mut dyn Randomness) -> [u8; 16] {
+pub(crate) fn draw_uuid(randomness: &mut dyn Randomness) -> [u8; 16] {
     let mut bytes = [0; 16];
     randomness.fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -311,11 +312,10 @@ fn journal_devices(devices: &[NewDevice], copies: usize) -> Vec<DeviceIndex> {
 }
 
 /// Takes away every superblock and signature that was in front or behind, so that nothing old is found again.
-fn wipe(new: &NewDevice) -> Result<(), Error> {
+pub(crate) fn wipe_device(path: &str, device: &dyn Device) -> Result<(), Error> {
     const FRONT_BYTES: usize = 256 << 10;
     const BACK_BYTES: usize = 128 << 10;
-    let device = &*new.device;
-    let failed = |source| Error::Unwritable { device: new.path.clone(), source };
+    let failed = |source| Error::Unwritable { device: path.to_owned(), source };
     let zeros = stere_device::Buffer::zeroed(FRONT_BYTES).share();
     let completion = Completion::new();
     let back = device.size_bytes() / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - BACK_BYTES as u64;

@@ -148,7 +148,7 @@ fn print(report: &Report, metadata_only: bool) {
 }
 
 /// Paths of inodes, from the root of the pool. A file with several names gets one of them.
-fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
+pub fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
     let mut names: HashMap<u64, (u64, String)> = HashMap::new();
     let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
     store.for_each_key(from, to, |key, bytes| {

@@ -27,6 +27,7 @@ mod read;
 mod rebuild;
 mod recover;
 mod relocate;
+mod resize;
 mod scrub;
 mod space;
 mod superblock;
