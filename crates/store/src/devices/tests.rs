@@ -449,6 +449,26 @@ fn what_a_failing_device_still_gives_is_saved() {
     assert!(good + 4 >= all && good < all, "{good} of {all}");
 }
 
+#[test]
+fn mending_goes_on_where_it_was_left_when_the_pool_was_closed() {
+    let (rig, store) = Rig::new(&[64 * MIB; 3]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 10..20);
+    write(&store, &files);
+    store.set_device_state(0, DeviceState::Failed).unwrap();
+    let all = store.mend_status().bytes_left;
+    let progress = store.mend_step(3 * MIB).unwrap();
+    assert!(progress.bytes_written >= 3 * MIB && !progress.is_done);
+    assert_eq!(store.mend_status().bytes_left, all - progress.bytes_written);
+    assert_eq!(store.mend_status().bytes_done, progress.bytes_written);
+    store.close().unwrap();
+    drop(store);
+    let store = rig.open(&[0, 1, 2]);
+    assert!(store.mend_status().bytes_left <= all - progress.bytes_written, "{:?}", store.mend_status());
+    mend(&store);
+    assert_complete(&store, &[0]);
+    assert_readable(&store, &files);
+}
+
 /// Metadata that was written while devices were few gets its copies when there are more.
 #[test]
 fn metadata_gets_its_copies_back() {
