@@ -69,6 +69,7 @@ struct OpenFile {
     access: Access,
     flush: FlushGate,
     is_discard_supported: AtomicBool,
+    latency: Latency,
 }
 
 #[derive(Debug)]
@@ -76,7 +77,6 @@ pub struct FileDevice {
     open: Arc<OpenFile>,
     queue: WriteQueue,
     bounce: BufferPool,
-    latency: Latency,
 }
 
 /// Free bounce memory a device keeps.
@@ -120,10 +120,11 @@ impl FileDevice {
             access: options.access,
             flush: FlushGate::default(),
             is_discard_supported: AtomicBool::new(true),
+            latency: Latency::default(),
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
             .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
-        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES), latency: Latency::default() })
+        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES) })
     }
 
     /// Whether I/O passes the page cache by.
@@ -169,8 +170,10 @@ impl OpenFile {
 
     fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         self.flush.refuse_after_failure(&self.name)?;
-        system::write_all(&self.file, offset, pieces)
-            .map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
+        let begun = Instant::now();
+        let outcome = system::write_all(&self.file, offset, pieces);
+        self.latency.note(begun.elapsed(), length_of(pieces));
+        outcome.map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
     }
 }
 
@@ -198,12 +201,12 @@ impl Device for FileDevice {
         let mut scratch = self.bounce.take(plan.scratch_bytes());
         let begun = Instant::now();
         let outcome = plan.read(&self.open.file, start, pieces, &mut scratch);
-        self.latency.note(begun.elapsed(), length);
+        self.open.latency.note(begun.elapsed(), length);
         outcome.map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
     }
 
-    fn read_latency_us(&self) -> u32 {
-        self.latency.microseconds()
+    fn latency_us(&self) -> u32 {
+        self.open.latency.microseconds()
     }
 
     fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {

@@ -1,16 +1,16 @@
-//! How long reads take lately: measured where the clock is, in devices that are real.
+//! How long reads and writes take lately: measured where the clock is, in devices that are real.
 //!
-//! A moving average per 64 KiB, so that large reads do not look slow. It halves with every few seconds in which nothing is
-//! read: a device that was passed over because it was slow gets another chance, and costs one read if it still is.
+//! A moving average per 64 KiB, so that large transfers do not look slow. It halves with every few seconds in which nothing is
+//! read or written: a device that was passed over because it was slow gets another chance, at the price of a few slow ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a read of any size counts for at least, and in multiples of what.
+/// What a transfer of any size counts for at least, and in multiples of what.
 const UNIT_BYTES: usize = 64 << 10;
-/// Weight of the newest read, as a divisor.
+/// Weight of the newest one, as a divisor.
 const WEIGHT: u64 = 4;
-/// After so long without a read, half of what was known is forgotten.
+/// After so long without any, half of what was known is forgotten.
 const HALF_LIFE_MS: u64 = 5000;
 
 /// Less than this is fast, whenever it was: the clock need not be asked.
@@ -21,7 +21,7 @@ const FAST_US: u64 = 10_000;
 pub(crate) struct Latency {
     average_us: AtomicU64,
     begun: Instant,
-    /// When the last read ended, from `begun` on.
+    /// When the last one ended, from `begun` on.
     last_ms: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Notes a read that has just ended. Two at once may overlook one of them.
+    /// Notes a read or write that has just ended. Two at once may overlook one of them.
     pub(crate) fn note(&self, elapsed: Duration, length: usize) {
         let units = length.div_ceil(UNIT_BYTES).max(1) as u64;
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX) / units;

@@ -119,8 +119,8 @@ pub trait Device: Send + Sync {
     /// Says that the contents of a range are no longer needed. Advice: they may or may not read as zeros afterwards.
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
 
-    /// How long a small read takes lately, in microseconds, where the device measures it; 0 where it is not known.
-    fn read_latency_us(&self) -> u32 {
+    /// How long reading or writing 64 KiB takes lately, in microseconds, where the device measures it; 0 where it is not known.
+    fn latency_us(&self) -> u32 {
         0
     }
 

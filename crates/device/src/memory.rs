@@ -62,7 +62,7 @@ pub struct MemoryDevice {
     has_flush_failed: AtomicBool,
     counters: Mutex<Counters>,
     unique: u64,
-    read_latency_us: AtomicU32,
+    latency_us: AtomicU32,
 }
 
 static NEXT_UNIQUE: AtomicU64 = AtomicU64::new(0);
@@ -91,7 +91,7 @@ impl MemoryDevice {
             has_flush_failed: AtomicBool::new(false),
             counters: Mutex::default(),
             unique,
-            read_latency_us: AtomicU32::new(0),
+            latency_us: AtomicU32::new(0),
         }
     }
 
@@ -105,9 +105,9 @@ impl MemoryDevice {
         self.is_offline.store(is_offline, Ordering::SeqCst);
     }
 
-    /// What the device says that its reads take.
-    pub fn set_read_latency_us(&self, latency_us: u32) {
-        self.read_latency_us.store(latency_us, Ordering::Relaxed);
+    /// What the device says that reads and writes take.
+    pub fn set_latency_us(&self, latency_us: u32) {
+        self.latency_us.store(latency_us, Ordering::Relaxed);
     }
 
     pub fn counters(&self) -> Counters {
@@ -300,8 +300,8 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn read_latency_us(&self) -> u32 {
-        self.read_latency_us.load(Ordering::Relaxed)
+    fn latency_us(&self) -> u32 {
+        self.latency_us.load(Ordering::Relaxed)
     }
 
     fn describe(&self) -> String {

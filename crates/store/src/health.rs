@@ -99,6 +99,21 @@ impl Store {
         Ok(())
     }
 
+    /// Streams that write to a device which is very slow now go on elsewhere, if there are enough others.
+    pub(crate) fn leave_slow_devices(&self) {
+        let slow = self.log.stripe.slow_devices();
+        if slow.is_empty() {
+            return;
+        }
+        let open = self.log.stripe.open_devices();
+        let others = open.iter().filter(|index| !slow.contains(index)).count();
+        let is_slow = |segment: &Segment| {
+            let chunks = segment.chunks();
+            others >= chunks.len() && chunks.iter().any(|place| slow.contains(&place.device))
+        };
+        self.log.end_segments(&is_slow);
+    }
+
     /// Whether every live segment has enough other chunks that are there.
     fn can_do_without(&self, index: DeviceIndex) -> bool {
         let is_away =

@@ -314,6 +314,7 @@ impl Store {
         self.log.reap();
         self.retire_unwritable()?;
         self.retire_failing()?;
+        self.leave_slow_devices();
         let budget = self.options.budget();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();

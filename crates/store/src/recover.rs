@@ -96,6 +96,7 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
+            store.make_definite(!unproven.is_empty())?;
         }
         Ok((store, report))
     }
@@ -425,11 +426,38 @@ impl Store {
         }
     }
 
+    /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
+    /// that alone held some of it. All data was flushed when the epoch began, or is by the commit.
+    fn make_definite(&self, has_unproven: bool) -> Result<(), Error> {
+        if self.epochs_needed() >= Superblock::EPOCHS_MAX / 2 {
+            // One crash after the other: a checkpoint ends the need for the epochs of all of them.
+            return self.checkpoint_holding(&mut self.checkpointer.lock(), &mut self.journal.lock(), false);
+        }
+        if !has_unproven {
+            return Ok(());
+        }
+        self.commit(crate::Wait::Allowed)?;
+        let mut state = self.checkpointer.lock();
+        let mut journal = self.journal.lock();
+        match journal.has_room(0) {
+            true => self.prove(&mut journal),
+            false => self.checkpoint_holding(&mut state, &mut journal, false),
+        }
+    }
+
+    /// Epochs that cover records which the journal still needs.
+    fn epochs_needed(&self) -> usize {
+        let superblocks = self.superblocks.lock();
+        let Some(superblock) = superblocks.first() else { return 0 };
+        let start = superblock.journal_start.sequence;
+        let epochs = superblock.epochs.windows(2);
+        epochs.filter(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start)).count()
+    }
+
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.journal.lock();
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
-        let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
             journal.mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
@@ -440,12 +468,10 @@ impl Store {
             for superblock in superblocks.iter_mut() {
                 superblock.generation = state.generation + 1;
                 superblock.clean = false;
-                if full {
-                    superblock.epochs.remove(0);
-                }
+                let next = Epoch { first_sequence: journal.sequence, epoch };
+                add_epoch(&mut superblock.epochs, next, superblock.journal_start.sequence)?;
                 // Who is away now holds nothing of the journal that is to come.
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
-                superblock.epochs.push(Epoch { first_sequence: journal.sequence, epoch });
             }
             self.store_superblocks(&superblocks)?;
         }
@@ -473,6 +499,26 @@ fn next_epoch(last: u32, nonce: u32) -> Result<u32, Error> {
     last.checked_add(1 + nonce % longest).ok_or_else(|| {
         Error::Pool("the superblocks count more mounts than are possible; run `stere check` on the devices".into())
     })
+}
+
+/// Adds an epoch, in place of the oldest that covers no record from `needed_from` on if there are too many.
+fn add_epoch(epochs: &mut Vec<Epoch>, next: Epoch, needed_from: u64) -> Result<(), Error> {
+    // A mount that began behind what is found now (a device with more of the journal is gone) covers nothing any more.
+    for epoch in epochs.iter_mut() {
+        epoch.first_sequence = epoch.first_sequence.min(next.first_sequence);
+    }
+    if epochs.len() >= Superblock::EPOCHS_MAX {
+        let end_of = |at: usize| epochs.get(at + 1).map_or(next.first_sequence, |after| after.first_sequence);
+        let needless = |at: &usize| end_of(*at) <= epochs[*at].first_sequence.max(needed_from);
+        let needless = (0..epochs.len()).find(needless).ok_or_else(|| {
+            Error::Pool(
+                "too many mounts in a row ended before a checkpoint; this is a bug in stere, please report it".into(),
+            )
+        })?;
+        epochs.remove(needless);
+    }
+    epochs.push(next);
+    Ok(())
 }
 
 fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {

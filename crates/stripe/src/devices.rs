@@ -82,7 +82,7 @@ impl PoolDevice {
 
     /// What one read costs: what was told of this kind of device, or what reads take lately if that is more.
     pub(crate) fn cost(&self) -> u64 {
-        u64::from(self.read_cost.max(self.device.read_latency_us() / COST_UNIT_US))
+        u64::from(self.read_cost.max(self.device.latency_us() / COST_UNIT_US))
     }
 
     /// One more read gave bytes that do not match their checksum.
@@ -177,8 +177,8 @@ impl Device for PoolDevice {
         self.device.discard(offset, length)
     }
 
-    fn read_latency_us(&self) -> u32 {
-        self.device.read_latency_us()
+    fn latency_us(&self) -> u32 {
+        self.device.latency_us()
     }
 
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {

@@ -17,9 +17,9 @@ use stere_format::{Address, SegmentChunks};
 pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 
 /// A device is slow for its segment if it costs so many times what the slowest of enough others costs,
-const SLOW_FACTOR: u64 = 16;
+pub(crate) const SLOW_FACTOR: u64 = 16;
 /// and no less than this: two devices that take part of a millisecond are both fast.
-const SLOW_COST_MIN: u64 = 100;
+pub(crate) const SLOW_COST_MIN: u64 = 100;
 
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

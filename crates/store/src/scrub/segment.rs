@@ -16,6 +16,9 @@ use crate::error::Error;
 const STRETCH_BYTES: u64 = 32 << 20;
 const STRETCH_CHUNK_BYTES: u64 = 4 << 20;
 
+/// How often an account is gone through again because something changed meanwhile.
+const ROUNDS_MAX: u32 = 3;
+
 /// What was found at a block.
 enum Found {
     /// A row of so many blocks.
@@ -214,23 +217,33 @@ impl Store {
         }
     }
 
-    /// Holds what was found live against what the segment says.
+    /// Holds what was found live against what the segment says. Where they differ things may have been moving: then all is
+    /// counted at one instant, and only what is found with nothing changing meanwhile is told.
     fn check_account(&self, segment: &Arc<Segment>, found: u64, report: &mut ScrubReport) -> Result<(), Error> {
         if found == segment.live_bytes() {
             return Ok(());
         }
-        // Things may have been moving: once more, all at one instant.
-        let count = match segment.kind {
-            SegmentKind::Data => self.count_live(segment)?,
-            SegmentKind::Meta => {
-                let _still = self.checkpointer.lock();
-                self.count_live(segment)?
+        let _still = (segment.kind == SegmentKind::Meta).then(|| self.checkpointer.lock());
+        for _ in 0..ROUNDS_MAX {
+            let change = self.inner.read().change;
+            // What is in a row that is still open is in no summary yet.
+            let is_in_memory = || self.log.segments_in_memory().contains(&segment.id);
+            if is_in_memory() {
+                return Ok(());
             }
-        };
-        match count {
-            Count { said, counted } if said == counted => Ok(()),
-            count => self.look_for_unlisted(segment, &count, report),
+            let count = self.count_live(segment)?;
+            if count.said == count.counted {
+                return Ok(());
+            }
+            let mut unlisted = ScrubReport::default();
+            self.look_for_unlisted(segment, &count, &mut unlisted)?;
+            if self.inner.read().change == change && !is_in_memory() {
+                report.add(unlisted);
+                return Ok(());
+            }
         }
+        // The next pass may find it at rest.
+        Ok(())
     }
 
     /// Counts the live bytes that the rows tell of, with nothing changing meanwhile.
@@ -279,7 +292,7 @@ impl Store {
                 report.unrepairable.push(damage);
             }
         }
-        if total.max(counted) != said && segment.live_bytes() == said {
+        if total.max(counted) != said {
             report.findings.push(format!(
                 "segment {} says {said} live bytes, but {} are; run `stere check --repair`",
                 segment.id,

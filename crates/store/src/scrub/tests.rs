@@ -299,6 +299,25 @@ fn a_failing_device_is_given_up_if_the_others_have_everything() {
     }
 }
 
+/// New data avoids a device that is very slow now.
+#[test]
+fn writing_goes_on_beside_a_slow_device() {
+    let (rig, store) = Rig::new(3, 64 << 20);
+    write_file(&store, COPIES, 7, &content(1, 300_000));
+    store.commit(Wait::Allowed).unwrap();
+    let segment = store.segments().all().into_iter().find(|segment| segment.kind == SegmentKind::Data).unwrap();
+    let slow = segment.chunks()[0].device;
+    rig.devices[usize::from(slow)].set_latency_us(100_000);
+    store.step(false).unwrap();
+    let blobs = write_file(&store, COPIES, 8, &content(2, 3 << 20));
+    for id in blobs {
+        let chunks = blob(&store, id).segment.chunks();
+        assert!(chunks.iter().all(|place| place.device != slow), "{chunks:?}");
+    }
+    store.commit(Wait::Allowed).unwrap();
+    assert_eq!(read_file(&store, 8, 3 << 20).unwrap(), content(2, 3 << 20));
+}
+
 /// A pass in small steps goes through as much as one in one go, over a remount too.
 #[test]
 fn a_pass_goes_on_from_its_cursor() {

@@ -257,9 +257,9 @@ fn slow_devices_are_read_around() {
         let pool = Pool::new(5);
         let segment = pool.segment(scheme(data, parity));
         let row = eight_records(&pool, &segment);
-        pool.memories.iter().for_each(|memory| memory.set_read_latency_us(500));
+        pool.memories.iter().for_each(|memory| memory.set_latency_us(500));
         let slow = pool.memory_of(segment.chunks[0]);
-        slow.set_read_latency_us(50_000);
+        slow.set_latency_us(50_000);
         let before = slow.counters().reads;
         let (out, outcomes) = read_eight(&pool, &segment, &row);
         assert_eq!(out, row[512..512 + 8 * 65_536]);
@@ -273,4 +273,20 @@ fn slow_devices_are_read_around() {
         assert_eq!(out, row[512..512 + 8 * 65_536]);
         assert!(slow.counters().reads > before);
     }
+}
+
+/// New segments go elsewhere while the others suffice.
+#[test]
+fn slow_devices_get_no_new_segments_while_others_suffice() {
+    let pool = Pool::new(4);
+    pool.memories.iter().for_each(|memory| memory.set_latency_us(500));
+    assert!(pool.stripe.slow_devices().is_empty());
+    pool.memories[2].set_latency_us(60_000);
+    assert_eq!(pool.stripe.slow_devices(), [2]);
+    for _ in 0..12 {
+        assert!(pool.segment(scheme(1, 1)).chunks.iter().all(|place| place.device != 2));
+    }
+    assert!(pool.segment(scheme(3, 1)).chunks.iter().any(|place| place.device == 2), "all four are needed");
+    pool.memories[2].set_latency_us(700);
+    assert!((0..12).any(|_| pool.segment(scheme(1, 1)).chunks.iter().any(|place| place.device == 2)));
 }
