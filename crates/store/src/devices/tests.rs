@@ -1,9 +1,13 @@
+mod crashes;
+mod rig;
+mod together;
+
 use stere_device::Operation;
 use stere_device::memory::Fault;
 use stere_format::{DeviceId, DeviceIndex, DeviceState};
 
-use super::rig::*;
 use crate::{Change, Error, Label, Placement, Store};
+use rig::*;
 
 /// P-19: with a device gone everything is read and written, and when it comes back only what it missed is copied.
 #[test]
