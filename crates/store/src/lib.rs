@@ -351,6 +351,10 @@ impl Store {
         if self.check_writable().is_err() {
             return Ok(());
         }
+        // What was mended so far counts.
+        if let Err(error) = self.settled_mender().map(drop) {
+            tracing::warn!(%error, "what was being mended is given up");
+        }
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();
         if self.check_writable().is_err() {
