@@ -239,7 +239,9 @@ impl History {
             let above = self.must("step of the files", above)?;
             let below = self.mounted().store.step(idle);
             let below = self.must("step of the store", below.map_err(Error::from))?;
-            if !above && !below {
+            let beside = self.mounted().files.reconcile_step(&caller(&self.machine), 256 << 10);
+            let beside = self.must("storing files as their policy says", beside)?;
+            if !above && !below && !beside {
                 break;
             }
         }

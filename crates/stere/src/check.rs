@@ -4,17 +4,25 @@
 mod repair;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use serde::Serialize;
+use stere_device::Access;
 use stere_format::{DirentValue, Key, key};
-use stere_store::{CheckReport, Store};
+use stere_pool::{Assembly, Degraded, OpenOptions, Opened};
+use stere_rescue::{Options, Source};
+use stere_store::{CheckReport, Finding, Store};
 
 use crate::cli::CheckArguments;
 use crate::control;
+use crate::devices::Target;
 use crate::error::{DATA_LOST, DONE, ERROR, Result, refused};
 use crate::registry::Registry;
+use crate::rescue::Listing;
 use crate::size;
-use crate::status::{open_to_read, to_json};
+use crate::status::to_json;
+
+const MEMORY_BYTES: usize = 256 << 20;
 
 /// One thing that is not as it must be.
 #[derive(Debug, Serialize)]
@@ -57,25 +65,33 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         ));
     }
     let mended = arguments.repair.then(|| repair::run(registry, &arguments.words)).transpose()?;
-    let (assembly, opened, _) = open_to_read(registry, &arguments.words)?;
-    let store = &opened.store;
-    let checked = store.check(!arguments.metadata_only)?;
-    let mut findings = checked.findings.clone();
-    findings.extend(stere_naming::check(store)?);
-    let of_mended = mended.iter().flatten().filter_map(|mended| mended.inode);
-    let inodes: HashSet<u64> = findings.iter().filter_map(|finding| finding.inode).chain(of_mended).collect();
-    let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
-    let mut lines: Vec<Line> = opened
-        .warnings
-        .iter()
-        .map(|text| Line { data_lost: false, path: None, inode: None, text: text.clone() })
-        .collect();
-    lines.extend(findings.into_iter().map(|finding| Line {
-        data_lost: finding.data_lost,
-        path: finding.inode.and_then(|inode| paths.get(&inode).cloned()),
-        inode: finding.inode,
-        text: finding.text,
-    }));
+    let assembly = Target::parse(registry, &arguments.words)?.assemble(Access::ReadOnly, Duration::ZERO)?;
+    let of_mended: Vec<u64> = mended.iter().flatten().filter_map(|mended| mended.inode).collect();
+    let opened = open(registry, &assembly)?;
+    let warnings = opened.as_ref().map_or_else(|_| assembly.warnings(), |opened| opened.warnings.clone());
+    let mut lines: Vec<Line> =
+        warnings.into_iter().map(|text| Line { data_lost: false, path: None, inode: None, text }).collect();
+    let proof = match &opened {
+        Ok(opened) => prove(&opened.store, arguments.metadata_only, &of_mended).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let (checked, paths) = match proof {
+        Ok((checked, findings, paths)) => {
+            lines.extend(findings.into_iter().map(|finding| Line {
+                data_lost: finding.data_lost,
+                path: finding.inode.and_then(|inode| paths.get(&inode).cloned()),
+                inode: finding.inode,
+                text: finding.text,
+            }));
+            (checked, paths)
+        }
+        Err(error) => {
+            let text = format!("it cannot be gone through: {error}; `stere rescue` copies out all that can be read");
+            lines.push(Line { data_lost: true, path: None, inode: None, text });
+            lines.extend(lost_by_path(&assembly, arguments.metadata_only)?);
+            (CheckReport::default(), HashMap::new())
+        }
+    };
     let mended = mended.map(|mended| {
         let line = |it: stere_rescue::Mended| MendedLine {
             data_lost: it.data_lost,
@@ -97,6 +113,51 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         None => DONE,
         Some(false) => ERROR,
     })
+}
+
+/// Opens the pool to be read. What the store finds damaged is not an error here but what is to be told.
+fn open(registry: &Registry, assembly: &Assembly) -> Result<std::result::Result<Opened, stere_store::Error>> {
+    let path_of =
+        |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
+    let options =
+        OpenOptions { memory_bytes: MEMORY_BYTES, read_only: true, degraded: Degraded::Auto, ..OpenOptions::default() };
+    match assembly.open(&options, &path_of) {
+        Ok(opened) => Ok(Ok(opened)),
+        Err(stere_pool::Error::Store(error)) => Ok(Err(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+type Proof = (CheckReport, Vec<Finding>, HashMap<u64, String>);
+
+/// Both checks, and the paths of what they found and of these inodes.
+fn prove(store: &Store, metadata_only: bool, others: &[u64]) -> Result<Proof> {
+    let checked = store.check(!metadata_only)?;
+    let mut findings = checked.findings.clone();
+    findings.extend(stere_naming::check(store)?);
+    let inodes: HashSet<u64> =
+        findings.iter().filter_map(|finding| finding.inode).chain(others.iter().copied()).collect();
+    let paths = if inodes.is_empty() { HashMap::new() } else { paths_of(store, &inodes)? };
+    Ok((checked, findings, paths))
+}
+
+/// What is lost of a pool whose tree cannot be gone through: what a rescue would say.
+fn lost_by_path(assembly: &Assembly, metadata_only: bool) -> Result<Vec<Line>> {
+    let source = |member: &stere_pool::Member| Source { path: member.path.clone(), device: member.device.clone() };
+    let sources = assembly.members.iter().map(source).collect();
+    let found = stere_rescue::rescue(sources, Options { names_only: metadata_only }, &mut Listing::silent())?;
+    let older = found.older.into_iter().map(|path| Line {
+        data_lost: false,
+        path: Some(path),
+        inode: None,
+        text: "its newest state cannot be read; what an older one tells can".into(),
+    });
+    let damage = found.damage.into_iter().map(|damage| {
+        let bytes: u64 = damage.ranges.iter().map(|range| range.length).sum();
+        let text = if bytes > 0 { format!("{bytes} bytes: {}", damage.what) } else { damage.what };
+        Line { data_lost: true, path: Some(damage.path), inode: Some(damage.inode), text }
+    });
+    Ok(damage.chain(older).collect())
 }
 
 fn report(pool: &str, checked: &CheckReport, mended: Option<Vec<MendedLine>>, findings: Vec<Line>) -> Report {

@@ -52,7 +52,7 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
     let options = Options { names_only: arguments.dry_run };
     let (report, entries) = match (&arguments.to, arguments.dry_run) {
         (_, true) => {
-            let mut sink = Listing { entries: Vec::new(), is_kept: arguments.json };
+            let mut sink = Listing { entries: Vec::new(), is_kept: arguments.json, is_shown: !arguments.json };
             (rescue(sources, options, &mut sink)?, sink.entries)
         }
         (Some(directory), false) => {
@@ -198,10 +198,18 @@ fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-/// A sink that only lists.
-struct Listing {
+/// A sink that lists, at most.
+pub struct Listing {
     entries: Vec<Entry>,
     is_kept: bool,
+    is_shown: bool,
+}
+
+impl Listing {
+    /// One that says nothing: only what cannot be read is of interest.
+    pub fn silent() -> Listing {
+        Listing { entries: Vec::new(), is_kept: false, is_shown: false }
+    }
 }
 
 impl Sink for Listing {
@@ -247,9 +255,11 @@ impl Sink for Listing {
             return;
         }
         let (inode, kind, size) = (told.inode, kind_word(told.kind), told.size);
-        match self.is_kept {
-            true => self.entries.push(Entry { path, inode, kind, size }),
-            false => println!("{kind:16} {size:>14} {path}"),
+        if self.is_shown {
+            println!("{kind:16} {size:>14} {path}");
+        }
+        if self.is_kept {
+            self.entries.push(Entry { path, inode, kind, size });
         }
     }
 }

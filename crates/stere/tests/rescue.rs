@@ -37,6 +37,9 @@ fn filled(policy: &str) -> World {
         let words: Vec<u8> = (0..number * 611).flat_map(|at| (at ^ number << 20).to_le_bytes()).collect();
         std::fs::write(mount.join(format!("letters/letter {number}")), words).unwrap();
     }
+    for number in 0..300u32 {
+        std::fs::write(mount.join(format!("a short note, number {number}")), number.to_le_bytes()).unwrap();
+    }
     std::fs::write(mount.join("diary"), vec![b'd'; 300_000]).unwrap();
     std::fs::hard_link(mount.join("diary"), mount.join("journal")).unwrap();
     std::os::unix::fs::symlink("letters/letter 3", mount.join("favourite")).unwrap();
@@ -194,4 +197,47 @@ fn check_repairs_rotten_blocks_from_the_other_copies() {
     let said = world.run("rescue a.img --to alone");
     assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     assert_same(&world.path("original"), &world.path("alone"));
+}
+
+/// Spoils, on all images, every leaf of the tree that begins with the root directory.
+fn spoil_leaves_of_the_root(world: &World) -> usize {
+    let mut spoiled = 0;
+    for name in ["a.img", "b.img"] {
+        let bytes = std::fs::read(world.path(name)).unwrap();
+        for (sector, node) in (0u64..).zip(bytes.chunks(512)) {
+            let is_leaf = node.starts_with(b"stereNOD") && node[9] == 0;
+            if is_leaf && node[24] == 1 && node[25..33] == 1u64.to_be_bytes() {
+                overwrite(world, name, sector * 512, 512);
+                spoiled += 1;
+            }
+        }
+    }
+    spoiled
+}
+
+#[test]
+fn a_damaged_tree_is_told_by_path_and_rescued() {
+    if !can_mount("a_damaged_tree_is_told_by_path_and_rescued") {
+        return;
+    }
+    let world = filled("");
+    assert!(spoil_leaves_of_the_root(&world) >= 2);
+    for line in ["check tank --json", "check tank --repair --json"] {
+        let said = world.run(line);
+        assert_eq!(said.code, 4, "{line}: {}{}", said.out, said.err);
+        let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let lost = report["findings"].as_array().unwrap().iter().filter(|it| it["data_lost"] == true);
+        assert!(lost.count() >= 1, "{}", said.out);
+    }
+    let said = world.run("rescue a.img b.img --to copy");
+    assert!(said.code == 3 || said.code == 4, "{}{}", said.out, said.err);
+    // Whatever leaf it was: contents that other leaves lead to are there, if only by their inodes.
+    let mut found = 0;
+    for number in 1..40u32 {
+        let original = std::fs::read(world.path(&format!("original/letters/letter {number}"))).unwrap();
+        let output = Command::new("find").arg(world.path("copy")).args(["-type", "f"]).output().unwrap();
+        let paths = String::from_utf8(output.stdout).unwrap();
+        found += u32::from(paths.lines().any(|path| std::fs::read(path).unwrap() == original));
+    }
+    assert!(found >= 20, "{found} of 39 letters are found: {}", said.out);
 }

@@ -25,7 +25,11 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
     let options = OpenOptions { memory_bytes: MEMORY_BYTES, degraded: Degraded::Ask, ..OpenOptions::default() };
-    let Opened { store, recovery, read_only, .. } = assembly.open(&options, &path_of)?;
+    let Opened { store, recovery, read_only, .. } = match assembly.open(&options, &path_of) {
+        Ok(opened) => opened,
+        Err(stere_pool::Error::Store(error)) => return Ok(vec![fact(format!("nothing could be mended: {error}"))]),
+        Err(error) => return Err(error.into()),
+    };
     if read_only {
         return refused("the pool can only be read, so nothing can be mended; bring its missing devices back");
     }
@@ -36,21 +40,23 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     if recovery.records_repaired > 0 {
         mended.push(fact(format!("{} journal records written to mirrors that lacked them", recovery.records_repaired)));
     }
-    match mend_keys(&store, &mut mended) {
-        Ok(()) => {}
-        // The check that follows names what is damaged.
-        Err(error) => mended.push(fact(format!(
-            "names and counts could not be gone through: {error}; `stere rescue` copies out all that can be read"
-        ))),
+    // Where the tree is damaged beyond its copies the check that follows tells by path what is lost.
+    if let Err(error) = mend_keys(&store, &mut mended) {
+        mended.push(fact(format!("names and counts cannot be mended: {error}")));
     }
-    let scrubbed = store.scrub()?;
-    if scrubbed.repaired_blocks > 0 {
-        mended.push(fact(format!("{} bad blocks on devices written anew from good ones", scrubbed.repaired_blocks)));
+    match store.scrub() {
+        Ok(scrubbed) if scrubbed.repaired_blocks > 0 => {
+            let blocks = scrubbed.repaired_blocks;
+            mended.push(fact(format!("{blocks} bad blocks on devices written anew from good ones")));
+        }
+        Ok(_) => {}
+        Err(error) => mended.push(fact(format!("blocks cannot be mended: {error}"))),
     }
     // Each checkpoint writes two of the four superblock copies.
-    store.checkpoint()?;
-    store.checkpoint()?;
-    store.close()?;
+    let written = store.checkpoint().and_then(|()| store.checkpoint()).and_then(|()| store.close());
+    if let Err(error) = written {
+        mended.push(fact(format!("superblocks cannot be written anew: {error}")));
+    }
     Ok(mended)
 }
 
