@@ -207,9 +207,8 @@ impl Stripe {
         if fast == Fast::Failed {
             // Most likely a device is away: all at once then, with few large reads.
             let accepts = |bytes: &[u8]| granules.clone().all(|granule| verify(granule.start, &bytes[granule]));
-            let mut bad = Vec::new();
-            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, copy, &mut bad) {
-                Ok(()) => return Ok(ReadReport { bad, recovered_bytes: length }),
+            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, copy) {
+                Ok(bad) => return Ok(ReadReport { bad, recovered_bytes: length }),
                 // Different chunks may be bad in different granules: one by one then.
                 Err(StripeError::Damaged { .. } | StripeError::TooFewChunks { .. }) if length > granule_bytes => {}
                 Err(error) => return Err(error),
@@ -223,7 +222,7 @@ impl Stripe {
             }
             let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;
             let accepts = |bytes: &[u8]| verify(granule.start, bytes);
-            self.recover(&request.address, request.segment, &range, out, &accepts, copy, &mut report.bad)?;
+            report.bad.extend(self.recover(&request.address, request.segment, &range, out, &accepts, copy)?);
             report.recovered_bytes += granule.len();
         }
         Ok(report)

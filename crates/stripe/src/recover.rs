@@ -33,7 +33,7 @@ pub struct RangeCheck {
 }
 
 impl Stripe {
-    /// Finds bytes for a part of a record that `accepts` likes, and notes what was bad on the way. `copy` is the one that was
+    /// Finds bytes for a part of a record that `accepts` likes, and tells what was bad on the way. `copy` is the one that was
     /// read before.
     pub(crate) fn recover(
         &self,
@@ -43,16 +43,12 @@ impl Stripe {
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
         copy: usize,
-        bad: &mut Vec<BadChunk>,
-    ) -> Result<(), StripeError> {
+    ) -> Result<Vec<BadChunk>, StripeError> {
         let pieces = self.check_pieces(address, segment, range)?;
-        let found = if parity::is_copies(segment.scheme) {
-            self.recover_copy(address.segment, segment, &pieces, out, accepts, copy)?
-        } else {
-            self.recover_units(address.segment, segment, &pieces, out, accepts, 0)?
-        };
-        bad.extend(found);
-        Ok(())
+        match parity::is_copies(segment.scheme) {
+            true => self.recover_copy(address.segment, segment, &pieces, out, accepts, copy),
+            false => self.recover_units(address.segment, segment, &pieces, out, accepts, 0),
+        }
     }
 
     fn recover_copy(
