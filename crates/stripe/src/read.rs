@@ -113,9 +113,10 @@ impl Stripe {
         }
         self.rebuild_neighbours(requests, &mut fast);
         let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast.into_iter().zip(copies));
-        let settle = |((checked, request), (fast, copy)): ((Result<(), StripeError>, &mut ReadRequest<'_>), (Fast, usize))| {
-            checked.and_then(|()| self.settle(request, fast, copy))
-        };
+        let settle =
+            |((checked, request), (fast, copy)): ((Result<(), StripeError>, &mut ReadRequest<'_>), (Fast, usize))| {
+                checked.and_then(|()| self.settle(request, fast, copy))
+            };
         outcomes.map(settle).collect()
     }
 

@@ -303,7 +303,8 @@ fn the_copy_that_was_read_is_the_one_that_is_told() {
         pool.corrupt(&segment, copy, 4096 + 40_000..4096 + 40_010);
         let (out, outcomes) = read_eight(&pool, &segment, &row);
         assert_eq!(out, row[512..512 + 8 * 65_536]);
-        let bad: Vec<usize> = outcomes.iter().flat_map(|outcome| &outcome.as_ref().unwrap().bad).map(|bad| bad.chunk).collect();
+        let bad: Vec<usize> =
+            outcomes.iter().flat_map(|outcome| &outcome.as_ref().unwrap().bad).map(|bad| bad.chunk).collect();
         assert_eq!(bad, [copy]);
     }
 }
