@@ -47,13 +47,13 @@ impl Suite {
         Suite::Build,
     ];
 
-    /// What CI runs. Not among them, but in `soak`: fsx with mmap and a build, which take long, and the full pool, which failed
-    /// now and then while the reserve for checkpoints was too small and has yet to prove itself over many runs.
-    pub const CI: [Suite; 8] = [
+    /// What CI runs. Not among them, but in `soak`: fsx with mmap and a build, which take long.
+    pub const CI: [Suite; 9] = [
         Suite::Pjdfstest,
         Suite::FsxNoMmap,
         Suite::Differential,
         Suite::Limits,
+        Suite::Full,
         Suite::KillLoop,
         Suite::Sqlite,
         Suite::Git,

@@ -199,7 +199,11 @@ impl Files {
         self.hold_set_aside(context.wait)?;
         match self.store.reserve(context.wait, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
-            Err(stere_store::Error::NoSpace) if self.is_replacement(context, inode, &range)? => Ok(None),
+            Err(stere_store::Error::NoSpace)
+                if self.is_replacement(context, inode, &range)? && self.store.may_replace(context.wait)? =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::{BufferPool, Completion};
-use stere_format::{BLOCK_BYTES, PoolId};
+use stere_format::{BLOCK_BYTES, PoolId, Scheme};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
@@ -51,17 +51,30 @@ pub enum Wait {
 pub struct LogOptions {
     /// Rows under way to the devices, in bytes; appends wait beyond it.
     pub flying_bytes_max: usize,
-    /// Segments that must stay free when users begin a new one.
-    pub reserve_segments_user: u64,
-    /// Segments that must stay free when the cleaner begins a new one.
-    pub reserve_segments_cleaner: u64,
     /// Write right bytes over bad ones that a read finds; off for a pool that is only read.
     pub repairs: bool,
 }
 
+/// Room that data leaves for metadata, in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaRoom {
+    /// The scheme of metadata.
+    pub scheme: Scheme,
+    /// What the next checkpoint may need at worst: the cleaner leaves it alone.
+    pub needed: u64,
+    /// What users leave alone: somewhat more, so that it does not take much to need room.
+    pub wanted: u64,
+}
+
+impl Default for MetaRoom {
+    fn default() -> Self {
+        MetaRoom { scheme: Scheme { data: 1, parity: 0 }, needed: 2, wanted: 4 }
+    }
+}
+
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2, repairs: true }
+        LogOptions { flying_bytes_max: 32 << 20, repairs: true }
     }
 }
 
@@ -106,7 +119,7 @@ pub struct Log {
     unflushed: Mutex<BTreeMap<u64, Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
-    meta_reserve: AtomicU64,
+    meta_room: Mutex<MetaRoom>,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
 }
@@ -133,7 +146,7 @@ impl Log {
             unflushed: Mutex::default(),
             lost_row: Mutex::default(),
             uncommitted_bytes: AtomicU64::new(0),
-            meta_reserve: AtomicU64::new(0),
+            meta_room: Mutex::default(),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),
         }
@@ -164,14 +177,14 @@ impl Log {
         self.streams.write().entry(*key).or_default().clone()
     }
 
-    /// Segments that only metadata may take, besides the fixed reserves: what the next checkpoint may have to write.
-    pub fn meta_reserve(&self) -> u64 {
-        self.meta_reserve.load(Ordering::Acquire)
+    /// Room that data leaves for metadata.
+    pub fn meta_room(&self) -> MetaRoom {
+        *self.meta_room.lock()
     }
 
     /// Sets it; the store knows how large the tree is.
-    pub fn set_meta_reserve(&self, segments: u64) {
-        self.meta_reserve.store(segments, Ordering::Release);
+    pub fn set_meta_room(&self, room: MetaRoom) {
+        *self.meta_room.lock() = room;
     }
 
     /// Blocks of a chunk.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
-    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentChunks, SegmentKind,
+    SummaryEntry,
 };
-use stere_stripe::{split_tag, write_tag};
+use stere_stripe::{Kept, split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
-use crate::{Log, LogError, Wait};
+use crate::{Log, LogError, MetaRoom, Wait};
 
 /// Rows grow to about this many logical bytes before they leave for the devices.
 pub const ROW_BYTES_TARGET: usize = 1 << 20;
@@ -262,33 +263,41 @@ impl Log {
         align(ROW_BYTES_TARGET.min(self.chunk_bytes() as usize / 2 * key.scheme.data as usize), stripe) - 64 * 1024
     }
 
-    /// Segments that a stream of this kind leaves alone.
-    fn keep_free(&self, key: &StreamKey) -> u64 {
+    /// What a stream of this kind leaves room for when it begins a segment.
+    pub fn kept_for_others(&self, key: &StreamKey) -> Vec<Kept> {
+        let MetaRoom { scheme, needed, wanted } = self.meta_room();
         match (key.kind, key.temperature) {
-            (SegmentKind::Meta, _) => 0,
-            // The cleaner needs an open segment for each kind of data that it may have to move.
+            (SegmentKind::Meta, _) => Vec::new(),
             (_, 0) => {
-                let cleaning = self.options.reserve_segments_cleaner + self.data_kinds() + 1;
-                self.options.reserve_segments_user.max(cleaning) + self.meta_reserve()
+                // The cleaner needs an open segment for each kind of data that it may have to move.
+                let mut kept = vec![Kept { scheme, segments: wanted }, Kept { scheme: key.scheme, segments: 1 }];
+                kept.extend(self.data_kinds().into_iter().map(|scheme| Kept { scheme, segments: 1 }));
+                kept
             }
-            (_, _) => self.options.reserve_segments_cleaner + self.meta_reserve(),
+            (_, _) => vec![Kept { scheme, segments: needed }],
         }
     }
 
-    /// How many kinds of data (scheme and class) have streams: each has open segments that are not full.
-    pub fn data_kinds(&self) -> u64 {
+    /// The schemes of the kinds of data (scheme, class and home) that have streams: each has open segments that are not full.
+    pub fn data_kinds(&self) -> Vec<Scheme> {
         let streams = self.streams.read();
-        let mut kinds: Vec<_> =
-            streams.keys().filter(|key| key.kind == SegmentKind::Data).map(|key| (key.scheme, key.class)).collect();
-        kinds.sort_unstable_by_key(|(scheme, class)| (scheme.data, scheme.parity, *class));
+        let mut kinds: Vec<_> = streams
+            .keys()
+            .filter(|key| key.kind == SegmentKind::Data)
+            .map(|key| (key.scheme, key.class, key.home))
+            .collect();
+        kinds.sort_unstable_by_key(|(scheme, class, home)| (scheme.data, scheme.parity, *class, *home));
         kinds.dedup();
-        kinds.len() as u64
+        kinds.into_iter().map(|(scheme, _, _)| scheme).collect()
     }
 
     /// Whether this stream could begin a new segment now.
     pub fn can_begin(&self, key: &StreamKey) -> bool {
-        self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
-            && key.home.is_none_or(|home| self.stripe.has_room_for_home(home, home_slots_kept(key)))
+        let kept = self.kept_for_others(key);
+        match key.home {
+            Some(home) => self.stripe.has_room_for_home(home, &kept, home_slots_kept(key)),
+            None => self.stripe.room(key.scheme, &kept).0 > 0,
+        }
     }
 
     /// Whether this stream would take a record of this length now, in its open segment or in a new one.
@@ -369,9 +378,10 @@ impl Log {
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
+        let kept = self.kept_for_others(key);
         let place = match key.home {
-            Some(home) => self.stripe.allocate_on(home, self.keep_free(key), home_slots_kept(key))?,
-            None => self.stripe.allocate(key.scheme, self.keep_free(key))?,
+            Some(home) => self.stripe.allocate_on(home, &kept, home_slots_kept(key))?,
+            None => self.stripe.allocate_keeping(key.scheme, &kept)?,
         };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);

@@ -1,18 +1,22 @@
 //! Proving the store: every node, every blob, and that the accounting is exact.
 //!
-//! Reads only. What belongs to names (directories, links) is checked by the naming layer with the same view. Read next:
+//! Reads only, and looks at one state: nothing changes while the accounting is compared, so a store at work can be checked
+//! too; its changes wait for that long. Content is read after that, held in place. What belongs to names (directories, links) is checked by the naming layer with the same view. Read next:
 //! `docs/design/` on recovery.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use stere_format::{BlobFlags, BlobValue, ExtentFlags, ExtentValue, Key, key, sector_aligned};
-use stere_log::Wait;
+use stere_format::{BlobFlags, BlobValue, CheckpointPart, ExtentFlags, ExtentValue, Key, key, sector_aligned};
+use stere_log::{Segment, Wait};
 use stere_tree::NodeIo;
 
-use crate::Store;
 use crate::error::Error;
+use crate::read::NeededNodes;
 use crate::transaction::blob_usage_bytes;
+use crate::view::View;
+use crate::{Inner, Store};
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,14 @@ struct Named {
     inode: u64,
 }
 
+/// Content to be read and verified; its segment stays in place until then.
+struct Content {
+    blob: u64,
+    value: BlobValue,
+    inode: Option<u64>,
+    segment: Option<Arc<Segment>>,
+}
+
 struct ReadNodes<'a>(&'a Store);
 
 impl NodeIo for ReadNodes<'_> {
@@ -68,16 +80,34 @@ impl Store {
     pub fn check(&self, data: bool) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
         let mut live: FxHashMap<u64, u64> = FxHashMap::default();
-        self.check_nodes(&mut report, &mut live);
-        let named = self.gather_extents(&mut report)?;
-        self.check_blobs(&mut report, &mut live, named, data)?;
-        self.check_segments(&mut report, &live);
+        let mut contents = Vec::new();
+        {
+            let _cleaner = self.cleaner.lock();
+            let checkpointer = self.checkpointer.lock();
+            let inner = self.inner.read();
+            if inner.frozen.is_some() {
+                let cause = "a checkpoint failed half-way; mount the pool again, then check it".into();
+                return Err(Error::ReadOnly { cause });
+            }
+            self.check_nodes(&inner, &checkpointer.parts, &mut report, &mut live);
+            let named = self.gather_extents(&inner, &mut report)?;
+            self.check_blobs(&inner, &mut report, &mut live, named, data.then_some(&mut contents))?;
+            self.check_segments(&mut report, &live);
+        }
+        for content in contents {
+            self.check_content(&mut report, &content);
+        }
         Ok(report)
     }
 
-    fn check_nodes(&self, report: &mut CheckReport, live: &mut FxHashMap<u64, u64>) {
-        let root = self.inner.read().tree.root;
-        let parts = self.checkpointer.lock().parts.clone();
+    fn check_nodes(
+        &self,
+        inner: &Inner,
+        parts: &[CheckpointPart],
+        report: &mut CheckReport,
+        live: &mut FxHashMap<u64, u64>,
+    ) {
+        let root = inner.tree.root;
         for part in parts {
             *live.entry(part.address.segment).or_default() += u64::from(sector_aligned(part.address.length));
         }
@@ -112,10 +142,38 @@ impl Store {
         }
     }
 
-    fn gather_extents(&self, report: &mut CheckReport) -> Result<FxHashMap<u64, Named>, Error> {
+    /// Calls `visit` for all keys of a range in the state that `inner` is.
+    fn each_key_of(
+        &self,
+        inner: &Inner,
+        mut from: Key,
+        to: Key,
+        mut visit: impl FnMut(&Key, &[u8]),
+    ) -> Result<(), Error> {
+        let mut needed = NeededNodes::default();
+        loop {
+            let mut last = None;
+            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments);
+            let outcome = view.scan(from, to, |key, value| {
+                visit(key, value);
+                last = Some(*key);
+                ControlFlow::Continue(())
+            });
+            let Some(reference) = view.take_missed() else { return outcome };
+            let missed = self.pin(&reference);
+            self.fetch_missed(Wait::Allowed, missed, &mut needed)?;
+            match last.map(|last| last.successor()) {
+                None => {}
+                Some(Some(next)) => from = next,
+                Some(None) => return Ok(()),
+            }
+        }
+    }
+
+    fn gather_extents(&self, inner: &Inner, report: &mut CheckReport) -> Result<FxHashMap<u64, Named>, Error> {
         let mut named: FxHashMap<u64, Named> = FxHashMap::default();
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
-        self.for_each_key(from, to, |key, value| {
+        self.each_key_of(inner, from, to, |key, value| {
             report.keys += 1;
             if key.kind != key::kind::EXTENT {
                 return;
@@ -138,14 +196,14 @@ impl Store {
 
     fn check_blobs(
         &self,
+        inner: &Inner,
         report: &mut CheckReport,
         live: &mut FxHashMap<u64, u64>,
         mut named: FxHashMap<u64, Named>,
-        data: bool,
+        mut contents: Option<&mut Vec<Content>>,
     ) -> Result<(), Error> {
         let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
-        let mut values = Vec::new();
-        self.for_each_key(from, to, |key, bytes| match BlobValue::decode(bytes) {
+        self.each_key_of(inner, from, to, |key, bytes| match BlobValue::decode(bytes) {
             Ok(value) => {
                 let usage = blob_usage_bytes(&value);
                 *live.entry(value.address.segment).or_default() += usage;
@@ -153,8 +211,9 @@ impl Store {
                 report.blob_bytes += u64::from(value.logical_bytes);
                 let name = named.remove(&key.object);
                 check_blob(report, key.object, &value, name.as_ref());
-                if data {
-                    values.push((key.object, value, name.map(|name| name.inode)));
+                if let Some(contents) = &mut contents {
+                    let segment = self.log.segments.get(value.address.segment);
+                    contents.push(Content { blob: key.object, value, inode: name.map(|name| name.inode), segment });
                 }
             }
             Err(error) => report.add(true, None, format!("blob {} does not decode: {error}", key.object)),
@@ -162,20 +221,18 @@ impl Store {
         for (blob, name) in named {
             report.add(true, Some(name.inode), format!("inode {} names blob {blob}, which does not exist", name.inode));
         }
-        for (blob, value, inode) in values {
-            self.check_content(report, blob, &value, inode);
-        }
         Ok(())
     }
 
-    fn check_content(&self, report: &mut CheckReport, blob: u64, value: &BlobValue, inode: Option<u64>) {
-        let Some(segment) = self.log.segments.get(value.address.segment) else {
+    fn check_content(&self, report: &mut CheckReport, content: &Content) {
+        let Content { blob, value, inode, segment } = content;
+        let Some(segment) = segment else {
             let text = format!("blob {blob} lies in segment {}, which does not exist", value.address.segment);
-            report.add(true, inode, text);
+            report.add(true, *inode, text);
             return;
         };
-        if let Err(error) = self.log.read_blocks(&segment, &value.address, &value.checksums) {
-            report.add(true, inode, format!("blob {blob} of inode {inode:?} cannot be read: {error}"));
+        if let Err(error) = self.log.read_blocks(segment, &value.address, &value.checksums) {
+            report.add(true, *inode, format!("blob {blob} of inode {inode:?} cannot be read: {error}"));
         }
     }
 

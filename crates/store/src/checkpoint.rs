@@ -305,7 +305,7 @@ impl Store {
             }
         }
         self.release_freed(&mut inner);
-        self.reserve_for_checkpoint();
+        self.reserve_for_checkpoint(inner.active.bytes());
     }
 
     /// Gives slots back that no durable checkpoint and no reader needs.
@@ -326,5 +326,6 @@ impl Store {
             }
             is_needed
         });
+        self.note_released();
     }
 }

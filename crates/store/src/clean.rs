@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use rustc_hash::FxHashSet;
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
+use rustc_hash::FxHashMap;
+use stere_format::{
+    BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry, block_checksums,
+};
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
 use stere_tree::Touch;
@@ -38,6 +40,9 @@ const VICTIMS_MAX: usize = 32;
 /// Passes one after the other that emptied nothing, before the pool counts as full.
 const FRUITLESS_PASSES_MAX: u32 = 3;
 
+/// Segments moved at most to even devices out for one who waits for room.
+const EVENED_MAX: u32 = 64;
+
 /// How often others may take what was made free for one who waits for room.
 const ROUNDS_MAX: u32 = 16;
 
@@ -45,7 +50,36 @@ const ROUNDS_MAX: u32 = 16;
 #[derive(Default)]
 pub(crate) struct Cleaner {
     /// Segments that could not be emptied because content is damaged.
-    stuck: FxHashSet<u64>,
+    stuck: FxHashMap<u64, Stuck>,
+    /// The last change before which no room for metadata could be made.
+    fruitless_at: Option<u64>,
+}
+
+/// How a segment was when it could not be emptied: once it is otherwise, it is tried again.
+#[derive(Clone, Copy)]
+struct Stuck {
+    live_bytes: u64,
+    missing: u32,
+    generation: u64,
+}
+
+/// After so many checkpoints a segment that could not be emptied is tried again although nothing is known to have changed: a
+/// device may be back.
+const STUCK_GENERATIONS: u64 = 32;
+
+impl Cleaner {
+    fn is_stuck(&self, segment: &Segment, generation: u64) -> bool {
+        self.stuck.get(&segment.id).is_some_and(|stuck| {
+            (stuck.live_bytes, stuck.missing) == (segment.live_bytes(), segment.missing())
+                && generation < stuck.generation + STUCK_GENERATIONS
+        })
+    }
+
+    fn note_stuck(&mut self, segment: &Segment, generation: u64) {
+        let stuck = Stuck { live_bytes: segment.live_bytes(), missing: segment.missing(), generation };
+        self.stuck.insert(segment.id, stuck);
+        self.stuck.retain(|_, stuck| generation < stuck.generation + STUCK_GENERATIONS);
+    }
 }
 
 struct Candidate {
@@ -78,7 +112,7 @@ impl Store {
 
     /// Cleans for as long as that empties something; whether a stream of this kind could begin a segment then.
     fn clean_until_free(&self, cleaner: &mut MutexGuard<'_, Cleaner>, key: &StreamKey) -> Result<bool, Error> {
-        let mut fruitless = 0;
+        let (mut fruitless, mut evened, mut most_free) = (0, 0, 0);
         // Where hardly a segment is free, a pass empties one or two at a time.
         while fruitless < FRUITLESS_PASSES_MAX {
             if self.log.can_begin(key) {
@@ -88,10 +122,14 @@ impl Store {
             if self.log.can_begin(key) {
                 return Ok(true);
             }
-            match self.clean_pass(cleaner, 98)? {
-                None => break,
-                Some(0) => fruitless += 1,
-                Some(_) => fruitless = 0,
+            // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
+            let free = self.slots_free();
+            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+            if self.clean_pass(cleaner, 98)?.is_none() {
+                if evened == EVENED_MAX || !self.even_out(cleaner)? {
+                    break;
+                }
+                (evened, fruitless) = (evened + 1, 0);
             }
         }
         // What was emptied and then held by a reader for a moment is free after one more.
@@ -102,6 +140,68 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    fn slots_free(&self) -> u64 {
+        let devices = self.log.stripe.devices();
+        devices.iter().filter_map(|device| self.log.stripe.slot_usage(device.index())).map(|u| u64::from(u.free)).sum()
+    }
+
+    /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
+    /// at once has no use for slots that are all on one. False where that is no help.
+    fn even_out(&self, cleaner: &mut MutexGuard<'_, Cleaner>) -> Result<bool, Error> {
+        let Some(overfull) = self.log.stripe.overfull_device() else { return Ok(false) };
+        let devices = self.log.stripe.devices().len();
+        let generation = self.inner.read().generation;
+        let victim = self
+            .log
+            .segments
+            .all()
+            .into_iter()
+            .filter(|segment| {
+                segment.kind == SegmentKind::Data
+                    && segment.is_sealed()
+                    && segment.scheme.width() < devices
+                    && segment.chunks().iter().any(|place| place.device == overfull)
+                    && !cleaner.is_stuck(segment, generation)
+            })
+            .min_by_key(|segment| (segment.scheme.width(), segment.live_bytes(), segment.id));
+        let Some(victim) = victim else { return Ok(false) };
+        let mut key = self.cold_stream(&victim);
+        if key.home.is_some() {
+            // Room comes before isolation.
+            let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+            key.home = self.log.stripe.open_devices().into_iter().max_by_key(free);
+        }
+        match self.clean_segment_to(&victim, &key) {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                cleaner.note_stuck(&victim, generation);
+                Ok(true)
+            }
+            Err(Error::NoSpace) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Called where metadata must not grow: gathers live data and live nodes so that segments become free, for as long as
+    /// that helps and is needed.
+    pub(crate) fn make_room_for_metadata(&self) -> Result<(), Error> {
+        let mut cleaner = self.cleaner.lock();
+        if cleaner.fruitless_at == Some(self.inner.read().change) {
+            return Ok(());
+        }
+        let (mut fruitless, mut most_free) = (0, 0);
+        self.checkpoint()?;
+        while self.lacks_meta_segments() && fruitless < FRUITLESS_PASSES_MAX {
+            self.clean_pass(&mut cleaner, 98)?;
+            self.checkpoint()?;
+            let free = self.meta_segments_free();
+            (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
+        }
+        let inner = self.inner.read();
+        cleaner.fruitless_at = self.is_scarce(&inner).then_some(inner.change);
+        Ok(())
     }
 
     /// Cleans while few segments are free, or, when nobody works, what is mostly dead. True when something was done.
@@ -144,12 +244,11 @@ impl Store {
             return Ok(None);
         }
         let mut emptied = 0;
+        let generation = self.inner.read().generation;
         for victim in victims {
             match self.clean_segment(&victim) {
                 Ok(true) => emptied += 1,
-                Ok(false) => {
-                    cleaner.stuck.insert(victim.id);
-                }
+                Ok(false) => cleaner.note_stuck(&victim, generation),
                 // One of another class may still have an open segment to go to.
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),
@@ -161,12 +260,13 @@ impl Store {
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {
         let now = self.log.counters().1;
         let policy = self.options.cleaner;
+        let generation = self.inner.read().generation;
         self.log
             .segments
             .all()
             .into_iter()
             .filter(|segment| {
-                segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.stuck.contains(&segment.id)
+                segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.is_stuck(segment, generation)
             })
             .filter_map(|segment| {
                 let live_bytes = segment.live_bytes();
@@ -187,12 +287,15 @@ impl Store {
 
     /// Moves all live blobs out of a segment; false if some could not be read.
     pub(crate) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<bool, Error> {
-        let key = self.cold_stream(segment);
+        self.clean_segment_to(segment, &self.cold_stream(segment))
+    }
+
+    fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
             let Some(contents) = self.log.read_row_contents(segment, row_block)? else { return Ok(false) };
             for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
-                if !self.move_blobs(segment, row_block, entries, &key)? {
+                if !self.move_blobs(segment, row_block, entries, key)? {
                     return Ok(false);
                 }
             }
@@ -327,17 +430,27 @@ impl Store {
         }
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
-        let is_scarce = !self.log.can_begin(&StreamKey { kind: SegmentKind::Data, ..self.meta_stream() });
-        let is_loose = held >= 2 * live + 3 * u64::from(self.log.chunk_bytes());
-        let percent = if is_scarce || is_loose { 60 } else { 0 };
+        let is_scarce = self.lacks_meta_segments();
+        let chunk_bytes = u64::from(self.log.chunk_bytes());
+        let held_max = if is_scarce { live + live / 8 + 2 * chunk_bytes } else { 2 * live + 3 * chunk_bytes };
+        // Where room is scarce it is made as fast as what is free allows: half of it, the rest is for what changed.
+        let (percent_max, mut budget) = match (held >= held_max, is_scarce) {
+            (false, _) => (0, 0),
+            (true, true) => (90, self.meta_segments_free() * chunk_bytes / 2),
+            (true, false) => (60, u64::MAX),
+        };
         let mut victims: Vec<_> = meta
             .into_iter()
             .filter(|segment| {
-                segment.live_bytes() > 0 && segment.live_bytes() * 100 < self.segment_bytes(segment) * percent
+                let live = segment.live_bytes();
+                live > 0 && live * 100 < self.segment_bytes(segment) * percent_max
             })
             .collect();
         victims.sort_by_key(|segment| (segment.live_bytes(), segment.id));
-        for victim in victims.into_iter().take(CONDEMNED_MAX) {
+        let count_max = if is_scarce { usize::MAX } else { CONDEMNED_MAX };
+        for victim in victims.into_iter().take(count_max) {
+            let Some(left) = budget.checked_sub(victim.live_bytes()) else { break };
+            budget = left;
             self.condemn(state, &victim)?;
         }
         state.touches.sort_unstable_by_key(|touch| (touch.first_key, touch.level));

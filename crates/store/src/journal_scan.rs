@@ -1,7 +1,10 @@
 //! Reading the journal back: group after group, each record from the first mirror that has it whole.
 //!
 //! Invariants: a record counts only with the epoch that the superblock assigns to its sequence; a gap is a torn tail unless a
-//! later record proves that what is missing had been durable. Read next: `recover.rs`.
+//! later record proves that what is missing had been durable. Records hold what users wrote (names, attributes), which may
+//! look like a record: a proof counts only where it lies at the place it names, where so many records before it have room,
+//! and not within another record that is whole. Epochs are random numbers, so that nobody can guess one. Read next:
+//! `recover.rs`.
 
 use std::sync::Arc;
 
@@ -197,26 +200,37 @@ impl<'a> Scan<'a> {
 
     /// The highest `durable_sequence` that any record from the start on tells, on any mirror.
     fn search_proof(&self) -> u64 {
-        let mut proven = 0;
-        for mirror in &self.mirrors {
-            let Some(device) = self.stripe.device(mirror.device) else { continue };
-            let mut at = 0;
-            while at < self.region_bytes {
-                let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);
-                let mut bytes = vec![0; length as usize];
-                if device.read(mirror.offset + at, &mut bytes).is_ok() {
-                    proven = bytes.chunks(BLOCK_BYTES).filter_map(|block| self.proof_in(block)).fold(proven, u64::max);
+        self.mirrors.iter().map(|mirror| self.search_proof_on(mirror)).max().unwrap_or(0)
+    }
+
+    fn search_proof_on(&self, mirror: &Mirror) -> u64 {
+        let Some(device) = self.stripe.device(mirror.device) else { return 0 };
+        let (mut proven, mut at, mut whole_to) = (0, 0, 0);
+        while at < self.region_bytes {
+            let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);
+            let mut bytes = vec![0; length as usize];
+            if device.read(mirror.offset + at, &mut bytes).is_ok() {
+                for (block, place) in bytes.chunks(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
+                    let Some(header) = self.proof_in(block, place).filter(|_| place >= whole_to) else { continue };
+                    proven = proven.max(header.durable_sequence);
+                    if self.read_record(mirror, header.at.position, header.at.sequence).is_some() {
+                        whole_to = place + header.record_bytes() as u64;
+                    }
                 }
-                at += length;
             }
+            at += length;
         }
         proven
     }
 
-    fn proof_in(&self, block: &[u8]) -> Option<u64> {
+    /// The header of a record that may lie at this place of the region.
+    fn proof_in(&self, block: &[u8], place: u64) -> Option<JournalHeader> {
         let header = JournalHeader::decode(block).ok()?;
-        let mine = header.pool == self.pool && Some(header.epoch) == self.epoch_of(header.at.sequence);
-        let behind_start = header.at.sequence >= self.start.sequence && header.at.position >= self.start.position;
-        (mine && behind_start).then_some(header.durable_sequence)
+        let is_mine = header.pool == self.pool && Some(header.epoch) == self.epoch_of(header.at.sequence);
+        let records_before = header.at.sequence.checked_sub(self.start.sequence)?;
+        let bytes_before = header.at.position.checked_sub(self.start.position)?;
+        let is_in_place = header.at.position % self.region_bytes == place && bytes_before < self.region_bytes;
+        let has_room = records_before <= bytes_before / BLOCK_BYTES as u64;
+        (is_mine && is_in_place && has_room).then_some(header)
     }
 }

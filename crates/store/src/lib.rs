@@ -252,6 +252,7 @@ impl Store {
         self.check_writable()?;
         self.throttle(wait)?;
         let mut needed = NeededNodes::default();
+        let mut has_made_room = false;
         loop {
             let missed;
             {
@@ -260,17 +261,28 @@ impl Store {
                 let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
                 let mut transaction = Transaction::new(view, next_inode);
                 let result = closure(&mut transaction);
+                let is_done = result.is_ok() && transaction.view.missed.get().is_none();
+                let refused = if is_done { self.is_refused(&inner, &transaction) } else { Ok(false) };
                 match transaction.view.take_missed() {
-                    None => {
+                    None if !refused? => {
                         let value = result?;
                         let Transaction { writes, usage, next_inode, .. } = transaction;
                         self.apply(&mut inner, writes, usage, next_inode);
                         return Ok(value);
                     }
-                    Some(reference) => missed = self.pin(&reference),
+                    None => missed = None,
+                    Some(reference) => missed = Some(self.pin(&reference)),
                 }
             }
-            self.fetch_missed(wait, missed, &mut needed)?;
+            match missed {
+                Some(missed) => self.fetch_missed(wait, missed, &mut needed)?,
+                None if has_made_room => return Err(Error::NoSpace.into()),
+                None if wait == Wait::Never => return Err(Error::WouldBlock.into()),
+                None => {
+                    self.make_room_for_metadata()?;
+                    has_made_room = true;
+                }
+            }
         }
     }
 
@@ -294,7 +306,7 @@ impl Store {
 
     /// Holds writers back while the overlay is larger than its part of the memory.
     fn throttle(&self, wait: Wait) -> Result<(), Error> {
-        let limit = self.options.budget().overlay_bytes;
+        let limit = self.overlay_bytes_max();
         let is_over = || self.inner.read().active.bytes() > limit;
         if !is_over() {
             return Ok(());
@@ -315,7 +327,6 @@ impl Store {
         self.retire_unwritable()?;
         self.retire_failing()?;
         self.leave_slow_devices();
-        let budget = self.options.budget();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();
             (inner.active.bytes(), inner.active.pending_bytes())
@@ -324,7 +335,7 @@ impl Store {
             let journal = self.journal.lock();
             (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
         };
-        if overlay_bytes > budget.overlay_bytes / 2 || journal.0 > journal.1 / 2 || self.lacks_mirrors() {
+        if overlay_bytes > self.overlay_bytes_max() / 2 || journal.0 > journal.1 / 2 || self.lacks_mirrors() {
             self.checkpoint()?;
             return Ok(true);
         }
@@ -339,6 +350,10 @@ impl Store {
     pub fn close(&self) -> Result<(), Error> {
         if self.check_writable().is_err() {
             return Ok(());
+        }
+        // What was mended so far counts.
+        if let Err(error) = self.settled_mender().map(drop) {
+            tracing::warn!(%error, "what was being mended is given up");
         }
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();

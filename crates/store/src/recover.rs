@@ -58,6 +58,7 @@ impl Store {
         assert!(superblock.checkpoint.is_empty(), "a new pool has no checkpoint yet");
         let stripe = attach(&devices, &options)?;
         let store = Store::assemble(stripe, &superblock, devices, entries, options);
+        store.reserve_for_checkpoint(0);
         store.close()?;
         Ok(store)
     }
@@ -91,7 +92,8 @@ impl Store {
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
-        store.reserve_for_checkpoint();
+        let changes_bytes = store.inner.read().active.bytes();
+        store.reserve_for_checkpoint(changes_bytes);
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
@@ -133,7 +135,7 @@ impl Store {
     ) -> Store {
         let budget = options.budget();
         let repairs = !options.read_only;
-        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, repairs, ..LogOptions::default() };
+        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, repairs };
         let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
         let mirrors = devices
             .iter()

@@ -1,17 +1,21 @@
 //! Space: what is live, what is promised, what may still be promised.
 //!
 //! Everything is counted in raw bytes (content times (k+m)/k), so that schemes add up. Some segments stay out of reach of
-//! users: the cleaner and the next checkpoint need them, so that full never means stuck. Read next: `clean.rs`.
+//! users: the cleaner and the next checkpoint need them, so that full never means stuck. Metadata has its own limit: where
+//! its room is scarce, only changes that free at least as much as they take are accepted. Read next: `clean.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use stere_format::{BLOCK_BYTES, Scheme, SegmentKind};
-use stere_log::Wait;
+use parking_lot::Mutex;
+use stere_format::{BLOCK_BYTES, NODE_BYTES_TARGET, Scheme, SegmentKind};
+use stere_log::{MetaRoom, StreamKey, Wait};
+use stere_stripe::Kept;
 
-use crate::Store;
 use crate::error::Error;
+use crate::transaction::Transaction;
 use crate::write::Placement;
+use crate::{Inner, Store};
 
 /// Part of the pool that users cannot fill, as a divisor.
 const RESERVE_DIVISOR: u64 = 24;
@@ -21,21 +25,49 @@ const RESERVE_SEGMENTS: std::ops::RangeInclusive<u64> = 8..=512;
 const OVERHEAD_PERCENT: u64 = 3;
 /// The end of a segment that a record of a file (128 KiB, and its row's header) may not fit into any more.
 const SEGMENT_END_BYTES: u64 = 132 << 10;
+/// Part of the pool that changes between two checkpoints may be as large as, as a divisor.
+const OVERLAY_DIVISOR: u64 = 96;
+/// Nodes are at least half full, and changes are counted with what they cost in memory: a change takes so much on media.
+const NODE_FILL: i64 = 2;
+/// Metadata of a piece of data that waits to be written, and what each of its blocks adds: checksum, extents cut in two.
+const META_BYTES_PER_PIECE: u64 = 300;
+const META_BYTES_PER_BLOCK: u64 = 48;
 
 #[derive(Default)]
 pub(crate) struct Space {
-    live_raw_bytes: AtomicI64,
+    /// Of segments of each scheme there is; few.
+    live_bytes: Mutex<Vec<(Scheme, i64)>>,
     reserved_raw_bytes: Arc<AtomicI64>,
+    /// Changes that may gather before a checkpoint has to take them.
+    overlay_bytes_max: AtomicUsize,
+    /// Counts what makes `rooms` out of date, besides segments that were begun.
+    turns: AtomicU64,
+    rooms: Mutex<Rooms>,
+}
+
+/// What there is room for, as of the last segment that was begun or given back.
+#[derive(Clone, Copy, Default)]
+struct Rooms {
+    /// Segments begun and turns when this was worked out.
+    as_of: Option<(u64, u64)>,
+    /// Segments of metadata that could be begun.
+    meta_segments: u64,
+    /// What could be promised to metadata then.
+    promisable_raw_bytes: i64,
 }
 
 impl Space {
     /// Live bytes of segments of this scheme changed.
     pub fn add_live(&self, scheme: Scheme, delta: i64) {
-        self.live_raw_bytes.fetch_add(raw(scheme, delta), Ordering::AcqRel);
+        let mut live_bytes = self.live_bytes.lock();
+        match live_bytes.iter_mut().find(|(known, _)| *known == scheme) {
+            Some((_, live)) => *live += delta,
+            None => live_bytes.push((scheme, delta)),
+        }
     }
 }
 
-fn raw(scheme: Scheme, bytes: i64) -> i64 {
+pub(crate) fn raw(scheme: Scheme, bytes: i64) -> i64 {
     bytes.saturating_mul(scheme.width() as i64) / i64::from(scheme.data)
 }
 
@@ -71,28 +103,65 @@ pub struct Statistics {
 }
 
 impl Store {
-    /// Segments out of reach of users. Each kind of data has an open segment of users and one of the cleaner, both in part
-    /// empty, and may need another one to be cleaned into.
-    fn reserve_segments(&self, segments_total: u64) -> u64 {
-        let share = (segments_total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
-        share.max(3 * self.log.data_kinds() + 4) + self.log.meta_reserve()
-    }
-
-    /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back.
-    pub(crate) fn reserve_for_checkpoint(&self) {
+    /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the
+    /// changes that gather until then; `changes_bytes` are gathered already.
+    pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {
         let segments = self.log.segments.all();
         let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
-        let total = self.log.stripe.capacity(self.fit(self.options.meta_scheme)).segments_total;
-        let wanted = (live + live / 4).div_ceil(u64::from(self.log.chunk_bytes()));
-        self.log.set_meta_reserve(wanted.min(total / 6));
+        let scheme = self.fit(self.options.meta_scheme);
+        let chunk_bytes = u64::from(self.log.chunk_bytes());
+        let total = self.log.stripe.room(scheme, &[]).1;
+        let share = usize::try_from(total * chunk_bytes * u64::from(scheme.data) / OVERLAY_DIVISOR);
+        let changes_max = share.unwrap_or(usize::MAX).min(self.options.budget().overlay_bytes);
+        let changes = changes_max.max(changes_bytes) as u64;
+        let wanted = live + live / 4 + NODE_FILL as u64 * changes;
+        let needed = wanted.div_ceil(self.node_bytes(scheme)) + 2;
+        self.log.set_meta_room(MetaRoom { scheme, needed, wanted: needed + (needed / 8).max(2) });
+        self.space.overlay_bytes_max.store(changes_max, Ordering::Release);
+        self.space.turns.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Raw bytes that users may fill with this scheme.
-    fn limit_raw_bytes(&self, scheme: Scheme) -> i64 {
-        let capacity = self.log.stripe.capacity(scheme);
-        let reserve = self.reserve_segments(capacity.segments_total);
-        let segments = capacity.segments_total.saturating_sub(reserve);
-        raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
+    /// Changes that may gather before a checkpoint has to take them, in bytes.
+    pub(crate) fn overlay_bytes_max(&self) -> usize {
+        self.space.overlay_bytes_max.load(Ordering::Acquire)
+    }
+
+    /// Slots were given back.
+    pub(crate) fn note_released(&self) {
+        self.space.turns.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Bytes of nodes that a segment takes at least.
+    fn node_bytes(&self, scheme: Scheme) -> u64 {
+        let bytes = u64::from(self.log.chunk_bytes() - BLOCK_BYTES as u32) * u64::from(scheme.data);
+        (bytes - 2 * NODE_BYTES_TARGET as u64) / 100 * (100 - OVERHEAD_PERCENT)
+    }
+
+    /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
+    /// segment of users and one of the cleaner, both in part empty.
+    fn kept_from_users(&self, scheme: Scheme) -> Vec<Kept> {
+        let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None };
+        let mut kept = self.log.kept_for_others(&key);
+        kept.extend(self.log.data_kinds().into_iter().map(|scheme| Kept { scheme, segments: 2 }));
+        let total = self.log.stripe.room(scheme, &[]).1;
+        let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
+        let so_far = kept.iter().map(|kept| kept.segments).sum();
+        kept.push(Kept { scheme, segments: share.saturating_sub(so_far) });
+        kept
+    }
+
+    /// Raw bytes that may be promised to content of this scheme in all: what would be free beside all that is live if it were
+    /// cleaned and evened out, or what is free as it is.
+    fn promisable_raw_bytes(&self, scheme: Scheme) -> i64 {
+        let mut kept = self.kept_from_users(scheme);
+        let free = self.log.stripe.room(scheme, &kept).0;
+        for (scheme, live) in &*self.space.live_bytes.lock() {
+            let segments = u64::try_from(*live).unwrap_or(0).div_ceil(self.content_bytes(*scheme));
+            kept.push(Kept { scheme: *scheme, segments });
+        }
+        let cleaned = self.log.stripe.room(scheme, &kept).1;
+        let bytes = free.max(cleaned) * self.content_bytes(scheme);
+        raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
 
     /// Content that a segment of this scheme takes at least, whatever sizes its records have.
@@ -101,24 +170,77 @@ impl Store {
         (bytes - SEGMENT_END_BYTES) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
-    /// Raw bytes in segments that could be begun now, beyond the reserve.
-    fn free_raw_bytes(&self, scheme: Scheme) -> i64 {
-        let capacity = self.log.stripe.capacity(scheme);
-        let reserve = self.reserve_segments(capacity.segments_total);
-        let segments = capacity.segments_free.saturating_sub(reserve);
-        raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX))
+    fn rooms(&self) -> Rooms {
+        let as_of = Some((self.log.counters().0, self.space.turns.load(Ordering::Acquire)));
+        let mut rooms = self.space.rooms.lock();
+        if rooms.as_of != as_of {
+            let scheme = self.log.meta_room().scheme;
+            let meta_segments = self.log.stripe.room(scheme, &[]).0;
+            *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme) };
+        }
+        *rooms
+    }
+
+    /// Segments of metadata that could be begun now.
+    pub(crate) fn meta_segments_free(&self) -> u64 {
+        self.rooms().meta_segments
+    }
+
+    /// Whether fewer segments are free than metadata should have.
+    pub(crate) fn lacks_meta_segments(&self) -> bool {
+        self.rooms().meta_segments < self.log.meta_room().wanted
+    }
+
+    /// Whether metadata must not grow now: for want of segments, or because the room is promised to data.
+    pub(crate) fn is_scarce(&self, inner: &Inner) -> bool {
+        let rooms = self.rooms();
+        let MetaRoom { scheme, wanted, .. } = self.log.meta_room();
+        if rooms.meta_segments < wanted {
+            return true;
+        }
+        let changes = inner.active.bytes() + inner.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
+        let coming = raw(scheme, NODE_FILL.saturating_mul(i64::try_from(changes).unwrap_or(i64::MAX)));
+        let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
+        let promised = reserved.saturating_add(coming);
+        // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
+        promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_raw_bytes(scheme)
+    }
+
+    /// Whether the transaction must be refused: it takes more than it frees and room is scarce. Data that is entered had its
+    /// room reserved, its metadata included.
+    pub(crate) fn is_refused(&self, inner: &Inner, transaction: &Transaction<'_>) -> Result<bool, Error> {
+        if transaction.enters_data || transaction.writes.is_empty() || !self.is_scarce(inner) {
+            return Ok(false);
+        }
+        let (metadata, data) = transaction.growth()?;
+        Ok(raw(self.log.meta_room().scheme, NODE_FILL * metadata) + data > 0)
+    }
+
+    /// Whether data may still be replaced by as much other data although nothing is free: it cuts extents in pieces, so its
+    /// metadata grows.
+    pub fn may_replace(&self, wait: Wait) -> Result<bool, Error> {
+        let has_room = || self.meta_segments_free() >= self.log.meta_room().needed;
+        if has_room() {
+            return Ok(true);
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        self.make_room_for_metadata()?;
+        Ok(has_room())
     }
 
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = wait;
         let scheme = self.fit(placement.scheme);
-        let wanted = raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX));
+        let metadata = META_BYTES_PER_PIECE + bytes.div_ceil(BLOCK_BYTES as u64) * META_BYTES_PER_BLOCK;
+        let metadata = NODE_FILL.saturating_mul(i64::try_from(metadata).unwrap_or(i64::MAX));
+        let wanted = raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
+            .saturating_add(raw(self.log.meta_room().scheme, metadata));
         let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
         let reservation = Reservation { raw_bytes: wanted, from: self.space.reserved_raw_bytes.clone() };
-        let live = self.space.live_raw_bytes.load(Ordering::Acquire);
-        // By the books, or because segments of this scheme are free whatever other schemes fill.
-        if live.saturating_add(reserved) <= self.limit_raw_bytes(scheme) || reserved <= self.free_raw_bytes(scheme) {
+        if reserved <= self.promisable_raw_bytes(scheme) {
             return Ok(reservation);
         }
         Err(Error::NoSpace)
@@ -134,8 +256,8 @@ impl Store {
     /// Totals, with capacity told for content of this scheme.
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
         let scheme = self.fit(scheme);
-        let limit = self.limit_raw_bytes(scheme).max(0);
-        let live = self.space.live_raw_bytes.load(Ordering::Acquire);
+        let total = self.log.stripe.room(scheme, &self.kept_from_users(scheme)).1 * self.content_bytes(scheme);
+        let live: i64 = self.space.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum();
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
         let content = |raw: i64| u64::try_from(raw).unwrap_or(0) * u64::from(scheme.data) / scheme.width() as u64;
         let capacity = self.log.stripe.capacity(scheme);
@@ -149,8 +271,8 @@ impl Store {
             None => (0, 0),
         };
         Statistics {
-            total_bytes: content(limit),
-            free_bytes: content((limit - live - reserved).max(self.free_raw_bytes(scheme) - reserved)),
+            total_bytes: total,
+            free_bytes: content(self.promisable_raw_bytes(scheme) - reserved).min(total),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
             raw_bytes: self.raw_bytes(),
             segments: self.log.segments.len() as u64,

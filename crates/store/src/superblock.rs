@@ -17,6 +17,8 @@ impl Store {
             let Some(device) = stripe.device(superblock.device_index) else { continue };
             present += 1;
             let bytes = superblock.encode().map_err(|error| Error::Pool(error.to_string()))?;
+            // What could not be read again must not be what the pool depends on.
+            Superblock::decode(&bytes).map_err(|error| Error::Pool(error.to_string()))?;
             let buffer = Buffer::copy_of(&bytes).share();
             for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
                 let ticket = completion.ticket(u64::from(superblock.device_index));

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
-    Superblock,
+    Counters, DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalHeader, JournalPosition,
+    Key, PoolId, Scheme, Superblock, key,
 };
+
+mod full;
 
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
 
@@ -27,8 +29,15 @@ pub(crate) fn options() -> StoreOptions {
 
 impl Rig {
     pub fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
-        let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
-        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).unwrap();
+        Rig::unlike(&vec![size_bytes; usize::from(count)])
+    }
+
+    fn unlike(sizes_bytes: &[u64]) -> (Rig, Store) {
+        let count = sizes_bytes.len() as u16;
+        let new_device = |size_bytes: &u64| Arc::new(MemoryDevice::with_volatile_cache(*size_bytes));
+        let devices: Vec<_> = sizes_bytes.iter().map(new_device).collect();
+        let layout = |index: u16| DeviceLayout::for_size(sizes_bytes[index as usize], CHUNK_BYTES).unwrap();
+        let journal_bytes = (0..count.min(3)).map(|index| layout(index).journal_bytes).min().unwrap();
         let superblocks: Vec<_> = (0..count)
             .map(|index| Superblock {
                 format_minor: stere_format::FORMAT_MINOR,
@@ -36,9 +45,9 @@ impl Rig {
                 device: DeviceId([index as u8 + 1; 16]),
                 device_index: index,
                 generation: 0,
-                layout,
+                layout: layout(index),
                 journal_start: JournalPosition { position: 0, sequence: 1 },
-                journal_bytes: layout.journal_bytes,
+                journal_bytes,
                 journal_devices: (0..count.min(3)).collect(),
                 epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
                 clean: true,
@@ -54,8 +63,8 @@ impl Rig {
                 index,
                 class: 0,
                 state: 0,
-                size_bytes,
-                slot_count: layout.slot_count,
+                size_bytes: sizes_bytes[index as usize],
+                slot_count: layout(index).slot_count,
                 name: format!("d{index}"),
                 host: String::new(),
                 shelf: String::new(),
@@ -427,5 +436,68 @@ fn a_torn_last_journal_record_is_cut() {
     let (store, report) = rig.reopen();
     assert_eq!(report.records_repaired, 0);
     assert_eq!(read_file(&store, 11, 4096).unwrap(), content(11, 4096));
+    assert_clean(&store);
+}
+
+/// P-7: what users write may look like a record of the journal; it proves nothing.
+#[test]
+fn a_forged_record_in_the_journal_proves_nothing() {
+    let (mut rig, store) = Rig::new(1, 64 << 20);
+    store.commit(Wait::Allowed).unwrap();
+    let (pool, epoch, position, sequence) = {
+        let journal = store.journal.lock();
+        (journal.pool, journal.epoch, journal.position, journal.sequence)
+    };
+    // Before the value in its record: the header, the operation, the key, the length.
+    let before = JournalHeader::SIZE + 1 + Key::SIZE + 4;
+    let mut value = vec![0; 4 * 4096];
+    for block in 1..4 {
+        let at = JournalPosition { position: position + block * 4096, sequence: sequence + 1 };
+        let forged = JournalHeader {
+            pool,
+            epoch,
+            at,
+            durable_sequence: sequence,
+            checkpoint_generation: 1,
+            counters: Counters::default(),
+            group_end: true,
+            payload_length: 0,
+            payload_crc32c: stere_format::crc32c(&[]),
+        };
+        let place = block as usize * 4096 - before;
+        value[place..place + JournalHeader::SIZE].copy_from_slice(&forged.encode());
+    }
+    let key = Key::new(key::tree::NAMES, 10, key::kind::XATTR, 1);
+    store
+        .update(Wait::Allowed, |transaction| {
+            transaction.put(key, &value);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    store.commit(Wait::Allowed).unwrap();
+    let (start, region_bytes) = (rig.superblocks[0].layout.journal_offset, rig.superblocks[0].journal_bytes);
+    let mut block = vec![0; 4096];
+    rig.devices[0].read(start + (position + 4096) % region_bytes, &mut block).unwrap();
+    assert!(JournalHeader::decode(&block).is_ok(), "the forged header lies where a header could be");
+    drop(store);
+    rig.read_superblocks();
+    let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
+    assert_eq!(report.groups_cut, 0);
+    let found = store.view(Wait::Allowed, |view| view.get(&key)).unwrap();
+    assert_eq!(found.as_deref(), Some(&value[..]));
+}
+
+/// P-1: every mount begins an epoch of the journal, and may end before it makes a checkpoint.
+#[test]
+fn many_crashes_one_after_the_other_lose_nothing_committed() {
+    let (mut rig, mut store) = Rig::new(2, 64 << 20);
+    for inode in 10..60 {
+        write_file(&store, COPIES, inode, &content(inode, 4096));
+        store.commit(Wait::Allowed).unwrap();
+        (store, _) = rig.crash(store, |_| false);
+    }
+    for inode in 10..60 {
+        assert_eq!(read_file(&store, inode, 4096).unwrap(), content(inode, 4096));
+    }
     assert_clean(&store);
 }

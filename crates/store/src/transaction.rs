@@ -44,11 +44,25 @@ pub struct Transaction<'a> {
     pub(crate) writes: Writes,
     pub(crate) usage: Usage,
     pub(crate) next_inode: u64,
+    /// Whether it enters data, whose room was reserved.
+    pub(crate) enters_data: bool,
 }
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {
-        Transaction { view, writes: BTreeMap::new(), usage: Vec::new(), next_inode }
+        Transaction { view, writes: BTreeMap::new(), usage: Vec::new(), next_inode, enters_data: false }
+    }
+
+    /// By how many bytes the changes make the metadata larger, and the data in raw bytes; negative where they free more.
+    pub(crate) fn growth(&self) -> Result<(i64, i64), Error> {
+        let size = |value: Option<usize>| value.map_or(0, |length| signed((length + Key::SIZE) as u64));
+        let mut metadata = 0;
+        for (key, value) in &self.writes {
+            let old = self.view.get(key)?.map(|old| old.len());
+            metadata += size(value.as_ref().map(|new| new.len())) - size(old);
+        }
+        let data = self.usage.iter().map(|(segment, delta)| crate::space::raw(segment.scheme, *delta)).sum();
+        Ok((metadata, data))
     }
 
     /// The value of a key, this transaction's own changes included.
@@ -92,6 +106,7 @@ impl<'a> Transaction<'a> {
     /// Enters an appended blob into the blob map, with one reference.
     pub fn insert_blob(&mut self, new: &NewBlob) {
         assert_eq!(new.value.references, 1, "a new blob belongs to one extent");
+        self.enters_data = true;
         self.usage.push((new.segment.clone(), signed(blob_usage_bytes(&new.value))));
         self.put_blob(new.id, &new.value);
     }
@@ -147,6 +162,8 @@ impl<'a> Transaction<'a> {
 
     /// Puts a moved blob in the place of the old one, if nobody changed its entry meanwhile.
     pub(crate) fn move_blob(&mut self, old: &BlobHandle, new: &BlobValue, to: &Arc<Segment>) -> Result<bool, Error> {
+        // Moving makes room in the end, whatever it takes now.
+        self.enters_data = true;
         let Some(current) = self.get(&Key::blob(old.id))? else { return Ok(false) };
         let current = self.view.handle(old.id, &current)?;
         if current.value != old.value {

@@ -29,7 +29,7 @@ pub use devices::{DeviceStatistics, PoolDevice};
 pub use error::{BadCause, BadChunk, StripeError};
 pub use geometry::{RowPiece, row_capacity, row_height, row_pieces};
 pub use parity::{POSITION_BYTES, xor_all, xor_into};
-pub use placement::{Capacity, SlotUsage};
+pub use placement::{Capacity, Kept, SlotUsage};
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
 pub use repair::Repair;
@@ -187,14 +187,29 @@ impl Stripe {
     /// which are away, because too few are there, are marked as missing. Devices that are very slow now get none while the
     /// others suffice.
     pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
+        self.allocate_keeping(scheme, &[Kept { scheme, segments: keep_free }])
+    }
+
+    /// The same, unless what is kept for others, of whatever schemes, would then not fit any more.
+    pub fn allocate_keeping(&self, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
         let slow = self.slow_devices();
         let mut placement = self.placement.lock();
         if !slow.is_empty()
-            && let Some(places) = placement.allocate_without(&slow, scheme, keep_free)
+            && let Some(places) = placement.allocate_without(&slow, scheme, kept)
         {
             return Ok(places);
         }
-        placement.allocate(scheme, keep_free)
+        placement.allocate(scheme, kept)
+    }
+
+    /// How many segments of the scheme fit beside what is kept for others: now, and if all devices were empty.
+    pub fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
+        self.placement.lock().room(scheme, kept)
+    }
+
+    /// The device with the fewest free slots, if moving chunks away from it would even the devices out.
+    pub fn overfull_device(&self) -> Option<DeviceIndex> {
+        self.placement.lock().overfull()
     }
 
     /// Devices that take many times as long as others, and long enough to matter.
@@ -223,20 +238,20 @@ impl Stripe {
         self.placement.lock().best_beside(others, from, None).is_some()
     }
 
-    /// Places an unreplicated segment on this device, under the same condition; `slots_kept` free slots of the device are
+    /// Places an unreplicated segment on this device, under the same condition as `allocate_keeping`; `slots_kept` free slots of the device are
     /// left alone while other devices have more.
     pub fn allocate_on(
         &self,
         device: DeviceIndex,
-        keep_free: u64,
+        kept: &[Kept],
         slots_kept: u32,
     ) -> Result<SegmentChunks, StripeError> {
-        self.placement.lock().allocate_on(device, keep_free, slots_kept)
+        self.placement.lock().allocate_on(device, kept, slots_kept)
     }
 
-    /// Whether this device has room for one, `slots_kept` left alone.
-    pub fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
-        self.placement.lock().has_room_for_home(device, slots_kept)
+    /// Whether this device has room for one, what is kept for others and `slots_kept` left alone.
+    pub fn has_room_for_home(&self, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
+        self.placement.lock().has_room_for_home(device, kept, slots_kept)
     }
 
     /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.

@@ -6,6 +6,10 @@
 //! Chunks of one segment go to different hosts and shelves where that costs no capacity.
 //! No clock, no random numbers: the same history places alike.
 //!
+//! Room can be kept for segments that others will need, of any schemes (`Kept`): a segment is refused if after it those
+//! would no longer all fit. Whether segments of mixed widths fit is decided exactly (Gale and Ryser 1957), and taking the
+//! devices with most free slots loses nothing: if any choice of devices leaves room for what is kept, this one does.
+//!
 //! A device that is away but expected back may be *owed* chunks: they are placed on it, marked as missing, when the devices
 //! that are there are fewer than a segment is wide but enough to hold its content. Catching up fills them later.
 //!
@@ -27,6 +31,13 @@ pub struct Capacity {
     pub segments_free: u64,
     /// That could be placed if everything waiting in `free_later` were released.
     pub segments_free_after_release: u64,
+}
+
+/// Room for so many segments of a scheme that must be left for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub scheme: Scheme,
+    pub segments: u64,
 }
 
 /// The slots of one device, as numbers.
@@ -188,8 +199,8 @@ impl Placement {
         open < scheme.width() && open >= usize::from(scheme.data) && open + self.owed_count() >= scheme.width()
     }
 
-    /// Places a segment, unless fewer than `keep_free` further ones of this scheme would then fit.
-    pub(crate) fn allocate(&mut self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
+    /// Places a segment, unless what is kept for others would then not fit any more.
+    pub(crate) fn allocate(&mut self, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
         let width = scheme.width();
         let present = self.open_count();
         let owes = self.owes(scheme);
@@ -197,13 +208,14 @@ impl Placement {
             return Err(StripeError::TooFewDevices { scheme, present });
         }
         let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
-        let refused = StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free };
-        if segments_free <= keep_free {
+        let segments_kept = kept.iter().map(|kept| kept.segments).sum();
+        let refused = StripeError::NoSpace { scheme, segments_free, segments_kept };
+        if !self.leaves_room(scheme, 1, kept, free_slots) {
             return Err(refused);
         }
         let mut chosen = match owes {
             true => self.choose_owing(scheme).ok_or(refused)?,
-            false => self.choose_spread(scheme, segments_free),
+            false => self.choose_spread(scheme, segments_free, kept),
         };
         assert_eq!(chosen.len(), width, "a segment that fits has its devices");
         chosen.rotate_left((self.order_turn % width as u64) as usize);
@@ -223,7 +235,7 @@ impl Placement {
         &mut self,
         avoided: &[DeviceIndex],
         scheme: Scheme,
-        keep_free: u64,
+        kept: &[Kept],
     ) -> Option<SegmentChunks> {
         let closed: Vec<DeviceIndex> = avoided.iter().copied().filter(|index| self.is_open(*index)).collect();
         let open = self.devices.values().filter(|slots| slots.is_open).count();
@@ -231,9 +243,15 @@ impl Placement {
             return None;
         }
         closed.iter().for_each(|index| self.set_open(*index, false));
-        let places = self.allocate(scheme, keep_free).ok();
+        let places = self.allocate(scheme, kept).ok();
         closed.iter().for_each(|index| self.set_open(*index, true));
-        places
+        // What is kept may need the avoided devices: with them it has to fit.
+        let places = places?;
+        if self.all_fit(kept, free_slots) {
+            return Some(places);
+        }
+        self.free_now(&places.chunks);
+        None
     }
 
     /// All devices that are there and have room, and so many that are away that the width is reached.
@@ -255,7 +273,7 @@ impl Placement {
     }
 
     /// Devices for a segment: over hosts and shelves where that costs no room, else those with most free slots.
-    fn choose_spread(&mut self, scheme: Scheme, segments_free: u64) -> Vec<DeviceIndex> {
+    fn choose_spread(&mut self, scheme: Scheme, segments_free: u64, kept: &[Kept]) -> Vec<DeviceIndex> {
         let chosen = self.choose(scheme.width());
         if self.devices.values().all(|slots| slots.host.is_empty() && slots.shelf.is_empty())
             || self.shared(&chosen) == 0
@@ -267,10 +285,10 @@ impl Placement {
         let left = |slots: &DeviceSlots, index: &DeviceIndex| {
             u64::from(slots.map.free_count()) - u64::from(spread.contains(index))
         };
-        match is_better && self.fits_of(scheme, left) + 1 >= segments_free {
-            true => spread,
-            false => chosen,
-        }
+        let costs_nothing = is_better
+            && self.fits_of(scheme, left) + 1 >= segments_free
+            && self.leaves_room(scheme, 0, kept, |index, slots| left(slots, &index));
+        if costs_nothing { spread } else { chosen }
     }
 
     /// How much these devices share hosts and shelves.
@@ -342,18 +360,19 @@ impl Placement {
         found.map(|(index, _)| *index)
     }
 
-    /// Places an unreplicated segment on this device, unless fewer than `keep_free` further ones would then fit in the pool, or
-    /// the device has only `slots_kept` free slots while others have more.
+    /// Places an unreplicated segment on this device, unless what is kept for others would then not fit any more, or the
+    /// device has only `slots_kept` free slots while others have more.
     pub(crate) fn allocate_on(
         &mut self,
         device: DeviceIndex,
-        keep_free: u64,
+        kept: &[Kept],
         slots_kept: u32,
     ) -> Result<SegmentChunks, StripeError> {
         let scheme = Scheme::new(1, 0).expect("one copy is a scheme");
-        let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
-        if segments_free <= keep_free || !self.has_room_for_home(device, slots_kept) {
-            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free });
+        if !self.has_room_for_home(device, kept, slots_kept) {
+            let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
+            let segments_kept = kept.iter().map(|kept| kept.segments).sum();
+            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept });
         }
         let slots = self.devices.get_mut(&device).expect("a device with room is known");
         let slot = slots.map.take().expect("a device with room has a free slot");
@@ -362,10 +381,12 @@ impl Placement {
     }
 
     /// Whether files that lie whole on this device can go on there.
-    pub(crate) fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+    pub(crate) fn has_room_for_home(&self, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
         let free = |slots: &DeviceSlots| if slots.is_open { slots.map.free_count() } else { 0 };
         let own = self.devices.get(&device).map_or(0, free);
-        own > slots_kept || (own > 0 && self.devices.values().all(|slots| free(slots) <= slots_kept))
+        let has_slot = own > slots_kept || (own > 0 && self.devices.values().all(|slots| free(slots) <= slots_kept));
+        let left = |index, slots: &DeviceSlots| free_slots(index, slots) - u64::from(index == device);
+        has_slot && self.all_fit(kept, left)
     }
 
     /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
@@ -496,6 +517,69 @@ impl Placement {
         low
     }
 
+    /// Whether so many segments of the scheme fit, and all that is kept beside them.
+    fn leaves_room(
+        &self,
+        scheme: Scheme,
+        segments: u64,
+        kept: &[Kept],
+        slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64,
+    ) -> bool {
+        let mut wanted = kept.to_vec();
+        wanted.push(Kept { scheme, segments });
+        self.all_fit(&wanted, slots_of)
+    }
+
+    /// Whether all these segments fit. What has too few devices at all cannot be had anyway and does not count. Where chunks
+    /// are owed, the devices that are there hold the content.
+    fn all_fit(&self, wanted: &[Kept], slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64) -> bool {
+        let present = self.open_count();
+        let is_possible = |scheme: Scheme| scheme.width() <= present || self.owes(scheme);
+        let wanted = || wanted.iter().filter(|kept| kept.segments > 0 && is_possible(kept.scheme));
+        let slots = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| -> Vec<u64> {
+            let found = self.devices.iter().filter(|(_, slots)| is_wanted(slots));
+            found.map(|(&index, slots)| slots_of(index, slots)).collect()
+        };
+        let here = |kept: &Kept| {
+            let width = if self.owes(kept.scheme) { usize::from(kept.scheme.data) } else { kept.scheme.width() };
+            (width as u64, kept.segments)
+        };
+        if !widths_fit(&slots(&|slots| slots.is_open), wanted().map(here).collect()) {
+            return false;
+        }
+        let owes = wanted().any(|kept| self.owes(kept.scheme));
+        let everywhere = |kept: &Kept| (kept.scheme.width() as u64, kept.segments);
+        !owes || widths_fit(&slots(&|slots| slots.is_open || slots.may_be_owed()), wanted().map(everywhere).collect())
+    }
+
+    /// How many segments of the scheme fit beside what is kept: now, and on the same devices if they were empty.
+    pub(crate) fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
+        let all_slots = |_, slots: &DeviceSlots| u64::from(slots.map.slot_count());
+        let most = |high: u64, fits: &dyn Fn(u64) -> bool| {
+            let (mut low, mut high) = (0, high);
+            while low < high {
+                let middle = high - (high - low) / 2;
+                if fits(middle) {
+                    low = middle;
+                } else {
+                    high = middle - 1;
+                }
+            }
+            low
+        };
+        let Capacity { segments_total, segments_free, .. } = self.capacity(scheme);
+        let free = most(segments_free, &|segments| self.leaves_room(scheme, segments, kept, free_slots));
+        (free, most(segments_total, &|segments| self.leaves_room(scheme, segments, kept, all_slots)))
+    }
+
+    /// The open device with the fewest free slots, if moving a chunk from it to the one with most evens them out.
+    pub(crate) fn overfull(&self) -> Option<DeviceIndex> {
+        let open = || self.devices.iter().filter(|(_, slots)| slots.is_open);
+        let (index, tightest) = open().min_by_key(|(_, slots)| slots.map.free_count())?;
+        let most = open().map(|(_, slots)| slots.map.free_count()).max()?;
+        (most >= tightest.map.free_count() + 2).then_some(*index)
+    }
+
     /// The best scheme for the devices that are there, or expected back where those suffice for the content: copies as many as
     /// there are; of k+m first k shrinks, then m.
     pub(crate) fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
@@ -513,6 +597,33 @@ impl Placement {
         }
         Err(StripeError::TooFewDevices { scheme, present: open })
     }
+}
+
+fn free_slots(_: DeviceIndex, slots: &DeviceSlots) -> u64 {
+    u64::from(slots.map.free_count())
+}
+
+/// Whether segments of these widths and numbers fit in so many slots of each device. The widest n of them need all their
+/// chunks, and get at most n slots of a device; that this suffices for every n is the theorem of Gale and Ryser. Both sides
+/// bend downwards in n, at places that are known, and only there it needs to be looked at.
+fn widths_fit(slots: &[u64], mut wanted: Vec<(u64, u64)>) -> bool {
+    wanted.sort_unstable_by_key(|&(width, _)| std::cmp::Reverse(width));
+    let mut corners = slots.to_vec();
+    let mut total = 0;
+    for &(_, segments) in &wanted {
+        total += segments;
+        corners.push(total);
+    }
+    corners.retain(|&corner| corner <= total);
+    corners.into_iter().all(|corner| {
+        let mut left = corner;
+        let needed = wanted.iter().map(|&(width, segments)| {
+            let counted = segments.min(left);
+            left -= counted;
+            width * counted
+        });
+        needed.sum::<u64>() <= slots.iter().map(|&count| count.min(corner)).sum()
+    })
 }
 
 /// n over k; callers keep n at most `TIE_WINDOW` or equal to k, so nothing overflows.

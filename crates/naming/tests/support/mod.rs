@@ -45,17 +45,27 @@ fn read_superblock(device: &MemoryDevice, size_bytes: u64) -> Superblock {
 
 impl Rig {
     pub fn new(count: u16, size_bytes: u64) -> (Rig, FileSystem) {
-        let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
-        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+        Rig::unlike(&vec![size_bytes; usize::from(count)])
+    }
+
+    /// A pool of devices of these sizes.
+    pub fn unlike(sizes_bytes: &[u64]) -> (Rig, FileSystem) {
+        let count = u16::try_from(sizes_bytes.len()).expect("few devices");
+        let new_device = |size_bytes: &u64| Arc::new(MemoryDevice::with_volatile_cache(*size_bytes));
+        let devices: Vec<_> = sizes_bytes.iter().map(new_device).collect();
+        let layout = |index: u16| {
+            DeviceLayout::for_size(sizes_bytes[usize::from(index)], CHUNK_BYTES).expect("the size is possible")
+        };
+        let journal_bytes = (0..count.min(3)).map(|index| layout(index).journal_bytes).min().expect("a device");
         let superblock = |index: u16| Superblock {
             format_minor: stere_format::FORMAT_MINOR,
             pool: PoolId([9; 16]),
             device: DeviceId([index as u8 + 1; 16]),
             device_index: index,
             generation: 0,
-            layout,
+            layout: layout(index),
             journal_start: JournalPosition { position: 0, sequence: 1 },
-            journal_bytes: layout.journal_bytes,
+            journal_bytes,
             journal_devices: (0..count.min(3)).collect(),
             epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
             clean: true,
@@ -69,8 +79,8 @@ impl Rig {
             index,
             class: 0,
             state: 0,
-            size_bytes,
-            slot_count: layout.slot_count,
+            size_bytes: sizes_bytes[usize::from(index)],
+            slot_count: layout(index).slot_count,
             name: format!("d{index}"),
             host: String::new(),
             shelf: String::new(),

@@ -32,22 +32,25 @@ fn combinations_are_all_different() {
 fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() {
     let mut placement = placement(&[4, 100]);
     for _ in 0..2 {
-        assert_eq!(placement.allocate_on(0, 0, 2).unwrap().chunks[0].device, 0);
+        assert_eq!(placement.allocate_on(0, &[], 2).unwrap().chunks[0].device, 0);
     }
     // Two are left: they are kept while the other device has more ...
-    assert!(matches!(placement.allocate_on(0, 0, 2), Err(StripeError::NoSpace { .. })));
-    assert!(!placement.has_room_for_home(0, 2) && placement.has_room_for_home(0, 0));
+    assert!(matches!(placement.allocate_on(0, &[], 2), Err(StripeError::NoSpace { .. })));
+    assert!(!placement.has_room_for_home(0, &[], 2) && placement.has_room_for_home(0, &[], 0));
     for _ in 0..98 {
-        assert_eq!(placement.allocate_on(1, 0, 2).unwrap().chunks[0].device, 1);
+        assert_eq!(placement.allocate_on(1, &[], 2).unwrap().chunks[0].device, 1);
     }
     // ... and taken when nobody has more, but never those that the pool as a whole must keep.
-    assert!(matches!(placement.allocate_on(0, 4, 2), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(
+        placement.allocate_on(0, &[Kept { scheme: scheme(1, 0), segments: 4 }], 2),
+        Err(StripeError::NoSpace { .. })
+    ));
     for device in [0, 0, 1, 1] {
-        assert_eq!(placement.allocate_on(device, 0, 2).unwrap().chunks[0].device, device);
+        assert_eq!(placement.allocate_on(device, &[], 2).unwrap().chunks[0].device, device);
     }
-    assert!(matches!(placement.allocate_on(0, 0, 0), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(placement.allocate_on(0, &[], 0), Err(StripeError::NoSpace { .. })));
     placement.set_open(1, false);
-    assert!(matches!(placement.allocate_on(1, 0, 0), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(placement.allocate_on(1, &[], 0), Err(StripeError::NoSpace { .. })));
 }
 
 #[test]
@@ -56,7 +59,7 @@ fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
         let mut placement = placement(&vec![100; count]);
         let (mut pairs, mut firsts) = (HashMap::new(), HashMap::new());
         for _ in 0..count * 30 {
-            let places = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
+            let places = placement.allocate(scheme(1, 1), &[]).unwrap().chunks;
             *pairs.entry(devices(&places)).or_insert(0) += 1;
             *firsts.entry(places[0].device).or_insert(0) += 1;
         }
@@ -70,10 +73,10 @@ fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
 fn many_equal_devices_are_no_trouble() {
     let mut placement = placement(&[10; 100]);
     let used: BTreeSet<DeviceIndex> =
-        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap().chunks)).collect();
+        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), &[]).unwrap().chunks)).collect();
     assert_eq!(used.len(), 100);
     let mut wide = super::tests::placement(&[3; 40]);
-    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().chunks.len(), 32);
+    assert_eq!(wide.allocate(scheme(28, 4), &[]).unwrap().chunks.len(), 32);
 }
 
 #[test]
@@ -81,29 +84,30 @@ fn a_large_device_takes_part_in_every_segment() {
     let mut placement = placement(&[30, 10, 10, 10]);
     assert_eq!(placement.capacity(scheme(1, 1)).segments_free, 30);
     for _ in 0..30 {
-        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap().chunks).contains(&0));
+        assert!(devices(&placement.allocate(scheme(1, 1), &[]).unwrap().chunks).contains(&0));
     }
-    assert!(matches!(placement.allocate(scheme(1, 1), 0), Err(StripeError::NoSpace { segments_free: 0, .. })));
+    assert!(matches!(placement.allocate(scheme(1, 1), &[]), Err(StripeError::NoSpace { segments_free: 0, .. })));
 }
 
 #[test]
 fn what_is_kept_back_stays_for_those_who_may() {
     let mut placement = placement(&[10, 10]);
+    let kept = [Kept { scheme: scheme(1, 1), segments: 3 }];
     for _ in 0..7 {
-        placement.allocate(scheme(1, 1), 3).unwrap();
+        placement.allocate(scheme(1, 1), &kept).unwrap();
     }
-    let refused = placement.allocate(scheme(1, 1), 3);
+    let refused = placement.allocate(scheme(1, 1), &kept);
     assert!(matches!(refused, Err(StripeError::NoSpace { segments_free: 3, segments_kept: 3, .. })));
     for _ in 0..3 {
-        placement.allocate(scheme(1, 1), 0).unwrap();
+        placement.allocate(scheme(1, 1), &[]).unwrap();
     }
 }
 
 #[test]
 fn freed_slots_come_back_with_their_generation() {
     let mut placement = placement(&[2, 2]);
-    let first = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
-    let second = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
+    let first = placement.allocate(scheme(1, 1), &[]).unwrap().chunks;
+    let second = placement.allocate(scheme(1, 1), &[]).unwrap().chunks;
     placement.free_later(&first, 5);
     placement.free_later(&second, 6);
     let capacity = placement.capacity(scheme(1, 1));
@@ -142,7 +146,7 @@ fn the_scheme_shrinks_to_the_devices_there_are() {
     let mut closed = placement(&[1, 1]);
     closed.set_open(0, false);
     assert_eq!(closed.fit(scheme(1, 1)).unwrap(), scheme(1, 0));
-    assert!(matches!(closed.allocate(scheme(1, 1), 0), Err(StripeError::TooFewDevices { present: 1, .. })));
+    assert!(matches!(closed.allocate(scheme(1, 1), &[]), Err(StripeError::TooFewDevices { present: 1, .. })));
 }
 
 proptest! {
@@ -157,12 +161,12 @@ proptest! {
         prop_assert_eq!(capacity.segments_total, capacity.segments_free);
         let mut seen = BTreeSet::new();
         for left in (0..capacity.segments_free).rev() {
-            let places = placement.allocate(scheme, 0).unwrap().chunks;
+            let places = placement.allocate(scheme, &[]).unwrap().chunks;
             prop_assert_eq!(devices(&places).len(), scheme.width());
             prop_assert!(places.iter().all(|place| seen.insert(*place)), "no slot twice");
             prop_assert_eq!(placement.capacity(scheme).segments_free, left);
         }
-        prop_assert!(placement.allocate(scheme, 0).is_err());
+        prop_assert!(placement.allocate(scheme, &[]).is_err());
     }
 }
 
@@ -182,13 +186,13 @@ fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
     let mut placement = attached(&[10, 10, 10]);
     placement.set_attached(2, false);
     // Two copies have two devices: nothing is owed.
-    let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+    let segment = placement.allocate(scheme(1, 1), &[]).unwrap();
     assert_eq!((segment.missing, devices(&segment.chunks)), (0, BTreeSet::from([0, 1])));
     // Three have not: one is owed.
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
     assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(2, 1));
     for wide in [scheme(1, 2), scheme(2, 1)] {
-        let segment = placement.allocate(wide, 0).unwrap();
+        let segment = placement.allocate(wide, &[]).unwrap();
         let owed = segment.chunks.iter().position(|place| place.device == 2).unwrap();
         assert_eq!(segment.missing, 1 << owed);
     }
@@ -199,7 +203,7 @@ fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
     // Who is not expected back is owed nothing.
     placement.set_state(1, DeviceState::Failed);
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 1));
-    assert!(placement.allocate(scheme(1, 2), 0).is_err());
+    assert!(placement.allocate(scheme(1, 2), &[]).is_err());
     placement.set_state(2, DeviceState::Leaving);
     assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 0));
 }
@@ -213,10 +217,10 @@ fn what_is_owed_has_its_capacity() {
             let fits = placement.capacity(wide).segments_free;
             assert_eq!(fits, u64::from(*slot_counts.iter().min().unwrap()));
             for _ in 0..fits {
-                let segment = placement.allocate(wide, 0).unwrap();
+                let segment = placement.allocate(wide, &[]).unwrap();
                 assert_eq!(segment.missing.count_ones(), 1);
             }
-            assert!(matches!(placement.allocate(wide, 0), Err(StripeError::NoSpace { .. })));
+            assert!(matches!(placement.allocate(wide, &[]), Err(StripeError::NoSpace { .. })));
         }
     }
 }
@@ -243,7 +247,7 @@ fn chunks_go_to_different_hosts_and_shelves_where_that_costs_nothing() {
     }
     let mut used = HashMap::new();
     for _ in 0..40 {
-        let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+        let segment = placement.allocate(scheme(1, 1), &[]).unwrap();
         let hosts: BTreeSet<u16> = segment.chunks.iter().map(|place| place.device / 2).collect();
         assert_eq!(hosts.len(), 2, "{segment:?}");
         segment.chunks.iter().for_each(|place| *used.entry(place.device).or_insert(0) += 1);
@@ -256,7 +260,7 @@ fn chunks_go_to_different_hosts_and_shelves_where_that_costs_nothing() {
     }
     let fits = lopsided.capacity(scheme(1, 1)).segments_free;
     for _ in 0..fits {
-        lopsided.allocate(scheme(1, 1), 0).unwrap();
+        lopsided.allocate(scheme(1, 1), &[]).unwrap();
     }
     assert_eq!(fits, 22);
 }
@@ -271,4 +275,72 @@ fn a_chunk_that_moves_keeps_apart_from_its_siblings() {
     assert_eq!(placement.place_beside(&[0], 1, None).unwrap().device, 3);
     assert_eq!(placement.place_beside(&[0], 1, Some(2)).unwrap().device, 2);
     assert_eq!(placement.place_beside(&[0, 2, 3], 1, None), None);
+}
+
+proptest! {
+    /// What is kept for others, of any schemes, can be placed whenever a segment was granted beside it, in any order; and a
+    /// refusal is right: no choice of devices at all would have left room.
+    #[test]
+    fn what_is_kept_fits_and_nothing_is_refused_that_fits(
+        slot_counts in prop::collection::vec(0u32..5, 1..5),
+        wanted in (1u8..3, 0u8..3),
+        kept in prop::collection::vec((1u8..3, 0u8..3, 0u64..4), 0..3),
+        order in any::<u64>(),
+    ) {
+        let scheme_wanted = scheme(wanted.0, wanted.1);
+        prop_assume!(scheme_wanted.width() <= slot_counts.len());
+        let kept: Vec<Kept> = kept
+            .into_iter()
+            .map(|(data, parity, segments)| Kept { scheme: scheme(data, parity), segments })
+            .filter(|kept| kept.scheme.width() <= slot_counts.len())
+            .collect();
+        let mut all: Vec<Scheme> =
+            kept.iter().flat_map(|kept| std::iter::repeat_n(kept.scheme, kept.segments as usize)).collect();
+        let mut placement = placement(&slot_counts);
+        let granted = placement.allocate(scheme_wanted, &kept).is_ok();
+        let mut with_wanted: Vec<usize> = all.iter().map(|scheme| scheme.width()).collect();
+        with_wanted.push(scheme_wanted.width());
+        prop_assert_eq!(granted, fit_somehow(&slot_counts, &with_wanted));
+        if granted {
+            let turns = all.len().max(1);
+            all.rotate_left(order as usize % turns);
+            for scheme in all {
+                prop_assert!(placement.allocate(scheme, &[]).is_ok(), "{scheme:?} was kept room for");
+            }
+        }
+    }
+
+    /// Single copies never take the slots that copies or metadata need, however unlike the devices are.
+    #[test]
+    fn narrow_segments_leave_room_for_wide_ones(
+        slot_counts in prop::collection::vec(4u32..60, 2..6), segments in 1u64..6, parity in 0u8..3,
+    ) {
+        let wide = scheme(1, parity.min(slot_counts.len() as u8 - 1));
+        let kept = [Kept { scheme: wide, segments }];
+        let mut placement = placement(&slot_counts);
+        prop_assume!(placement.capacity(wide).segments_free >= segments);
+        let (room_before, _) = placement.room(scheme(1, 0), &kept);
+        let mut placed = 0;
+        while placement.allocate(scheme(1, 0), &kept).is_ok() {
+            placed += 1;
+        }
+        prop_assert_eq!(placed, room_before, "as many as were promised");
+        prop_assert_eq!(placement.capacity(wide).segments_free, segments, "and the rest is for the others");
+    }
+}
+
+/// Tries every choice of devices.
+fn fit_somehow(counts: &[u32], widths: &[usize]) -> bool {
+    let Some((&width, rest)) = widths.split_first() else { return true };
+    for choice in 0u32..1 << counts.len() {
+        let is_chosen = |at: usize| choice >> at & 1 == 1;
+        if choice.count_ones() as usize != width || (0..counts.len()).any(|at| is_chosen(at) && counts[at] == 0) {
+            continue;
+        }
+        let after: Vec<u32> = counts.iter().enumerate().map(|(at, count)| count - u32::from(is_chosen(at))).collect();
+        if fit_somehow(&after, rest) {
+            return true;
+        }
+    }
+    false
 }
