@@ -112,12 +112,11 @@ impl Stripe {
             group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
         }
         self.rebuild_neighbours(requests, &mut fast);
-        let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast.into_iter().zip(copies));
-        let settle =
-            |((checked, request), (fast, copy)): ((Result<(), StripeError>, &mut ReadRequest<'_>), (Fast, usize))| {
-                checked.and_then(|()| self.settle(request, fast, copy))
-            };
-        outcomes.map(settle).collect()
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for (((checked, request), fast), copy) in checked.into_iter().zip(requests.iter_mut()).zip(fast).zip(copies) {
+            outcomes.push(checked.and_then(|()| self.settle(request, fast, copy)));
+        }
+        outcomes
     }
 
     fn check_request(&self, request: &ReadRequest<'_>) -> Result<(), StripeError> {
