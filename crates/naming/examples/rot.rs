@@ -168,7 +168,8 @@ fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) {
             pool.rot(device, at + copy * bytes, bytes);
         }
         let damaged = read_through(&fs, inode, offset);
-        assert!(fs.store().repair_totals().blocks >= bytes / 4096, "it was found and repaired");
+        let totals = fs.store().repair_totals();
+        assert!(totals.blocks >= bytes / 4096, "it was found and repaired");
         whole.push(damaged.0 - healthy.0);
         one.push(damaged.1 - healthy.1);
         assert!(fs.store().scrub().expect("a pass").is_clean());
