@@ -5,7 +5,7 @@
 //! survive is out of reach, writing would make the way back harder (the missing devices may only be late), so the pool only
 //! reads. Invariant: reads only the segment table, no data.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_store::Store;
@@ -52,7 +52,7 @@ impl Floors {
 
 /// Counts what the segment table says can be read on the devices that are attached.
 pub fn floors(store: &Store) -> Floors {
-    let present: HashSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+    let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
     let mut floors = Floors::default();
     for segment in store.segments().all() {
         if segment.live_bytes() == 0 {

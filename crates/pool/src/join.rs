@@ -3,7 +3,7 @@
 //! Invariant: nothing that belongs to anybody is destroyed without being told to; a refusal has written nothing. The store
 //! writes the first superblock itself, so that a device becomes a member only when the pool knows it.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use stere_device::Device;
 use stere_format::{
@@ -27,7 +27,7 @@ pub struct Joining {
 
 /// A number that no device of the table has and no segment names.
 pub fn free_index(store: &Store) -> Result<DeviceIndex, Error> {
-    let mut taken: HashSet<DeviceIndex> = store.device_entries().iter().map(|entry| entry.index).collect();
+    let mut taken: BTreeSet<DeviceIndex> = store.device_entries().iter().map(|entry| entry.index).collect();
     for segment in store.segments().all() {
         taken.extend(segment.placed().chunks.iter().map(|place| place.device));
     }

@@ -8,7 +8,8 @@ use stere_store::{Owner, Placement, Store, Wait};
 
 use crate::{
     AssembleOptions, Assembly, Candidate, CreateOptions, Degraded, DeviceClass, Error, Holds, Joining, MetadataCopies,
-    NewDevice, OpenOptions, Return, WhyLeftOut, check_newcomer, chunk_bytes_for, create, identify, judge_return, newcomer,
+    NewDevice, OpenOptions, Return, WhyLeftOut, check_newcomer, chunk_bytes_for, create, identify, judge_return,
+    newcomer,
 };
 
 const MIB: u64 = 1 << 20;
