@@ -23,6 +23,7 @@ pub enum Suite {
     Fsx,
     FsxNoMmap,
     Differential,
+    Race,
     Limits,
     Full,
     KillLoop,
@@ -33,11 +34,12 @@ pub enum Suite {
 }
 
 impl Suite {
-    pub const ALL: [Suite; 11] = [
+    pub const ALL: [Suite; 12] = [
         Suite::Pjdfstest,
         Suite::Fsx,
         Suite::FsxNoMmap,
         Suite::Differential,
+        Suite::Race,
         Suite::Limits,
         Suite::Full,
         Suite::KillLoop,
@@ -49,10 +51,11 @@ impl Suite {
 
     /// What CI runs. Not among them, but in `soak`: fsx with mmap and a build, which take long, and the full pool, which failed
     /// now and then while the reserve for checkpoints was too small and has yet to prove itself over many runs.
-    pub const CI: [Suite; 8] = [
+    pub const CI: [Suite; 9] = [
         Suite::Pjdfstest,
         Suite::FsxNoMmap,
         Suite::Differential,
+        Suite::Race,
         Suite::Limits,
         Suite::KillLoop,
         Suite::Sqlite,
@@ -66,6 +69,7 @@ impl Suite {
             Suite::Fsx => "fsx, 200,000 operations with mmap",
             Suite::FsxNoMmap => "fsx, 200,000 operations without mmap",
             Suite::Differential => "differential run against ext4",
+            Suite::Race => "eight at once on a few names",
             Suite::Limits => "large directories, long names, far offsets, file handles",
             Suite::Full => "filled to the last byte, emptied, filled again",
             Suite::KillLoop => "synced writes and renames through kill -9",
@@ -82,6 +86,7 @@ impl Suite {
             Suite::Fsx => conformance::fsx(job, true),
             Suite::FsxNoMmap => conformance::fsx(job, false),
             Suite::Differential => conformance::differential(job),
+            Suite::Race => conformance::race(job),
             Suite::Limits => conformance::limits(job),
             Suite::Full => conformance::full(job),
             Suite::KillLoop => crash::kill_loop(job),

@@ -15,6 +15,7 @@ use crate::subject::{Kind, Shape};
 const FSX_OPERATIONS: u64 = 200_000;
 const DIFFERENTIAL_OPERATIONS: u64 = 40_000;
 const DIFFERENTIAL_RUNS_AT_ONCE: u64 = 3;
+const RACE_SECONDS: u64 = 5;
 const LARGE_DIRECTORY_ENTRIES: u64 = 100_000;
 /// pjdfstest 0.2.2 computes a name of length 0 for folders whose path has this length (modulo 127), and fails by itself.
 const PJDFSTEST_BAD_LENGTH: usize = 9;
@@ -126,6 +127,14 @@ fn differential_run(job: &Job, left: &Path, right: &Path, seed: u64, operations:
     command.arg("differential").arg(left).arg(right);
     command.args(["--seed", &seed.to_string(), "--operations", &operations.to_string()]);
     command
+}
+
+/// Opening against removing and replacing: a name that was found can be opened, whatever becomes of it meanwhile.
+pub fn race(job: &Job) -> Result<()> {
+    let mut command = Command::new(&job.world.binaries.bench);
+    command.arg("race").arg(&job.subject.mount_point).args(["--seed", &job.seed.to_string()]);
+    command.args(["--seconds", &(RACE_SECONDS * job.times).to_string()]);
+    capture(&mut command, 60 * MINUTE).map(drop)
 }
 
 pub fn limits(job: &Job) -> Result<()> {
