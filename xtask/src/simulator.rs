@@ -25,6 +25,12 @@ pub fn build(root: &Path) -> Result<()> {
     run_cargo(root, &["build", "--release", "--quiet", "-p", "stere-sim", "--bin", "sim"])
 }
 
+/// Only with bugs planted, so that nothing else is tested twice.
+pub fn find_planted_bugs(root: &Path) -> Result<()> {
+    let words = ["test", "--release", "--quiet", "-p", "stere-sim", "--features", "planted-bugs"];
+    run_cargo(root, &[&words[..], &["--test", "histories", "--", "planted"]].concat())
+}
+
 fn run_cargo(root: &Path, words: &[&str]) -> Result<()> {
     crate::command::run(&mut cargo(root, words), 40 * MINUTE)
 }

@@ -44,6 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
         simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE)
     };
     steps.step("simulator: 2000 histories", simulate);
+    steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
     let world = World::new(root);
     for suite in Suite::CI {
         steps.step(&format!("on a mount: {}", suite.describe()), || {

@@ -27,7 +27,7 @@ mod state;
 mod table;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -90,7 +90,7 @@ pub struct Files {
     dirty_bytes: AtomicU64,
     /// Counts calls of `step`, as a measure of age.
     age: AtomicU64,
-    orphans: Mutex<HashMap<u64, orphan::Orphan>>,
+    orphans: Mutex<BTreeMap<u64, orphan::Orphan>>,
     orphan_count: AtomicUsize,
     /// Removed inodes are kept until the kernel forgets them.
     holds_removed: AtomicBool,

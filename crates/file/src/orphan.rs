@@ -4,7 +4,7 @@
 //! nobody has it open and, where a kernel is in front (`hold_removed`), the kernel has forgotten it: until then it may open
 //! what it has looked up; a file whose truncation is not finished is not extended before it is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
@@ -68,9 +68,9 @@ impl OrphanKind {
 }
 
 /// Reads the list from media.
-pub(crate) fn load(store: &Store) -> Result<HashMap<u64, Orphan>, Error> {
+pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, Orphan>, Error> {
     store.view(Wait::Allowed, |view| {
-        let mut orphans = HashMap::new();
+        let mut orphans = BTreeMap::new();
         view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
             if key.kind == stere_format::key::kind::ORPHAN {
                 orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, Orphan { kind, held: false })));

@@ -5,12 +5,12 @@
 //! read from the store beforehand may be older than what the leaving entry saved. Lock order: entry, then store; never two
 //! entries except in the order of their numbers.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
 use stere_store::Wait;
 
 use crate::error::Error;
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-type Shard = Mutex<HashMap<u64, Arc<Entry>>>;
+type Shard = Mutex<FxHashMap<u64, Arc<Entry>>>;
 
 /// All entries.
 pub(crate) struct Table {

@@ -24,7 +24,7 @@ pub struct DeviceEntry {
     pub id: DeviceId,
     pub index: DeviceIndex,
     pub class: u8,
-    /// Owned by the pool layer: active, leaving, failed, ...
+    /// The code of a [`crate::DeviceState`].
     pub state: u8,
     pub size_bytes: u64,
     pub slot_count: u32,

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::abi::opcode;
 use crate::abi::structs::{InterruptIn, split};
+use crate::awake::Awake;
 use crate::error::Error;
 use crate::init::Negotiated;
 use crate::interrupt::Interrupts;
@@ -100,10 +101,12 @@ pub(crate) struct Dispatcher {
     pub shared: Arc<Shared>,
     /// Breaks the connection, so that every thread of every transport ends.
     pub abort: Box<dyn Fn() + Send + Sync>,
+    pub awake: Awake,
 }
 
 impl Dispatcher {
     pub fn dispatch(&self, request: Request) {
+        self.awake.count();
         match request.opcode() {
             opcode::INTERRUPT => self.interrupt(&request),
             opcode::FLUSH if self.shared.flush_unsupported => request.reply_error(libc::ENOSYS),

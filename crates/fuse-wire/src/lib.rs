@@ -7,6 +7,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod abi;
+mod awake;
 mod buffer;
 mod device;
 mod directory;

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 
 use crate::abi::MIN_READ_BUFFER_BYTES;
 use crate::abi::init;
+use crate::awake::Awake;
 use crate::buffer::Arena;
 use crate::device::{Device, write_message};
 use crate::dispatch::{Dispatcher, Filesystem, Shared};
@@ -52,11 +53,20 @@ pub struct TransportOptions {
     pub device_threads: usize,
     /// Requests that can be under way at once over /dev/fuse; reading waits while all are.
     pub device_depth: usize,
+    /// While requests come thick and fast, idle CPUs poll instead of sleeping (`/dev/cpu_dma_latency`, where we may):
+    /// requests then take half the time or less, for the power of a busy CPU.
+    pub keep_cpus_awake: bool,
 }
 
 impl Default for TransportOptions {
     fn default() -> Self {
-        Self { choice: TransportChoice::Auto, ring_depth: 8, device_threads: 2, device_depth: 128 }
+        Self {
+            choice: TransportChoice::Auto,
+            ring_depth: 8,
+            device_threads: 2,
+            device_depth: 128,
+            keep_cpus_awake: true,
+        }
     }
 }
 
@@ -126,6 +136,7 @@ impl Session {
             filesystem: Arc::clone(&filesystem),
             shared: Arc::clone(&shared),
             abort: Box::new(move || drop(breaker.unmount(Unmount::Force))),
+            awake: Awake::new(options.transport.keep_cpus_awake),
         });
         let notifier = Notifier::new(Arc::clone(&file));
         filesystem.init(&negotiated, notifier.clone());

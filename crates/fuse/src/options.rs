@@ -56,6 +56,8 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// io_uring or /dev/fuse.
     pub transport: TransportChoice,
+    /// In bursts of requests idle CPUs poll instead of sleeping deeply, where we may ask for that.
+    pub keep_cpus_awake: bool,
     /// Requests of one CPU that may be under way at once over io_uring, waiting ones among them.
     pub ring_depth: usize,
     /// Threads that read /dev/fuse, where that is the transport.
@@ -80,6 +82,7 @@ impl Default for MountOptions {
             time_to_live: Duration::from_secs(24 * 3600),
             read_ahead_bytes: 2 << 20,
             transport: TransportChoice::Auto,
+            keep_cpus_awake: true,
             // More than the default of 8: requests that wait for a device keep their place in the ring.
             ring_depth: 32,
             device_threads: 2,
@@ -120,6 +123,7 @@ impl MountOptions {
             choice: self.transport,
             ring_depth: self.ring_depth,
             device_threads: self.device_threads,
+            keep_cpus_awake: self.keep_cpus_awake,
             ..TransportOptions::default()
         };
         fuse_wire::Options { mount, init, transport }

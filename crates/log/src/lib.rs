@@ -13,7 +13,7 @@ mod segment;
 mod stream;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,14 +87,15 @@ pub struct Log {
     options: LogOptions,
     chunk_bytes: u32,
     ahead: ReadAhead,
-    streams: RwLock<HashMap<StreamKey, Arc<Mutex<Stream>>>>,
-    rows: RwLock<HashMap<(u64, u32), RowInMemory>>,
+    // Ordered: these are walked, and what that does to devices must be the same in every run.
+    streams: RwLock<BTreeMap<StreamKey, Arc<Mutex<Stream>>>>,
+    rows: RwLock<BTreeMap<(u64, u32), RowInMemory>>,
     flying_bytes: Mutex<usize>,
     arrivals: Mutex<()>,
     flushes: Mutex<()>,
     headers_flying: Mutex<Vec<(Arc<Segment>, Completion)>>,
     dirty: Mutex<Vec<Arc<Segment>>>,
-    unflushed: Mutex<HashMap<u64, Arc<Segment>>>,
+    unflushed: Mutex<BTreeMap<u64, Arc<Segment>>>,
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
     meta_reserve: AtomicU64,

@@ -3,11 +3,11 @@
 //! Invariants: chunk places never change (a move makes another segment); `live_bytes` is changed only under the store's
 //! lock; slots go back to the allocator only when nobody else holds the `Arc`. Read next: `stream.rs`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
 use stere_format::segment::ChunkPlaces;
 use stere_format::{Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 
@@ -141,7 +141,7 @@ impl Segment {
 /// All segments of the pool, by id.
 #[derive(Default)]
 pub struct SegmentTable {
-    by_id: RwLock<HashMap<u64, Arc<Segment>>>,
+    by_id: RwLock<FxHashMap<u64, Arc<Segment>>>,
 }
 
 impl SegmentTable {

@@ -11,7 +11,7 @@ use stere_format::{Address, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, Summar
 use crate::segment::Segment;
 
 /// What tells one stream from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey {
     pub scheme: Scheme,
     pub class: u8,

@@ -1,9 +1,9 @@
 //! Times of access: kept in memory, saved in batches when the file system is synced or many have gathered.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use stere_format::{InodeValue, Timestamp};
 use stere_store::Wait;
 
@@ -20,7 +20,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// Times of access that are not saved yet.
 pub(crate) struct LazyTimes {
-    shards: [Mutex<HashMap<u64, Timestamp>>; SHARDS],
+    shards: [Mutex<FxHashMap<u64, Timestamp>>; SHARDS],
     count: AtomicUsize,
 }
 
@@ -29,7 +29,7 @@ impl LazyTimes {
         LazyTimes { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::new(0) }
     }
 
-    fn shard(&self, inode: u64) -> &Mutex<HashMap<u64, Timestamp>> {
+    fn shard(&self, inode: u64) -> &Mutex<FxHashMap<u64, Timestamp>> {
         &self.shards[(inode % SHARDS as u64) as usize]
     }
 

@@ -3,8 +3,7 @@
 //! Reads only. What lies below (nodes, blobs, segments) is checked by the store. The keys of one inode lie next to each
 //! other, so one pass in key order gathers what there is to know of each; what crosses inodes is compared afterwards.
 
-use std::collections::{HashMap, HashSet};
-
+use rustc_hash::{FxHashMap, FxHashSet};
 use stere_format::dirent::DirentView;
 use stere_format::{BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key, XattrBucket, key};
 use stere_store::{Finding, Store, Wait};
@@ -41,12 +40,12 @@ struct Said {
 struct Checker {
     hasher: NameHasher,
     findings: Vec<Finding>,
-    known: HashMap<u64, Known>,
-    said: HashMap<u64, Said>,
+    known: FxHashMap<u64, Known>,
+    said: FxHashMap<u64, Said>,
     /// Sequences of the directory in hand, with the hash of their names: from buckets, crossed off by entries.
-    hashed: HashMap<u64, u64>,
+    hashed: FxHashMap<u64, u64>,
     hashed_of: u64,
-    orphans: HashMap<u64, bool>,
+    orphans: FxHashMap<u64, bool>,
     preallocated_bytes: u64,
 }
 
@@ -55,11 +54,11 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     let mut checker = Checker {
         hasher: NameHasher::new(&store.hash_key()),
         findings: Vec::new(),
-        known: HashMap::new(),
-        said: HashMap::new(),
-        hashed: HashMap::new(),
+        known: FxHashMap::default(),
+        said: FxHashMap::default(),
+        hashed: FxHashMap::default(),
         hashed_of: 0,
-        orphans: HashMap::new(),
+        orphans: FxHashMap::default(),
         preallocated_bytes: 0,
     };
     store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
@@ -232,7 +231,7 @@ impl Checker {
 
     /// Every directory leads to the root over its parents.
     fn check_reachable(&mut self) {
-        let mut reached = HashSet::from([ROOT]);
+        let mut reached = FxHashSet::from_iter([ROOT]);
         let mut lost = Vec::new();
         if self.known.get(&ROOT).is_none_or(|root| root.kind != FileKind::Directory) {
             lost.push((ROOT, "there is no root directory".to_owned()));

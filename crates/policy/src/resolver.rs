@@ -5,10 +5,10 @@
 //! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
 //! finer rule would have to know all descendants.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
@@ -113,13 +113,13 @@ impl Findings {
 pub struct Resolver {
     default: Class,
     generation: AtomicU64,
-    cache: Mutex<HashMap<u64, (u64, Effective)>>,
+    cache: Mutex<FxHashMap<u64, (u64, Effective)>>,
 }
 
 impl Resolver {
     /// A resolver for a pool whose default class is `default`.
     pub fn new(default: Class) -> Resolver {
-        Resolver { default, generation: AtomicU64::new(0), cache: Mutex::new(HashMap::new()) }
+        Resolver { default, generation: AtomicU64::new(0), cache: Mutex::new(FxHashMap::default()) }
     }
 
     /// Forgets every answer: a policy changed, or a directory moved.

@@ -126,6 +126,11 @@ impl Machine {
         self.state.lock().faults_struck.push((kind, device));
     }
 
+    /// A random number, as a caller of the stack draws one for it.
+    pub fn draw(&self) -> u64 {
+        self.state.lock().random.next_u64()
+    }
+
     /// The clock, which goes on with every operation.
     pub fn now_ns(&self) -> u64 {
         self.state.lock().clock_ns

@@ -41,6 +41,9 @@ struct Arguments {
     /// With --exhaustive: only every so manieth workload of two operations.
     #[arg(long, default_value_t = 1)]
     share: u64,
+    /// Run each history twice and compare what reached the devices.
+    #[arg(long)]
+    twice: bool,
     /// Demand something wrong, to see that the oracle looks.
     #[arg(long)]
     canary: bool,
@@ -74,7 +77,7 @@ fn main() -> ExitCode {
     if arguments.exhaustive {
         return run_exhaustive(&arguments);
     }
-    let Arguments { histories, seed, steps, threads, canary, .. } = arguments;
+    let Arguments { histories, seed, steps, threads, canary, twice, .. } = arguments;
     let request = Request {
         histories,
         seed,
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         faults,
         threads,
         canary,
+        twice,
         #[cfg(feature = "planted-bugs")]
         bug: None,
     };

@@ -32,11 +32,12 @@ pub struct Mounted {
 }
 
 impl PoolConfig {
-    fn store_options(&self) -> StoreOptions {
+    fn store_options(&self, machine: &Machine) -> StoreOptions {
         StoreOptions {
             memory_bytes: self.memory_bytes,
             cleaner: if self.greedy { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit },
             hash_key: [7; 16],
+            epoch_nonce: machine.draw() as u32,
             ..StoreOptions::default()
         }
     }
@@ -106,7 +107,7 @@ impl PoolConfig {
             devices.push(DeviceIn { index: index as u16, superblock, device, read_cost: READ_COST });
         }
         let store =
-            Store::create(devices, entries, self.store_options()).map_err(|error| format!("create: {error}"))?;
+            Store::create(devices, entries, self.store_options(machine)).map_err(|error| format!("create: {error}"))?;
         FileSystem::format(&store, timestamp(machine)).map_err(|error| format!("format: {error}"))?;
         store.close().map_err(|error| format!("close after create: {error}"))?;
         drop(store);
@@ -122,7 +123,8 @@ impl PoolConfig {
                 .ok_or_else(|| format!("device {index} has no superblock that can be read"))?;
             devices.push(DeviceIn { index: superblock.device_index, superblock, device, read_cost: READ_COST });
         }
-        let (store, report) = Store::open(devices, self.store_options()).map_err(|error| format!("open: {error}"))?;
+        let (store, report) =
+            Store::open(devices, self.store_options(machine)).map_err(|error| format!("open: {error}"))?;
         let store = Arc::new(store);
         let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
         Ok(Mounted { files, store, report })

@@ -23,6 +23,8 @@ pub struct Request {
     pub faults: Vec<FaultKind>,
     pub threads: usize,
     pub canary: bool,
+    /// Run each history twice: the same operations must reach the devices in the same order.
+    pub twice: bool,
     /// A bug that the layers are to have.
     #[cfg(feature = "planted-bugs")]
     pub bug: Option<stere_device::planted::Bug>,
@@ -133,6 +135,19 @@ pub fn run_seed(seed: u64, request: &Request, verbose: bool) -> Result<Summary, 
     run(&plan, &operations, verbose)
 }
 
+/// As `run_seed`, twice if that was asked for: the first run is judged by its trace, too.
+fn run_and_repeat(seed: u64, request: &Request) -> Result<Summary, Failure> {
+    let first = run_seed(seed, request, false)?;
+    if request.twice {
+        let second = run_seed(seed, request, false)?;
+        if first.trace != second.trace {
+            let text = "the same history did other things to the devices when it ran again".into();
+            return Err(Failure { step: 0, operation: "the whole history".into(), text });
+        }
+    }
+    Ok(first)
+}
+
 /// Runs all histories of a request; the seeds are `seed`, `seed + 1`, ...
 pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
     let next = AtomicU64::new(0);
@@ -148,7 +163,7 @@ pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
                         return;
                     }
                     let seed = request.seed + index;
-                    let result = run_seed(seed, request, false);
+                    let result = run_and_repeat(seed, request);
                     let mut outcome = outcome.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     outcome.histories += 1;
                     match result {

@@ -12,6 +12,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
         faults: faults.to_vec(),
         threads: 2,
         canary: false,
+        twice: false,
         #[cfg(feature = "planted-bugs")]
         bug: None,
     }
@@ -31,6 +32,15 @@ fn histories_with_faults_pass() {
     let outcome = run::run_many(&request(150, &FaultKind::ALL), 1);
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     assert!(outcome.totals.with_faults > 20, "{:?}", outcome.totals);
+}
+
+/// P-10.
+#[test]
+fn one_seed_is_one_history() {
+    for faults in [&[][..], &FaultKind::ALL] {
+        let outcome = run::run_many(&Request { twice: true, ..request(40, faults) }, 1);
+        assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ Mount options (-o, separated by commas):
   sync_requests=auto|yes|no
                           mount so that sync(2) and syncfs(2) arrive; only root can
   writeback               the kernel gathers small writes
+  powersave               let idle CPUs sleep deeply even while requests come thick and fast
   defaults, nofail, _netdev, noauto, user, x-*
                           accepted for fstab";
 

@@ -12,7 +12,7 @@ use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
 
 const FILES: u64 = 200_000;
 
-fn main() {
+fn new_store() -> Store {
     let size_bytes = 4 << 30;
     let layout = DeviceLayout::for_size(size_bytes, 4 << 20).expect("a valid size");
     let superblock = Superblock {
@@ -46,7 +46,11 @@ fn main() {
     };
     let device = Arc::new(MemoryDevice::new(size_bytes));
     let devices = vec![DeviceIn { index: 0, superblock, device, read_cost: 1 }];
-    let store = Store::create(devices, vec![entry], StoreOptions::default()).expect("a new pool");
+    Store::create(devices, vec![entry], StoreOptions::default()).expect("a new pool")
+}
+
+fn main() {
+    let store = new_store();
     let placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
     let data = vec![7u8; 4096];
     let begin = Instant::now();

@@ -3,9 +3,9 @@
 //! Reads only. What belongs to names (directories, links) is checked by the naming layer with the same view. Read next:
 //! `docs/design/` on recovery.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use rustc_hash::FxHashMap;
 use stere_format::{BlobFlags, BlobValue, ExtentFlags, ExtentValue, Key, block_checksums, key, sector_aligned};
 use stere_log::Wait;
 use stere_tree::NodeIo;
@@ -67,7 +67,7 @@ impl Store {
     /// Checks everything below names; with `data`, every byte of content is read and verified too.
     pub fn check(&self, data: bool) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
-        let mut live: HashMap<u64, u64> = HashMap::new();
+        let mut live: FxHashMap<u64, u64> = FxHashMap::default();
         self.check_nodes(&mut report, &mut live);
         let named = self.gather_extents(&mut report)?;
         self.check_blobs(&mut report, &mut live, named, data)?;
@@ -75,7 +75,7 @@ impl Store {
         Ok(report)
     }
 
-    fn check_nodes(&self, report: &mut CheckReport, live: &mut HashMap<u64, u64>) {
+    fn check_nodes(&self, report: &mut CheckReport, live: &mut FxHashMap<u64, u64>) {
         let root = self.inner.read().tree.root;
         let parts = self.checkpointer.lock().parts.clone();
         for part in parts {
@@ -112,8 +112,8 @@ impl Store {
         }
     }
 
-    fn gather_extents(&self, report: &mut CheckReport) -> Result<HashMap<u64, Named>, Error> {
-        let mut named: HashMap<u64, Named> = HashMap::new();
+    fn gather_extents(&self, report: &mut CheckReport) -> Result<FxHashMap<u64, Named>, Error> {
+        let mut named: FxHashMap<u64, Named> = FxHashMap::default();
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
         self.for_each_key(from, to, |key, value| {
             report.keys += 1;
@@ -139,8 +139,8 @@ impl Store {
     fn check_blobs(
         &self,
         report: &mut CheckReport,
-        live: &mut HashMap<u64, u64>,
-        mut named: HashMap<u64, Named>,
+        live: &mut FxHashMap<u64, u64>,
+        mut named: FxHashMap<u64, Named>,
         data: bool,
     ) -> Result<(), Error> {
         let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
@@ -180,10 +180,10 @@ impl Store {
         }
     }
 
-    fn check_segments(&self, report: &mut CheckReport, live: &HashMap<u64, u64>) {
+    fn check_segments(&self, report: &mut CheckReport, live: &FxHashMap<u64, u64>) {
         let segments = self.log.segments.all();
         report.segments = segments.len() as u64;
-        let mut slots = HashMap::new();
+        let mut slots = FxHashMap::default();
         for segment in &segments {
             let counted = live.get(&segment.id).copied().unwrap_or(0);
             if counted != segment.live_bytes() {

@@ -4,10 +4,10 @@
 //! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
 //! the frozen overlay and the old tree never change. Read next: `recover.rs`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use rustc_hash::FxHashSet;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
@@ -27,14 +27,14 @@ pub(crate) struct Checkpointer {
     pub generation: u64,
     pub parts: Vec<CheckpointPart>,
     /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
-    pub condemned: HashSet<u64>,
+    pub condemned: FxHashSet<u64>,
     pub touches: Vec<Touch>,
 }
 
 struct MergeIo<'a> {
     store: &'a Store,
     stream: StreamKey,
-    condemned: HashSet<u64>,
+    condemned: FxHashSet<u64>,
 }
 
 impl NodeIo for MergeIo<'_> {

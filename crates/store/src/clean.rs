@@ -4,10 +4,10 @@
 //! relocation there is: append, then change the entry, if nobody changed it meanwhile. Metadata segments are emptied by the
 //! next checkpoint, which rewrites the nodes that lie in them. Source: Rosenblum & Ousterhout 1991, section 3.5 (cost-benefit).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use rustc_hash::FxHashSet;
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobValue, RecordSubject, SegmentKind, SummaryEntry, block_checksums};
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
@@ -44,7 +44,7 @@ const ROUNDS_MAX: u32 = 16;
 #[derive(Default)]
 pub(crate) struct Cleaner {
     /// Segments that could not be emptied because content is damaged.
-    stuck: HashSet<u64>,
+    stuck: FxHashSet<u64>,
 }
 
 struct Candidate {

@@ -69,6 +69,8 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// Set when the pool was made; names are hashed with it.
     pub hash_key: [u8; 16],
+    /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
+    pub epoch_nonce: u32,
 }
 
 impl Default for StoreOptions {
@@ -79,6 +81,7 @@ impl Default for StoreOptions {
             cleaner: CleanerPolicy::CostBenefit,
             read_only: false,
             hash_key: [0; 16],
+            epoch_nonce: 0,
         }
     }
 }

@@ -346,7 +346,7 @@ impl Store {
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.journal.lock();
-        let epoch = newest.epochs.last().map_or(1, |epoch| epoch.epoch + 1);
+        let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
         let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
         let mut state = self.checkpointer.lock();
         {
@@ -372,6 +372,16 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// The number of the epoch after this one: a random step, so that two mounts that know nothing of each other begin different
+/// ones. A step takes a small part of the numbers that are left, which lasts for more than a million mounts.
+fn next_epoch(last: u32, nonce: u32) -> Result<u32, Error> {
+    const PARTS: u32 = 1 << 16;
+    let longest = ((u32::MAX - last) / PARTS).max(1);
+    last.checked_add(1 + nonce % longest).ok_or_else(|| {
+        Error::Pool("the superblocks count more mounts than are possible; run `stere check` on the devices".into())
+    })
 }
 
 fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {

@@ -3,7 +3,8 @@
 use crate::{
     Direction, Lookup, Merge, MergeOutcome, NodeCache, NodeIo, Progress, Range, RangeStep, Touch, Tree, TreeError,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stere_format::{Address, Key, Node, NodeReference};
 
@@ -15,9 +16,9 @@ const SEGMENT_NODES: u64 = 8;
 
 #[derive(Default)]
 pub(crate) struct SimulatedLog {
-    nodes: HashMap<Address, Arc<Node>>,
+    nodes: FxHashMap<Address, Arc<Node>>,
     appended: u64,
-    pub condemned: HashSet<u64>,
+    pub condemned: FxHashSet<u64>,
     pub reads: usize,
 }
 

@@ -12,6 +12,9 @@ const FUNCTION_LINES_MAX: usize = 140;
 const FORBIDDEN_MODULES: &[&str] = &["common", "utils", "util", "types", "core", "helpers", "misc"];
 /// Not written as the macros, so that this file does not find itself.
 const FORBIDDEN_WORDS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+/// Crates in which one seed replays one history, and what would break that there (P-10).
+const CORE_CRATES: &[&str] = &["format", "stripe", "tree", "log", "store", "policy", "file", "naming", "pool"];
+const CHANCES: &[&str] = &["HashMap", "HashSet", "RandomState", "SystemTime", "Instant", "thread"];
 /// The folder of one machine that once was written into a file by mistake.
 const FOREIGN_FOLDER: &str = concat!("/wo", "rk/");
 
@@ -34,6 +37,24 @@ pub fn check(path: &Path, text: &str) -> Vec<Finding> {
     let mut findings = check_file(path, text);
     findings.extend(check_words(path, &code));
     findings.extend(check_functions(path, &code));
+    findings.extend(check_chance(path, &code));
+    findings
+}
+
+fn check_chance(path: &Path, code: &str) -> Vec<Finding> {
+    let mut parts = path.components().map(|part| part.as_os_str());
+    let is_crate = parts.next().is_some_and(|part| part == "crates");
+    let is_core = is_crate && parts.next().is_some_and(|name| CORE_CRATES.iter().any(|core| name == *core));
+    let tests = test_lines(path, code);
+    let mut findings = Vec::new();
+    for (index, line) in code.lines().enumerate().filter(|(index, _)| is_core && !tests[*index]) {
+        let mut words = line.split(|character: char| !character.is_alphanumeric() && character != '_');
+        if let Some(word) = words.find(|word| CHANCES.contains(word)) {
+            let what =
+                format!("`{word}` differs from run to run; the core uses FxHashMap, BTreeMap, and asks its caller");
+            findings.push(Finding::error(path, index + 1, what));
+        }
+    }
     findings
 }
 

@@ -24,6 +24,14 @@ fn each_rule_finds_its_fault() {
 }
 
 #[test]
+fn the_core_leaves_nothing_to_chance() {
+    let source = "//! x\nuse std::collections::HashMap;\nuse rustc_hash::FxHashMap;\n#[cfg(test)]\nuse std::thread;\n";
+    let found = findings_of("crates/log/src/a.rs", source);
+    assert!(found.len() == 1 && found[0].contains("a.rs:2 `HashMap`"), "{found:?}");
+    assert_eq!(findings_of("crates/fuse/src/a.rs", source), Vec::<String>::new());
+}
+
+#[test]
 fn what_only_looks_like_a_fault_is_none() {
     let harmless = r####"//! x, todo!() in a head
 fn f<'a>(x: &'a str) -> char {

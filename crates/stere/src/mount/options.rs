@@ -75,6 +75,8 @@ impl Options {
             }
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
+            "powersave" => self.fuse.keep_cpus_awake = false,
+            "nopowersave" => self.fuse.keep_cpus_awake = true,
             // What mount(8) and fstab say to themselves, and what is so anyway.
             "defaults"
             | "nofail"

@@ -1,0 +1,166 @@
+//! Operations on the bytes of files, and filling the pool with them.
+
+use std::rc::Rc;
+
+use stere_naming::{Error, OpenFlags, SetAttributes, Whence};
+
+use crate::content::{Content, pattern};
+use crate::history::{History, Slot, Stop};
+use crate::model::{Errno, Kind, Node, ROOT};
+use crate::pool::caller;
+
+const PUNCH_HOLE: u32 = 2;
+const KEEP_SIZE: u32 = 1;
+const FILL_PIECE: usize = 1 << 20;
+
+impl History {
+    pub(super) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
+        let mut after = (*self.content(inode)).clone();
+        let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
+        let accepted = match &real {
+            Ok(length) if *length < data.len() && self.plan.may_fill => *length,
+            Ok(length) if *length != data.len() => {
+                return Err(Stop::Failure(format!("write: {length} of {} bytes written", data.len())));
+            }
+            _ => data.len(),
+        };
+        after.write(offset, &data[..accepted]);
+        self.expect_content("write", inode, real, Ok(after))?;
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, inode: u64, offset: u64, length: u32) -> Result<(), Stop> {
+        let mut buffer = vec![0xee; length as usize];
+        let real = self.mounted().files.read(&caller(&self.machine), inode, offset, &mut buffer);
+        let length_read = self.must("read", real)?;
+        let right = self.content(inode).read(offset, u64::from(length));
+        if buffer[..length_read] == right[..] {
+            return Ok(());
+        }
+        let at = right.iter().zip(&buffer).position(|(right, real)| right != real);
+        Err(Stop::Failure(format!("read: {length_read} bytes instead of {}, first difference at {at:?}", right.len())))
+    }
+
+    pub(super) fn truncate(&mut self, inode: u64, size: u64) -> Result<(), Stop> {
+        let mut after = (*self.content(inode)).clone();
+        let shrinks = size <= after.size();
+        after.truncate(size);
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let real = self.mounted().files.setattr(&caller(&self.machine), inode, &set);
+        if shrinks && matches!(real, Err(Error::NoSpace)) {
+            return Err(Stop::Failure("truncate needs no space, but found none".into()));
+        }
+        match self.expect_content("truncate", inode, real, Ok(after))? {
+            Some(attributes) => self.check_attributes(&attributes),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn allocate(&mut self, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Stop> {
+        let after = allocated(&self.content(inode), offset, length, mode);
+        let real = self.mounted().files.fallocate(&caller(&self.machine), inode, offset, length, mode);
+        self.expect_content("fallocate", inode, real, after)?;
+        Ok(())
+    }
+
+    pub(super) fn copy(&mut self, from: (u64, u64), to: (u64, u64), length: u64) -> Result<(), Stop> {
+        let source = self.content(from.0);
+        let copied = source.read(from.1, length);
+        let count = copied.len() as u64;
+        let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
+        let real = self.mounted().files.copy_range(&caller(&self.machine), from.0, from.1, to.0, to.1, length);
+        let mut after = (*self.content(to.0)).clone();
+        let done = match &real {
+            Ok(done) if *done < count && self.plan.may_fill => *done,
+            Ok(done) if *done != count && !(overlaps && count > 0) => {
+                return Err(Stop::Failure(format!("copy: {done} of {count} bytes copied")));
+            }
+            _ => count,
+        };
+        after.write(to.1, &copied[..done as usize]);
+        let after = if overlaps && count > 0 { Err(libc::EINVAL) } else { Ok(after) };
+        self.expect_content("copy", to.0, real, after)?;
+        Ok(())
+    }
+
+    pub(super) fn seek(&mut self, inode: u64, offset: u64) -> Result<(), Stop> {
+        let content = self.content(inode);
+        let real = self.mounted().files.seek(&caller(&self.machine), inode, offset, Whence::Data);
+        let data = match real {
+            Ok(at) => Some(at),
+            Err(Error::NoSuchOffset) => None,
+            Err(error) => return Err(self.unexpected("seek", error.errno(), &error.to_string())),
+        };
+        if offset >= content.size() && data.is_some() {
+            return Err(Stop::Failure(format!("seek: data at {data:?} behind the end")));
+        }
+        // What is zero may count as data or as a hole; what is not zero is data.
+        let right = content.next_nonzero(offset);
+        if right.is_some_and(|right| data.is_none_or(|data| data > right)) {
+            return Err(Stop::Failure(format!("seek from {offset}: data at {data:?}, but byte {right:?} is data")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn fill(&mut self, bytes: u32) -> Result<(), Stop> {
+        if !self.plan.may_fill {
+            return Ok(());
+        }
+        for _ in 0..200 {
+            let name = format!("fill{}", self.fill_count).into_bytes();
+            self.fill_count += 1;
+            let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+            let real = self.mounted().files.create(&caller(&self.machine), ROOT, &name, 0o666, flags);
+            let Some((attributes, handle)) = self.expect("create", real, Ok(()))? else { return Ok(()) };
+            let inode = attributes.inode;
+            self.made(ROOT, &name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
+            self.model.open(inode);
+            let before = self.summary.no_space;
+            let mut at = 0;
+            while at < u64::from(bytes) && self.summary.no_space == before {
+                let data = pattern(inode ^ at, FILL_PIECE.min((u64::from(bytes) - at) as usize));
+                self.write(inode, at, &data)?;
+                let size = self.content(inode).size();
+                if size < at + data.len() as u64 {
+                    self.summary.no_space += 1;
+                }
+                at += data.len() as u64;
+            }
+            self.release(Slot { inode, handle })?;
+            if self.summary.no_space > before {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn empty(&mut self, every: u8) -> Result<(), Stop> {
+        let Kind::Directory(names) = &self.model.nodes[&ROOT].kind else { return Ok(()) };
+        let fills: Vec<Vec<u8>> = names.keys().filter(|name| name.starts_with(b"fill")).cloned().collect();
+        for name in fills.iter().step_by(usize::from(every).max(1)) {
+            self.remove_name(ROOT, name, false)?;
+        }
+        Ok(())
+    }
+}
+
+/// What fallocate makes of a content.
+fn allocated(content: &Content, offset: u64, length: u64, mode: u32) -> Result<Content, Errno> {
+    let mut after = content.clone();
+    let (end, size) = (offset + length, content.size());
+    let aligned = offset % 4096 == 0 && length % 4096 == 0;
+    match mode & !KEEP_SIZE {
+        _ if length == 0 => return Err(libc::EINVAL),
+        0 | 0x40 => {}
+        PUNCH_HOLE | 0x10 => after.zero(offset, end.min(size).max(offset)),
+        8 if !aligned || end >= size => return Err(libc::EINVAL),
+        8 => after.collapse(offset, length),
+        0x20 if !aligned || offset >= size => return Err(libc::EINVAL),
+        0x20 => after.insert(offset, length),
+        _ => return Err(libc::EOPNOTSUPP),
+    }
+    if mode & KEEP_SIZE == 0 && matches!(mode, 0 | 0x10 | 0x40) {
+        after.grow(end);
+    }
+    Ok(after)
+}

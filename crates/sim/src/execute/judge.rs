@@ -1,0 +1,114 @@
+//! Compares the answers of the two sides, and takes note of what a crash may leave of each change.
+
+use std::rc::Rc;
+
+use stere_naming::Error;
+
+use crate::content::Content;
+use crate::history::{History, Stop};
+use crate::model::{Errno, Model};
+use crate::observe;
+use crate::pool::caller;
+
+impl History {
+    /// Compares an answer with the model's. `None`: both refuse, or the pool is full.
+    pub(super) fn expect<T>(
+        &mut self,
+        what: &str,
+        real: Result<T, Error>,
+        model: Result<(), Errno>,
+    ) -> Result<Option<T>, Stop> {
+        match (real, model) {
+            (Ok(value), Ok(())) => Ok(Some(value)),
+            (Ok(_), Err(errno)) => Err(Stop::Failure(format!("{what}: done, where errno {errno} is right"))),
+            (Err(error), Err(errno)) if error.errno() == errno => Ok(None),
+            (Err(Error::NoSpace), Ok(())) if self.plan.may_fill => {
+                self.summary.no_space += 1;
+                Ok(None)
+            }
+            (Err(error), model) => {
+                let text = format!("{error}; right is {model:?}");
+                Err(self.unexpected(what, error.errno(), &text))
+            }
+        }
+    }
+
+    /// For calls that have no reason to fail.
+    pub(super) fn must<T>(&mut self, what: &str, real: Result<T, Error>) -> Result<T, Stop> {
+        // An answer after the power went off reaches nobody.
+        if self.machine.is_off() {
+            return Err(Stop::Power);
+        }
+        real.map_err(|error| self.unexpected(what, error.errno(), &error.to_string()))
+    }
+
+    /// As `expect`, for changes of names: one that was under way when the power went may be found done.
+    pub(super) fn expect_names<T>(
+        &mut self,
+        what: &str,
+        real: Result<T, Error>,
+        after: Result<Model, Errno>,
+    ) -> Result<Option<T>, Stop> {
+        let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
+        match self.expect(what, real, expected) {
+            Ok(Some(value)) => {
+                self.model = after.expect("both sides did it");
+                self.note_names();
+                Ok(Some(value))
+            }
+            Err(stop @ (Stop::Power | Stop::Refused)) => {
+                self.states.extend(after.ok().map(|after| after.without_handles()));
+                Err(stop)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// As `expect`, for changes of one file's content.
+    pub(super) fn expect_content<T>(
+        &mut self,
+        what: &str,
+        inode: u64,
+        real: Result<T, Error>,
+        after: Result<Content, Errno>,
+    ) -> Result<Option<T>, Stop> {
+        let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
+        let no_space = matches!(real, Err(Error::NoSpace));
+        let outcome = self.expect(what, real, expected);
+        let Ok(after) = after else { return outcome };
+        match &outcome {
+            Ok(Some(_)) => self.put_content(inode, after),
+            Ok(None) if no_space => self.reconcile(inode, after)?,
+            Err(Stop::Power | Stop::Refused) => self.note_content(inode, Rc::new(after)),
+            _ => {}
+        }
+        outcome
+    }
+
+    pub(super) fn put_content(&mut self, inode: u64, content: Content) {
+        let content = self.model.change(inode, |old| *old = content);
+        self.note_content(inode, content);
+    }
+
+    /// A call that found no space may have done a part: what is there must be old or new, and is the truth from now on.
+    pub(super) fn reconcile(&mut self, inode: u64, attempted: Content) -> Result<(), Stop> {
+        let old = self.content(inode);
+        let attempted = Rc::new(attempted);
+        let seen = observe::read_file(&self.mounted().files, &caller(&self.machine), inode);
+        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
+        seen.may_remain_of(&[old, attempted]).map_err(|text| Stop::Failure(format!("half done, no space: {text}")))?;
+        self.put_content(inode, seen);
+        Ok(())
+    }
+
+    pub(super) fn check_attributes(&self, seen: &stere_naming::Attributes) -> Result<(), Stop> {
+        let Some(node) = self.model.nodes.get(&seen.inode) else { return Ok(()) };
+        let size = node.content().map_or(seen.size, |content| content.size());
+        let expected = (node.kind.type_bits() | node.mode, node.nlink, size);
+        let found = (seen.mode, seen.nlink, seen.size);
+        if expected == found {
+            return Ok(());
+        }
+        Err(Stop::Failure(format!("inode {}: mode, links, size are {found:?} instead of {expected:?}", seen.inode)))
+    }
+}

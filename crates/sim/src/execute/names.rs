@@ -1,0 +1,234 @@
+//! Operations on names, modes and attributes.
+
+use std::rc::Rc;
+
+use stere_naming::{Error, OpenFlags, SetAttributes, SetMode};
+
+use crate::content::pattern;
+use crate::history::{Budget, History, Slot, Stop};
+use crate::model::{Kind, Model, Node, RenameManner};
+use crate::observe;
+use crate::operation::{ATTRIBUTES, POLICIES, Path, Target};
+use crate::pool::caller;
+
+impl History {
+    pub(super) fn made(&mut self, directory: u64, name: &[u8], inode: u64, node: Node) -> Result<(), Stop> {
+        if self.model.nodes.contains_key(&inode) {
+            return Err(Stop::Failure(format!("inode number {inode} was given out again while it is in use")));
+        }
+        self.model.make(directory, name, inode, node);
+        self.note_durable(inode);
+        self.note_names();
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, path: Path, slot: u8) -> Result<(), Stop> {
+        self.close(slot)?;
+        let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+        let real = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
+        let right = self.model.may_make(directory, name);
+        let Some((attributes, handle)) = self.expect("create", real, right)? else { return Ok(()) };
+        let inode = attributes.inode;
+        self.made(directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
+        self.model.open(inode);
+        self.slots[usize::from(slot)] = Some(Slot { inode, handle });
+        self.check_attributes(&attributes)
+    }
+
+    pub(super) fn tmpfile(&mut self, directory: u8, slot: u8) -> Result<(), Stop> {
+        self.close(slot)?;
+        let Some(directory) = self.directory(directory)? else { return Ok(()) };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+        let real = self.mounted().files.tmpfile(&caller(&self.machine), directory, 0o600, flags);
+        let Some((attributes, handle)) = self.expect("tmpfile", real, Ok(()))? else { return Ok(()) };
+        let mut node = Node::new(Kind::File(Rc::default()), 0o600);
+        (node.nlink, node.opens, node.nameless) = (0, 1, true);
+        self.model.nodes.insert(attributes.inode, node);
+        self.note_durable(attributes.inode);
+        self.slots[usize::from(slot)] = Some(Slot { inode: attributes.inode, handle });
+        self.check_attributes(&attributes)
+    }
+
+    pub(super) fn open(&mut self, path: Path, slot: u8, truncate: bool) -> Result<(), Stop> {
+        self.close(slot)?;
+        let Some(inode) = self.inode_of(path)? else { return Ok(()) };
+        if matches!(self.model.nodes[&inode].kind, Kind::Symlink(_) | Kind::Fifo) {
+            return Ok(());
+        }
+        let flags = OpenFlags { write: true, truncate, exclusive: false };
+        let real = self.mounted().files.open(&caller(&self.machine), inode, flags);
+        if self.model.is_directory(inode) {
+            self.expect("open of a directory for writing", real, Err(libc::EISDIR))?;
+            return Ok(());
+        }
+        let mut after = (*self.content(inode)).clone();
+        if truncate {
+            after.truncate(0);
+        }
+        if let Some(handle) = self.expect_content("open", inode, real, Ok(after))? {
+            self.model.open(inode);
+            self.slots[usize::from(slot)] = Some(Slot { inode, handle });
+        }
+        Ok(())
+    }
+
+    pub(super) fn mkdir(&mut self, path: Path) -> Result<(), Stop> {
+        let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
+        let real = self.mounted().files.mkdir(&caller(&self.machine), directory, name, 0o777);
+        let right = self.model.may_make(directory, name);
+        let Some(attributes) = self.expect("mkdir", real, right)? else { return Ok(()) };
+        self.made(directory, name, attributes.inode, Node::new(Kind::Directory(Default::default()), 0o755))
+    }
+
+    pub(super) fn symlink(&mut self, path: Path, length: u16) -> Result<(), Stop> {
+        let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
+        let target = pattern(u64::from(length), usize::from(length));
+        let real = self.mounted().files.symlink(&caller(&self.machine), directory, name, &target);
+        let right = self.model.may_make(directory, name);
+        let Some(attributes) = self.expect("symlink", real, right)? else { return Ok(()) };
+        self.made(directory, name, attributes.inode, Node::new(Kind::Symlink(target), 0o777))
+    }
+
+    pub(super) fn fifo(&mut self, path: Path) -> Result<(), Stop> {
+        let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
+        let real = self.mounted().files.mknod(&caller(&self.machine), directory, name, libc::S_IFIFO | 0o644, 0);
+        let right = self.model.may_make(directory, name);
+        let Some(attributes) = self.expect("mknod", real, right)? else { return Ok(()) };
+        self.made(directory, name, attributes.inode, Node::new(Kind::Fifo, 0o644))
+    }
+
+    pub(super) fn link(&mut self, target: Target, path: Path) -> Result<(), Stop> {
+        let inode = match target {
+            Target::Slot(slot) => self.slots[usize::from(slot)].as_ref().map(|slot| slot.inode),
+            Target::Path(path) => self.inode_of(path)?,
+        };
+        let (Some(inode), Some((directory, name))) = (inode, self.parent_of(path)?) else { return Ok(()) };
+        let real = self.mounted().files.link(&caller(&self.machine), inode, directory, name);
+        let mut after = self.model.clone();
+        let after = after.link(inode, directory, name).map(|()| after);
+        match self.expect_names("link", real, after)? {
+            Some(attributes) => self.check_attributes(&attributes),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: Path, as_directory: bool) -> Result<(), Stop> {
+        let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
+        self.remove_name(directory, name, as_directory)
+    }
+
+    pub(super) fn remove_name(&mut self, directory: u64, name: &[u8], as_directory: bool) -> Result<(), Stop> {
+        let user = caller(&self.machine);
+        let real = match as_directory {
+            true => self.mounted().files.rmdir(&user, directory, name),
+            false => self.mounted().files.unlink(&user, directory, name),
+        };
+        let mut after = self.model.clone();
+        let after = after.remove(directory, name, as_directory).map(|()| after);
+        if matches!(real, Err(Error::NoSpace)) {
+            return Err(Stop::Failure("removing a name needs no space, but found none".into()));
+        }
+        self.expect_names("remove", real, after)?;
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, from: Path, to: Path, manner: RenameManner) -> Result<(), Stop> {
+        let (Some(from), Some(to)) = (self.parent_of(from)?, self.parent_of(to)?) else { return Ok(()) };
+        let flags = match manner {
+            RenameManner::Replace => 0,
+            RenameManner::NoReplace => stere_naming::RENAME_NOREPLACE,
+            RenameManner::Exchange => stere_naming::RENAME_EXCHANGE,
+        };
+        let real = self.mounted().files.rename(&caller(&self.machine), from.0, from.1, to.0, to.1, flags);
+        let mut after = self.model.clone();
+        let after = after.rename(from, to, manner).map(|()| after);
+        self.expect_names("rename", real, after)?;
+        Ok(())
+    }
+
+    pub(super) fn list(&mut self, directory: u8) -> Result<(), Stop> {
+        let Some(inode) = self.directory(directory)? else { return Ok(()) };
+        let seen = observe::list(&self.mounted().files, &caller(&self.machine), inode);
+        let seen = seen.map_err(|trouble| self.trouble(trouble))?;
+        match &self.model.nodes[&inode].kind {
+            Kind::Directory(names) if *names == seen => Ok(()),
+            _ => Err(Stop::Failure(format!("readdir of {}: other names", self.model.path_of(inode)))),
+        }
+    }
+
+    /// The inode, if it is a file or a directory.
+    pub(super) fn plain_inode(&mut self, path: Path) -> Result<Option<u64>, Stop> {
+        let inode = self.inode_of(path)?;
+        let model = &self.model;
+        Ok(inode.filter(|inode| matches!(model.nodes[inode].kind, Kind::File(_) | Kind::Directory(_))))
+    }
+
+    pub(super) fn changed_node(&self, inode: u64, change: impl FnOnce(&mut Node)) -> Model {
+        let mut after = self.model.clone();
+        if let Some(node) = after.nodes.get_mut(&inode) {
+            change(node);
+        }
+        after
+    }
+
+    pub(super) fn set_mode(&mut self, path: Path, mode: u32) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let real = self.mounted().files.setattr(&caller(&self.machine), inode, &set);
+        let after = self.changed_node(inode, |node| node.mode = mode);
+        self.expect_names("chmod", real, Ok(after))?;
+        Ok(())
+    }
+
+    pub(super) fn set_attribute(&mut self, path: Path, name: u8, value: &[u8]) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let name = ATTRIBUTES[usize::from(name)];
+        let user = caller(&self.machine);
+        let real = self.mounted().files.setxattr(&user, inode, name, value, SetMode::Any, false);
+        let after = self.changed_node(inode, |node| drop(node.attributes.insert(name.to_vec(), value.to_vec())));
+        self.expect_names("setxattr", real, Ok(after))?;
+        Ok(())
+    }
+
+    pub(super) fn remove_attribute(&mut self, path: Path, name: u8) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let name = ATTRIBUTES[usize::from(name)];
+        let real = self.mounted().files.removexattr(&caller(&self.machine), inode, name);
+        let is_there = self.model.nodes[&inode].attributes.contains_key(name);
+        let after = self.changed_node(inode, |node| drop(node.attributes.remove(name)));
+        self.expect_names("removexattr", real, if is_there { Ok(after) } else { Err(libc::ENODATA) })?;
+        Ok(())
+    }
+
+    /// What combination of policies is possible is tested elsewhere; here their effect on placement is what matters.
+    pub(super) fn set_policy(&mut self, path: Path, policy: u8) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let (name, value) = POLICIES[usize::from(policy)];
+        if self.plan.budget == Budget::Tolerated && matches!(value, b"1" | b"scratch") {
+            return Ok(());
+        }
+        let user = caller(&self.machine);
+        let real = self.mounted().files.setxattr(&user, inode, name, value, SetMode::Any, false);
+        match real {
+            Ok(()) => {}
+            Err(Error::Policy(_)) => return Ok(()),
+            Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
+            Err(error) => return Err(self.unexpected("setxattr of a policy", error.errno(), &error.to_string())),
+        }
+        let listed = self.mounted().files.listxattr(&user, inode);
+        let listed = self.must("listxattr", listed)?;
+        let mut attributes = self.model.nodes[&inode].attributes.clone();
+        attributes.retain(|name, _| !name.starts_with(b"user.stere."));
+        for name in listed.into_iter().filter(|name| name.starts_with(b"user.stere.")) {
+            let value = self.mounted().files.getxattr(&user, inode, &name);
+            attributes.insert(name, self.must("getxattr", value)?);
+        }
+        if attributes.get(name).map(Vec::as_slice) != Some(value) {
+            return Err(Stop::Failure("a policy that was set is not there".into()));
+        }
+        self.model = self.changed_node(inode, |node| node.attributes = attributes);
+        self.note_names();
+        Ok(())
+    }
+}
