@@ -217,7 +217,7 @@ impl Worker<'_> {
                 Ok(())
             }
             _ => {
-                let listed = fs::read_dir(&path).and_then(|names| names.map(|name| name.map(drop)).collect());
+                let listed = fs::read_dir(&path).and_then(|mut names| names.try_for_each(|name| name.map(drop)));
                 self.judge::<()>("list a folder", &path, &[libc::ENOENT], listed).map(drop)
             }
         }
