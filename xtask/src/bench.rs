@@ -6,6 +6,8 @@
 
 mod bars;
 mod compare;
+mod isolation;
+mod plot;
 mod report;
 mod special;
 mod statistics;
@@ -35,6 +37,8 @@ pub enum BenchName {
     Recovery,
     /// What the process holds while three million files are created and found.
     Memory,
+    /// How many files are left when devices are lost: figures 5 and 6 of the Loris paper.
+    Isolation,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,6 +75,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     match arguments.name {
         BenchName::Recovery => special::recovery(root, arguments),
         BenchName::Memory => special::memory(root, arguments),
+        BenchName::Isolation => isolation::run(root, arguments),
         _ => compare::run(root, arguments),
     }
 }

@@ -1,10 +1,11 @@
 //! Where a file's data lies, from the blob map and the segments: facts, not settings.
 
 use stere_format::{DeviceIndex, Scheme};
+use stere_store::{BlobHandle, Store, Wait};
 
 use crate::error::Error;
 use crate::extents::{BLOCK, END};
-use crate::keys::extents_touching;
+use crate::keys::{Extent, extents_touching};
 use crate::{Context, Files};
 
 /// Bytes of a file that lie alike.
@@ -16,39 +17,74 @@ pub struct StoredFact {
     pub devices: Vec<DeviceIndex>,
     /// Allocated bytes of the file in it.
     pub bytes: u64,
+    /// How many of them are shared with another file, which may want them stored better than this one.
+    pub shared_bytes: u64,
 }
 
 /// Extents looked at in one view.
 const EXTENTS_PER_VIEW: usize = 1024;
 
+/// Bytes of a file that are stored, one behind the other in one blob.
+#[derive(Debug, Clone)]
+pub struct StoredExtent {
+    /// Where they are in the file.
+    pub start: u64,
+    /// How many they are.
+    pub length: u32,
+    /// Where they are in the blob.
+    pub blob_offset: u32,
+    /// The blob, which stays in place while this lives.
+    pub blob: BlobHandle,
+}
+
+impl StoredExtent {
+    /// Where they end in the file.
+    pub fn end(&self) -> u64 {
+        self.start + u64::from(self.length)
+    }
+}
+
+/// The stored extents of a file that end behind `from`, at most `limit` of them, and where to go on; `None` at the end.
+pub fn stored_extents(
+    store: &Store,
+    wait: Wait,
+    inode: u64,
+    from: u64,
+    limit: usize,
+) -> Result<(Vec<StoredExtent>, Option<u64>), Error> {
+    store.view(wait, |view| {
+        let extents = extents_touching(view, inode, from, END, limit)?;
+        let next = if extents.len() == limit { extents.last().map(Extent::block_end) } else { None };
+        let plain = extents.into_iter().filter(|extent| !extent.is_preallocated());
+        let stored = plain.map(|extent| {
+            let blob = view.blob(extent.value.blob)?;
+            let (length, blob_offset) = (extent.value.length, extent.value.blob_offset);
+            Ok(StoredExtent { start: extent.start, length, blob_offset, blob })
+        });
+        Ok((stored.collect::<Result<Vec<_>, Error>>()?, next))
+    })
+}
+
 impl Files {
     /// Where the data of a file lies that has been handed to the store, one fact per segment.
     pub fn stored_facts(&self, context: &Context, inode: u64) -> Result<Vec<StoredFact>, Error> {
         let mut by_segment: std::collections::BTreeMap<u64, StoredFact> = std::collections::BTreeMap::new();
-        let mut from = 0;
-        loop {
-            let (pieces, next) = self.store.view(context.wait, |view| {
-                let extents = extents_touching(view, inode, from, END, EXTENTS_PER_VIEW)?;
-                let mut pieces = Vec::with_capacity(extents.len());
-                for extent in extents.iter().filter(|extent| !extent.is_preallocated()) {
-                    let segment = view.blob(extent.value.blob)?.value.address.segment;
-                    pieces.push((segment, u64::from(extent.value.length).next_multiple_of(BLOCK)));
-                }
-                let next = (extents.len() == EXTENTS_PER_VIEW).then(|| extents.last().map(crate::keys::Extent::end));
-                Ok::<_, Error>((pieces, next.flatten()))
-            })?;
-            for (number, bytes) in pieces {
-                if let Some(fact) = by_segment.get_mut(&number) {
-                    fact.bytes += bytes;
-                } else if let Some(segment) = self.store.segments().get(number) {
-                    let devices = segment.chunks().iter().map(|chunk| chunk.device).collect();
-                    by_segment.insert(number, StoredFact { scheme: segment.scheme, devices, bytes });
-                }
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_VIEW)?;
+            for extent in extents {
+                let bytes = u64::from(extent.length).next_multiple_of(BLOCK);
+                let fact = by_segment.entry(extent.blob.value.address.segment).or_insert_with(|| StoredFact {
+                    scheme: extent.blob.scheme(),
+                    devices: extent.blob.devices(),
+                    bytes: 0,
+                    shared_bytes: 0,
+                });
+                fact.bytes += bytes;
+                fact.shared_bytes += if extent.blob.is_shared() { bytes } else { 0 };
             }
-            match next {
-                Some(end) => from = end,
-                None => return Ok(by_segment.into_values().collect()),
-            }
+            from = next;
         }
+        Ok(by_segment.into_values().collect())
     }
 }

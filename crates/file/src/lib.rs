@@ -14,10 +14,12 @@ mod copy;
 mod error;
 mod extents;
 mod facts;
+mod home;
 mod keys;
 mod orphan;
 mod ranges;
 mod read;
+mod reconcile;
 mod record;
 mod save;
 mod seek;
@@ -34,15 +36,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
 use stere_policy::{Ancestor, Class, Effective, Own, Resolver, SchemeWish};
-use stere_store::{Placement, Store, View, Wait};
+use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
 pub use error::Error;
-pub use facts::StoredFact;
+pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
 pub use orphan::{Unlink, list_nameless, unlist};
 pub use read::ReadOutcome;
+pub use reconcile::{Reconciled, SharedWishes};
 pub use record::RECORD_BYTES;
 pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
@@ -261,9 +264,9 @@ impl Files {
     }
 
     /// The policy that holds for an inode.
-    pub fn effective(&self, view: &View<'_>, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
+    pub fn effective(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
         let fetch = |number| {
-            Ok(keys::inode_if_any(view, number)?
+            Ok(keys::inode_if_any(keys, number)?
                 .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
         };
         self.resolver.resolve(inode, &own_policy(value), value.parent, fetch)

@@ -80,6 +80,7 @@ impl Files {
         let mut appended = Vec::with_capacity(batch.len());
         if !batch.is_empty() {
             let placement = self.placement(context.wait, inode)?;
+            let mut home = self.home(context.wait, inode, content.home, placement)?;
             let blob_bytes_max = self.store.blob_bytes_max() as u32 / BLOCK as u32 * BLOCK as u32;
             for index in batch {
                 let record = &content.records[index];
@@ -89,12 +90,15 @@ impl Files {
                         let piece = from..run.end.min(from.saturating_add(blob_bytes_max));
                         let offset = start + u64::from(from);
                         let owner = Owner { inode, offset };
-                        let blob = self.store.append_blob(context.wait, placement, owner, record.slice(&piece))?;
+                        let data = record.slice(&piece);
+                        let blob = self.store.append_blob_at_home(context.wait, placement, home, owner, data)?;
+                        home = blob.home();
                         appended.push(Appended { start: offset, blob });
                     }
                 }
             }
         }
+        content.home = appended.last().map_or(content.home, |last| last.blob.home());
         self.enter(context, inode, content, &appended, batch)
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_format::{InodeValue, Timestamp};
+use stere_format::{DeviceIndex, InodeValue, Timestamp};
 use stere_store::View;
 
 use crate::error::Error;
@@ -33,6 +33,8 @@ pub(crate) struct Content {
     pub records: BTreeMap<u64, Record>,
     /// The age step in which the oldest unsaved change was made.
     pub dirty_since: u64,
+    /// Of an unreplicated file: the device it lies on, once that is known.
+    pub home: Option<DeviceIndex>,
 }
 
 impl State {
@@ -107,6 +109,7 @@ impl Content {
             changed: None,
             records: BTreeMap::new(),
             dirty_since: 0,
+            home: None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use stere_format::BlobFlags;
+use stere_format::{BlobFlags, DeviceIndex};
 use stere_store::{Owner, Placement, Reservation, View, Wait};
 
 use crate::error::Error;
@@ -96,10 +96,15 @@ impl Files {
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
         let _room_until_entered = self.reserve_whole(context, inode, placement, parts)?;
+        let mut home = self.home(context.wait, inode, content.home, placement)?;
         for part in parts.iter().filter(|part| part.is_whole()) {
             let owner = Owner { inode, offset: Content::record_start(part.record) };
-            match self.append_whole(context, placement, owner, part.data) {
-                Ok(blobs) => appended.push((part.record, blobs)),
+            match self.append_whole(context, placement, home, owner, part.data) {
+                Ok(blobs) => {
+                    home = blobs.last().map_or(home, |last| last.blob.home());
+                    content.home = home;
+                    appended.push((part.record, blobs));
+                }
                 Err(error) if appended.is_empty() => return Err(error),
                 Err(error) => {
                     failure = Some(error);
@@ -221,13 +226,16 @@ impl Files {
         &self,
         context: &Context,
         placement: Placement,
+        mut home: Option<DeviceIndex>,
         owner: Owner,
         data: &[u8],
     ) -> Result<Vec<Appended>, Error> {
         let mut blobs = Vec::with_capacity(1);
         let mut start = owner.offset;
         for piece in data.chunks(self.store.blob_bytes_max()) {
-            let blob = self.store.append_blob(context.wait, placement, Owner { offset: start, ..owner }, piece)?;
+            let owner = Owner { offset: start, ..owner };
+            let blob = self.store.append_blob_at_home(context.wait, placement, home, owner, piece)?;
+            home = blob.home();
             blobs.push(Appended { start, blob });
             start += piece.len() as u64;
         }

@@ -5,7 +5,7 @@ use crate::error::DecodeError;
 use crate::journal::{Counters, JournalPosition};
 use crate::segment::SegmentValue;
 use crate::wire::{Reader, Writer, sealed};
-use crate::{DEVICES_MAX, DeviceId, DeviceIndex, NodeReference, PoolId};
+use crate::{DEVICES_MAX, DeviceId, DeviceIndex, DeviceState, NodeReference, PoolId};
 
 /// Sums over the pool, kept so that `statfs` needs no walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,6 +37,11 @@ pub struct DeviceEntry {
 
 impl DeviceEntry {
     const SIZE_MIN: usize = 16 + 2 + 1 + 1 + 8 + 4 + 3 + 1;
+
+    /// What the pool means to do with it. A code that a later program wrote counts as `Offline`: neither written nor retired.
+    pub fn device_state(&self) -> DeviceState {
+        DeviceState::from_code(self.state).unwrap_or(DeviceState::Offline)
+    }
 
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.0);

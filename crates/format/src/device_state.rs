@@ -14,11 +14,19 @@ pub enum DeviceState {
     Offline,
     /// Given up: read from if it answers, never written; its chunks are rebuilt elsewhere.
     Failed,
+    /// As `Leaving`, and dropped from the table once nothing is left on it.
+    Removing,
 }
 
 impl DeviceState {
-    pub const ALL: [DeviceState; 5] =
-        [DeviceState::Active, DeviceState::Leaving, DeviceState::Spare, DeviceState::Offline, DeviceState::Failed];
+    pub const ALL: [DeviceState; 6] = [
+        DeviceState::Active,
+        DeviceState::Leaving,
+        DeviceState::Spare,
+        DeviceState::Offline,
+        DeviceState::Failed,
+        DeviceState::Removing,
+    ];
 
     /// The number on media.
     pub fn code(self) -> u8 {
@@ -38,7 +46,13 @@ impl DeviceState {
             DeviceState::Spare => "spare",
             DeviceState::Offline => "offline",
             DeviceState::Failed => "failed",
+            DeviceState::Removing => "removing",
         }
+    }
+
+    /// Whether chunks that are on it shall be moved away.
+    pub fn gives_chunks_away(self) -> bool {
+        matches!(self, DeviceState::Leaving | DeviceState::Failed | DeviceState::Removing)
     }
 }
 
@@ -49,8 +63,8 @@ mod tests {
     #[test]
     fn numbers_on_media_stay_what_they_are() {
         let codes = DeviceState::ALL.map(DeviceState::code);
-        assert_eq!(codes, [0, 1, 2, 3, 4]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5]);
         assert!(DeviceState::ALL.into_iter().all(|state| DeviceState::from_code(state.code()) == Some(state)));
-        assert_eq!(DeviceState::from_code(5), None);
+        assert_eq!(DeviceState::from_code(6), None);
     }
 }

@@ -11,6 +11,7 @@ mod read;
 mod recover;
 mod segment;
 mod stream;
+mod verify;
 mod write;
 
 use std::collections::BTreeMap;
@@ -24,8 +25,9 @@ use stere_stripe::Stripe;
 
 pub use error::LogError;
 pub use read::{Part, RowContents, read_whole};
-pub use segment::{Segment, SegmentTable};
+pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
+pub use verify::Verified;
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;

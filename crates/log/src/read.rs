@@ -102,7 +102,7 @@ impl Log {
     }
 
     fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
-        let places: Vec<SegmentChunks> = wanted.iter().map(|index| parts[*index].segment.placed()).collect();
+        let places: Vec<Arc<SegmentChunks>> = wanted.iter().map(|index| parts[*index].segment.placed()).collect();
         let checks: Vec<_> = wanted
             .iter()
             .map(|index| {

@@ -3,11 +3,12 @@
 //! Invariants: a segment is appended to again only from its recorded end, which covers every row that a surviving journal
 //! record names. Read next: `segment.rs`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::segment::Segment;
-use crate::stream::{Stream, StreamKey};
+use crate::stream::Stream;
 use crate::{Log, LogError};
 
 impl Log {
@@ -34,12 +35,7 @@ impl Log {
                 }
                 continue;
             }
-            let key = StreamKey {
-                scheme: segment.scheme,
-                class: segment.class,
-                kind: segment.kind,
-                temperature: segment.temperature,
-            };
+            let key = segment.stream_key();
             let usable = segment.missing() == 0
                 && segment.chunks().iter().all(|place| self.stripe.device(place.device).is_some());
             let stream = self.stream(&key);
@@ -54,14 +50,37 @@ impl Log {
         Ok(())
     }
 
+    /// Ends the open segments that `is_over` says, with what is in their rows; their streams go on in new ones. Whether there
+    /// were any.
+    pub fn end_segments(&self, is_over: &dyn Fn(&Segment) -> bool) -> bool {
+        let mut has_ended = false;
+        let mut streams: Vec<_> = self.streams.read().iter().map(|(key, stream)| (*key, stream.clone())).collect();
+        streams.sort_unstable_by_key(|(key, _)| (key.kind, key.class, key.scheme, key.temperature, key.home));
+        for (_, stream) in streams {
+            let mut guard = stream.lock();
+            let Some(segment) = guard.segment.clone().filter(|segment| is_over(segment)) else { continue };
+            if guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+                self.close_row(&mut guard);
+            }
+            self.drop_empty_row(&mut guard);
+            guard.segment = None;
+            segment.seal();
+            self.note_dirty(&segment);
+            has_ended = true;
+        }
+        has_ended
+    }
+
+    /// Segments whose rows or headers are still in memory: not all of their bytes are on devices.
+    pub fn segments_in_memory(&self) -> BTreeSet<u64> {
+        let mut ids: BTreeSet<u64> = self.rows.read().keys().map(|(segment, _)| *segment).collect();
+        ids.extend(self.headers_flying.lock().iter().map(|(segment, _)| segment.id));
+        ids
+    }
+
     /// Stops appending to a segment, so that the cleaner may empty it.
     pub fn retire(&self, segment: &Arc<Segment>) {
-        let key = StreamKey {
-            scheme: segment.scheme,
-            class: segment.class,
-            kind: segment.kind,
-            temperature: segment.temperature,
-        };
+        let key = segment.stream_key();
         let stream = self.stream(&key);
         let mut guard = stream.lock();
         if guard.segment.as_ref().is_some_and(|open| open.id == segment.id) && guard.row.is_none() {

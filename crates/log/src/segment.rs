@@ -1,15 +1,16 @@
 //! A segment in memory: where its chunks lie, how far it is written, how many of its bytes are live.
 //!
-//! Invariants: chunk places never change (a move makes another segment); `live_bytes` is changed only under the store's
-//! lock; slots go back to the allocator only when nobody else holds the `Arc`. Read next: `stream.rs`.
+//! Invariants: addresses never change, but a chunk's place may: whoever reads takes the place as it is (`placed`) and holds
+//! that `Arc` until it has read, so the slot that a chunk left is free once nobody else holds the place that named it.
+//! `live_bytes` is changed only under the store's lock; a segment's slots go back to the allocator only when nobody else holds
+//! its `Arc`. Read next: `stream.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use stere_format::segment::ChunkPlaces;
-use stere_format::{Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
+use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
 
 /// One segment: k data and m parity chunks on k+m devices.
 #[derive(Debug)]
@@ -21,16 +22,19 @@ pub struct Segment {
     pub temperature: u8,
     /// When it was begun, in appended rows of the pool: its age for the cleaner.
     pub sequence: u64,
-    chunks: ChunkPlaces,
-    missing: AtomicU32,
+    places: RwLock<Places>,
+    /// Chunks that were placed on a device that was away, so that no error told of them.
+    missing_at_birth: u32,
     written_blocks: AtomicU32,
+    /// Where content may end if the end is not known exactly.
+    reach_blocks: AtomicU32,
     live_bytes: AtomicU64,
     sealed: AtomicBool,
     dirty: AtomicBool,
 }
 
 impl Segment {
-    pub(crate) fn new(id: u64, key: &crate::StreamKey, sequence: u64, chunks: ChunkPlaces) -> Self {
+    pub(crate) fn new(id: u64, key: &crate::StreamKey, sequence: u64, place: SegmentChunks) -> Self {
         Segment {
             id,
             scheme: key.scheme,
@@ -38,9 +42,10 @@ impl Segment {
             kind: key.kind,
             temperature: key.temperature,
             sequence,
-            chunks,
-            missing: AtomicU32::new(0),
+            missing_at_birth: place.missing,
+            places: RwLock::new(Places::new(place)),
             written_blocks: AtomicU32::new(1),
+            reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
@@ -56,9 +61,10 @@ impl Segment {
             kind: value.kind,
             temperature: value.temperature,
             sequence: value.sequence,
-            chunks: value.place.chunks.clone(),
-            missing: AtomicU32::new(value.place.missing),
+            missing_at_birth: value.place.missing,
+            places: RwLock::new(Places::new(value.place.clone())),
             written_blocks: AtomicU32::new(value.written_blocks),
+            reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(value.live_bytes),
             sealed: AtomicBool::new(value.state == SegmentState::Sealed),
             dirty: AtomicBool::new(false),
@@ -68,7 +74,7 @@ impl Segment {
     /// What the segment table holds for it.
     pub fn to_value(&self) -> SegmentValue {
         SegmentValue {
-            place: self.placed(),
+            place: SegmentChunks::clone(&self.placed()),
             class: self.class,
             kind: self.kind,
             temperature: self.temperature,
@@ -79,14 +85,33 @@ impl Segment {
         }
     }
 
-    /// Where its chunks are, as the stripe layer wants it.
-    pub fn placed(&self) -> SegmentChunks {
-        SegmentChunks { scheme: self.scheme, missing: self.missing(), chunks: self.chunks.clone() }
+    /// The stream that appends, or appended, to it.
+    pub fn stream_key(&self) -> crate::StreamKey {
+        crate::StreamKey {
+            scheme: self.scheme,
+            class: self.class,
+            kind: self.kind,
+            temperature: self.temperature,
+            home: self.home(),
+        }
     }
 
-    /// Where its chunks are.
-    pub fn chunks(&self) -> &[stere_format::ChunkPlace] {
-        &self.chunks
+    /// The one device that has all of it, if it holds unreplicated data.
+    pub fn home(&self) -> Option<stere_format::DeviceIndex> {
+        match (self.kind, self.chunks().as_slice()) {
+            (SegmentKind::Data, [only]) => Some(only.device),
+            _ => None,
+        }
+    }
+
+    /// Where its chunks are now, as the stripe layer wants it. The slots it names stay as they are while this is held.
+    pub fn placed(&self) -> Arc<SegmentChunks> {
+        self.places.read().current.clone()
+    }
+
+    /// Where its chunks are now.
+    pub fn chunks(&self) -> ChunkPlaces {
+        self.places.read().current.chunks.clone()
     }
 
     pub fn written_blocks(&self) -> u32 {
@@ -110,13 +135,58 @@ impl Segment {
     }
 
     pub fn missing(&self) -> u32 {
-        self.missing.load(Ordering::Acquire)
+        self.places.read().current.missing
     }
 
     /// Marks a chunk as not (wholly) written.
     pub fn mark_missing(&self, chunk: usize) {
-        assert!(chunk < self.chunks.len(), "a chunk of this segment");
-        self.missing.fetch_or(1 << chunk, Ordering::AcqRel);
+        let mut places = self.places.write();
+        assert!(chunk < places.current.chunks.len(), "a chunk of this segment");
+        if !places.current.is_missing(chunk) {
+            let missing = places.current.missing | 1 << chunk;
+            let changed = SegmentChunks { missing, ..SegmentChunks::clone(&places.current) };
+            places.replace(changed);
+        }
+    }
+
+    /// Whether a chunk was lost after the segment was begun, so that its stream would be better off with a new one.
+    pub fn has_lost_chunks(&self) -> bool {
+        self.missing() & !self.missing_at_birth != 0
+    }
+
+    /// Says that these chunks are wholly there now, in these slots. `None`, with nothing changed, if the chunks do not lie where
+    /// `expected` tells any more; else who may still read where they were before.
+    pub fn set_chunks(&self, expected: &SegmentChunks, slots: &[(usize, ChunkPlace)]) -> Option<FormerPlaces> {
+        let mut places = self.places.write();
+        if places.current.chunks != expected.chunks {
+            return None;
+        }
+        let mut changed = SegmentChunks::clone(&places.current);
+        for (chunk, slot) in slots {
+            changed.chunks[*chunk] = *slot;
+            changed.missing &= !(1 << chunk);
+        }
+        let devices = |at: usize| changed.chunks[at].device;
+        let width = changed.chunks.len();
+        let is_spread = (0..width).all(|one| (0..one).all(|other| devices(one) != devices(other)));
+        assert!(is_spread, "the chunks of a segment lie on different devices");
+        places.replace(changed);
+        Some(FormerPlaces(places.former.clone()))
+    }
+
+    /// Who may still read by places that the segment had before.
+    pub fn former_places(&self) -> FormerPlaces {
+        FormerPlaces(self.places.read().former.clone())
+    }
+
+    /// Says that content may reach beyond `written_blocks`, up to so many blocks.
+    pub fn reach(&self, blocks: u32) {
+        self.reach_blocks.fetch_max(blocks, Ordering::AcqRel);
+    }
+
+    /// Blocks of each chunk that may hold content.
+    pub fn blocks_in_use(&self) -> u32 {
+        self.written_blocks().max(self.reach_blocks.load(Ordering::Acquire))
     }
 
     pub fn is_sealed(&self) -> bool {
@@ -135,6 +205,36 @@ impl Segment {
     pub fn clear_dirty(&self) {
         // Also acquires: what was changed by somebody who found the mark set is seen by whoever records it now.
         self.dirty.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// Where the chunks are, and where readers may still think that they are.
+#[derive(Debug)]
+struct Places {
+    current: Arc<SegmentChunks>,
+    former: Vec<Weak<SegmentChunks>>,
+}
+
+impl Places {
+    fn new(place: SegmentChunks) -> Self {
+        Places { current: Arc::new(place), former: Vec::new() }
+    }
+
+    fn replace(&mut self, changed: SegmentChunks) {
+        let old = std::mem::replace(&mut self.current, Arc::new(changed));
+        self.former.retain(|place| place.strong_count() > 0);
+        self.former.push(Arc::downgrade(&old));
+    }
+}
+
+/// Places that a segment had, as readers may still hold them.
+#[derive(Debug, Default)]
+pub struct FormerPlaces(Vec<Weak<SegmentChunks>>);
+
+impl FormerPlaces {
+    /// Whether nobody reads by any of them any more.
+    pub fn are_left(&self) -> bool {
+        self.0.iter().all(|place| place.strong_count() == 0)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_format::{Address, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry};
+use stere_format::{Address, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry};
 
 use crate::segment::Segment;
 
@@ -18,6 +18,8 @@ pub struct StreamKey {
     pub kind: SegmentKind,
     /// 0: written by users; 1: survived a cleaning.
     pub temperature: u8,
+    /// Of unreplicated data: the device it lies on, so that a file that lies whole on one device is lost with no other.
+    pub home: Option<DeviceIndex>,
 }
 
 /// The row being filled.
@@ -74,6 +76,8 @@ impl OpenRow {
 pub(crate) struct Stream {
     pub segment: Option<Arc<Segment>>,
     pub row: Option<OpenRow>,
+    /// Times `seal_idle_homes` came by since the last append.
+    pub idle_rounds: u32,
 }
 
 pub(crate) fn align(value: usize, to: usize) -> usize {

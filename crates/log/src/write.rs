@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::{Completion, SharedBuffer};
+use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
-    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentKind, SummaryEntry,
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
 use stere_stripe::{split_tag, write_tag};
 
@@ -22,6 +22,16 @@ pub const ROW_BYTES_TARGET: usize = 1 << 20;
 const SUMMARY_ENTRY_BYTES_MAX: usize = SummaryEntry::SIZE_MIN + 32 + 255;
 /// Less than this left in a segment is not worth a row.
 const ROW_BYTES_MIN: usize = 16 * 1024;
+
+/// Free slots of a device that its files leave to the cleaner, which then need not move them to another device.
+fn home_slots_kept(key: &StreamKey) -> u32 {
+    if key.temperature == 0 { 2 } else { 0 }
+}
+
+/// What a row with this one record takes.
+fn row_bytes_for(length: usize) -> usize {
+    RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES)
+}
 
 /// A record that was appended: where it is, and the segment, which cannot be freed while this is held.
 #[derive(Clone, Debug)]
@@ -56,7 +66,8 @@ impl Log {
         let stream = self.stream(key);
         let mut guard = stream.lock();
         self.ensure_room(key, &stream, &mut guard, length)?;
-        let Stream { segment, row } = &mut *guard;
+        let Stream { segment, row, idle_rounds } = &mut *guard;
+        *idle_rounds = 0;
         let segment = segment.as_ref().expect("ensure_room leaves a segment");
         let row = row.as_mut().expect("ensure_room leaves a row");
         let entry = fill(row.space(length));
@@ -109,8 +120,7 @@ impl Log {
         for (segment, completion) in done {
             for (chunk, error) in completion.wait() {
                 tracing::warn!(segment = segment.id, chunk, %error, "a chunk header could not be written");
-                segment.mark_missing(split_tag(chunk).1);
-                self.note_dirty(&segment);
+                self.chunk_failed(&segment, split_tag(chunk).1, &error);
             }
         }
         self.check_not_lost()
@@ -139,8 +149,7 @@ impl Log {
     fn row_arrived(&self, id: (u64, u32), segment: &Arc<Segment>, errors: Vec<(u64, stere_device::DeviceError)>) {
         for (chunk, error) in &errors {
             tracing::warn!(segment = segment.id, chunk, %error, "a chunk could not be written");
-            segment.mark_missing(split_tag(*chunk).1);
-            self.note_dirty(segment);
+            self.chunk_failed(segment, split_tag(*chunk).1, error);
         }
         if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
             let detail = errors.first().map_or_else(String::new, |(_, error)| error.to_string());
@@ -148,6 +157,19 @@ impl Log {
         }
         if let Some(RowInMemory::Flying(row)) = self.rows.write().remove(&id) {
             *self.flying_bytes.lock() -= row.buffer.len();
+        }
+    }
+
+    fn chunk_failed(&self, segment: &Arc<Segment>, chunk: usize, error: &DeviceError) {
+        segment.mark_missing(chunk);
+        self.note_dirty(segment);
+        self.note_write_error(segment.chunks()[chunk].device, error);
+    }
+
+    /// Counts a failed write of a device; one that is gone or fails again and again takes nothing new until it is attached again.
+    pub fn note_write_error(&self, device: DeviceIndex, error: &DeviceError) {
+        if self.stripe.note_write_error(device, error) {
+            tracing::error!(device, %error, "nothing new is put on this device until it is attached again");
         }
     }
 
@@ -196,9 +218,10 @@ impl Log {
             self.close_row(guard);
         }
         self.drop_empty_row(guard);
-        let need = RowHeader::SIZE + align(length, SECTOR_BYTES) + align(SUMMARY_ENTRY_BYTES_MAX, SECTOR_BYTES);
+        let need = row_bytes_for(length);
         if let Some(segment) = &guard.segment {
-            if self.row_limit(segment) < need.max(ROW_BYTES_MIN) {
+            // With a chunk lost, a new segment on the devices that are there protects better.
+            if self.row_limit(segment) < need.max(ROW_BYTES_MIN) || segment.has_lost_chunks() {
                 segment.seal();
                 self.note_dirty(segment);
                 guard.segment = None;
@@ -222,7 +245,7 @@ impl Log {
         Ok(())
     }
 
-    fn drop_empty_row(&self, guard: &mut Stream) {
+    pub(crate) fn drop_empty_row(&self, guard: &mut Stream) {
         if let (Some(row), Some(segment)) = (guard.row.take(), &guard.segment) {
             assert!(row.is_empty(), "only an empty row is dropped");
             self.rows.write().remove(&(segment.id, row.row_block));
@@ -265,6 +288,42 @@ impl Log {
     /// Whether this stream could begin a new segment now.
     pub fn can_begin(&self, key: &StreamKey) -> bool {
         self.stripe.capacity(key.scheme).segments_free > self.keep_free(key)
+            && key.home.is_none_or(|home| self.stripe.has_room_for_home(home, home_slots_kept(key)))
+    }
+
+    /// Whether this stream would take a record of this length now, in its open segment or in a new one.
+    pub fn can_take(&self, key: &StreamKey, length: usize) -> bool {
+        let stream = self.streams.read().get(key).cloned();
+        let fits = stream.is_some_and(|stream| {
+            let guard = stream.lock();
+            guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX))
+                // With a row open the segment's end is not known yet.
+                || (guard.row.is_none()
+                    && guard
+                        .segment
+                        .as_ref()
+                        .is_some_and(|segment| self.row_limit(segment) >= row_bytes_for(length).max(ROW_BYTES_MIN)))
+        });
+        fits || self.can_begin(key)
+    }
+
+    /// Seals what the streams of single devices have not appended to for `rounds_max` calls of this, so that no segment
+    /// stays open for a device that gets no files any more.
+    pub fn seal_idle_homes(&self, rounds_max: u32) {
+        let streams: Vec<_> =
+            self.streams.read().iter().filter(|(key, _)| key.home.is_some()).map(|(_, s)| s.clone()).collect();
+        for stream in streams {
+            let mut guard = stream.lock();
+            guard.idle_rounds = guard.idle_rounds.saturating_add(1);
+            if guard.idle_rounds <= rounds_max || guard.row.as_ref().is_some_and(|row| !row.is_empty()) {
+                continue;
+            }
+            self.drop_empty_row(&mut guard);
+            if let Some(segment) = guard.segment.take() {
+                segment.seal();
+                self.note_dirty(&segment);
+            }
+        }
     }
 
     /// Row bytes that left since the last commit began: what recovery may have to verify.
@@ -292,6 +351,8 @@ impl Log {
         let failed = self.stripe.flush();
         for (device, error) in &failed {
             tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
+            // What a failed flush dropped cannot be known: the device takes nothing any more.
+            self.stripe.suspend(*device);
             for segment in written.values() {
                 let chunk = segment.chunks().iter().position(|place| place.device == *device);
                 if let Some(chunk) = chunk {
@@ -308,10 +369,13 @@ impl Log {
     }
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
-        let chunks = self.stripe.allocate(key.scheme, self.keep_free(key))?;
+        let place = match key.home {
+            Some(home) => self.stripe.allocate_on(home, self.keep_free(key), home_slots_kept(key))?,
+            None => self.stripe.allocate(key.scheme, self.keep_free(key))?,
+        };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-        let segment = Arc::new(Segment::new(id, key, sequence, chunks));
+        let segment = Arc::new(Segment::new(id, key, sequence, place));
         self.segments.insert(segment.clone());
         let completion = Completion::new();
         let header = ChunkHeader {
@@ -321,7 +385,7 @@ impl Log {
             kind: key.kind,
             class: key.class,
             chunk: 0,
-            place: segment.placed(),
+            place: SegmentChunks::clone(&segment.placed()),
         };
         self.stripe.write_chunk_headers(&header, 0, &completion)?;
         self.headers_flying.lock().push((segment.clone(), completion));
@@ -330,7 +394,7 @@ impl Log {
     }
 
     /// Finishes the open row (summary, header) and submits it; the stream goes on with a new row.
-    fn close_row(&self, guard: &mut Stream) {
+    pub(crate) fn close_row(&self, guard: &mut Stream) {
         let row = guard.row.take().expect("a row is open");
         let segment = guard.segment.clone().expect("an open row has a segment");
         assert!(!row.is_empty(), "an empty row is not written");

@@ -16,11 +16,14 @@ mod check;
 mod content;
 mod create;
 mod error;
+mod lost;
 mod names;
 mod policy;
 mod readdir;
+mod reconcile;
 mod remove;
 mod rename;
+mod walk;
 mod xattr;
 
 use std::sync::Arc;
@@ -35,8 +38,11 @@ pub use attributes::{Attributes, SetAttributes, SetTime};
 pub use check::check;
 pub use content::{Handle, OpenFlags};
 pub use error::Error;
+pub use lost::{LostFile, lost_files};
 pub use names::NAME_BYTES_MAX;
+pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
+pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
@@ -48,6 +54,7 @@ pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;
 use names::NameHasher;
+use reconcile::Reconciler;
 
 /// The root directory.
 pub const ROOT: u64 = 1;
@@ -122,6 +129,7 @@ pub struct FileSystem {
     hasher: NameHasher,
     lazy_times: LazyTimes,
     next_handle: AtomicU64,
+    reconciler: Reconciler,
     options: Options,
 }
 
@@ -156,7 +164,8 @@ impl FileSystem {
         }
         let lazy_times = LazyTimes::new();
         let next_handle = AtomicU64::new(1);
-        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, options })
+        let reconciler = Reconciler::default();
+        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, reconciler, options })
     }
 
     /// The store below.

@@ -2,11 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use stere_file::inode_if_any;
+use stere_file::{StoredFact, inode_if_any};
+use stere_format::{DeviceIndex, Scheme};
 use stere_policy::{Computed, Setting, Source};
 
 use crate::error::Error;
 use crate::{Caller, FileSystem};
+
+/// Extents looked at for one answer of `layout`.
+const LAYOUT_EXTENTS: usize = 1024;
+
+/// Bytes of a file that lie on the same devices in the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutRun {
+    /// Where they begin in the file.
+    pub start: u64,
+    /// Where they end.
+    pub end: u64,
+    /// How they are stored.
+    pub scheme: Scheme,
+    /// On which devices, data before parity.
+    pub devices: Vec<DeviceIndex>,
+}
 
 impl FileSystem {
     /// The value of a computed attribute.
@@ -37,18 +54,24 @@ impl FileSystem {
 
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let text = match self.effective(caller, inode)?.source(setting) {
-            Source::Pool => "default class of the pool".to_owned(),
-            Source::Inode(number) if number == inode => "set here".to_owned(),
-            Source::Inode(number) => format!("inherited from directory with inode {number}"),
+            Source::Pool => b"default class of the pool".to_vec(),
+            Source::Inode(number) if number == inode => b"set here".to_vec(),
+            Source::Inode(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
         };
-        Ok(text.into_bytes())
+        Ok(text)
     }
 
     fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let wanted = self.files.scheme_now(&effective);
         let facts = self.files.stored_facts(&caller.context(), inode)?;
-        let pending: u64 = facts.iter().filter(|fact| fact.scheme != wanted).map(|fact| fact.bytes).sum();
+        // What is shared with a file that wants more stays with the better of both.
+        let pending_of = |fact: &StoredFact| match fact.scheme == wanted {
+            true => 0,
+            false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
+            false => fact.bytes,
+        };
+        let pending: u64 = facts.iter().map(pending_of).sum();
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
@@ -70,6 +93,21 @@ impl FileSystem {
             None => self.files.scheme_now(&self.effective(caller, inode)?).parity,
         };
         Ok(survives.to_string().into_bytes())
+    }
+
+    /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
+    pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
+        let (extents, next) = stere_file::stored_extents(&self.store, caller.wait, inode, from, LAYOUT_EXTENTS)?;
+        let mut runs: Vec<LayoutRun> = Vec::new();
+        for extent in extents {
+            let (start, end) = (extent.start, extent.end());
+            let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
+            match runs.last_mut().filter(|run| run.end == start && run.scheme == scheme && run.devices == devices) {
+                Some(run) => run.end = end,
+                None => runs.push(LayoutRun { start, end, scheme, devices }),
+            }
+        }
+        Ok((runs, next))
     }
 
     fn devices(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {

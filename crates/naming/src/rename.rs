@@ -221,7 +221,15 @@ impl FileSystem {
         parent: u64,
     ) -> Result<(), Error> {
         let mut value: InodeValue = self.victim(transaction, found)?;
-        value.parent = parent;
+        let before = self.files.effective(transaction, found.inode, &value)?;
+        let old_parent = std::mem::replace(&mut value.parent, parent);
+        // What is inherited changes with the directory.
+        if old_parent != parent && matches!(found.kind, FileKind::File | FileKind::Directory) {
+            let after = self.files.effective(transaction, found.inode, &value)?;
+            if after.wish != before.wish {
+                self.note_reconcile(transaction, found.inode)?;
+            }
+        }
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);
         Ok(())

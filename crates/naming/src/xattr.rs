@@ -244,7 +244,7 @@ impl FileSystem {
             Name::Setting(setting) => setting,
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
-        self.changing_attribute(caller, inode, |_, inode_value| {
+        self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
             }
@@ -255,7 +255,8 @@ impl FileSystem {
                 None => own.unset(setting),
             }
             stere_file::set_own_policy(inode_value, own);
-            Ok(())
+            // What is stored already is brought in line in the background; the note makes that survive a crash.
+            self.note_reconcile(transaction, inode)
         })?;
         self.files.resolver().invalidate();
         Ok(())

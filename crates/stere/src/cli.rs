@@ -62,6 +62,15 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Files that exist are stored anew where their policy changed
+    Reconcile {
+        #[command(subcommand)]
+        command: ReconcileCommand,
+    },
+    /// On which devices a file lies
+    Where(WhereArguments),
+    /// Which files would lose data if these devices were gone
+    Lose(LoseArguments),
     /// Room in a pool, for each class
     Free(FreeArguments),
     /// Make everything durable
@@ -203,6 +212,57 @@ pub enum PolicyCommand {
     },
     /// What holds on a path, and why
     Explain { path: PathBuf },
+    /// Store what exists below a path as its policy says now; a change of policy does this by itself
+    Apply {
+        path: PathBuf,
+        /// Return when it is done
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReconcileCommand {
+    /// What is still to be done
+    Status {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Returns when everything is done, or nothing more can be
+    Wait { pool: String },
+    /// Stop until it is resumed, or the pool mounted again
+    Pause { pool: String },
+    /// Go on, and try again what was blocked
+    Resume { pool: String },
+}
+
+#[derive(Debug, Args)]
+pub struct WhereArguments {
+    pub path: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Exact numbers
+    #[arg(long)]
+    pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LoseArguments {
+    /// Devices by path or name; a pool's name stands for its devices that are away already
+    #[arg(required = true, value_name = "DEVICE|POOL")]
+    pub devices: Vec<String>,
+    /// Whose devices are meant, where names are not enough
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Exact numbers
+    #[arg(long)]
+    pub bytes: bool,
 }
 
 #[derive(Debug, Args)]

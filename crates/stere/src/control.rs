@@ -11,11 +11,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error, Result, refused};
+use crate::layout::Layout;
+use crate::lose::{LossReport, LostLine};
+use crate::reconcile::{Order, ReconcileReport};
 use crate::registry::Registry;
 use crate::report::StatusReport;
 
 /// What can be asked of a daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     About,
@@ -23,6 +26,19 @@ pub enum Request {
     /// Makes everything durable; with `wait` before the answer.
     Flush {
         wait: bool,
+    },
+    /// What is lost without these devices (ids). Answered with batches of files, and then what it comes to.
+    Lose {
+        devices: Vec<String>,
+    },
+    /// Where a file lies, from an offset on.
+    Layout {
+        inode: u64,
+        from: u64,
+    },
+    /// About storing existing files anew.
+    Reconcile {
+        order: Order,
     },
     /// Ends the mount. Answered once when the kernel let go, and again when everything is durable.
     Unmount {
@@ -36,6 +52,12 @@ pub enum Request {
 pub enum Answer {
     About(About),
     Status(Box<StatusReport>),
+    LostFiles {
+        files: Vec<LostLine>,
+    },
+    Loss(LossReport),
+    Layout(Layout),
+    Reconcile(ReconcileReport),
     Done,
     /// With `ended` the mount has ended all the same.
     Failed {
@@ -129,10 +151,14 @@ impl Connection {
 
 /// Sends one answer; a client that has gone is no error.
 pub fn send(stream: &mut UnixStream, answer: &Answer) {
-    if let Ok(mut line) = serde_json::to_vec(answer) {
-        line.push(b'\n');
-        drop(stream.write_all(&line));
-    }
+    let _whether_heard = try_send(stream, answer);
+}
+
+/// The same; tells whether the client is still there.
+pub fn try_send(stream: &mut UnixStream, answer: &Answer) -> bool {
+    let Ok(mut line) = serde_json::to_vec(answer) else { return false };
+    line.push(b'\n');
+    stream.write_all(&line).is_ok()
 }
 
 /// Everybody who serves a pool now.

@@ -2,28 +2,15 @@
 
 use crate::cli::FlushArguments;
 use crate::control::{self, About, Connection, Request};
-use crate::devices::absolute;
 use crate::error::{At, DONE, Result, refused};
+use crate::locate;
 use crate::registry::Registry;
 
 pub fn run(registry: &Registry, arguments: &FlushArguments) -> Result<u8> {
     let daemons = control::daemons(registry);
     let chosen: Vec<&About> = match &arguments.path {
         None => daemons.iter().collect(),
-        Some(path) => {
-            let path = std::fs::canonicalize(absolute(path)).at("find", path)?;
-            // The innermost mount that holds the path.
-            let mounted = daemons.iter().filter(|about| path.starts_with(&about.mountpoint));
-            match mounted.max_by_key(|about| about.mountpoint.as_os_str().len()) {
-                Some(about) => vec![about],
-                None => {
-                    return refused(format!(
-                        "{} is not on a stere mount that is known here; `stere pool list` shows them",
-                        path.display()
-                    ));
-                }
-            }
-        }
+        Some(path) => vec![locate::mount_of(&daemons, path)?],
     };
     for about in chosen {
         flush_kernel(about, arguments.wait)?;

@@ -15,11 +15,15 @@ mod error;
 mod flush;
 mod free;
 mod helper;
+mod layout;
+mod locate;
+mod lose;
 mod man;
 mod mount;
 mod mountinfo;
 mod policy;
 mod pool;
+mod reconcile;
 mod registry;
 mod report;
 mod size;
@@ -75,7 +79,10 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Check(arguments) => check::run(&registry, &arguments),
         Command::Device { command } => device::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
-        Command::Policy { command } => policy::run(&command),
+        Command::Policy { command } => policy::run(&registry, &command),
+        Command::Reconcile { command } => reconcile::run(&registry, &command),
+        Command::Where(arguments) => layout::run(&registry, &arguments),
+        Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),
         Command::Flush(arguments) => flush::run(&registry, &arguments),
         Command::Demo(arguments) => demo::run(&arguments),

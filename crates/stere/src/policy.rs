@@ -9,17 +9,19 @@ use stere_policy::Setting;
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
+use crate::registry::Registry;
 use crate::status::to_json;
 
 const VALUE_BYTES_MAX: usize = 4096;
 const FACTS: [&str; 4] = ["state", "survives", "where", "residency"];
 
-pub fn run(command: &PolicyCommand) -> Result<u8> {
+pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
         PolicyCommand::Set { path, settings } => set(path, settings),
         PolicyCommand::Get { path, json } => get(path, *json),
         PolicyCommand::Unset { path, keys } => unset(path, keys),
         PolicyCommand::Explain { path } => explain(path),
+        PolicyCommand::Apply { path, wait } => crate::reconcile::apply(registry, path, *wait),
     }
 }
 

@@ -4,14 +4,15 @@
 //! are slots that the old checkpoint needed given back and the journal behind the new one is free. The merge holds no lock:
 //! the frozen overlay and the old tree never change. Read next: `recover.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashSet;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentKind, SummaryEntry,
-    Superblock, sector_aligned,
+    CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
+    SummaryEntry, Superblock, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
@@ -20,6 +21,9 @@ use crate::Store;
 use crate::commit::Frozen;
 use crate::error::Error;
 use crate::journal::Journal;
+
+/// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.
+const IDLE_CHECKPOINTS_MAX: u32 = 64;
 
 /// What the checkpointer keeps from one checkpoint to the next.
 #[derive(Default)]
@@ -30,6 +34,9 @@ pub(crate) struct Checkpointer {
     pub condemned: FxHashSet<u64>,
     pub touches: Vec<Touch>,
 }
+
+/// How often a checkpoint record is written at most, each time without the device that failed.
+const RECORD_ROUNDS_MAX: u32 = 4;
 
 struct MergeIo<'a> {
     store: &'a Store,
@@ -87,7 +94,10 @@ impl Store {
         let frozen = {
             let mut journal = self.journal.lock();
             self.check_writable()?;
-            match self.commit_and_freeze(&mut journal)? {
+            // A new mirror holds the journal from this checkpoint on, whole: nothing is written to it meanwhile.
+            let wanted = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+            let frozen = if wanted == journal.mirrors { self.commit_and_freeze(&mut journal)? } else { None };
+            match frozen {
                 Some(frozen) => frozen,
                 None => return self.checkpoint_holding(&mut state, &mut journal, false),
             }
@@ -120,6 +130,7 @@ impl Store {
         let superblock =
             outcome.and_then(|()| self.merge_and_store(state, &frozen, clean)).map_err(|error| self.fail(error))?;
         journal.start_at(&frozen.journal_start, superblock.generation);
+        journal.mirrors.clone_from(&frozen.mirrors);
         journal.durable_sequence = journal.sequence - 1;
         journal.durable_change = frozen.change;
         Ok(())
@@ -140,17 +151,53 @@ impl Store {
             self.meta_usage(&part.address, -1)?;
         }
         let generation = state.generation + 1;
-        let parts = self.write_checkpoint_record(&stream, generation, outcome.root, frozen)?;
-        self.log.close_rows(SegmentKind::Meta);
-        self.log.wait_for_rows()?;
-        if !is_planted(Bug::CheckpointWithoutFlush) {
-            self.log.flush()?;
-        }
+        let parts = self.write_record_until_it_holds(&stream, generation, outcome.root, frozen)?;
         let superblock = self.write_superblocks(generation, &parts, frozen, clean)?;
         state.parts = parts;
         state.generation = generation;
         self.publish(generation, Tree::new(outcome.root), &superblock);
+        self.log.seal_idle_homes(IDLE_CHECKPOINTS_MAX);
         Ok(superblock)
+    }
+
+    /// Writes the checkpoint record, and again where devices failed meanwhile so that its segment table told more than is there.
+    fn write_record_until_it_holds(
+        &self,
+        stream: &StreamKey,
+        generation: u64,
+        root: Option<NodeReference>,
+        frozen: &Frozen,
+    ) -> Result<Vec<CheckpointPart>, Error> {
+        let mut round = 0;
+        loop {
+            self.log.close_rows(SegmentKind::Meta);
+            self.log.wait_for_rows()?;
+            let before = self.missing_in_metadata();
+            let mut parts = self.write_checkpoint_record(stream, generation, root, frozen)?;
+            self.log.close_rows(SegmentKind::Meta);
+            self.log.wait_for_rows()?;
+            if !is_planted(Bug::CheckpointWithoutFlush) {
+                self.log.flush()?;
+            }
+            for part in &mut parts {
+                if let Some(segment) = self.log.segments.get(part.address.segment) {
+                    part.place = SegmentChunks::clone(&segment.placed());
+                }
+            }
+            let after = self.missing_in_metadata();
+            round += 1;
+            if round == RECORD_ROUNDS_MAX || before.iter().all(|(id, missing)| after.get(id) == Some(missing)) {
+                return Ok(parts);
+            }
+            for part in &parts {
+                self.meta_usage(&part.address, -1)?;
+            }
+        }
+    }
+
+    fn missing_in_metadata(&self) -> BTreeMap<u64, u32> {
+        let meta = self.log.segments.all().into_iter().filter(|segment| segment.kind == SegmentKind::Meta);
+        meta.map(|segment| (segment.id, segment.missing())).collect()
     }
 
     fn meta_usage(&self, address: &stere_format::Address, sign: i64) -> Result<(), Error> {
@@ -167,7 +214,7 @@ impl Store {
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
         let scheme = self.fit(self.options.meta_scheme);
-        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0 }
+        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None }
     }
 
     fn write_checkpoint_record(
@@ -211,7 +258,11 @@ impl Store {
             })?;
             self.meta_usage(&appended.address, 1)?;
             let crc32c = CheckpointRecord::part_checksum(bytes);
-            parts.push(CheckpointPart { address: appended.address, crc32c, place: appended.segment.placed() });
+            parts.push(CheckpointPart {
+                address: appended.address,
+                crc32c,
+                place: SegmentChunks::clone(&appended.segment.placed()),
+            });
         }
         Ok(parts)
     }
@@ -230,6 +281,7 @@ impl Store {
             superblock.checkpoint = parts.to_vec();
             superblock.journal_start = frozen.journal_start;
             superblock.clean = clean;
+            superblock.journal_devices = frozen.mirrors.iter().map(|mirror| mirror.device).collect();
             // Epochs before the journal's start are history.
             while superblock.epochs.len() > 1 && superblock.epochs[1].first_sequence <= frozen.journal_start.sequence {
                 superblock.epochs.remove(0);
@@ -262,10 +314,17 @@ impl Store {
         let freed: Vec<(u64, Arc<Segment>)> = std::mem::take(&mut inner.freed);
         for (needed, segment) in freed {
             if needed <= generation && Arc::strong_count(&segment) == 1 {
-                self.log.stripe.free_now(segment.chunks());
+                self.log.stripe.free_now(&segment.chunks());
             } else {
                 inner.freed.push((needed, segment));
             }
         }
+        inner.left.retain(|left| {
+            let is_needed = left.needed > generation || !left.readers.are_left();
+            if !is_needed {
+                self.log.stripe.free_now(&[left.place]);
+            }
+            is_needed
+        });
     }
 }

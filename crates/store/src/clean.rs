@@ -17,6 +17,7 @@ use crate::Store;
 use crate::checkpoint::Checkpointer;
 use crate::error::Error;
 use crate::view::BlobHandle;
+use crate::write::Placement;
 
 /// Which segment is cleaned first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,12 +187,7 @@ impl Store {
 
     /// Moves all live blobs out of a segment; false if some could not be read.
     pub(crate) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<bool, Error> {
-        let key = StreamKey {
-            scheme: self.fit(segment.scheme),
-            class: segment.class,
-            kind: SegmentKind::Data,
-            temperature: 1,
-        };
+        let key = self.cold_stream(segment);
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
             let Some(contents) = self.log.read_row_contents(segment, row_block)? else { return Ok(false) };
@@ -246,17 +242,21 @@ impl Store {
         Ok(true)
     }
 
+    /// Where what survived cleaning goes: unreplicated data stays on its device.
+    fn cold_stream(&self, segment: &Segment) -> StreamKey {
+        let placement = Placement { scheme: segment.scheme, class: segment.class };
+        self.stream_key(placement, 1, segment.home())
+    }
+
     /// Moves one blob to the cold stream of its scheme.
     pub(crate) fn relocate_blob(&self, handle: &BlobHandle) -> Result<(), Error> {
-        let segment = &handle.segment;
-        let scheme = self.fit(segment.scheme);
-        let key = StreamKey { scheme, class: segment.class, kind: SegmentKind::Data, temperature: 1 };
+        let key = self.cold_stream(&handle.segment);
         let (value, to) = self.append_copy(handle, 0, 0, &key)?;
         self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
     }
 
     /// Appends the blob, without the blocks nobody needs, to another stream.
-    fn append_copy(
+    pub(crate) fn append_copy(
         &self,
         handle: &BlobHandle,
         inode: u64,
@@ -291,10 +291,19 @@ impl Store {
             encoding: value.encoding,
             present: value.present,
         };
-        let appended = self.log.append(key, data.len(), Wait::Allowed, |target| {
-            target.copy_from_slice(&data);
-            SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
-        });
+        let append = |key: &StreamKey| {
+            self.log.append(key, data.len(), Wait::Allowed, |target| {
+                target.copy_from_slice(&data);
+                SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
+            })
+        };
+        let mut appended = append(key);
+        if matches!(appended, Err(LogError::NoSpace)) {
+            // Full must never mean stuck: room comes before isolation.
+            if let Some(other) = self.other_home(key, data.len()) {
+                appended = append(&other);
+            }
+        }
         let appended = appended.map_err(|error| match error {
             LogError::NoSpace => Error::NoSpace,
             error => error.into(),
@@ -312,15 +321,22 @@ impl Store {
             .into_iter()
             .filter(|segment| segment.kind == SegmentKind::Meta && segment.is_sealed())
             .collect();
+        // Written when there were fewer devices, or more: now metadata has another number of copies.
+        let width = self.meta_stream().scheme.width();
+        let misfits = meta.iter().filter(|segment| segment.scheme.width() != width && segment.live_bytes() > 0);
+        for victim in misfits.take(CONDEMNED_MAX) {
+            self.condemn(state, victim)?;
+        }
         let held: u64 = meta.iter().map(|segment| self.segment_bytes(segment)).sum();
         let live: u64 = meta.iter().map(|segment| segment.live_bytes()).sum();
         let is_scarce = !self.log.can_begin(&StreamKey { kind: SegmentKind::Data, ..self.meta_stream() });
-        if !is_scarce && held < 2 * live + 3 * u64::from(self.log.chunk_bytes()) {
-            return Ok(());
-        }
+        let is_loose = held >= 2 * live + 3 * u64::from(self.log.chunk_bytes());
+        let percent = if is_scarce || is_loose { 60 } else { 0 };
         let mut victims: Vec<_> = meta
             .into_iter()
-            .filter(|segment| segment.live_bytes() > 0 && segment.live_bytes() * 10 < self.segment_bytes(segment) * 6)
+            .filter(|segment| {
+                segment.live_bytes() > 0 && segment.live_bytes() * 100 < self.segment_bytes(segment) * percent
+            })
             .collect();
         victims.sort_by_key(|segment| (segment.live_bytes(), segment.id));
         for victim in victims.into_iter().take(CONDEMNED_MAX) {
@@ -335,7 +351,14 @@ impl Store {
         let mut touches: Vec<Touch> = Vec::new();
         let mut row_block = 1;
         while row_block < segment.written_blocks() {
-            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { break };
+            let contents = match self.log.read_row_contents(segment, row_block) {
+                Ok(Some(contents)) => contents,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(segment = segment.id, %error, "a metadata segment cannot be emptied now");
+                    return Ok(());
+                }
+            };
             for entry in &contents.entries {
                 if let RecordSubject::Node { level, first_key } = entry.subject {
                     touches.push(Touch { first_key, level });

@@ -14,7 +14,7 @@ use stere_format::{Counters, DeviceIndex, JournalPosition, Key, SegmentKind};
 use stere_log::{Segment, Wait};
 
 use crate::error::Error;
-use crate::journal::{Change, Journal};
+use crate::journal::{Change, Journal, Mirror};
 use crate::overlay::Overlay;
 use crate::{Inner, Store};
 
@@ -24,6 +24,8 @@ pub(crate) struct Frozen {
     pub journal_start: JournalPosition,
     pub counters: Counters,
     pub change: u64,
+    /// Who mirrors the journal from this checkpoint on.
+    pub mirrors: Vec<Mirror>,
 }
 
 struct Batch {
@@ -69,7 +71,8 @@ impl Store {
         let Some(batch) = self.write_batch(journal, true)? else { return Ok(None) };
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
-        Ok(Some(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change }))
+        let mirrors = journal.mirrors.clone();
+        Ok(Some(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors }))
     }
 
     /// Freezes without writing to the journal: the caller holds the journal until the checkpoint is durable.
@@ -77,7 +80,8 @@ impl Store {
         let batch = self.take_batch(true, None).expect("without a journal there is no lack of room in it");
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
-        Frozen { overlay, journal_start, counters: batch.counters, change: batch.change }
+        let mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+        Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors }
     }
 
     /// Takes and writes what the journal does not hold yet; `None`, with nothing taken, when it has no room for that.
@@ -98,10 +102,18 @@ impl Store {
     fn write_durably(&self, journal: &mut MutexGuard<'_, Journal>, batch: &Batch) -> Result<(), Error> {
         let completion = Completion::new();
         if !batch.changes.is_empty() {
+            if journal.mirrors.is_empty() {
+                return Err(Error::Pool("no device takes the journal; add one that is large enough".into()));
+            }
             journal.submit(&self.log.stripe, &batch.changes, &batch.counters, &completion)?;
         }
         self.log.wait_for_rows()?;
-        let mut failed: Vec<_> = completion.wait().iter().map(|(device, _)| *device as DeviceIndex).collect();
+        let mut failed = Vec::new();
+        for (device, error) in completion.wait() {
+            let device = device as DeviceIndex;
+            self.log.note_write_error(device, &error);
+            failed.push(device);
+        }
         if !is_planted(Bug::CommitWithoutFlush) {
             failed.append(&mut self.log.flush()?);
         }
@@ -163,7 +175,7 @@ impl Store {
         }
     }
 
-    fn put_segment(&self, inner: &mut Inner, segment: &Segment) {
+    pub(crate) fn put_segment(&self, inner: &mut Inner, segment: &Segment) {
         let mut bytes = Vec::with_capacity(64);
         segment.to_value().encode_to(&mut bytes);
         inner.active.insert(Key::segment(segment.id), Some(Arc::from(bytes)));

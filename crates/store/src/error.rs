@@ -44,6 +44,17 @@ pub enum Error {
         "one update of {bytes} bytes is larger than the journal takes ({max}); this is a bug in stere, please report it"
     )]
     UpdateTooLarge { bytes: usize, max: usize },
+    /// No such device in the table.
+    #[error("the pool knows no device number {}; `stere device list` tells which there are", *index + 1)]
+    UnknownDevice { index: stere_format::DeviceIndex },
+    /// Data that lies nowhere else.
+    #[error(
+        "without device number {} {live_bytes} bytes in {segments} segments could not be read; bring other devices back, let the pool repair itself, or evacuate the device first", *index + 1
+    )]
+    WouldLose { index: stere_format::DeviceIndex, segments: u64, live_bytes: u64 },
+    /// A device that is to be removed still holds chunks.
+    #[error("device number {} still holds {chunks} chunks; evacuate it first", *index + 1)]
+    NotEmpty { index: stere_format::DeviceIndex, chunks: u64 },
     /// From the layer below.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -71,6 +82,11 @@ impl Clone for Error {
             Error::ReadOnly { cause } => Error::ReadOnly { cause: cause.clone() },
             Error::JournalDamaged { sequence } => Error::JournalDamaged { sequence: *sequence },
             Error::UpdateTooLarge { bytes, max } => Error::UpdateTooLarge { bytes: *bytes, max: *max },
+            Error::UnknownDevice { index } => Error::UnknownDevice { index: *index },
+            Error::WouldLose { index, segments, live_bytes } => {
+                Error::WouldLose { index: *index, segments: *segments, live_bytes: *live_bytes }
+            }
+            Error::NotEmpty { index, chunks } => Error::NotEmpty { index: *index, chunks: *chunks },
             Error::Log(error) => Error::Pool(error.to_string()),
             Error::Pool(text) => Error::Pool(text.clone()),
         }

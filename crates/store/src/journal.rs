@@ -20,7 +20,7 @@ use crate::error::Error;
 pub(crate) type Change = (Key, Option<Arc<[u8]>>);
 
 /// Where the journal lies on one device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     pub device: DeviceIndex,
     pub offset: u64,

@@ -5,7 +5,7 @@
 //! the newest checkpoint plus the journal behind it. Moving data (cleaning, and later everything else that relocates) is:
 //! append the blob to another stream, then change its one entry in the blob map.
 //!
-//! Locks, in the order in which they may be taken: `cleaner`, `checkpointer`, `journal`, `inner`, then those of the log. No lock
+//! Locks, in the order in which they may be taken: `mender`, `cleaner`, `checkpointer`, `journal`, `inner`, then those of the log. No lock
 //! of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`, `transaction.rs`,
 //! `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
 
@@ -13,12 +13,17 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+mod devices;
 mod error;
+mod forecast;
 mod journal;
 mod journal_scan;
+mod loss;
+mod mend;
 mod overlay;
 mod read;
 mod recover;
+mod relocate;
 mod space;
 mod superblock;
 mod transaction;
@@ -33,15 +38,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{DeviceEntry, DeviceIndex, Scheme, Superblock};
-use stere_log::{Log, Segment, SegmentTable};
+use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Scheme, SegmentKind, Superblock};
+use stere_log::{FormerPlaces, Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
 pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
+pub use devices::{DeviceUsage, Label, SharedDomains};
 pub use error::Error;
+pub use forecast::{Change, Forecast};
+pub use loss::{ClassLoss, Loss};
+pub use mend::{MendProgress, MendStatus};
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
+pub use relocate::{Move, Moved};
 pub use space::{Reservation, Statistics};
 pub use stere_log::Wait;
 pub use stere_stripe::DeviceStatistics;
@@ -53,6 +63,7 @@ pub use write::{NewBlob, Owner, Placement};
 use checkpoint::Checkpointer;
 use clean::Cleaner;
 use journal::Journal;
+use mend::Mender;
 use overlay::Overlay;
 use read::NeededNodes;
 use space::Space;
@@ -102,6 +113,15 @@ pub(crate) struct Inner {
     pub freed: Vec<(u64, Arc<Segment>)>,
     /// Emptied segments that somebody still reads or appends to.
     pub perhaps_free: Vec<Arc<Segment>>,
+    /// Slots that chunks moved out of.
+    pub left: Vec<LeftSlot>,
+}
+
+/// A slot that a chunk moved out of: free once the checkpoint of this generation is durable and nobody reads there any more.
+pub(crate) struct LeftSlot {
+    pub needed: u64,
+    pub place: ChunkPlace,
+    pub readers: FormerPlaces,
 }
 
 /// A mounted pool's keys and blobs.
@@ -112,6 +132,7 @@ pub struct Store {
     pub(crate) journal: Mutex<Journal>,
     pub(crate) checkpointer: Mutex<Checkpointer>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    pub(crate) mender: Mutex<Mender>,
     pub(crate) superblocks: Mutex<Vec<Superblock>>,
     pub(crate) devices: Mutex<Vec<DeviceEntry>>,
     pub(crate) space: Space,
@@ -289,7 +310,7 @@ impl Store {
             let journal = self.journal.lock();
             (journal.used_bytes() as usize + pending_bytes, journal.region_bytes as usize)
         };
-        if overlay_bytes > budget.overlay_bytes / 2 || journal.0 > journal.1 / 2 {
+        if overlay_bytes > budget.overlay_bytes / 2 || journal.0 > journal.1 / 2 || self.lacks_mirrors() {
             self.checkpoint()?;
             return Ok(true);
         }
@@ -310,6 +331,10 @@ impl Store {
         if self.check_writable().is_err() {
             return Ok(());
         }
+        // What cannot be written is known before the segment table is written for the last time.
+        self.log.close_rows(SegmentKind::Data);
+        let settled = self.log.wait_for_rows().and_then(|()| self.log.flush());
+        settled.map_err(|error| self.fail(error.into()))?;
         self.checkpoint_holding(&mut state, &mut journal, true)
     }
 }

@@ -15,7 +15,7 @@ use stere_format::{
     BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
     sector_aligned,
 };
-use stere_log::{Log, LogOptions, Segment};
+use stere_log::{FormerPlaces, Log, LogOptions, Segment};
 use stere_stripe::Stripe;
 use stere_tree::{NodeCache, Tree};
 
@@ -24,9 +24,10 @@ use crate::clean::Cleaner;
 use crate::error::Error;
 use crate::journal::{Journal, Mirror};
 use crate::journal_scan::{Group, Scan};
+use crate::mend::Mender;
 use crate::overlay::Overlay;
 use crate::space::Space;
-use crate::{Inner, Store, StoreOptions};
+use crate::{Inner, LeftSlot, Store, StoreOptions};
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {
@@ -62,15 +63,29 @@ impl Store {
     }
 
     /// Opens a pool, replaying its journal.
-    pub fn open(devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
+    pub fn open(mut devices: Vec<DeviceIn>, mut options: StoreOptions) -> Result<(Store, RecoveryReport), Error> {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
-        let stripe = attach(&devices, &options)?;
+        let mut stripe = attach(&devices, &options)?;
         let record = read_checkpoint(&stripe, &newest)?;
         options.hash_key = record.hash_key;
+        let given = devices.len();
+        devices.retain(|device| {
+            let is_listed = |entry: &DeviceEntry| (entry.index, entry.id) == (device.index, device.superblock.device);
+            let is_known = record.devices.iter().any(is_listed);
+            if !is_known {
+                tracing::warn!(device = device.device.describe(), "the pool does not list this device; it is left out");
+            }
+            is_known
+        });
+        // A crash while a device was added or removed leaves one that says more than the table does.
+        if devices.len() < given {
+            stripe = attach(&devices, &options)?;
+        }
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
         store.adopt_checkpoint(&newest, &record)?;
+        store.check_journal_is_there(&newest, read_only)?;
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
@@ -81,6 +96,29 @@ impl Store {
             store.rewrite_unproven(&unproven)?;
         }
         Ok((store, report))
+    }
+
+    /// Without any device that holds the journal, what was synced after the checkpoint is not there: nobody may go on from here as
+    /// if there had been nothing.
+    fn check_journal_is_there(&self, newest: &Superblock, read_only: bool) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        if !journal.mirrors.is_empty() {
+            return Ok(());
+        }
+        if newest.clean {
+            // The journal is empty, and any device can take it over.
+            journal.mirrors = self.wanted_mirrors(&[], newest.journal_bytes);
+            return Ok(());
+        }
+        if read_only {
+            tracing::warn!("no device with the journal is there: the pool is shown as its last checkpoint left it");
+            return Ok(());
+        }
+        Err(Error::Pool(
+            "none of the devices that hold the journal is there, and the pool was not closed cleanly; attach one of them, or \
+             mount read-only to see the pool as its last checkpoint left it"
+                .into(),
+        ))
     }
 
     fn assemble(
@@ -99,6 +137,9 @@ impl Store {
             .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
             .collect();
         let journal = Journal::new(superblock, mirrors);
+        for entry in &entries {
+            declare(&stripe, entry);
+        }
         let superblocks = devices
             .iter()
             .map(|device| Superblock {
@@ -121,6 +162,7 @@ impl Store {
             next_inode: 2,
             freed: Vec::new(),
             perhaps_free: Vec::new(),
+            left: Vec::new(),
         };
         Store {
             cache: NodeCache::new(budget.cache_bytes),
@@ -128,6 +170,7 @@ impl Store {
             journal: Mutex::new(journal),
             checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
             cleaner: Mutex::new(Cleaner::default()),
+            mender: Mutex::new(Mender::default()),
             superblocks: Mutex::new(superblocks),
             devices: Mutex::new(entries),
             space: Space::default(),
@@ -149,6 +192,12 @@ impl Store {
                 None => self.adopt_part_segment(part)?,
             };
             segment.add_live_bytes(i64::from(sector_aligned(part.address.length)));
+            // The record follows the table that it holds: it may reach beyond what that says, and may have failed to reach a device.
+            segment.reach(self.log.chunk_blocks());
+            let missing = (0..part.place.chunks.len()).filter(|chunk| part.place.is_missing(*chunk));
+            if segment.chunks() == part.place.chunks {
+                missing.for_each(|chunk| segment.mark_missing(chunk));
+            }
         }
         self.checkpointer.lock().parts = superblock.checkpoint.clone();
         self.inner.write().tree = Tree::new(record.root);
@@ -180,7 +229,7 @@ impl Store {
             // Its end is not known exactly (the checkpoint record follows the table), so nothing is appended to it.
             segment.seal();
         }
-        self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+        self.log.stripe.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
         self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
         self.log.adopt(segment);
         Ok(())
@@ -289,7 +338,8 @@ impl Store {
                 if matches!(outcome, Err(Error::NoSpace)) {
                     // A full pool has room again once what the crash left half freed is given back.
                     let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
-                    outcome = self.make_room(&self.stream_key(placement, 1)).and_then(|()| self.relocate_blob(&handle));
+                    outcome =
+                        self.make_room(&self.stream_key(placement, 1, None)).and_then(|()| self.relocate_blob(&handle));
                 }
                 match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
@@ -333,8 +383,14 @@ impl Store {
             (None, None) => Ok(()),
             (Some(bytes), known) => {
                 let segment = Arc::new(Segment::from_value(id, &segment_value(bytes)?));
-                if known.is_none() {
-                    self.log.stripe.mark_used(segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
+                let before = known.map(|old| old.chunks()).unwrap_or_default();
+                let after = segment.chunks();
+                let new: Vec<_> = after.iter().copied().filter(|place| !before.contains(place)).collect();
+                self.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
+                // A chunk that was moved: the durable checkpoint may still need its old slot.
+                let needed = inner.active_generation;
+                for place in before.into_iter().filter(|place| !after.contains(place)) {
+                    inner.left.push(LeftSlot { needed, place, readers: FormerPlaces::default() });
                 }
                 self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
                 self.log.adopt(segment);
@@ -357,6 +413,8 @@ impl Store {
                 if full {
                     superblock.epochs.remove(0);
                 }
+                // Who is away now holds nothing of the journal that is to come.
+                superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
                 superblock.epochs.push(Epoch { first_sequence: journal.sequence, epoch });
             }
             self.store_superblocks(&superblocks)?;
@@ -369,6 +427,9 @@ impl Store {
         inner.active_generation = state.generation + 1;
         for freed in &mut inner.freed {
             freed.0 = state.generation + 1;
+        }
+        for left in &mut inner.left {
+            left.needed = state.generation + 1;
         }
         Ok(())
     }
@@ -398,6 +459,15 @@ fn attach(devices: &[DeviceIn], options: &StoreOptions) -> Result<Arc<Stripe>, E
             .map_err(|error| Error::Pool(error.to_string()))?;
     }
     Ok(Arc::new(stripe))
+}
+
+/// Tells the stripe layer what the table says of a device, there or not.
+pub(crate) fn declare(stripe: &Stripe, entry: &DeviceEntry) {
+    if stripe.device(entry.index).is_none() {
+        stripe.declare(entry.index, entry.slot_count);
+    }
+    stripe.set_state(entry.index, entry.device_state());
+    stripe.set_domain(entry.index, &entry.host, &entry.shelf);
 }
 
 /// Reads the checkpoint record that the superblock names.

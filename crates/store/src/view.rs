@@ -23,6 +23,28 @@ pub struct BlobHandle {
     pub(crate) segment: Arc<Segment>,
 }
 
+impl BlobHandle {
+    /// The one device that has it, if it is unreplicated.
+    pub fn home(&self) -> Option<stere_format::DeviceIndex> {
+        self.segment.home()
+    }
+
+    /// The scheme it is stored with.
+    pub fn scheme(&self) -> stere_format::Scheme {
+        self.segment.scheme
+    }
+
+    /// The devices that its segment lies on.
+    pub fn devices(&self) -> Vec<stere_format::DeviceIndex> {
+        self.segment.placed().chunks.iter().map(|place| place.device).collect()
+    }
+
+    /// Whether several extents share it, or once did.
+    pub fn is_shared(&self) -> bool {
+        self.value.flags.contains(stere_format::BlobFlags::SHARED)
+    }
+}
+
 /// A consistent state of the pool, for reading.
 pub struct View<'a> {
     pub(crate) inner: &'a Inner,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_format::checksum::Checksums;
-use stere_format::{BLOCK_BYTES, BlobValue, RecordSubject, Scheme, SegmentKind, SummaryEntry, crc32c, record_checksum};
+use stere_format::{
+    BLOCK_BYTES, BlobValue, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry, crc32c, record_checksum,
+};
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
 use crate::Store;
@@ -43,6 +45,11 @@ impl NewBlob {
     pub fn length(&self) -> u32 {
         self.value.logical_bytes
     }
+
+    /// The one device that has it, if it is unreplicated.
+    pub fn home(&self) -> Option<DeviceIndex> {
+        self.segment.home()
+    }
 }
 
 /// Copies block by block and returns the CRC32C of each.
@@ -63,15 +70,28 @@ impl Store {
     /// Appends `data` as a blob. It is readable at once and durable after the next commit that follows the update which
     /// enters it into the blob map.
     pub fn append_blob(&self, wait: Wait, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
+        self.append_blob_at_home(wait, placement, None, owner, data)
+    }
+
+    /// The same for a file that lies whole on one device if it is unreplicated. Where `home` has no room, or is not there, another
+    /// device takes the blob: see `NewBlob::home`.
+    pub fn append_blob_at_home(
+        &self,
+        wait: Wait,
+        placement: Placement,
+        home: Option<DeviceIndex>,
+        owner: Owner,
+        data: &[u8],
+    ) -> Result<NewBlob, Error> {
         self.check_writable()?;
         self.bound_unproven(wait)?;
-        let key = self.stream_key(placement, 0);
+        let key = self.stream_key(placement, 0, home);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
-        self.append_making_room(wait, &key, id, owner, data)
+        self.append_making_room(wait, key, id, owner, data)
     }
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
-    fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
+    pub(crate) fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
         if self.log.uncommitted_bytes() < UNPROVEN_BYTES_MAX {
             return Ok(());
         }
@@ -81,16 +101,46 @@ impl Store {
         self.commit(Wait::Allowed)
     }
 
-    /// The stream that takes data of this placement, given the devices there are.
-    pub(crate) fn stream_key(&self, placement: Placement, temperature: u8) -> StreamKey {
+    /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
+    pub(crate) fn stream_key(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
         let scheme = self.fit(placement.scheme);
-        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature }
+        let home = match scheme.width() {
+            1 => home.filter(|home| self.log.stripe.is_open(*home)).or_else(|| self.log.stripe.choose_home()),
+            _ => None,
+        };
+        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home }
+    }
+
+    /// The device for the next file whose data is unreplicated; none if this placement is not.
+    pub fn choose_home(&self, placement: Placement) -> Option<DeviceIndex> {
+        if self.fit(placement.scheme).width() > 1 { None } else { self.log.stripe.choose_home() }
+    }
+
+    /// Whether this device has room for more unreplicated data.
+    pub fn has_room_at_home(&self, placement: Placement, home: DeviceIndex) -> bool {
+        self.log.can_begin(&self.stream_key(placement, 0, Some(home)))
+    }
+
+    /// Whether data of this placement is unreplicated with the devices there are.
+    pub fn is_unreplicated(&self, placement: Placement) -> bool {
+        self.fit(placement.scheme).width() == 1
+    }
+
+    /// The stream of another device that would take a record which the home of this one has no room for.
+    pub(crate) fn other_home(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
+        let home = key.home?;
+        let mut others = self.log.stripe.open_devices();
+        let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        others.retain(|index| *index != home);
+        others.sort_by_key(|index| std::cmp::Reverse(free(index)));
+        let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
+        streams.find(|stream| self.log.can_take(stream, length))
     }
 
     pub(crate) fn append_making_room(
         &self,
         wait: Wait,
-        key: &StreamKey,
+        mut key: StreamKey,
         id: u64,
         owner: Owner,
         data: &[u8],
@@ -98,7 +148,7 @@ impl Store {
         loop {
             let length = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
             let mut checksums = Checksums::with_capacity(data.len().div_ceil(BLOCK_BYTES));
-            let appended = self.log.append(key, data.len(), wait, |target| {
+            let appended = self.log.append(&key, data.len(), wait, |target| {
                 copy_and_checksum(data, target, &mut checksums);
                 let crc32c = record_checksum(&checksums, data.len());
                 let subject = RecordSubject::plain_blob(id, owner.inode, owner.offset, length);
@@ -110,10 +160,15 @@ impl Store {
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
                 Err(LogError::NoSpace) => {
+                    // Room comes before isolation: the rest of the file goes to a device that has some.
+                    if let Some(other) = self.other_home(&key, data.len()) {
+                        key = other;
+                        continue;
+                    }
                     if wait == Wait::Never {
                         return Err(Error::WouldBlock);
                     }
-                    self.make_room(key)?;
+                    self.make_room(&StreamKey { home: None, ..key })?;
                 }
                 Err(LogError::WouldBlock) => return Err(Error::WouldBlock),
                 Err(error) => return Err(self.fail(error.into())),

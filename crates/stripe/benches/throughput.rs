@@ -64,7 +64,7 @@ fn stripe_of(devices: &[Arc<dyn Device>]) -> Stripe {
 
 fn segment(stripe: &Stripe, data: u8, parity: u8) -> SegmentChunks {
     let scheme = Scheme::new(data, parity).expect("a possible scheme");
-    SegmentChunks { scheme, missing: 0, chunks: stripe.allocate(scheme, 0).expect("room") }
+    stripe.allocate(scheme, 0).expect("room")
 }
 
 const SCHEMES: [(u8, u8); 7] = [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), (8, 3)];

@@ -120,6 +120,47 @@ impl<'a> Hull<'a> {
         Ok(rebuilt)
     }
 
+    /// All data chunks, read or rebuilt without those in `exclude`; of copies, any one.
+    pub(crate) fn into_data(mut self, exclude: u32) -> Result<Vec<Buffer>, StripeError> {
+        let data = usize::from(self.segment.scheme.data);
+        if data == 1 {
+            return self.into_copy(exclude).map(|copy| vec![copy]);
+        }
+        let wanted: Vec<usize> = (0..data).filter(|chunk| exclude >> chunk & 1 == 0).collect();
+        self.load_all(&wanted)?;
+        let lost: Vec<usize> =
+            (0..data).filter(|&chunk| exclude >> chunk & 1 == 1 || self.unit(chunk).is_none()).collect();
+        let without = lost.iter().fold(exclude, |set, chunk| set | 1 << chunk);
+        let rebuilt = if lost.is_empty() { Vec::new() } else { self.rebuild(&lost, without)? };
+        let mut rebuilt = rebuilt.into_iter();
+        let take = |chunk: usize| match (lost.contains(&chunk), self.units[chunk].take()) {
+            (false, Some(Ok(unit))) => unit,
+            _ => rebuilt.next().expect("what was not read was rebuilt"),
+        };
+        Ok((0..data).map(take).collect())
+    }
+
+    fn into_copy(mut self, exclude: u32) -> Result<Buffer, StripeError> {
+        let mut copies: Vec<(u64, usize)> = Vec::new();
+        for chunk in (0..self.segment.scheme.width()).filter(|chunk| exclude >> chunk & 1 == 0) {
+            if let Some((device, _)) = self.stripe.chunk(self.segment, chunk)? {
+                copies.push((device.load(), chunk));
+            }
+        }
+        // Equally good copies take turns by segment, so that all devices take part.
+        let turn = self.number as usize % copies.len().max(1);
+        copies.rotate_left(turn);
+        copies.sort_by_key(|(load, _)| *load);
+        for (_, chunk) in copies {
+            if self.load(chunk)? {
+                if let Some(Ok(unit)) = self.units[chunk].take() {
+                    return Ok(unit);
+                }
+            }
+        }
+        Err(StripeError::TooFewChunks { segment: self.number, readable: 0, needed: 1, failed: self.failed() })
+    }
+
     /// Reads the chunks that the pieces lie on; the bit set of those that cannot be read.
     pub(crate) fn load_touched(&mut self, pieces: &[RowPiece]) -> Result<u32, StripeError> {
         let touched: Vec<usize> = (0..self.units.len()).filter(|&chunk| touches(pieces, chunk)).collect();

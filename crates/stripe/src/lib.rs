@@ -7,18 +7,20 @@
 //! Invariants: a chunk marked missing is never read; bytes are handed out as verified only if the caller's own check
 //! accepted them; nothing is repaired behind the caller's back (`repair` writes only what was verified).
 //!
-//! Read next: `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`.
+//! Read next: `placement` (where segments go), `geometry` (where bytes lie), `write`, `read`, `recover`, `whole`.
 
 mod degraded;
 mod devices;
 mod error;
 pub mod geometry;
+mod homes;
 mod hull;
 mod parity;
 mod placement;
 mod read;
 mod recover;
 mod slots;
+mod whole;
 mod write;
 
 pub use devices::{DeviceStatistics, PoolDevice};
@@ -28,6 +30,7 @@ pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, SlotUsage};
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
+pub use whole::Whole;
 pub use write::{split_tag, write_tag};
 
 use devices::Devices;
@@ -37,7 +40,7 @@ use placement::Placement;
 use std::sync::Arc;
 use stere_device::{Buffer, BufferPool, Device, DeviceError, SharedBuffer};
 use stere_format::{
-    ChunkHeader, ChunkPlace, ChunkPlaces, DeviceIndex, DeviceLayout, STRIPE_UNIT_BYTES, Scheme, SegmentChunks,
+    ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, DeviceState, STRIPE_UNIT_BYTES, Scheme, SegmentChunks,
 };
 
 /// The open devices of a pool and all that is done with segments on them.
@@ -96,13 +99,13 @@ impl Stripe {
         self.devices.attach(index, device, layout, read_cost);
         let mut placement = self.placement.lock();
         placement.set_slot_count(index, layout.slot_count);
-        placement.set_open(index, true);
+        placement.set_attached(index, true);
         Ok(())
     }
 
     /// Takes a device away; what is known of its slots stays, so it can come back.
     pub fn detach(&self, index: DeviceIndex) -> Option<Arc<PoolDevice>> {
-        self.placement.lock().set_open(index, false);
+        self.placement.lock().set_attached(index, false);
         self.devices.detach(index)
     }
 
@@ -115,6 +118,42 @@ impl Stripe {
     /// Tells the size of a device that is away, so that its slots can be checked.
     pub fn declare(&self, index: DeviceIndex, slot_count: u32) {
         self.placement.lock().set_slot_count(index, slot_count);
+    }
+
+    /// What the pool means to do with a device: only active ones take new chunks, or are owed them while they are away.
+    pub fn set_state(&self, index: DeviceIndex, state: DeviceState) {
+        self.placement.lock().set_state(index, state);
+    }
+
+    /// Which accidents a device shares with others: chunks of one segment are kept apart where that costs no room.
+    pub fn set_domain(&self, index: DeviceIndex, host: &str, shelf: &str) {
+        self.placement.lock().set_domain(index, host, shelf);
+    }
+
+    /// Puts nothing new on a device until it is attached again; what it still answers is read.
+    pub fn suspend(&self, index: DeviceIndex) {
+        self.placement.lock().suspend(index);
+    }
+
+    /// Ends a suspension: the device seems to answer again. The next error suspends it again.
+    pub fn resume(&self, index: DeviceIndex) {
+        self.placement.lock().resume(index);
+    }
+
+    /// Whether a device failed so that nothing new is put on it until it is attached again.
+    pub fn is_suspended(&self, index: DeviceIndex) -> bool {
+        self.placement.lock().is_suspended(index)
+    }
+
+    /// Whether new chunks may go to a device now.
+    pub fn is_open(&self, index: DeviceIndex) -> bool {
+        self.placement.lock().is_open(index)
+    }
+
+    /// Counts a failed write; a device that is gone, or fails again and again, is suspended. True if that happened just now.
+    pub fn note_write_error(&self, index: DeviceIndex, error: &DeviceError) -> bool {
+        let is_final = matches!(error, DeviceError::Absent { .. } | DeviceError::FlushFailed { .. });
+        self.placement.lock().note_write_error(index, is_final)
     }
 
     /// Forgets a device for good, with its slots.
@@ -140,9 +179,52 @@ impl Stripe {
 
     // Slots.
 
-    /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit.
-    pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
+    /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit. Chunks that go to devices
+    /// which are away, because too few are there, are marked as missing.
+    pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
         self.placement.lock().allocate(scheme, keep_free)
+    }
+
+    /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`; `only` names the one device that
+    /// will do.
+    pub fn place_beside(
+        &self,
+        others: &[DeviceIndex],
+        from: DeviceIndex,
+        only: Option<DeviceIndex>,
+    ) -> Option<ChunkPlace> {
+        self.placement.lock().place_beside(others, from, only)
+    }
+
+    /// Whether `place_beside` would find a slot.
+    pub fn has_place_beside(&self, others: &[DeviceIndex], from: DeviceIndex) -> bool {
+        self.placement.lock().best_beside(others, from, None).is_some()
+    }
+
+    /// Places an unreplicated segment on this device, under the same condition; `slots_kept` free slots of the device are
+    /// left alone while other devices have more.
+    pub fn allocate_on(
+        &self,
+        device: DeviceIndex,
+        keep_free: u64,
+        slots_kept: u32,
+    ) -> Result<SegmentChunks, StripeError> {
+        self.placement.lock().allocate_on(device, keep_free, slots_kept)
+    }
+
+    /// Whether this device has room for one, `slots_kept` left alone.
+    pub fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+        self.placement.lock().has_room_for_home(device, slots_kept)
+    }
+
+    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
+    pub fn choose_home(&self) -> Option<DeviceIndex> {
+        self.placement.lock().choose_home()
+    }
+
+    /// Devices that take new chunks, by index.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.placement.lock().open_devices()
     }
 
     /// Says that these slots are in use, when a pool is opened.

@@ -3,15 +3,20 @@
 //! Most free slots first, which is optimal: it places exactly as many segments as `capacity` says. Devices with equally
 //! many free slots take turns over all combinations, so that copies are spread over all pairs (and a lost device is
 //! rebuilt from all others), and the order of chunks rotates, so that first copies and parity are spread too.
+//! Chunks of one segment go to different hosts and shelves where that costs no capacity.
 //! No clock, no random numbers: the same history places alike.
+//!
+//! A device that is away but expected back may be *owed* chunks: they are placed on it, marked as missing, when the devices
+//! that are there are fewer than a segment is wide but enough to hold its content. Catching up fills them later.
 //!
 //! Freeing has two stages: `free_later(places, generation)` when nothing needs them any more, `release(generation)` once
 //! the checkpoint of that generation is durable; until then the old tree may still be the one that is found.
 
 use crate::error::StripeError;
+use crate::homes::Homes;
 use crate::slots::SlotMap;
 use std::collections::BTreeMap;
-use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, Scheme};
+use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks};
 
 /// How many segments of a scheme fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +44,39 @@ struct DeviceSlots {
     pending: u32,
     /// Whether new chunks may go here: the device is there and nobody is emptying it.
     is_open: bool,
+    /// Whether the device is there.
+    is_attached: bool,
+    /// Whether it does not do what it is asked to, so that it counts as away until it is attached again.
+    is_suspended: bool,
+    write_errors: u32,
+    /// What the pool means to do with it; none where nobody told.
+    state: Option<DeviceState>,
+    host: String,
+    shelf: String,
 }
+
+impl DeviceSlots {
+    /// Whether chunks may be placed here although the device is away.
+    fn may_be_owed(&self) -> bool {
+        let is_expected = matches!(self.state, Some(DeviceState::Active | DeviceState::Offline));
+        is_expected && !self.is_open && (!self.is_attached || self.is_suspended)
+    }
+
+    fn settle(&mut self) {
+        let is_active = matches!(self.state, None | Some(DeviceState::Active));
+        self.is_open = self.is_attached && is_active && !self.is_suspended;
+    }
+
+    /// How much an accident takes with it if this device is chosen beside the other: 2 for the same shelf, 1 for the same host.
+    fn shares_with(&self, other: &DeviceSlots) -> u32 {
+        let same_host = self.host == other.host;
+        let same_shelf = !self.shelf.is_empty() && self.shelf == other.shelf && same_host;
+        u32::from(same_host && !self.host.is_empty()) + u32::from(same_shelf)
+    }
+}
+
+/// Errors after which a device takes no new chunks until it is attached again.
+const WRITE_ERRORS_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
@@ -47,6 +84,7 @@ pub(crate) struct Placement {
     pending: BTreeMap<u64, Vec<ChunkPlace>>,
     combination_turn: u64,
     order_turn: u64,
+    homes: Homes,
 }
 
 /// Ties among more devices than this take turns in windows.
@@ -59,6 +97,62 @@ impl Placement {
 
     pub(crate) fn set_open(&mut self, index: DeviceIndex, is_open: bool) {
         self.devices.entry(index).or_default().is_open = is_open;
+    }
+
+    /// The device is there now, or not any more.
+    pub(crate) fn set_attached(&mut self, index: DeviceIndex, is_attached: bool) {
+        let slots = self.devices.entry(index).or_default();
+        slots.is_attached = is_attached;
+        slots.is_suspended = false;
+        slots.write_errors = 0;
+        slots.settle();
+    }
+
+    pub(crate) fn set_state(&mut self, index: DeviceIndex, state: DeviceState) {
+        let slots = self.devices.entry(index).or_default();
+        slots.state = Some(state);
+        slots.settle();
+    }
+
+    pub(crate) fn set_domain(&mut self, index: DeviceIndex, host: &str, shelf: &str) {
+        let slots = self.devices.entry(index).or_default();
+        slots.host = host.to_owned();
+        slots.shelf = shelf.to_owned();
+    }
+
+    pub(crate) fn suspend(&mut self, index: DeviceIndex) {
+        let slots = self.devices.entry(index).or_default();
+        slots.is_suspended = true;
+        slots.settle();
+    }
+
+    /// It may be good again; the next error suspends it again.
+    pub(crate) fn resume(&mut self, index: DeviceIndex) {
+        let slots = self.devices.entry(index).or_default();
+        slots.is_suspended = false;
+        slots.write_errors = WRITE_ERRORS_MAX - 1;
+        slots.settle();
+    }
+
+    /// A write failed; true if the device is suspended for it now. The last one that takes anything goes on trying.
+    pub(crate) fn note_write_error(&mut self, index: DeviceIndex, is_final: bool) -> bool {
+        let is_last = self.open_count() <= 1;
+        let slots = self.devices.entry(index).or_default();
+        slots.write_errors += 1;
+        let is_enough = is_final || (slots.write_errors >= WRITE_ERRORS_MAX && !is_last);
+        let suspends = !slots.is_suspended && slots.is_attached && is_enough;
+        if suspends {
+            self.suspend(index);
+        }
+        suspends
+    }
+
+    pub(crate) fn is_suspended(&self, index: DeviceIndex) -> bool {
+        self.devices.get(&index).is_some_and(|slots| slots.is_suspended)
+    }
+
+    pub(crate) fn is_open(&self, index: DeviceIndex) -> bool {
+        self.devices.get(&index).is_some_and(|slots| slots.is_open)
     }
 
     pub(crate) fn forget(&mut self, index: DeviceIndex) {
@@ -84,27 +178,188 @@ impl Placement {
         self.devices.values().filter(|slots| slots.is_open).count()
     }
 
+    fn owed_count(&self) -> usize {
+        self.devices.values().filter(|slots| slots.may_be_owed()).count()
+    }
+
+    /// Whether segments of this scheme take in devices that are away.
+    fn owes(&self, scheme: Scheme) -> bool {
+        let open = self.open_count();
+        open < scheme.width() && open >= usize::from(scheme.data) && open + self.owed_count() >= scheme.width()
+    }
+
     /// Places a segment, unless fewer than `keep_free` further ones of this scheme would then fit.
-    pub(crate) fn allocate(&mut self, scheme: Scheme, keep_free: u64) -> Result<ChunkPlaces, StripeError> {
+    pub(crate) fn allocate(&mut self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
         let width = scheme.width();
         let present = self.open_count();
-        if present < width {
+        let owes = self.owes(scheme);
+        if present < width && !owes {
             return Err(StripeError::TooFewDevices { scheme, present });
         }
         let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
+        let refused = StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free };
         if segments_free <= keep_free {
-            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free });
+            return Err(refused);
         }
-        let mut chosen = self.choose(width);
+        let mut chosen = match owes {
+            true => self.choose_owing(scheme).ok_or(refused)?,
+            false => self.choose_spread(scheme, segments_free),
+        };
         assert_eq!(chosen.len(), width, "a segment that fits has its devices");
         chosen.rotate_left((self.order_turn % width as u64) as usize);
         self.order_turn = self.order_turn.wrapping_add(1);
-        let places = chosen.into_iter().map(|device| {
+        let (mut chunks, mut missing) = (ChunkPlaces::new(), 0);
+        for (chunk, device) in chosen.into_iter().enumerate() {
             let slots = self.devices.get_mut(&device).expect("chosen from these devices");
             let slot = slots.map.take().expect("chosen because it has a free slot");
-            ChunkPlace { device, slot }
-        });
-        Ok(places.collect())
+            missing |= u32::from(!slots.is_open) << chunk;
+            chunks.push(ChunkPlace { device, slot });
+        }
+        Ok(SegmentChunks { scheme, missing, chunks })
+    }
+
+    /// All devices that are there and have room, and so many that are away that the width is reached.
+    fn choose_owing(&self, scheme: Scheme) -> Option<Vec<DeviceIndex>> {
+        let by_free = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| {
+            let found = self.devices.iter().filter(|(_, slots)| slots.map.free_count() > 0 && is_wanted(slots));
+            let mut found: Vec<_> =
+                found.map(|(&index, slots)| (std::cmp::Reverse(slots.map.free_count()), index)).collect();
+            found.sort_unstable();
+            found.into_iter().map(|(_, index)| index).collect::<Vec<DeviceIndex>>()
+        };
+        let mut chosen = by_free(&|slots| slots.is_open);
+        if chosen.len() < usize::from(scheme.data) {
+            return None;
+        }
+        chosen.extend(by_free(&DeviceSlots::may_be_owed));
+        chosen.truncate(scheme.width());
+        (chosen.len() == scheme.width()).then_some(chosen)
+    }
+
+    /// Devices for a segment: over hosts and shelves where that costs no room, else those with most free slots.
+    fn choose_spread(&mut self, scheme: Scheme, segments_free: u64) -> Vec<DeviceIndex> {
+        let chosen = self.choose(scheme.width());
+        if self.devices.values().all(|slots| slots.host.is_empty() && slots.shelf.is_empty())
+            || self.shared(&chosen) == 0
+        {
+            return chosen;
+        }
+        let spread = self.choose_apart(scheme.width());
+        let is_better = spread.len() == chosen.len() && self.shared(&spread) < self.shared(&chosen);
+        let left = |slots: &DeviceSlots, index: &DeviceIndex| {
+            u64::from(slots.map.free_count()) - u64::from(spread.contains(index))
+        };
+        match is_better && self.fits_of(scheme, left) + 1 >= segments_free {
+            true => spread,
+            false => chosen,
+        }
+    }
+
+    /// How much these devices share hosts and shelves.
+    fn shared(&self, devices: &[DeviceIndex]) -> u32 {
+        let pairs = (0..devices.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
+        pairs.map(|(one, other)| self.devices[&devices[one]].shares_with(&self.devices[&devices[other]])).sum()
+    }
+
+    /// One device after the other, each with as little in common with those before as can be; then most free slots; then by turns.
+    fn choose_apart(&mut self, width: usize) -> Vec<DeviceIndex> {
+        let mut open: Vec<DeviceIndex> = self
+            .devices
+            .iter()
+            .filter(|(_, slots)| slots.is_open && slots.map.free_count() > 0)
+            .map(|(&i, _)| i)
+            .collect();
+        if open.len() < width {
+            return Vec::new();
+        }
+        let turn = self.combination_turn;
+        self.combination_turn = turn.wrapping_add(1);
+        let count = open.len() as u64;
+        open.rotate_left((turn % count) as usize);
+        let mut chosen: Vec<DeviceIndex> = Vec::with_capacity(width);
+        while chosen.len() < width {
+            let cost = |index: &DeviceIndex| {
+                let slots = &self.devices[index];
+                let shared: u32 = chosen.iter().map(|other| slots.shares_with(&self.devices[other])).sum();
+                (shared, std::cmp::Reverse(slots.map.free_count()))
+            };
+            let Some(at) = (0..open.len()).min_by_key(|&at| cost(&open[at])) else { break };
+            chosen.push(open.remove(at));
+        }
+        chosen
+    }
+
+    /// A slot for a chunk that leaves `from`, its segment's other chunks lying on `others`: apart from them, then where most is
+    /// free. `only` names the one device that will do.
+    pub(crate) fn place_beside(
+        &mut self,
+        others: &[DeviceIndex],
+        from: DeviceIndex,
+        only: Option<DeviceIndex>,
+    ) -> Option<ChunkPlace> {
+        let device = self.best_beside(others, from, only)?;
+        let slot = self.devices.get_mut(&device)?.map.take()?;
+        Some(ChunkPlace { device, slot })
+    }
+
+    pub(crate) fn best_beside(
+        &self,
+        others: &[DeviceIndex],
+        from: DeviceIndex,
+        only: Option<DeviceIndex>,
+    ) -> Option<DeviceIndex> {
+        let can = |index: &DeviceIndex, slots: &DeviceSlots| {
+            slots.is_open
+                && slots.map.free_count() > 0
+                && *index != from
+                && !others.contains(index)
+                && only.is_none_or(|one| one == *index)
+        };
+        let cost = |slots: &DeviceSlots| {
+            let beside = others.iter().filter_map(|other| self.devices.get(other));
+            let shared: u32 = beside.map(|other| slots.shares_with(other)).sum();
+            (shared, std::cmp::Reverse(slots.map.free_count()))
+        };
+        let found = self.devices.iter().filter(|(index, slots)| can(index, slots)).min_by_key(|(_, slots)| cost(slots));
+        found.map(|(index, _)| *index)
+    }
+
+    /// Places an unreplicated segment on this device, unless fewer than `keep_free` further ones would then fit in the pool, or
+    /// the device has only `slots_kept` free slots while others have more.
+    pub(crate) fn allocate_on(
+        &mut self,
+        device: DeviceIndex,
+        keep_free: u64,
+        slots_kept: u32,
+    ) -> Result<SegmentChunks, StripeError> {
+        let scheme = Scheme::new(1, 0).expect("one copy is a scheme");
+        let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
+        if segments_free <= keep_free || !self.has_room_for_home(device, slots_kept) {
+            return Err(StripeError::NoSpace { scheme, segments_free, segments_kept: keep_free });
+        }
+        let slots = self.devices.get_mut(&device).expect("a device with room is known");
+        let slot = slots.map.take().expect("a device with room has a free slot");
+        let chunks = [ChunkPlace { device, slot }].into_iter().collect();
+        Ok(SegmentChunks { scheme, missing: 0, chunks })
+    }
+
+    /// Whether files that lie whole on this device can go on there.
+    pub(crate) fn has_room_for_home(&self, device: DeviceIndex, slots_kept: u32) -> bool {
+        let free = |slots: &DeviceSlots| if slots.is_open { slots.map.free_count() } else { 0 };
+        let own = self.devices.get(&device).map_or(0, free);
+        own > slots_kept || (own > 0 && self.devices.values().all(|slots| free(slots) <= slots_kept))
+    }
+
+    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
+    pub(crate) fn choose_home(&mut self) -> Option<DeviceIndex> {
+        let open = self.devices.iter().filter(|(_, slots)| slots.is_open);
+        let free: Vec<(DeviceIndex, u32)> = open.map(|(&index, slots)| (index, slots.map.free_count())).collect();
+        self.homes.next(&free)
+    }
+
+    /// Devices that take new chunks.
+    pub(crate) fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.devices.iter().filter(|(_, slots)| slots.is_open).map(|(&index, _)| index).collect()
     }
 
     /// The `width` open devices with most free slots; ties by turns.
@@ -191,12 +446,27 @@ impl Placement {
         }
     }
 
-    /// The largest n with sum(min(slots_i, n)) >= n * width: every segment takes at most one slot of a device.
     fn fits(&self, scheme: Scheme, slots_of: impl Fn(&DeviceSlots) -> u64) -> u64 {
+        self.fits_of(scheme, |slots, _| slots_of(slots))
+    }
+
+    /// The largest n with sum(min(slots_i, n)) >= n * width: every segment takes at most one slot of a device. Where chunks are
+    /// owed, the devices that are there hold the content of all n.
+    fn fits_of(&self, scheme: Scheme, slots_of: impl Fn(&DeviceSlots, &DeviceIndex) -> u64) -> u64 {
         let width = scheme.width() as u64;
-        let counts: Vec<u64> = self.devices.values().filter(|slots| slots.is_open).map(slots_of).collect();
-        let has_room = |segments: u64| counts.iter().map(|&count| count.min(segments)).sum::<u64>() >= segments * width;
-        let (mut low, mut high) = (0, counts.iter().sum::<u64>() / width);
+        let owes = self.owes(scheme);
+        let counts = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| -> Vec<u64> {
+            let wanted = self.devices.iter().filter(|(_, slots)| is_wanted(slots));
+            wanted.map(|(index, slots)| slots_of(slots, index)).collect()
+        };
+        let open = counts(&|slots| slots.is_open);
+        let all = if owes { counts(&|slots| slots.is_open || slots.may_be_owed()) } else { open.clone() };
+        let sum = |counts: &[u64], segments: u64| counts.iter().map(|&count| count.min(segments)).sum::<u64>();
+        let has_room = |segments: u64| {
+            sum(&all, segments) >= segments * width
+                && (!owes || sum(&open, segments) >= segments * u64::from(scheme.data))
+        };
+        let (mut low, mut high) = (0, all.iter().sum::<u64>() / width);
         while low < high {
             let middle = high - (high - low) / 2;
             if has_room(middle) {
@@ -208,16 +478,22 @@ impl Placement {
         low
     }
 
-    /// The best scheme for the devices that are there: copies as many as there are; of k+m first k shrinks, then m.
+    /// The best scheme for the devices that are there, or expected back where those suffice for the content: copies as many as
+    /// there are; of k+m first k shrinks, then m.
     pub(crate) fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
-        let present = self.open_count();
-        if present >= scheme.width() {
-            return Ok(scheme);
+        let open = self.open_count();
+        for present in [open + self.owed_count(), open] {
+            if open >= scheme.width() || (present >= scheme.width() && open >= usize::from(scheme.data)) {
+                return Ok(scheme);
+            }
+            let parity = usize::from(scheme.parity).min(present.saturating_sub(1));
+            let data = present.saturating_sub(parity).min(usize::from(scheme.data));
+            // Both are below the scheme's own width, so they fit in a byte.
+            if let Some(fitted) = Scheme::new(data as u8, parity as u8).filter(|_| data <= open) {
+                return Ok(fitted);
+            }
         }
-        let parity = usize::from(scheme.parity).min(present.saturating_sub(1));
-        let data = present.saturating_sub(parity);
-        // Both are below the scheme's own width, so they fit in a byte.
-        Scheme::new(data as u8, parity as u8).ok_or(StripeError::TooFewDevices { scheme, present })
+        Err(StripeError::TooFewDevices { scheme, present: open })
     }
 }
 

@@ -182,7 +182,7 @@ impl Stripe {
         Ok(rebuilt.pop().expect("one chunk was wanted"))
     }
 
-    fn block_piece(&self, number: u64, chunk: usize, blocks: &Range<u32>) -> Result<RowPiece, StripeError> {
+    pub(crate) fn block_piece(&self, number: u64, chunk: usize, blocks: &Range<u32>) -> Result<RowPiece, StripeError> {
         let chunk_offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
         let length = blocks.end.saturating_sub(blocks.start) as usize * BLOCK_BYTES;
         check_chunk_range(number, chunk_offset, length, self.chunk_bytes)?;

@@ -37,7 +37,7 @@ impl Pool {
     }
 
     pub fn segment(&self, scheme: Scheme) -> SegmentChunks {
-        SegmentChunks { scheme, missing: 0, chunks: self.stripe.allocate(scheme, 0).unwrap() }
+        self.stripe.allocate(scheme, 0).unwrap()
     }
 
     /// Writes a row and waits; returns its height.

@@ -104,10 +104,14 @@ impl Rig {
         for device in &self.devices {
             device.lose_unflushed(&mut keep);
         }
-        let devices_in = self
-            .devices
-            .iter()
-            .map(|device| {
+        self.open_without(&[])
+    }
+
+    /// The file system with the devices that are left; nothing of it may be in use.
+    pub fn open_without(&self, gone: &[u16]) -> FileSystem {
+        let left = (0..).zip(&self.devices).filter(|(index, _)| !gone.contains(index));
+        let devices_in = left
+            .map(|(_, device)| {
                 let superblock = read_superblock(device, device.size_bytes());
                 DeviceIn { index: superblock.device_index, superblock, device: device.clone(), read_cost: 1 }
             })

@@ -1,5 +1,6 @@
 //! The process of a mount: owns the store, the file system and the session; ends when it is unmounted or told to stop.
 
+use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,7 @@ use crate::devices::{Target, record_of};
 use crate::error::{DONE, Error, Result, refused};
 use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
+use crate::{layout, lose, reconcile};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -229,6 +231,7 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
     while std::io::BufRead::read_line(&mut reader, &mut line).is_ok_and(|length| length > 0) {
         let answer = match serde_json::from_str(&line) {
             Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
+            Ok(Request::Lose { devices }) => Some(lose(daemon, &mut stream, &devices)),
             Ok(request) => Some(answer(daemon, request)),
             Err(error) => Some(failed(&format!("the request is not understood: {error}"))),
         };
@@ -241,7 +244,15 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
 
 fn answer(daemon: &Daemon, request: Request) -> Answer {
     match request {
-        Request::About | Request::Unmount { .. } => Answer::About(daemon.about.clone()),
+        Request::About | Request::Unmount { .. } | Request::Lose { .. } => Answer::About(daemon.about.clone()),
+        Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, inode, from) {
+            Ok(layout) => Answer::Layout(layout),
+            Err(error) => failed(&error),
+        },
+        Request::Reconcile { order } => match reconcile::serve(&daemon.filesystem, order) {
+            Ok(report) => Answer::Reconcile(report),
+            Err(error) => failed(&error),
+        },
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.assembly, &daemon.store, &daemon.facts))),
         // Nothing changes, so nothing waits to be written.
         Request::Flush { .. } if daemon.facts.read_only => Answer::Done,
@@ -261,6 +272,18 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
                 Err(error) => failed(&error),
             }
         }
+    }
+}
+
+/// Sends files as they are found; the answer is what it comes to.
+fn lose(daemon: &Daemon, stream: &mut UnixStream, devices: &[String]) -> Answer {
+    let mut send = |files| match control::try_send(stream, &Answer::LostFiles { files }) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    };
+    match lose::gather(&daemon.store, &daemon.about.pool, devices, &mut send) {
+        Ok(report) => Answer::Loss(report),
+        Err(error) => failed(&error),
     }
 }
 

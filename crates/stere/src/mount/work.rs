@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 pub const STEPS_PER_COMMIT: u64 = 5;
 const TICK: Duration = Duration::from_millis(200);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// Bytes that are stored anew in one step; while others work there are five steps a second.
+const RECONCILE_BYTES: u64 = 8 << 20;
 /// Pieces of work of the file system in one step.
 const PIECES: usize = 1024;
 
@@ -27,6 +29,7 @@ struct Worker<F> {
     last_request: Instant,
     next_step: Instant,
     next_commit: Instant,
+    next_reconcile: Instant,
     commit: Duration,
     complaint: String,
 }
@@ -46,7 +49,18 @@ pub fn start(
         let now = Instant::now();
         let (next_step, next_commit) = (now + commit / STEPS_PER_COMMIT as u32, now + commit);
         let complaint = String::new();
-        Worker { daemon, served, last_served: 0, last_request: now, next_step, next_commit, commit, complaint }.run();
+        Worker {
+            daemon,
+            served,
+            last_served: 0,
+            last_request: now,
+            next_step,
+            next_commit,
+            next_reconcile: now,
+            commit,
+            complaint,
+        }
+        .run();
         drop(guard);
     };
     std::thread::Builder::new().name("background".into()).spawn(run).map_err(Error::System)
@@ -95,8 +109,24 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
         let is_idle = now.duration_since(self.last_request) >= IDLE_AFTER;
+        let more = self.reconcile(now, is_idle);
         match self.daemon.store.step(is_idle) {
-            Ok(more) => more,
+            Ok(more_in_store) => more || more_in_store,
+            Err(error) => {
+                self.complain(&error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else a little at a time.
+    fn reconcile(&mut self, now: Instant, is_idle: bool) -> bool {
+        if !is_idle && now < self.next_reconcile {
+            return false;
+        }
+        self.next_reconcile = now + TICK;
+        match self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES) {
+            Ok(more) => more && is_idle,
             Err(error) => {
                 self.complain(&error.to_string());
                 false

@@ -29,12 +29,34 @@ fn combinations_are_all_different() {
 }
 
 #[test]
+fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() {
+    let mut placement = placement(&[4, 100]);
+    for _ in 0..2 {
+        assert_eq!(placement.allocate_on(0, 0, 2).unwrap().chunks[0].device, 0);
+    }
+    // Two are left: they are kept while the other device has more ...
+    assert!(matches!(placement.allocate_on(0, 0, 2), Err(StripeError::NoSpace { .. })));
+    assert!(!placement.has_room_for_home(0, 2) && placement.has_room_for_home(0, 0));
+    for _ in 0..98 {
+        assert_eq!(placement.allocate_on(1, 0, 2).unwrap().chunks[0].device, 1);
+    }
+    // ... and taken when nobody has more, but never those that the pool as a whole must keep.
+    assert!(matches!(placement.allocate_on(0, 4, 2), Err(StripeError::NoSpace { .. })));
+    for device in [0, 0, 1, 1] {
+        assert_eq!(placement.allocate_on(device, 0, 2).unwrap().chunks[0].device, device);
+    }
+    assert!(matches!(placement.allocate_on(0, 0, 0), Err(StripeError::NoSpace { .. })));
+    placement.set_open(1, false);
+    assert!(matches!(placement.allocate_on(1, 0, 0), Err(StripeError::NoSpace { .. })));
+}
+
+#[test]
 fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
     for count in [3usize, 4, 5] {
         let mut placement = placement(&vec![100; count]);
         let (mut pairs, mut firsts) = (HashMap::new(), HashMap::new());
         for _ in 0..count * 30 {
-            let places = placement.allocate(scheme(1, 1), 0).unwrap();
+            let places = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
             *pairs.entry(devices(&places)).or_insert(0) += 1;
             *firsts.entry(places[0].device).or_insert(0) += 1;
         }
@@ -48,10 +70,10 @@ fn copies_rotate_over_all_pairs_and_first_copies_over_all_devices() {
 fn many_equal_devices_are_no_trouble() {
     let mut placement = placement(&[10; 100]);
     let used: BTreeSet<DeviceIndex> =
-        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap())).collect();
+        (0..150).flat_map(|_| devices(&placement.allocate(scheme(4, 2), 0).unwrap().chunks)).collect();
     assert_eq!(used.len(), 100);
     let mut wide = super::tests::placement(&[3; 40]);
-    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().len(), 32);
+    assert_eq!(wide.allocate(scheme(28, 4), 0).unwrap().chunks.len(), 32);
 }
 
 #[test]
@@ -59,7 +81,7 @@ fn a_large_device_takes_part_in_every_segment() {
     let mut placement = placement(&[30, 10, 10, 10]);
     assert_eq!(placement.capacity(scheme(1, 1)).segments_free, 30);
     for _ in 0..30 {
-        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap()).contains(&0));
+        assert!(devices(&placement.allocate(scheme(1, 1), 0).unwrap().chunks).contains(&0));
     }
     assert!(matches!(placement.allocate(scheme(1, 1), 0), Err(StripeError::NoSpace { segments_free: 0, .. })));
 }
@@ -68,20 +90,20 @@ fn a_large_device_takes_part_in_every_segment() {
 fn what_is_kept_back_stays_for_those_who_may() {
     let mut placement = placement(&[10, 10]);
     for _ in 0..7 {
-        placement.allocate(scheme(1, 1), 3).unwrap();
+        placement.allocate(scheme(1, 1), 3).unwrap().chunks;
     }
     let refused = placement.allocate(scheme(1, 1), 3);
     assert!(matches!(refused, Err(StripeError::NoSpace { segments_free: 3, segments_kept: 3, .. })));
     for _ in 0..3 {
-        placement.allocate(scheme(1, 1), 0).unwrap();
+        placement.allocate(scheme(1, 1), 0).unwrap().chunks;
     }
 }
 
 #[test]
 fn freed_slots_come_back_with_their_generation() {
     let mut placement = placement(&[2, 2]);
-    let first = placement.allocate(scheme(1, 1), 0).unwrap();
-    let second = placement.allocate(scheme(1, 1), 0).unwrap();
+    let first = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
+    let second = placement.allocate(scheme(1, 1), 0).unwrap().chunks;
     placement.free_later(&first, 5);
     placement.free_later(&second, 6);
     let capacity = placement.capacity(scheme(1, 1));
@@ -135,11 +157,118 @@ proptest! {
         prop_assert_eq!(capacity.segments_total, capacity.segments_free);
         let mut seen = BTreeSet::new();
         for left in (0..capacity.segments_free).rev() {
-            let places = placement.allocate(scheme, 0).unwrap();
+            let places = placement.allocate(scheme, 0).unwrap().chunks;
             prop_assert_eq!(devices(&places).len(), scheme.width());
             prop_assert!(places.iter().all(|place| seen.insert(*place)), "no slot twice");
             prop_assert_eq!(placement.capacity(scheme).segments_free, left);
         }
         prop_assert!(placement.allocate(scheme, 0).is_err());
     }
+}
+
+fn attached(slot_counts: &[u32]) -> Placement {
+    let mut placement = Placement::default();
+    for (index, &slot_count) in slot_counts.iter().enumerate() {
+        let index = index as u16;
+        placement.set_slot_count(index, slot_count);
+        placement.set_attached(index, true);
+        placement.set_state(index, DeviceState::Active);
+    }
+    placement
+}
+
+#[test]
+fn a_device_that_is_expected_back_is_owed_chunks_only_where_it_is_needed() {
+    let mut placement = attached(&[10, 10, 10]);
+    placement.set_attached(2, false);
+    // Two copies have two devices: nothing is owed.
+    let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+    assert_eq!((segment.missing, devices(&segment.chunks)), (0, BTreeSet::from([0, 1])));
+    // Three have not: one is owed.
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
+    assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(2, 1));
+    for wide in [scheme(1, 2), scheme(2, 1)] {
+        let segment = placement.allocate(wide, 0).unwrap();
+        let owed = segment.chunks.iter().position(|place| place.device == 2).unwrap();
+        assert_eq!(segment.missing, 1 << owed);
+    }
+    // Without two there is too little for the content of 2+1: fewer data chunks on fewer devices.
+    placement.set_attached(1, false);
+    assert_eq!(placement.fit(scheme(2, 1)).unwrap(), scheme(1, 0));
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 2));
+    // Who is not expected back is owed nothing.
+    placement.set_state(1, DeviceState::Failed);
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 1));
+    assert!(placement.allocate(scheme(1, 2), 0).is_err());
+    placement.set_state(2, DeviceState::Leaving);
+    assert_eq!(placement.fit(scheme(1, 2)).unwrap(), scheme(1, 0));
+}
+
+#[test]
+fn what_is_owed_has_its_capacity() {
+    for slot_counts in [[10u32, 10, 10], [10, 4, 10], [10, 2, 3]] {
+        for wide in [scheme(1, 2), scheme(2, 1)] {
+            let mut placement = attached(&slot_counts);
+            placement.set_attached(2, false);
+            let fits = placement.capacity(wide).segments_free;
+            assert_eq!(fits, u64::from(*slot_counts.iter().min().unwrap()));
+            for _ in 0..fits {
+                let segment = placement.allocate(wide, 0).unwrap();
+                assert_eq!(segment.missing.count_ones(), 1);
+            }
+            assert!(matches!(placement.allocate(wide, 0), Err(StripeError::NoSpace { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_device_that_fails_again_and_again_is_suspended_until_it_is_attached_again() {
+    let mut placement = attached(&[10, 10]);
+    assert!(!placement.note_write_error(1, false));
+    assert!(!placement.note_write_error(1, false));
+    assert!(placement.is_open(1));
+    assert!(placement.note_write_error(1, false));
+    assert!(placement.is_suspended(1) && !placement.is_open(1));
+    assert!(!placement.note_write_error(1, true), "only once");
+    placement.set_attached(1, true);
+    assert!(placement.is_open(1));
+    assert!(placement.note_write_error(1, true), "what is gone is gone at once");
+}
+
+#[test]
+fn chunks_go_to_different_hosts_and_shelves_where_that_costs_nothing() {
+    let mut placement = attached(&[20, 20, 20, 20]);
+    for (index, host) in ["a", "a", "b", "b"].into_iter().enumerate() {
+        placement.set_domain(index as u16, host, "");
+    }
+    let mut used = HashMap::new();
+    for _ in 0..40 {
+        let segment = placement.allocate(scheme(1, 1), 0).unwrap();
+        let hosts: BTreeSet<u16> = segment.chunks.iter().map(|place| place.device / 2).collect();
+        assert_eq!(hosts.len(), 2, "{segment:?}");
+        segment.chunks.iter().for_each(|place| *used.entry(place.device).or_insert(0) += 1);
+    }
+    assert_eq!(used.values().copied().collect::<BTreeSet<i32>>(), BTreeSet::from([20]));
+    // A host with far more room than the others: nothing fits less for the sake of hosts.
+    let mut lopsided = attached(&[20, 20, 4]);
+    for (index, host) in ["a", "a", "b"].into_iter().enumerate() {
+        lopsided.set_domain(index as u16, host, "");
+    }
+    let fits = lopsided.capacity(scheme(1, 1)).segments_free;
+    for _ in 0..fits {
+        lopsided.allocate(scheme(1, 1), 0).unwrap();
+    }
+    assert_eq!(fits, 22);
+}
+
+#[test]
+fn a_chunk_that_moves_keeps_apart_from_its_siblings() {
+    let mut placement = attached(&[10, 10, 50, 5]);
+    for (index, host) in ["a", "b", "a", "c"].into_iter().enumerate() {
+        placement.set_domain(index as u16, host, "");
+    }
+    // Its sibling lies on host a: device 2 has most room, but device 3 shares nothing with it.
+    assert_eq!(placement.place_beside(&[0], 1, None).unwrap().device, 3);
+    assert_eq!(placement.place_beside(&[0], 1, Some(2)).unwrap().device, 2);
+    assert_eq!(placement.place_beside(&[0, 2, 3], 1, None), None);
 }

@@ -1,0 +1,138 @@
+//! Making stored data be what the policy says: other redundancy, or one home for an unreplicated file.
+//!
+//! Works blob by blob below the file: nothing is locked, and who reads or writes meanwhile notices nothing. Never lowers
+//! the protection because devices are away; blobs that several files share get the best protection that one of them asks
+//! for, and less only when all of them were seen to ask for the same. Read next: the store's `relocate.rs`.
+
+use std::collections::BTreeMap;
+
+use stere_format::{FileKind, Scheme};
+use stere_store::{BlobHandle, Move, Owner, Placement};
+
+use crate::error::Error;
+use crate::facts::stored_extents;
+use crate::{Context, Files, keys};
+
+/// Extents looked at in one view, and at most moved in one update.
+const EXTENTS_PER_STEP: usize = 64;
+/// Shared blobs remembered in one walk until all their extents have been seen.
+const SHARED_MAX: usize = 1 << 18;
+
+/// What a walk over files remembers of blobs that several of them share: how many extents asked for which scheme.
+#[derive(Debug, Default)]
+pub struct SharedWishes {
+    seen: BTreeMap<u64, (Scheme, u32)>,
+}
+
+impl SharedWishes {
+    /// Notes one extent's wish; true when every extent of the blob has asked for this scheme.
+    fn all_ask(&mut self, blob: &BlobHandle, wanted: Scheme) -> bool {
+        if self.seen.len() >= SHARED_MAX && !self.seen.contains_key(&blob.id) {
+            return false;
+        }
+        let (scheme, count) = self.seen.entry(blob.id).or_insert((wanted, 0));
+        if *scheme != wanted {
+            // They do not agree, and the count never reaches all of them.
+            return false;
+        }
+        *count += 1;
+        let all = *count >= blob.value.references;
+        if all {
+            self.seen.remove(&blob.id);
+        }
+        all
+    }
+}
+
+/// What was done to a file in one step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// Where to go on; `None` when the file is done.
+    pub next: Option<u64>,
+    /// Bytes that were moved.
+    pub moved_bytes: u64,
+    /// Bytes that wait for devices to come back before they can be stored as the policy says.
+    pub waiting_bytes: u64,
+    /// Blobs that cannot be read.
+    pub damaged_blobs: u32,
+}
+
+impl Files {
+    /// Moves what of a file does not lie as its policy says, from `from` on, about `budget_bytes` of it.
+    pub fn reconcile(
+        &self,
+        context: &Context,
+        inode: u64,
+        from: u64,
+        budget_bytes: u64,
+        shared: &mut SharedWishes,
+    ) -> Result<Reconciled, Error> {
+        let mut done = Reconciled { next: Some(from), ..Reconciled::default() };
+        let placement = self.store.view(context.wait, |view| {
+            let value = keys::inode_if_any(view, inode)?;
+            let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
+            Ok::<_, Error>(Some(self.placement_of(&self.effective(view, inode, &value)?)))
+        })?;
+        let Some(placement) = placement else { return Ok(Reconciled::default()) };
+        let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
+        let home = self.home(context.wait, inode, known, placement)?;
+        while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
+            let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+            let mut moves: Vec<Move> = Vec::new();
+            for extent in extents {
+                match self.judge(&extent.blob, placement, home, shared) {
+                    Judgement::Right => {}
+                    Judgement::Waits => done.waiting_bytes += u64::from(extent.length),
+                    // Several extents may lie in one blob.
+                    Judgement::Moves if moves.iter().any(|one| one.blob.id == extent.blob.id) => {}
+                    Judgement::Moves => {
+                        let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
+                        moves.push(Move { blob: extent.blob, owner: Owner { inode, offset } });
+                    }
+                }
+            }
+            if !moves.is_empty() {
+                let moved = self.store.relocate(&moves, placement, home)?;
+                done.moved_bytes += moved.bytes;
+                done.damaged_blobs += moved.damaged;
+            }
+            done.next = next;
+        }
+        Ok(done)
+    }
+
+    fn judge(
+        &self,
+        blob: &BlobHandle,
+        placement: Placement,
+        home: Option<stere_format::DeviceIndex>,
+        shared: &mut SharedWishes,
+    ) -> Judgement {
+        let (now, possible) = (blob.scheme(), self.store.fit(placement.scheme));
+        if now == possible {
+            // Together again on one device, if that has room.
+            let is_apart = home.is_some_and(|home| {
+                !blob.is_shared() && blob.home() != Some(home) && self.store.has_room_at_home(placement, home)
+            });
+            return if is_apart { Judgement::Moves } else { Judgement::Right };
+        }
+        // Devices are away: what there is may be better than what could be had now.
+        if possible != placement.scheme && possible.parity <= now.parity {
+            return if now == placement.scheme { Judgement::Right } else { Judgement::Waits };
+        }
+        if blob.is_shared() && possible.parity <= now.parity && !shared.all_ask(blob, possible) {
+            return Judgement::Right;
+        }
+        Judgement::Moves
+    }
+}
+
+/// What is to be done with a blob.
+enum Judgement {
+    /// Nothing.
+    Right,
+    /// It does not lie as it should, and cannot until devices come back.
+    Waits,
+    /// It moves.
+    Moves,
+}

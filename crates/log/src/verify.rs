@@ -1,0 +1,127 @@
+//! Proving a segment that was read whole: every record against the checksum in its row's summary, before a chunk is written anew from
+//! it. What does not match is looked for record by record in the other chunks, and put right in memory.
+//!
+//! Invariant: rows hold nothing but header, records, summary and zeros, so a row whose parts were all found is known byte by byte.
+
+use std::sync::Arc;
+
+use stere_format::{Address, BLOCK_BYTES, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums};
+use stere_stripe::Whole;
+
+use crate::Log;
+use crate::segment::Segment;
+
+/// What proving a segment showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    pub rows: u64,
+    pub records: u64,
+    /// Rows that were not as they should be and were put together from other chunks.
+    pub mended_rows: u64,
+    /// Records that match their checksum nowhere; they stay as they were read.
+    pub damaged_records: u64,
+    /// Where a row should begin none was found: some blocks could not be looked at.
+    pub is_cut: bool,
+}
+
+/// Whether a record's bytes match the checksum in the summary.
+fn matches(entry: &SummaryEntry, record: &[u8]) -> bool {
+    match entry.subject {
+        RecordSubject::Blob { .. } => {
+            stere_format::record_checksum(&block_checksums(record), record.len()) == entry.crc32c
+        }
+        RecordSubject::Node { .. } | RecordSubject::Checkpoint { .. } => stere_format::crc32c(record) == entry.crc32c,
+    }
+}
+
+fn slice(row: &[u8], offset: u32, length: u32) -> Option<&[u8]> {
+    row.get(offset as usize..)?.get(..length as usize)
+}
+
+/// The entries of a row that is right in every record, else none.
+fn prove(header: &RowHeader, row: &[u8]) -> Option<u64> {
+    let summary = slice(row, header.summary_offset, header.summary_length)?;
+    if stere_format::crc32c(summary) != header.summary_crc32c {
+        return None;
+    }
+    let entries = Summary::decode(header, summary).ok()?;
+    let is_right =
+        |entry: &SummaryEntry| slice(row, entry.offset, entry.length).is_some_and(|record| matches(entry, record));
+    entries.iter().all(is_right).then_some(entries.len() as u64)
+}
+
+impl Log {
+    /// Proves the rows of a sealed segment that was read whole, and mends in memory what other chunks have right.
+    pub fn verify_whole(&self, segment: &Arc<Segment>, whole: &mut Whole) -> Verified {
+        let mut verified = Verified::default();
+        let end = 1 + whole.blocks();
+        let mut row_block = 1;
+        let mut scratch = Vec::new();
+        while row_block < end {
+            let header = self.header_in(segment, whole, row_block);
+            let proven = header.and_then(|header| {
+                let row = whole.row(row_block, header.row_height, &mut scratch)?;
+                prove(&header, row).map(|records| (header.row_height, records))
+            });
+            let height = match proven {
+                Some((height, records)) => {
+                    verified.records += records;
+                    Some(height)
+                }
+                None => self.mend_row(segment, whole, row_block, &mut verified),
+            };
+            let Some(height) = height else {
+                verified.is_cut = true;
+                let next = (row_block + 1..end).find(|block| self.header_in(segment, whole, *block).is_some());
+                row_block = next.unwrap_or(end);
+                continue;
+            };
+            verified.rows += 1;
+            row_block += height;
+        }
+        verified
+    }
+
+    fn header_in(&self, segment: &Segment, whole: &Whole, row_block: u32) -> Option<RowHeader> {
+        let header = RowHeader::decode(whole.first_block_of_row(row_block)?.get(..RowHeader::SIZE)?).ok()?;
+        let is_own = header.pool == self.pool_id() && header.segment == segment.id && header.row_block == row_block;
+        is_own.then_some(header)
+    }
+
+    /// Puts a row together from whatever chunks have its parts right; its height, if there is a row at all.
+    fn mend_row(
+        &self,
+        segment: &Arc<Segment>,
+        whole: &mut Whole,
+        row_block: u32,
+        verified: &mut Verified,
+    ) -> Option<u32> {
+        let contents = self.read_row_contents(segment, row_block).ok().flatten()?;
+        let header = contents.header;
+        let mut scratch = Vec::new();
+        let as_read = whole.row(row_block, header.row_height, &mut scratch)?.to_vec();
+        let mut row = vec![0; as_read.len()];
+        row.get_mut(..RowHeader::SIZE)?.copy_from_slice(&header.encode());
+        let mut summary = Vec::with_capacity(header.summary_length as usize);
+        for entry in contents.entries {
+            entry.encode_to(&mut summary);
+            let range = entry.offset as usize..(entry.offset + entry.length) as usize;
+            let address = Address { segment: segment.id, row_block, offset: entry.offset, length: entry.length };
+            verified.records += 1;
+            match self.read_record(segment, &address, &|bytes| matches(&entry, bytes)) {
+                Ok(record) => row.get_mut(range)?.copy_from_slice(&record),
+                Err(error) => {
+                    tracing::warn!(segment = segment.id, row_block, offset = entry.offset, %error, "a record is damaged");
+                    verified.damaged_records += 1;
+                    row.get_mut(range.clone())?.copy_from_slice(as_read.get(range)?);
+                }
+            }
+        }
+        let start = header.summary_offset as usize;
+        row.get_mut(start..start + summary.len())?.copy_from_slice(&summary);
+        verified.mended_rows += 1;
+        assert!(row.len() % BLOCK_BYTES == 0, "rows are whole blocks");
+        whole.put_row(row_block, &row);
+        Some(header.row_height)
+    }
+}

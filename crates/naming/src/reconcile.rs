@@ -1,0 +1,300 @@
+//! Making files be stored as their policy says, in the background: the work that a change of policy leaves behind.
+//!
+//! A change of policy notes its inode in the pool, in the same transaction, so the work survives a crash; the note goes when
+//! everything below was looked at. The walk starts afresh after a mount: what is right already is passed quickly.
+//! Each note has a number, so that a change made while its subtree is walked is not taken for done.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use stere_file::SharedWishes;
+use stere_format::{FileKind, Key, key};
+use stere_store::{Store, Transaction, Wait};
+
+use crate::error::Error;
+use crate::walk::{Walk, path_of};
+use crate::{Caller, FileSystem, ROOT};
+
+/// Names looked at in one step at most.
+const NAMES_PER_STEP: usize = 512;
+
+/// A walk over what lies below one inode.
+struct Job {
+    root: u64,
+    /// The note's number when the walk began.
+    number: u64,
+    walk: Walk,
+    /// The file in hand, and where to go on in it.
+    file: Option<(u64, u64)>,
+    shared: SharedWishes,
+    waiting_bytes: u64,
+}
+
+/// Work that is under way or left over.
+#[derive(Default)]
+struct State {
+    is_loaded: bool,
+    pending: VecDeque<u64>,
+    job: Option<Job>,
+    /// Of the job, also while it is at work: inode and number of its note.
+    in_hand: Option<(u64, u64)>,
+    /// Inode, number of its note, why.
+    blocked: Vec<(u64, u64, String)>,
+    is_paused: bool,
+    moved_bytes: u64,
+    files: u64,
+    damaged_blobs: u64,
+}
+
+/// The work of a file system.
+#[derive(Default)]
+pub(crate) struct Reconciler {
+    state: Mutex<State>,
+    has_new_notes: AtomicBool,
+}
+
+/// Work that cannot go on for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// Below which path.
+    pub path: Vec<u8>,
+    /// Why.
+    pub why: String,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReconcileStatus {
+    pub is_paused: bool,
+    /// Paths whose subtrees are still to be done, the one in hand first.
+    pub pending: Vec<Vec<u8>>,
+    pub blocked: Vec<Blocked>,
+    /// Since the mount.
+    pub moved_bytes: u64,
+    pub files: u64,
+    /// Blobs that cannot be read, so they stay as they are.
+    pub damaged_blobs: u64,
+}
+
+/// Notes that what lies below an inode is to be looked at.
+fn note(transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
+    let key = Key::reconcile(inode);
+    let number = transaction.get(&key)?.map_or(0, |bytes| number_of(&bytes));
+    transaction.put(key, &(number + 1).to_le_bytes());
+    Ok(())
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+fn read_notes(store: &Store, wait: Wait) -> Result<Vec<(u64, u64)>, Error> {
+    store.view(wait, |view| {
+        let mut notes = Vec::new();
+        let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+        view.scan(from, to, |key, bytes| {
+            if key.kind == key::kind::RECONCILE {
+                notes.push((key.object, number_of(bytes)));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(notes)
+    })
+}
+
+impl State {
+    /// Reads the notes that were made since the last call.
+    fn load(&mut self, store: &Store, wait: Wait, has_new_notes: &AtomicBool) -> Result<(), Error> {
+        if !self.is_loaded || has_new_notes.swap(false, Ordering::AcqRel) {
+            // An error leaves them for the next call.
+            self.is_loaded = false;
+            for (inode, number) in read_notes(store, wait)? {
+                self.push(inode, number);
+            }
+            self.is_loaded = true;
+        }
+        Ok(())
+    }
+
+    /// Work that is blocked stays so until it is asked for anew.
+    fn push(&mut self, inode: u64, number: u64) {
+        let is_known = |blocked: &(u64, u64, String)| (blocked.0, blocked.1) == (inode, number);
+        if self.in_hand == Some((inode, number)) || self.blocked.iter().any(is_known) {
+            return;
+        }
+        self.blocked.retain(|(root, _, _)| *root != inode);
+        if !self.pending.contains(&inode) {
+            self.pending.push_back(inode);
+        }
+    }
+}
+
+impl FileSystem {
+    /// Notes that what lies below an inode is to be looked at, with the change that makes it necessary.
+    pub(crate) fn note_reconcile(&self, transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
+        note(transaction, inode)?;
+        // Looked at under the store's lock, which this transaction holds until the note is there.
+        self.reconciler.has_new_notes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Looks at everything below an inode, and moves what does not lie as its policy says. Goes on in `reconcile_step`.
+    pub fn reconcile(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.store.update(caller.wait, |transaction| {
+            let value = stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
+            match value.kind() {
+                Some(FileKind::File | FileKind::Directory) => self.note_reconcile(transaction, inode),
+                _ => Err(Error::NotPermitted("only files and directories are stored by policy")),
+            }
+        })
+    }
+
+    /// Stops the work for now, or lets it go on; what was blocked is then tried again.
+    pub fn pause_reconcile(&self, is_paused: bool) {
+        let mut state = self.reconciler.state.lock();
+        state.is_paused = is_paused;
+        if !is_paused {
+            for (root, number, _) in std::mem::take(&mut state.blocked) {
+                state.push(root, number);
+            }
+        }
+    }
+
+    /// How far the work is.
+    pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
+        let mut state = self.reconciler.state.lock();
+        state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
+        let path = |inode| Ok::<_, Error>(path_of(&self.store, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
+        let current = state.in_hand.map(|(root, _)| root);
+        let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
+        let pending = current.into_iter().chain(others).map(path).collect::<Result<Vec<_>, Error>>()?;
+        let blocked = state.blocked.iter().map(|(root, _, why)| Ok(Blocked { path: path(*root)?, why: why.clone() }));
+        Ok(ReconcileStatus {
+            is_paused: state.is_paused,
+            pending,
+            blocked: blocked.collect::<Result<Vec<_>, Error>>()?,
+            moved_bytes: state.moved_bytes,
+            files: state.files,
+            damaged_blobs: state.damaged_blobs,
+        })
+    }
+
+    /// A piece of the work: moves about so many bytes. Tells whether there is more to do.
+    pub fn reconcile_step(&self, caller: &Caller<'_>, budget_bytes: u64) -> Result<bool, Error> {
+        let mut state = self.reconciler.state.lock();
+        state.load(&self.store, caller.wait, &self.reconciler.has_new_notes)?;
+        // One at a time: who comes while another one works has nothing to do.
+        if state.is_paused || (state.in_hand.is_some() && state.job.is_none()) {
+            return Ok(false);
+        }
+        let mut job = match state.job.take() {
+            Some(job) => job,
+            None => match self.begin(&mut state, caller)? {
+                Some(job) => job,
+                None => return Ok(!state.pending.is_empty()),
+            },
+        };
+        state.in_hand = Some((job.root, job.number));
+        // Status and new work must not wait for the moving.
+        drop(state);
+        let mut progress = Progress { budget_bytes, ..Progress::default() };
+        let outcome = self.work(caller, &mut job, &mut progress);
+        let mut state = self.reconciler.state.lock();
+        state.moved_bytes += progress.moved_bytes;
+        state.files += progress.files;
+        state.damaged_blobs += progress.damaged_blobs;
+        if let Ok(false) = outcome {
+            state.job = Some(job);
+            return Ok(true);
+        }
+        state.in_hand = None;
+        match outcome {
+            Ok(_) => self.finish(&mut state, caller, &job)?,
+            Err(error) => {
+                state.blocked.push((job.root, job.number, error.to_string()));
+                return if matches!(error, Error::NoSpace) { Ok(!state.pending.is_empty()) } else { Err(error) };
+            }
+        }
+        let has_new_notes = self.reconciler.has_new_notes.load(Ordering::Acquire);
+        Ok(!state.pending.is_empty() || has_new_notes)
+    }
+
+    fn begin(&self, state: &mut State, caller: &Caller<'_>) -> Result<Option<Job>, Error> {
+        let Some(root) = state.pending.pop_front() else { return Ok(None) };
+        let begun = self.store.view(caller.wait, |view| {
+            let Some(note) = view.get(&Key::reconcile(root))? else { return Ok(None) };
+            let kind = stere_file::inode_if_any(view, root)?.and_then(|value| value.kind());
+            Ok::<_, Error>(Some((number_of(&note), kind)))
+        })?;
+        let Some((number, kind)) = begun else { return Ok(None) };
+        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), Vec::new());
+        Ok(Some(Job { root, number, walk, file: None, shared: SharedWishes::default(), waiting_bytes: 0 }))
+    }
+
+    /// Takes the note away, unless it was made anew meanwhile.
+    fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
+        if job.waiting_bytes > 0 {
+            let why = format!(
+                "{} bytes wait for devices that are away; attach them, then `stere reconcile resume`",
+                job.waiting_bytes
+            );
+            state.blocked.push((job.root, job.number, why));
+            return Ok(());
+        }
+        let key = Key::reconcile(job.root);
+        let is_done = self.store.update(caller.wait, |transaction| {
+            let number = transaction.get(&key)?.map(|bytes| number_of(&bytes));
+            if number == Some(job.number) {
+                transaction.delete(key);
+            }
+            Ok::<_, Error>(number.is_none_or(|number| number == job.number))
+        })?;
+        if !is_done {
+            // Asked for again while it was done.
+            self.reconciler.has_new_notes.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// True when the whole subtree was looked at.
+    fn work(&self, caller: &Caller<'_>, job: &mut Job, progress: &mut Progress) -> Result<bool, Error> {
+        let context = caller.context();
+        for _ in 0..NAMES_PER_STEP {
+            while let Some((inode, from)) = job.file {
+                if progress.moved_bytes >= progress.budget_bytes {
+                    return Ok(false);
+                }
+                let left = progress.budget_bytes - progress.moved_bytes;
+                let done = self.files.reconcile(&context, inode, from, left, &mut job.shared)?;
+                progress.moved_bytes += done.moved_bytes;
+                progress.damaged_blobs += u64::from(done.damaged_blobs);
+                job.waiting_bytes += done.waiting_bytes;
+                job.file = done.next.map(|next| (inode, next));
+                progress.files += u64::from(job.file.is_none());
+            }
+            match job.walk.next(&self.store, caller.wait)? {
+                None => return Ok(true),
+                Some(met) if met.kind == FileKind::File => job.file = Some((met.inode, 0)),
+                Some(_) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// The path of an inode from the root of the pool; the root where it has no name.
+    pub fn path_of(&self, wait: Wait, inode: u64) -> Result<Vec<u8>, Error> {
+        assert!(inode >= ROOT, "inodes are numbered from the root");
+        Ok(path_of(&self.store, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
+    }
+}
+
+/// What one step did.
+#[derive(Default)]
+struct Progress {
+    budget_bytes: u64,
+    moved_bytes: u64,
+    files: u64,
+    damaged_blobs: u64,
+}

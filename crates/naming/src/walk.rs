@@ -1,0 +1,153 @@
+//! Walking a subtree: every name below a directory with its path, in bounded memory, while others change it.
+//!
+//! Memory: the names read ahead of each directory on the way down. A name that is made or moved while the walk is under way
+//! may be met, missed or met twice; all others are met once for each of their names.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use stere_format::dirent::DirentView;
+use stere_format::{FileKind, Key};
+use stere_store::{Store, Wait};
+
+use crate::error::Error;
+use crate::names::damaged;
+use crate::{LINKS_MAX, ROOT};
+
+/// Names read from the store at a time.
+const BATCH: usize = 128;
+/// Deeper than any path that can be made; metadata that loops is damaged.
+const DEPTH_MAX: usize = LINKS_MAX as usize;
+
+struct Entry {
+    inode: u64,
+    kind: FileKind,
+    name: Vec<u8>,
+}
+
+struct Level {
+    directory: u64,
+    /// Where to go on; none when all names were read.
+    next_sequence: Option<u64>,
+    entries: VecDeque<Entry>,
+    /// Length of the path down to the directory.
+    path_length: usize,
+}
+
+/// Something that the walk came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Met {
+    pub inode: u64,
+    pub kind: FileKind,
+}
+
+/// A walk under way.
+pub(crate) struct Walk {
+    levels: Vec<Level>,
+    path: Vec<u8>,
+    first: Option<Met>,
+}
+
+impl Walk {
+    /// Over an inode, and if it is a directory over everything below it; `path` is its path.
+    pub fn new(inode: u64, kind: FileKind, path: Vec<u8>) -> Walk {
+        Walk { levels: Vec::new(), path, first: Some(Met { inode, kind }) }
+    }
+
+    /// Over the whole name space.
+    pub fn everything() -> Walk {
+        Walk::new(ROOT, FileKind::Directory, Vec::new())
+    }
+
+    /// The path of what was met last, from the root of the pool.
+    pub fn path(&self) -> &[u8] {
+        if self.path.is_empty() { b"/" } else { &self.path }
+    }
+
+    /// The next name.
+    pub fn next(&mut self, store: &Store, wait: Wait) -> Result<Option<Met>, Error> {
+        if let Some(first) = self.first.take() {
+            self.descend(&first)?;
+            return Ok(Some(first));
+        }
+        loop {
+            let Some(level) = self.levels.last_mut() else { return Ok(None) };
+            self.path.truncate(level.path_length);
+            if let Some(entry) = level.entries.pop_front() {
+                self.path.push(b'/');
+                self.path.extend_from_slice(&entry.name);
+                let met = Met { inode: entry.inode, kind: entry.kind };
+                self.descend(&met)?;
+                return Ok(Some(met));
+            }
+            let Some(from) = level.next_sequence else {
+                self.levels.pop();
+                continue;
+            };
+            (level.entries, level.next_sequence) = read_names(store, wait, level.directory, from)?;
+        }
+    }
+
+    fn descend(&mut self, met: &Met) -> Result<(), Error> {
+        if met.kind != FileKind::Directory {
+            return Ok(());
+        }
+        if self.levels.len() >= DEPTH_MAX {
+            return Err(Error::Damaged("directories lie in each other; unmount and run `stere check`".into()));
+        }
+        self.levels.push(Level {
+            directory: met.inode,
+            next_sequence: Some(0),
+            entries: VecDeque::new(),
+            path_length: self.path.len(),
+        });
+        Ok(())
+    }
+}
+
+fn read_names(store: &Store, wait: Wait, directory: u64, from: u64) -> Result<(VecDeque<Entry>, Option<u64>), Error> {
+    store.view(wait, |view| {
+        let (mut entries, mut next, mut failure) = (VecDeque::new(), None, None);
+        view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
+            match DirentView::decode(bytes) {
+                Ok(entry) => {
+                    entries.push_back(Entry { inode: entry.inode, kind: entry.kind, name: entry.name.to_vec() });
+                }
+                Err(error) => failure = Some(damaged(directory, &error)),
+            }
+            next = (entries.len() == BATCH).then_some(key.position + 1);
+            if next.is_some() || failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        failure.map_or(Ok((entries, next)), Err)
+    })
+}
+
+/// The path of an inode from the root of the pool; one of them if it has several names, none if it has no name.
+pub(crate) fn path_of(store: &Store, wait: Wait, inode: u64) -> Result<Option<Vec<u8>>, Error> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut at = inode;
+    while at != ROOT {
+        if parts.len() >= DEPTH_MAX {
+            return Ok(None);
+        }
+        let found = store.view(wait, |view| {
+            let Some(value) = stere_file::inode_if_any(view, at)? else { return Ok(None) };
+            let (parent, mut name) = (value.parent, None);
+            view.scan(Key::dirent(parent, 0), Key::dirent(parent, u64::MAX), |_, bytes| {
+                let entry = DirentView::decode(bytes).ok().filter(|entry| entry.inode == at);
+                name = entry.map(|entry| entry.name.to_vec());
+                if name.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok::<_, Error>(name.map(|name| (parent, name)))
+        })?;
+        let Some((parent, name)) = found else { return Ok(None) };
+        parts.push(name);
+        at = parent;
+    }
+    let mut path = Vec::new();
+    for part in parts.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(part);
+    }
+    Ok(Some(if path.is_empty() { b"/".to_vec() } else { path }))
+}

@@ -1,0 +1,146 @@
+//! `stere reconcile` and `stere policy apply`: files that exist are brought in line with their policy in the background.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stere_naming::{FileSystem, Wait};
+
+use crate::cli::ReconcileCommand;
+use crate::control::{Answer, Connection, Request};
+use crate::error::{DEGRADED, DONE, Result, refused};
+use crate::registry::Registry;
+use crate::status::to_json;
+use crate::{clock, locate, size};
+
+const POLL: Duration = Duration::from_millis(200);
+
+/// What is asked of the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    Tell,
+    Pause,
+    Resume,
+    /// Look at everything below this inode.
+    Apply(u64),
+}
+
+/// Something that cannot go on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BlockedReport {
+    pub path: String,
+    pub why: String,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReconcileReport {
+    pub state: String,
+    /// Paths whose subtrees are not done yet.
+    pub pending: Vec<String>,
+    pub blocked: Vec<BlockedReport>,
+    /// Since the mount.
+    pub moved_bytes: u64,
+    pub files: u64,
+    pub damaged_blobs: u64,
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, order: Order) -> Result<ReconcileReport> {
+    match order {
+        Order::Tell => {}
+        Order::Pause => filesystem.pause_reconcile(true),
+        Order::Resume => filesystem.pause_reconcile(false),
+        Order::Apply(inode) => filesystem.reconcile(&clock::own_caller(Wait::Allowed), inode)?,
+    }
+    let status = filesystem.reconcile_status(Wait::Allowed)?;
+    let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
+    let state = match (status.is_paused, status.pending.is_empty(), status.blocked.is_empty()) {
+        (true, _, _) => "paused",
+        (_, false, _) => "working",
+        (_, _, false) => "blocked",
+        _ => "done",
+    };
+    Ok(ReconcileReport {
+        state: state.into(),
+        pending: status.pending.iter().map(text).collect(),
+        blocked: status
+            .blocked
+            .iter()
+            .map(|one| BlockedReport { path: text(&one.path), why: one.why.clone() })
+            .collect(),
+        moved_bytes: status.moved_bytes,
+        files: status.files,
+        damaged_blobs: status.damaged_blobs,
+    })
+}
+
+fn ask(connection: &mut Connection, order: Order) -> Result<ReconcileReport> {
+    match connection.ask(Request::Reconcile { order })? {
+        Answer::Reconcile(report) => Ok(report),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+pub fn run(registry: &Registry, command: &ReconcileCommand) -> Result<u8> {
+    let (pool, order) = match command {
+        ReconcileCommand::Status { pool, .. } | ReconcileCommand::Wait { pool } => (pool, Order::Tell),
+        ReconcileCommand::Pause { pool } => (pool, Order::Pause),
+        ReconcileCommand::Resume { pool } => (pool, Order::Resume),
+    };
+    let Some(mut connection) = Connection::open(registry, pool) else {
+        return refused(format!("the pool '{pool}' is not mounted; files are moved while it is: mount it"));
+    };
+    let report = ask(&mut connection, order)?;
+    match command {
+        ReconcileCommand::Status { json: true, .. } => println!("{}", to_json(&report)?),
+        ReconcileCommand::Wait { .. } => return wait(&mut connection),
+        _ => print(&report),
+    }
+    Ok(if report.blocked.is_empty() { DONE } else { DEGRADED })
+}
+
+/// `stere policy apply`.
+pub fn apply(registry: &Registry, path: &Path, is_waiting: bool) -> Result<u8> {
+    let (about, mut connection, inode) = locate::connect(registry, path)?;
+    ask(&mut connection, Order::Apply(inode))?;
+    if is_waiting {
+        return wait(&mut connection);
+    }
+    println!(
+        "files below {} are brought in line; `stere reconcile status {}` tells how far",
+        path.display(),
+        about.pool
+    );
+    Ok(DONE)
+}
+
+/// Returns when nothing is left to do, or nothing can be done.
+fn wait(connection: &mut Connection) -> Result<u8> {
+    loop {
+        let report = ask(connection, Order::Tell)?;
+        match report.state.as_str() {
+            "working" => std::thread::sleep(POLL),
+            "paused" => return refused("the work is paused; `stere reconcile resume POOL` lets it go on"),
+            _ => {
+                print(&report);
+                return Ok(if report.blocked.is_empty() { DONE } else { DEGRADED });
+            }
+        }
+    }
+}
+
+fn print(report: &ReconcileReport) {
+    println!(
+        "{}; {} moved, {} files looked at since the mount",
+        report.state,
+        size::show(report.moved_bytes),
+        report.files
+    );
+    if report.damaged_blobs > 0 {
+        println!("{} pieces cannot be read and stay as they are; `stere check` names the files", report.damaged_blobs);
+    }
+    report.pending.iter().for_each(|path| println!("to do: {path}"));
+    report.blocked.iter().for_each(|one| println!("blocked: {}: {}", one.path, one.why));
+}

@@ -1,0 +1,120 @@
+//! What a change of devices would cost and leave, told before anything moves. Reads the segment table; changes nothing.
+
+use std::collections::BTreeMap;
+
+use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks};
+
+use crate::Store;
+use crate::error::Error;
+
+/// A change that somebody thinks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Everything on a device moves to the others.
+    Evacuate(DeviceIndex),
+    /// These devices are gone, and what was on them is rebuilt on the others.
+    Lose(Vec<DeviceIndex>),
+    /// A device with so many slots comes, and takes its share.
+    Add { slot_count: u32 },
+}
+
+/// What would come of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// Chunk bytes to be written.
+    pub bytes_to_move: u64,
+    /// Whether all chunks find a place.
+    pub fits: bool,
+    /// Chunks for which there is no place.
+    pub homeless_chunks: u64,
+    /// Devices that may be lost afterwards without loss of anything that is left.
+    pub survives_after: u8,
+    /// Content that would be unreadable.
+    pub lost_bytes: u64,
+    pub lost_segments: u64,
+}
+
+/// Free slots of the devices that could take chunks.
+type Room = BTreeMap<DeviceIndex, u32>;
+
+impl Store {
+    /// Tells what a change would cost and leave. Exact for what is stored now, but for the order in which slots are taken.
+    pub fn forecast(&self, change: &Change) -> Result<Forecast, Error> {
+        match change {
+            Change::Evacuate(index) => {
+                self.device_entry(*index)?;
+                Ok(self.forecast_without(&[*index], false))
+            }
+            Change::Lose(indexes) => {
+                indexes.iter().try_for_each(|index| self.device_entry(*index).map(drop))?;
+                Ok(self.forecast_without(indexes, true))
+            }
+            Change::Add { slot_count } => Ok(self.forecast_with(*slot_count)),
+        }
+    }
+
+    fn room(&self, without: &[DeviceIndex]) -> Room {
+        let stripe = &self.log.stripe;
+        let devices = self.devices.lock();
+        let open =
+            devices.iter().map(|entry| entry.index).filter(|index| stripe.is_open(*index) && !without.contains(index));
+        open.filter_map(|index| stripe.slot_usage(index).map(|usage| (index, usage.free + usage.pending))).collect()
+    }
+
+    fn forecast_without(&self, gone: &[DeviceIndex], is_loss: bool) -> Forecast {
+        let mut room = self.room(gone);
+        let mut forecast = Forecast::default();
+        let mut survives = None;
+        let unreadable: &[DeviceIndex] = if is_loss { gone } else { &[] };
+        for segment in self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
+            let place = segment.placed();
+            let needed = usize::from(place.scheme.data);
+            if self.readable_chunks(segment, unreadable) < needed {
+                // What cannot be read now either is no loss of this change.
+                if self.readable_chunks(segment, &[]) >= needed {
+                    forecast.lost_bytes += segment.live_bytes();
+                    forecast.lost_segments += 1;
+                }
+                continue;
+            }
+            let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
+            let housed = take_room(&mut room, &place, leaving);
+            forecast.homeless_chunks += (leaving - housed) as u64;
+            forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
+            let left = (self.readable_chunks(segment, gone) + housed).saturating_sub(needed);
+            survives = Some(survives.map_or(left, |least: usize| least.min(left)));
+        }
+        forecast.fits = forecast.homeless_chunks == 0;
+        let default = usize::from(self.fit(self.options.meta_scheme).parity);
+        forecast.survives_after = u8::try_from(survives.unwrap_or(default)).unwrap_or(u8::MAX);
+        forecast
+    }
+
+    fn forecast_with(&self, slot_count: u32) -> Forecast {
+        let (mut slots, mut used) = (u64::from(slot_count), 0);
+        for device in self.log.stripe.devices().iter().filter(|device| self.log.stripe.is_open(device.index())) {
+            let usage = self.log.stripe.slot_usage(device.index());
+            slots += usage.map_or(0, |usage| u64::from(usage.slot_count));
+            used += usage.map_or(0, |usage| u64::from(usage.slot_count - usage.free));
+        }
+        let share = used * u64::from(slot_count) / slots.max(1);
+        let now = self.forecast_without(&[], false);
+        Forecast { bytes_to_move: share * u64::from(self.log.chunk_bytes()), fits: true, ..now }
+    }
+}
+
+/// Takes a slot for each leaving chunk on a device that the segment does not use yet, most room first; how many found one.
+fn take_room(room: &mut Room, place: &SegmentChunks, leaving: usize) -> usize {
+    let mut taken: Vec<DeviceIndex> = place.chunks.iter().map(|chunk| chunk.device).collect();
+    for housed in 0..leaving {
+        let found = room.iter().filter(|(index, free)| **free > 0 && !taken.contains(index));
+        let Some(index) =
+            found.max_by_key(|(index, free)| (**free, std::cmp::Reverse(**index))).map(|(index, _)| *index)
+        else {
+            return housed;
+        };
+        *room.get_mut(&index).expect("found in this map") -= 1;
+        taken.push(index);
+    }
+    leaving
+}

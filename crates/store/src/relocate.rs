@@ -1,0 +1,81 @@
+//! Changing how blobs are stored: the same relocation as cleaning, to the stream that a policy asks for.
+//!
+//! A blob is appended to the new stream and then its entry changes, both durable by the same commit; the old copy goes only
+//! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
+//! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
+
+use stere_format::{DeviceIndex, Scheme, sector_aligned};
+use stere_log::Wait;
+
+use crate::Store;
+use crate::error::Error;
+use crate::view::BlobHandle;
+use crate::write::{Owner, Placement};
+
+/// A blob to be moved, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub blob: BlobHandle,
+    pub owner: Owner,
+}
+
+/// What came of moving blobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Stored bytes that lie in the new place now.
+    pub bytes: u64,
+    /// Blobs that were changed or removed meanwhile: whoever looks again sees their new state.
+    pub overtaken: u32,
+    /// Blobs whose content cannot be read: they stay as they are.
+    pub damaged: u32,
+}
+
+fn raw_bytes(scheme: Scheme, bytes: u64) -> u64 {
+    bytes * scheme.width() as u64 / u64::from(scheme.data)
+}
+
+impl Store {
+    /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
+    /// fails, the old copies are what counts.
+    pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
+        self.check_writable()?;
+        self.bound_unproven(Wait::Allowed)?;
+        let scheme = self.fit(placement.scheme);
+        // What takes less room than before needs none to be free in the books.
+        let stored = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
+        let grown =
+            |one: &Move| raw_bytes(scheme, stored(one)).saturating_sub(raw_bytes(one.blob.scheme(), stored(one)));
+        let _room_until_entered = match moves.iter().map(grown).sum::<u64>() {
+            0 => None,
+            _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(stored).sum())?),
+        };
+        let key = self.stream_key(placement, 0, home);
+        let mut moved = Moved::default();
+        let mut appended = Vec::with_capacity(moves.len());
+        for one in moves {
+            let copy = || self.append_copy(&one.blob, one.owner.inode, one.owner.offset, &key);
+            let copied = match copy() {
+                Err(Error::NoSpace) => {
+                    self.make_room(&stere_log::StreamKey { home: None, ..key })?;
+                    copy()
+                }
+                other => other,
+            };
+            match copied {
+                Ok((value, to)) => appended.push((&one.blob, value, to)),
+                Err(Error::Damaged { .. }) => moved.damaged += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        let entered: Vec<bool> = self.update(Wait::Allowed, |transaction| {
+            appended.iter().map(|(blob, value, to)| transaction.move_blob(blob, value, to)).collect()
+        })?;
+        for ((_, value, _), is_entered) in appended.iter().zip(entered) {
+            match is_entered {
+                true => moved.bytes += u64::from(sector_aligned(value.address.length)),
+                false => moved.overtaken += 1,
+            }
+        }
+        Ok(moved)
+    }
+}
