@@ -35,7 +35,7 @@ impl Completion {
     /// Counts one more write, known by `tag`.
     pub fn ticket(&self, tag: u64) -> Ticket {
         self.shared.state.lock().pending += 1;
-        Ticket { shared: Some(Arc::clone(&self.shared)), tag, counter: None }
+        Ticket { shared: Some(Arc::clone(&self.shared)), tag, counters: None }
     }
 
     /// Whether nothing is under way now.
@@ -78,14 +78,20 @@ impl std::fmt::Debug for Completion {
 pub struct Ticket {
     shared: Option<Arc<Shared>>,
     tag: u64,
-    counter: Option<Arc<AtomicU64>>,
+    counters: Option<Counters>,
+}
+
+/// Where a ticket is counted: when it finishes, and when it failed.
+struct Counters {
+    finished: Arc<AtomicU64>,
+    failed: Arc<AtomicU64>,
 }
 
 impl Ticket {
-    /// Also counts one in `counter` when it finishes, before any waiter learns of it. A ticket has one counter.
-    pub fn counted_in(mut self, counter: &Arc<AtomicU64>) -> Ticket {
-        assert!(self.counter.is_none(), "a ticket has one counter");
-        self.counter = Some(Arc::clone(counter));
+    /// Also counts one in `finished`, and in `failed` where it failed (not where the device is away), before any waiter learns of it. Once a ticket.
+    pub fn counted_in(mut self, finished: &Arc<AtomicU64>, failed: &Arc<AtomicU64>) -> Ticket {
+        assert!(self.counters.is_none(), "a ticket is counted once");
+        self.counters = Some(Counters { finished: Arc::clone(finished), failed: Arc::clone(failed) });
         self
     }
 
@@ -101,8 +107,11 @@ impl Ticket {
         let Some(shared) = self.shared.take() else {
             return;
         };
-        if let Some(counter) = &self.counter {
-            counter.fetch_add(1, Ordering::AcqRel);
+        if let Some(counters) = &self.counters {
+            if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
+                counters.failed.fetch_add(1, Ordering::AcqRel);
+            }
+            counters.finished.fetch_add(1, Ordering::AcqRel);
         }
         let mut state = shared.state.lock();
         assert!(state.pending > 0, "a ticket is counted until it finishes");

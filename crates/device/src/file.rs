@@ -14,6 +14,7 @@ mod vectors;
 use crate::buffer::{Buffer, BufferPool};
 use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
+use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
 use crate::{Device, Piece, Scatter, check_range, length_of};
 use flush::FlushGate;
@@ -22,6 +23,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use system::Transfer;
 use vectors::Plan;
 
@@ -67,6 +69,7 @@ struct OpenFile {
     access: Access,
     flush: FlushGate,
     is_discard_supported: AtomicBool,
+    latency: Latency,
 }
 
 #[derive(Debug)]
@@ -117,6 +120,7 @@ impl FileDevice {
             access: options.access,
             flush: FlushGate::default(),
             is_discard_supported: AtomicBool::new(true),
+            latency: Latency::default(),
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
             .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
@@ -166,8 +170,10 @@ impl OpenFile {
 
     fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         self.flush.refuse_after_failure(&self.name)?;
-        system::write_all(&self.file, offset, pieces)
-            .map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
+        let begun = Instant::now();
+        let outcome = system::write_all(&self.file, offset, pieces);
+        self.latency.note(begun.elapsed(), length_of(pieces));
+        outcome.map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
     }
 }
 
@@ -193,8 +199,14 @@ impl Device for FileDevice {
         let (start, head, tail) = self.widen(offset, length);
         let plan = Plan::new(&self.open.transfer, head, pieces, tail);
         let mut scratch = self.bounce.take(plan.scratch_bytes());
-        plan.read(&self.open.file, start, pieces, &mut scratch)
-            .map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+        let begun = Instant::now();
+        let outcome = plan.read(&self.open.file, start, pieces, &mut scratch);
+        self.open.latency.note(begun.elapsed(), length);
+        outcome.map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+    }
+
+    fn latency_us(&self) -> u32 {
+        self.open.latency.microseconds()
     }
 
     fn submit_write_gathered(&self, offset: u64, mut pieces: Vec<Piece>, ticket: Ticket) {

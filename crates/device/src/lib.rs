@@ -13,6 +13,7 @@ pub mod buffer;
 pub mod completion;
 pub mod error;
 pub mod file;
+mod latency;
 pub mod memory;
 pub mod parallel;
 pub mod planted;
@@ -117,6 +118,11 @@ pub trait Device: Send + Sync {
 
     /// Says that the contents of a range are no longer needed. Advice: they may or may not read as zeros afterwards.
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
+
+    /// How long reading or writing 64 KiB takes lately, in microseconds, where the device measures it; 0 where it is not known.
+    fn latency_us(&self) -> u32 {
+        0
+    }
 
     /// Threads for reading from several devices at once, if this kind of device has them.
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {

@@ -9,7 +9,7 @@ use crate::{Device, Piece, Scatter, check_range, length_of};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const PAGE_BYTES: usize = 64 << 10;
 
@@ -62,6 +62,7 @@ pub struct MemoryDevice {
     has_flush_failed: AtomicBool,
     counters: Mutex<Counters>,
     unique: u64,
+    latency_us: AtomicU32,
 }
 
 static NEXT_UNIQUE: AtomicU64 = AtomicU64::new(0);
@@ -90,6 +91,7 @@ impl MemoryDevice {
             has_flush_failed: AtomicBool::new(false),
             counters: Mutex::default(),
             unique,
+            latency_us: AtomicU32::new(0),
         }
     }
 
@@ -101,6 +103,11 @@ impl MemoryDevice {
     /// Takes the device away (every operation fails with `Absent`) or brings it back.
     pub fn set_offline(&self, is_offline: bool) {
         self.is_offline.store(is_offline, Ordering::SeqCst);
+    }
+
+    /// What the device says that reads and writes take.
+    pub fn set_latency_us(&self, latency_us: u32) {
+        self.latency_us.store(latency_us, Ordering::Relaxed);
     }
 
     pub fn counters(&self) -> Counters {
@@ -291,6 +298,10 @@ impl Device for MemoryDevice {
             (first..end).for_each(|page| drop(contents.pages.remove(&page)));
         }
         Ok(())
+    }
+
+    fn latency_us(&self) -> u32 {
+        self.latency_us.load(Ordering::Relaxed)
     }
 
     fn describe(&self) -> String {

@@ -26,6 +26,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("node", node),
     ("node_reference", node_reference),
     ("row", row),
+    ("scrub", scrub),
     ("segment", segment),
     ("summary", summary),
     ("superblock", superblock),
@@ -160,6 +161,10 @@ fn node(bytes: &[u8]) -> Result<(), DecodeError> {
 fn row(bytes: &[u8]) -> Result<(), DecodeError> {
     let (header, bytes) = resealed(bytes, RowHeader::SIZE, RowHeader::decode)?;
     canonical(&bytes, &header.encode())
+}
+
+fn scrub(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ScrubCursor::decode(bytes)?.encode())
 }
 
 fn segment(bytes: &[u8]) -> Result<(), DecodeError> {

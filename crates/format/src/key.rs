@@ -35,6 +35,8 @@ pub mod kind {
     pub const ORPHAN: u8 = 1;
     /// In SYSTEM, object 0: bytes that all preallocated extents cover together (u64, little-endian).
     pub const PREALLOCATED: u8 = 2;
+    /// In SYSTEM, object 0: how far scrubbing is.
+    pub const SCRUB: u8 = 3;
     /// In SYSTEM, object = inode below which files are to be stored as their policy says now (u64, little-endian: how often
     /// that was asked).
     pub const RECONCILE: u8 = 8;
@@ -88,6 +90,10 @@ impl Key {
 
     pub const fn preallocated() -> Self {
         Self::new(tree::SYSTEM, 0, kind::PREALLOCATED, 0)
+    }
+
+    pub const fn scrub() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::SCRUB, 0)
     }
 
     pub const fn reconcile(inode: u64) -> Self {

@@ -63,7 +63,8 @@ impl Superblock {
     pub const FIXED_BYTES: usize = 528;
     const STRUCTURE: &'static str = "superblock";
 
-    /// Fails only if the checkpoint lies in so many segments of so many chunks that a block cannot tell of them.
+    /// Fails only if the checkpoint lies in so many segments of so many chunks that a block cannot tell of them, or if epochs
+    /// do not rise.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         let segments = self.segments();
         let need = Self::FIXED_BYTES + self.checkpoint.len() * PART_BYTES;
@@ -74,6 +75,11 @@ impl Superblock {
             && self.journal_devices.len() <= Self::JOURNAL_DEVICES_MAX;
         if need > room || !counts_fit {
             return Err(DecodeError::DoesNotFit { structure: Self::STRUCTURE, need, room });
+        }
+        // What could not be read back would cost the pool: better not written.
+        if let Some(pair) = self.epochs.windows(2).find(|pair| !is_rising(&pair[0], &pair[1])) {
+            let (structure, field, value) = (Self::STRUCTURE, "epoch", u64::from(pair[1].epoch));
+            return Err(DecodeError::OutOfRange { structure, field, value });
         }
         let mut out = Vec::with_capacity(Self::SIZE);
         self.write_fixed(&mut out, segments.len() as u8);
@@ -189,6 +195,10 @@ impl Superblock {
     }
 }
 
+fn is_rising(before: &Epoch, after: &Epoch) -> bool {
+    before.epoch < after.epoch && before.first_sequence <= after.first_sequence
+}
+
 fn segment_bytes(place: &SegmentChunks) -> usize {
     8 + 2 + 4 + 6 * place.chunks.len()
 }
@@ -207,8 +217,7 @@ fn read_epochs(reader: &mut Reader<'_>, count: u8) -> Result<Vec<Epoch>, DecodeE
     let mut epochs: Vec<Epoch> = Vec::with_capacity(max);
     for _ in 0..count {
         let epoch = Epoch { first_sequence: reader.u64()?, epoch: reader.u32()? };
-        let rising = epochs.last().is_none_or(|l| l.epoch < epoch.epoch && l.first_sequence <= epoch.first_sequence);
-        reader.check(rising, "epoch", u64::from(epoch.epoch))?;
+        reader.check(epochs.last().is_none_or(|last| is_rising(last, &epoch)), "epoch", u64::from(epoch.epoch))?;
         epochs.push(epoch);
     }
     reader.zeros((max - epochs.len()) * 12)?;

@@ -42,6 +42,7 @@ fn tables_end_where_the_structures_end() {
         ("dirent.md", vec![12, 4]),
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
+        ("scrub.md", vec![ScrubCursor::SIZE]),
     ];
     for (page, ends) in pages {
         assert_eq!(tables(page), ends, "{page}");

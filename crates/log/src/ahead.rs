@@ -3,7 +3,8 @@
 //! When a small read follows closely behind another one in the same segment, a window of the chunk is read in one go and kept for
 //! a while. Windows hold unverified bytes: every read out of one is checked against the checksums of its blocks, and what does not
 //! match is read the careful way. Rows never change, so a window needs no invalidation; one that was read before a row
-//! arrived is dropped when it does not match. Only for schemes with one data chunk, where the log is contiguous.
+//! arrived is dropped when it does not match a few times. One bad block costs the others in its window nothing.
+//! Only for schemes with one data chunk, where the log is contiguous.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,10 +28,20 @@ const FOLLOWS_BYTES: u64 = 64 << 10;
 /// Larger reads are worth a device read of their own.
 const SMALL_BYTES: usize = 64 << 10;
 
+/// A window that so many reads found wrong is of no use.
+const MISMATCHES_MAX: u32 = 3;
+
 struct Window {
     segment: u64,
     start: u64,
     bytes: Arc<Buffer>,
+    mismatches: u32,
+}
+
+impl Window {
+    fn covers(&self, segment: u64, start: u64, end: u64) -> bool {
+        self.segment == segment && self.start <= start && end <= self.start + self.bytes.len() as u64
+    }
 }
 
 #[derive(Default)]
@@ -66,12 +77,8 @@ impl ReadAhead {
             if state.windows.is_empty() {
                 return false;
             }
-            let covers = |window: &Window| {
-                window.segment == part.segment.id
-                    && window.start <= start
-                    && end <= window.start + window.bytes.len() as u64
-            };
-            let Some(window) = state.windows.iter().rev().find(|window| covers(window)) else { return false };
+            let of_part = |window: &&Window| window.covers(part.segment.id, start, end);
+            let Some(window) = state.windows.iter().rev().find(of_part) else { return false };
             let found = (window.start, window.bytes.clone());
             state.follow(part.segment.id, end);
             found
@@ -80,10 +87,7 @@ impl ReadAhead {
         let from = (start - window_start) as usize;
         let blocks = &bytes[from..from + (end - start) as usize];
         if !part.matches(blocks) {
-            self.state
-                .lock()
-                .windows
-                .retain(|window| (window.segment, window.start) != (part.segment.id, window_start));
+            self.state.lock().mismatch(part.segment.id, window_start);
             return false;
         }
         let skip = part.offset as usize - part.covering().start;
@@ -91,33 +95,47 @@ impl ReadAhead {
         true
     }
 
-    /// Notes a read that goes to the devices; reads a window first if it follows an earlier one.
-    pub fn prepare(&self, stripe: &Stripe, part: &Part<'_>, chunk_bytes: u32) {
+    /// Notes a read that goes to the devices; reads a window first if it follows an earlier one. True when it did.
+    pub fn prepare(&self, stripe: &Stripe, part: &Part<'_>, chunk_bytes: u32) -> bool {
         if part.segment.scheme.data != 1 || part.into.len() > SMALL_BYTES {
-            return;
+            return false;
         }
         let (start, end) = chunk_range(part);
-        if !self.state.lock().follow(part.segment.id, end) {
-            return;
+        {
+            let mut state = self.state.lock();
+            // A window that has this part, wrong, need not be read again: the part is read by itself.
+            let is_covered = state.windows.iter().any(|window| window.covers(part.segment.id, start, end));
+            if !state.follow(part.segment.id, end) || is_covered {
+                return false;
+            }
         }
         let written = u64::from(part.segment.written_blocks()) * BLOCK_BYTES as u64;
         let window_start = start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let window_end = (window_start + WINDOW_BYTES as u64).min(written).min(u64::from(chunk_bytes));
         if window_end < end {
-            return;
+            return false;
         }
-        if let Some(bytes) = read_window(stripe, part.segment, window_start, window_end) {
-            let mut state = self.state.lock();
-            while state.windows.len() >= WINDOWS_MAX {
-                state.windows.pop_front();
-            }
-            let window = Window { segment: part.segment.id, start: window_start, bytes: Arc::new(bytes) };
-            state.windows.push_back(window);
+        let Some(bytes) = read_window(stripe, part.segment, window_start, window_end) else { return false };
+        let mut state = self.state.lock();
+        while state.windows.len() >= WINDOWS_MAX {
+            state.windows.pop_front();
         }
+        let window = Window { segment: part.segment.id, start: window_start, bytes: Arc::new(bytes), mismatches: 0 };
+        state.windows.push_back(window);
+        true
     }
 }
 
 impl State {
+    /// A read found a window wrong.
+    fn mismatch(&mut self, segment: u64, start: u64) {
+        self.windows.retain_mut(|window| {
+            let is_it = (window.segment, window.start) == (segment, start);
+            window.mismatches += u32::from(is_it);
+            window.mismatches < MISMATCHES_MAX
+        });
+    }
+
     /// Notes where a read ended; true when it began closely behind an earlier one's end.
     fn follow(&mut self, segment: u64, end: u64) -> bool {
         let follows = |track: &(u64, u64)| track.0 == segment && track.1 <= end && end - track.1 <= FOLLOWS_BYTES;

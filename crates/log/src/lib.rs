@@ -9,6 +9,7 @@ mod ahead;
 mod error;
 mod read;
 mod recover;
+mod repair;
 mod segment;
 mod stream;
 mod verify;
@@ -25,12 +26,14 @@ use stere_stripe::Stripe;
 
 pub use error::LogError;
 pub use read::{Part, RowContents, read_whole};
+pub use repair::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
 pub use verify::Verified;
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
+use repair::Repairs;
 use stream::Stream;
 use write::RowInMemory;
 
@@ -52,11 +55,13 @@ pub struct LogOptions {
     pub reserve_segments_user: u64,
     /// Segments that must stay free when the cleaner begins a new one.
     pub reserve_segments_cleaner: u64,
+    /// Write right bytes over bad ones that a read finds; off for a pool that is only read.
+    pub repairs: bool,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2 }
+        LogOptions { flying_bytes_max: 32 << 20, reserve_segments_user: 4, reserve_segments_cleaner: 2, repairs: true }
     }
 }
 
@@ -89,6 +94,7 @@ pub struct Log {
     options: LogOptions,
     chunk_bytes: u32,
     ahead: ReadAhead,
+    repairs: Repairs,
     // Ordered: these are walked, and what that does to devices must be the same in every run.
     streams: RwLock<BTreeMap<StreamKey, Arc<Mutex<Stream>>>>,
     rows: RwLock<BTreeMap<(u64, u32), RowInMemory>>,
@@ -116,6 +122,7 @@ impl Log {
             options,
             chunk_bytes,
             ahead: ReadAhead::default(),
+            repairs: Repairs::default(),
             streams: RwLock::default(),
             rows: RwLock::default(),
             flying_bytes: Mutex::new(0),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
-use stere_stripe::{ReadRequest, Stripe, StripeError};
+use stere_stripe::{ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
 use crate::write::RowInMemory;
@@ -44,14 +44,14 @@ impl Part<'_> {
     }
 }
 
-/// Reads a record that is verified as a whole.
+/// Reads a record that is verified as a whole; tells what was bad on the way.
 pub fn read_whole(
     stripe: &Stripe,
     place: &SegmentChunks,
     address: &Address,
     out: &mut [u8],
     verify: &dyn Fn(&[u8]) -> bool,
-) -> Result<(), LogError> {
+) -> Result<ReadReport, LogError> {
     let granule_bytes = out.len();
     let request = ReadRequest {
         segment: place,
@@ -61,8 +61,21 @@ pub fn read_whole(
         granule_bytes,
         verify: &|_, bytes| verify(bytes),
     };
-    stripe.read_verified(request)?;
-    Ok(())
+    Ok(stripe.read_verified(request)?)
+}
+
+fn read_by_block(
+    stripe: &Stripe,
+    placed: &SegmentChunks,
+    address: &Address,
+    checksums: &[u32],
+    out: &mut [u8],
+) -> Result<ReadReport, LogError> {
+    let verify = |at: usize, block: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(block));
+    let range = 0..address.length;
+    let request =
+        ReadRequest { segment: placed, address: *address, range, out, granule_bytes: BLOCK_BYTES, verify: &verify };
+    Ok(stripe.read_verified(request)?)
 }
 
 fn damaged(part: &Part<'_>, error: StripeError) -> LogError {
@@ -93,8 +106,8 @@ impl Log {
             return Err(LogError::WouldBlock);
         }
         if let [index] = on_devices[..] {
-            self.ahead.prepare(&self.stripe, &parts[index], self.chunk_bytes());
-            if self.ahead.serve(&mut parts[index]) {
+            let is_ahead = self.ahead.prepare(&self.stripe, &parts[index], self.chunk_bytes());
+            if is_ahead && self.ahead.serve(&mut parts[index]) {
                 return Ok(());
             }
         }
@@ -141,15 +154,29 @@ impl Log {
         }
         let outcomes = self.stripe.read_many(&mut requests);
         drop(requests);
-        for ((index, outcome), bounce) in wanted.iter().zip(outcomes).zip(bounces) {
+        let mut first_error = None;
+        for (((index, outcome), bounce), placed) in wanted.iter().zip(outcomes).zip(bounces).zip(&places) {
             let part = &mut parts[*index];
-            outcome.map_err(|error| damaged(part, error))?;
+            match outcome {
+                Ok(report) => self.repair_part(part, placed, bounce.as_deref(), &report),
+                Err(error) => {
+                    first_error = first_error.or(Some(damaged(part, error)));
+                    continue;
+                }
+            }
             if let Some(buffer) = bounce {
                 let start = part.offset as usize - part.covering().start;
                 part.into.copy_from_slice(&buffer[start..start + part.into.len()]);
             }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Repairs what reading a part found bad; `covering` are its whole blocks where they are not the part itself.
+    fn repair_part(&self, part: &Part<'_>, placed: &SegmentChunks, covering: Option<&[u8]>, report: &ReadReport) {
+        let range = part.covering();
+        let range = range.start as u32..range.end as u32;
+        self.repair(part.segment, placed, &part.address, &range, covering.unwrap_or(part.into), report);
     }
 
     /// One whole record.
@@ -163,8 +190,33 @@ impl Log {
         if self.read_from_memory(address, 0, &mut bytes) {
             return Ok(bytes);
         }
-        read_whole(&self.stripe, &segment.placed(), address, &mut bytes, verify)?;
+        let placed = segment.placed();
+        let report = read_whole(&self.stripe, &placed, address, &mut bytes, verify)?;
+        self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
         Ok(bytes)
+    }
+
+    /// One whole record, each 4 KiB of it checked by itself: different blocks may be good on different devices.
+    pub fn read_blocks(
+        &self,
+        segment: &Arc<Segment>,
+        address: &Address,
+        checksums: &[u32],
+    ) -> Result<Vec<u8>, LogError> {
+        let mut bytes = vec![0; address.length as usize];
+        if self.read_from_memory(address, 0, &mut bytes) {
+            return Ok(bytes);
+        }
+        let placed = segment.placed();
+        let report = read_by_block(&self.stripe, &placed, address, checksums, &mut bytes)?;
+        self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
+        Ok(bytes)
+    }
+
+    /// Whether a record can be read, for what may well be torn: nothing is counted and nothing repaired.
+    pub fn has_blocks(&self, segment: &Arc<Segment>, address: &Address, checksums: &[u32]) -> bool {
+        let mut bytes = self.buffers.take(address.length as usize);
+        read_by_block(&self.stripe, &segment.placed(), address, checksums, &mut bytes).is_ok()
     }
 
     /// Copies from a row that is still in memory; false when there is none.
@@ -193,6 +245,14 @@ impl Log {
             }
             // The row was closed in between: look again.
         }
+    }
+
+    /// Blocks of each chunk whose rows have arrived on the devices.
+    pub fn arrived_blocks(&self, segment: &Segment) -> u32 {
+        // In this order: a row is in the map before it counts as written, and until it has arrived.
+        let written = segment.written_blocks();
+        let rows = self.rows.read();
+        rows.keys().filter(|(id, _)| *id == segment.id).map(|(_, block)| *block).fold(written, u32::min)
     }
 
     /// What the row that begins at this block holds; `None` where no row of this segment begins.

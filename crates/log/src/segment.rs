@@ -123,6 +123,11 @@ impl Segment {
         self.written_blocks.store(blocks, Ordering::Release);
     }
 
+    /// Rows reach to this block at least: what recovery finds out about a segment that was recorded before its last row.
+    pub fn cover_blocks(&self, blocks: u32) {
+        self.written_blocks.fetch_max(blocks, Ordering::AcqRel);
+    }
+
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Acquire)
     }

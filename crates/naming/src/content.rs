@@ -112,10 +112,30 @@ impl FileSystem {
         offset_out: u64,
         length: u64,
     ) -> Result<u64, Error> {
+        // What is shared lies as the source wants it, until it is looked at. Noted before, so that no crash comes between, and
+        // after, so that a look that came too early is repeated.
+        let is_other_policy = self.wants_otherwise(caller, inode_in, inode_out)?;
+        if is_other_policy {
+            self.reconcile(caller, inode_out)?;
+        }
         let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
+        if is_other_policy {
+            self.reconcile(caller, inode_out)?;
+        }
         if copied > 0 && self.store.view(caller.wait, |view| needs_kill(view, inode_out, caller))? && caller.uid != 0 {
             self.setattr(caller, inode_out, &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
         }
         Ok(copied)
+    }
+
+    /// Whether two files are to be stored in different ways.
+    fn wants_otherwise(&self, caller: &Caller<'_>, one: u64, other: u64) -> Result<bool, Error> {
+        self.store.view(caller.wait, |view| {
+            let wish = |inode| {
+                let value = stere_file::inode_if_any(view, inode)?.ok_or(Error::Stale)?;
+                Ok::<_, Error>(self.files.effective(view, inode, &value)?.wish.scheme)
+            };
+            Ok(wish(one)? != wish(other)?)
+        })
     }
 }

@@ -138,6 +138,13 @@ fn a_full_home_gives_way_and_reconciling_brings_the_file_together_again() {
 
 #[test]
 fn beyond_what_is_borne_exactly_the_named_ranges_fail_and_names_stay() {
+    for gone in [&[1u16][..], &[0, 2], &[1, 3]] {
+        lose(gone);
+    }
+}
+
+/// A pool of four devices loses some of them.
+fn lose(gone: &[u16]) {
     let (rig, fs) = Rig::new(4, DEVICE_BYTES);
     let mut files: Vec<(u64, String, Vec<u8>)> = Vec::new();
     for (directory, settings) in
@@ -153,50 +160,42 @@ fn beyond_what_is_borne_exactly_the_named_ranges_fail_and_names_stay() {
         }
     }
     fs.syncfs(&caller(3)).unwrap();
+    let foretold = lost(&fs, gone);
     fs.store().close().unwrap();
-    for gone in [&[1u16][..], &[0, 2], &[1, 3]] {
-        let fs = {
-            let whole = rig.open_without(&[]);
-            let foretold = lost(&whole, gone);
-            drop(whole);
-            let left = rig.open_without(gone);
-            // What is lost now is what was foretold.
-            assert_eq!(lost(&left, &[]), foretold);
-            left
-        };
-        let told: BTreeMap<Vec<u8>, LostFile> =
-            lost(&fs, &[]).into_iter().map(|file| (file.path.clone(), file)).collect();
-        for (inode, path, bytes) in &files {
-            let file = told.get(path.as_bytes());
-            assert!(fs.lookup(&caller(4), ROOT, path[1..].split('/').next().unwrap().as_bytes()).is_ok());
-            let mut lost_bytes = 0;
-            for (block, expected) in bytes.chunks(4096).enumerate() {
-                let start = block as u64 * 4096;
-                let is_told = file.is_some_and(|file| {
-                    file.ranges.iter().any(|range| range.start <= start && start + expected.len() as u64 <= range.end)
-                });
-                match read(&fs, *inode, start, expected.len()) {
-                    Ok(found) => {
-                        assert!(found == expected, "{path} has wrong bytes at {start}");
-                        assert!(!is_told, "{path} is readable at {start} though it was named as lost");
-                    }
-                    Err(error) => {
-                        assert_eq!(error.errno(), libc::EIO, "{path} at {start}: {error}");
-                        assert!(is_told, "{path} fails at {start} and is not named, without devices {gone:?}");
-                        lost_bytes += expected.len() as u64;
-                    }
+    drop(fs);
+    let fs = rig.open_without(gone);
+    assert_eq!(lost(&fs, &[]), foretold, "what is lost now is what was foretold");
+    let told: BTreeMap<Vec<u8>, LostFile> = lost(&fs, &[]).into_iter().map(|file| (file.path.clone(), file)).collect();
+    for (inode, path, bytes) in &files {
+        let file = told.get(path.as_bytes());
+        assert!(fs.lookup(&caller(4), ROOT, path[1..].split('/').next().unwrap().as_bytes()).is_ok());
+        let mut lost_bytes = 0;
+        for (block, expected) in bytes.chunks(4096).enumerate() {
+            let start = block as u64 * 4096;
+            let is_told = file.is_some_and(|file| {
+                file.ranges.iter().any(|range| range.start <= start && start + expected.len() as u64 <= range.end)
+            });
+            match read(&fs, *inode, start, expected.len()) {
+                Ok(found) => {
+                    assert!(found == expected, "{path} has wrong bytes at {start}");
+                    assert!(!is_told, "{path} is readable at {start} though it was named as lost");
+                }
+                Err(error) => {
+                    assert_eq!(error.errno(), libc::EIO, "{path} at {start}: {error}");
+                    assert!(is_told, "{path} fails at {start} and is not named, without devices {gone:?}");
+                    lost_bytes += expected.len() as u64;
                 }
             }
-            assert_eq!(file.map_or(0, |file| file.lost_bytes), lost_bytes, "{path}");
-            assert_eq!(file.map_or(bytes.len() as u64, |file| file.size_bytes), bytes.len() as u64);
-            if path.starts_with("/safe") || (gone.len() == 1 && !path.starts_with("/single")) {
-                assert_eq!(file, None);
-            }
         }
-        let names = told.keys().filter(|path| path.starts_with(b"/single")).count();
-        // A quarter of the unreplicated files for each device.
-        assert_eq!(names, 6 * gone.len());
+        assert_eq!(file.map_or(0, |file| file.lost_bytes), lost_bytes, "{path}");
+        assert_eq!(file.map_or(bytes.len() as u64, |file| file.size_bytes), bytes.len() as u64);
+        if path.starts_with("/safe") || (gone.len() == 1 && !path.starts_with("/single")) {
+            assert_eq!(file, None);
+        }
     }
+    let names = told.keys().filter(|path| path.starts_with(b"/single")).count();
+    // A quarter of the unreplicated files for each device.
+    assert_eq!(names, 6 * gone.len());
 }
 
 #[test]

@@ -289,3 +289,91 @@ fn writers_and_readers_go_on_beside_it() {
     files.iter().for_each(|(inode, bytes)| check(&fs, *inode, bytes));
     assert_clean(&fs);
 }
+
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// One change of a file, and what it holds then.
+fn change_something(fs: &FileSystem, files: &mut [(u64, Vec<u8>)], random: &mut Random) {
+    let index = random.below(files.len() as u64) as usize;
+    let other = random.below(files.len() as u64) as usize;
+    let (inode, length) = (files[index].0, files[index].1.len());
+    match random.below(5) {
+        0 | 1 => {
+            let at = random.below(length as u64 + 1) as usize;
+            let new = content(random.below(1000), 1 + random.below(150_000) as usize);
+            fs.write(&caller(8), inode, at as u64, &new, false).unwrap();
+            let bytes = &mut files[index].1;
+            bytes.resize(length.max(at + new.len()), 0);
+            bytes[at..at + new.len()].copy_from_slice(&new);
+        }
+        2 => {
+            let (at, hole) = (random.below(40) * 4096, (1 + random.below(20)) * 4096);
+            let mode = stere_naming::PUNCH_HOLE | stere_naming::KEEP_SIZE;
+            fs.fallocate(&caller(8), inode, at, hole, mode).unwrap();
+            let end = ((at + hole) as usize).min(length);
+            files[index].1[(at as usize).min(end)..end].fill(0);
+        }
+        3 if index != other => {
+            let from = random.below(files[other].1.len() as u64) / 4096 * 4096;
+            let wanted = 1 + random.below(300_000);
+            let copied = fs.copy_range(&caller(8), files[other].0, from, inode, from, wanted).unwrap() as usize;
+            let (from, piece) = (from as usize, files[other].1[from as usize..from as usize + copied].to_vec());
+            let bytes = &mut files[index].1;
+            bytes.resize(length.max(from + copied), 0);
+            bytes[from..from + copied].copy_from_slice(&piece);
+        }
+        _ => {
+            let settings = ["copies=1", "copies=2", "copies=3", "parity=2+1", "parity=3+1", "class=scratch"];
+            set_only(fs, inode, settings[random.below(6) as usize]);
+        }
+    }
+}
+
+#[test]
+fn changes_sharing_conversions_and_crashes_in_any_order() {
+    for seed in 0..40u64 {
+        let (rig, mut fs) = Rig::new(4, DEVICE_BYTES);
+        let mut files: Vec<(u64, Vec<u8>)> = Vec::new();
+        for number in 0..6 {
+            let bytes = content(number, [9000, 140_000, 400_000][number as usize % 3]);
+            files.push((make(&fs, ROOT, &format!("f{number}"), &bytes), bytes));
+        }
+        let mut random = Random(seed * 77 + 5);
+        for _ in 0..25 {
+            for _ in 0..1 + random.below(3) {
+                change_something(&fs, &mut files, &mut random);
+            }
+            // From here on everything is known to be durable.
+            fs.syncfs(&caller(9)).unwrap();
+            for _ in 0..random.below(5) {
+                fs.reconcile_step(&caller(7), 1 + random.below(200_000)).unwrap();
+                match random.below(6) {
+                    0 => fs.store().commit(Wait::Allowed).unwrap(),
+                    1 => fs.store().checkpoint().unwrap(),
+                    2 => drop(fs.store().step(true).unwrap()),
+                    _ => {}
+                }
+            }
+            if random.below(3) == 0 {
+                let pattern = random.below(u64::MAX >> 33);
+                fs = rig.crash(fs, |write| (pattern >> (write % 31)) & 1 == 1);
+            }
+            files.iter().for_each(|(inode, bytes)| check(&fs, *inode, bytes));
+        }
+        fs = rig.reopen(fs, true);
+        reconcile(&fs);
+        for (inode, bytes) in &files {
+            check(&fs, *inode, bytes);
+            assert_eq!(fact(&fs, *inode, "state"), "compliant", "seed {seed}");
+        }
+        assert_clean(&fs);
+    }
+}

@@ -16,6 +16,8 @@ use crate::random::Random;
 /// How long one operation takes on a device that is not slow, and on one that is.
 const FAST_NS: u64 = 20_000;
 const SLOW_NS: u64 = 300_000_000;
+/// Reads, writes and flushes of one step of a history at most; a step that goes on for ever is found by it.
+const ASKED_MAX: u64 = 300_000;
 
 /// What all devices share: power, clock, chance.
 pub struct Machine {
@@ -28,8 +30,12 @@ struct State {
     /// Writes and flushes so far; these are the points where power can go.
     events: u64,
     power_off_at: Option<u64>,
+    /// The device that goes away at an event.
+    away_at: Option<(u64, usize)>,
     is_off: bool,
     clock_ns: u64,
+    /// What devices were asked for since the step of the history began.
+    asked: u64,
     /// Running hash over all operations: two runs of one history must agree in it.
     trace: u64,
     faults_struck: Vec<(FaultKind, usize)>,
@@ -45,8 +51,10 @@ impl Machine {
             random,
             events: 0,
             power_off_at: None,
+            away_at: None,
             is_off: false,
             clock_ns: 1_700_000_000_000_000_000,
+            asked: 0,
             trace: 0,
             faults_struck: Vec::new(),
             boundaries: None,
@@ -101,6 +109,28 @@ impl Machine {
         *power_off_at = None;
     }
 
+    /// Takes a device away at the `events`-th write or flush from now on, at once if that is 0. What it had not flushed survives
+    /// in part.
+    pub fn take_away_after(&self, device: usize, events: u64) {
+        let mut state = self.state.lock();
+        match events {
+            0 => state.take_away(device),
+            _ => state.away_at = Some((state.events + events, device)),
+        }
+    }
+
+    /// Brings a device back, with what it held; one that is not away stays.
+    pub fn bring_back(&self, device: usize) {
+        let mut state = self.state.lock();
+        state.away_at = None;
+        state.media[device].is_away = false;
+    }
+
+    /// Whether a device is away.
+    pub fn is_away(&self, device: usize) -> bool {
+        self.state.lock().media[device].is_away
+    }
+
     /// Disarms a power cut that has not come yet.
     pub fn disarm(&self) {
         self.state.lock().power_off_at = None;
@@ -136,9 +166,11 @@ impl Machine {
         self.state.lock().clock_ns
     }
 
-    /// Lets time pass.
-    pub fn advance_ns(&self, nanoseconds: u64) {
-        self.state.lock().clock_ns += nanoseconds;
+    /// Lets time pass between two steps of a history.
+    pub fn begin_step(&self, nanoseconds: u64) {
+        let mut state = self.state.lock();
+        state.clock_ns += nanoseconds;
+        state.asked = 0;
     }
 
     /// Hash over all that was done on all devices.
@@ -159,9 +191,10 @@ impl Machine {
     /// Puts an old copy of one device back.
     pub fn set_image(&self, device: usize, image: Medium) {
         let mut state = self.state.lock();
-        let rates = state.media[device].rates.clone();
-        state.media[device] = image;
-        state.media[device].rates = rates;
+        let (rates, is_away) = (state.media[device].rates.clone(), state.media[device].is_away);
+        let medium = &mut state.media[device];
+        *medium = image;
+        (medium.rates, medium.is_away) = (rates, is_away);
     }
 
     /// From now on keeps an image before each write and flush.
@@ -176,6 +209,14 @@ impl Machine {
 }
 
 impl State {
+    fn take_away(&mut self, device: usize) {
+        let State { media, random, .. } = self;
+        media[device].crash(&Survival::Each { per_hundred: 50 }, random);
+        media[device].is_away = true;
+        self.away_at = None;
+        self.faults_struck.push((FaultKind::AwayDevice, device));
+    }
+
     fn strikes(&mut self, device: usize, kind: FaultKind) -> bool {
         let rate = self.media[device].rates.get(kind);
         let strikes = rate > 0 && self.random.chance(u64::from(rate), 1_000_000);
@@ -196,6 +237,14 @@ impl State {
         if self.is_off {
             return Err(libc::EIO);
         }
+        if self.media[device].is_away {
+            return Err(libc::ENODEV);
+        }
+        self.asked += 1;
+        assert!(
+            self.asked < ASKED_MAX,
+            "a step of the history asked more of the devices than any should: it does not end"
+        );
         let slow = self.strikes(device, FaultKind::SlowDevice);
         self.clock_ns += if slow { SLOW_NS } else { FAST_NS };
         if !self.media[device].is_dead && self.strikes(device, FaultKind::DyingDevice) {
@@ -211,6 +260,9 @@ impl State {
             self.boundaries = Some(boundaries);
         }
         self.events += 1;
+        if let Some((_, device)) = self.away_at.filter(|(at, _)| self.events >= *at) {
+            self.take_away(device);
+        }
         if self.power_off_at.is_some_and(|at| self.events >= at) {
             self.is_off = true;
         }
@@ -244,6 +296,9 @@ impl State {
             self.media[device].write(offset, bytes);
             return Err(libc::EIO);
         }
+        if self.media[device].is_away {
+            return Err(libc::ENODEV);
+        }
         if self.media[device].has_flush_failed {
             return Err(libc::EIO);
         }
@@ -271,7 +326,7 @@ impl State {
     fn flush(&mut self, device: usize) -> Result<(), i32> {
         self.begin(device)?;
         self.note(device, 3, 0, 0);
-        if self.boundary() || self.media[device].has_flush_failed {
+        if self.boundary() || self.media[device].is_away || self.media[device].has_flush_failed {
             return Err(libc::EIO);
         }
         if self.strikes(device, FaultKind::FailedFlush) {

@@ -106,6 +106,14 @@ impl History {
                 self.kept_image = Some((index, image));
                 Ok(())
             }
+            Operation::TakeAway { device, events } => {
+                self.take_away(usize::from(*device), u64::from(*events));
+                Ok(())
+            }
+            Operation::BringBack { device } => {
+                self.returning = Some(usize::from(*device));
+                Ok(())
+            }
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }
@@ -231,7 +239,9 @@ impl History {
             let above = self.must("step of the files", above)?;
             let below = self.mounted().store.step(idle);
             let below = self.must("step of the store", below.map_err(Error::from))?;
-            if !above && !below {
+            let beside = self.mounted().files.reconcile_step(&caller(&self.machine), 256 << 10);
+            let beside = self.must("storing files as their policy says", beside)?;
+            if !above && !below && !beside {
                 break;
             }
         }

@@ -25,11 +25,13 @@ pub enum FaultKind {
     SlowDevice,
     /// At a mount the device holds what it held some time ago.
     StaleDevice,
+    /// The device goes away, perhaps in the middle of something, is missed at mounts, and may come back with what it held.
+    AwayDevice,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 11] = [
+    pub const ALL: [FaultKind; 12] = [
         FaultKind::LatentReadError,
         FaultKind::TransientReadError,
         FaultKind::BitRot,
@@ -41,6 +43,7 @@ impl FaultKind {
         FaultKind::DyingDevice,
         FaultKind::SlowDevice,
         FaultKind::StaleDevice,
+        FaultKind::AwayDevice,
     ];
 
     /// The name on the command line.
@@ -57,6 +60,7 @@ impl FaultKind {
             FaultKind::DyingDevice => "dying-device",
             FaultKind::SlowDevice => "slow-device",
             FaultKind::StaleDevice => "stale-device",
+            FaultKind::AwayDevice => "away-device",
         }
     }
 

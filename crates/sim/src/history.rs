@@ -80,6 +80,7 @@ pub struct Summary {
     pub remounts: u64,
     pub no_space: u64,
     pub faults: u64,
+    pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub ended_early: u64,
     pub groups_cut: u64,
     pub trace: u64,
@@ -103,6 +104,8 @@ pub(crate) struct History {
     pub random: Random,
     pub crash_manner: CrashManner,
     pub kept_image: Option<(usize, Medium)>,
+    /// The device that comes back at the next mount.
+    pub returning: Option<usize>,
     pub fill_count: u32,
     pub summary: Summary,
     pub verbose: bool,
@@ -153,6 +156,7 @@ impl History {
             random,
             crash_manner: CrashManner::Mixed,
             kept_image: None,
+            returning: None,
             fill_count: 0,
             summary: Summary::default(),
             verbose,
@@ -160,13 +164,18 @@ impl History {
     }
 
     fn finished(&self) -> Summary {
-        Summary { faults: self.machine.faults_struck().len() as u64, trace: self.machine.trace(), ..self.summary }
+        let mut summary = Summary { trace: self.machine.trace(), ..self.summary };
+        for (kind, _) in self.machine.faults_struck() {
+            summary.faults += 1;
+            summary.faults_by_kind[kind as usize] += 1;
+        }
+        summary
     }
 
     pub(crate) fn step(&mut self, operation: &Operation) -> Result<(), Stop> {
         self.summary.operations += 1;
         // Time goes on between calls.
-        self.machine.advance_ns(self.random.below(3_000_000_000));
+        self.machine.begin_step(self.random.below(3_000_000_000));
         let outcome = self.execute(operation);
         let outcome = match outcome {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
@@ -194,6 +203,11 @@ impl History {
 
     pub(crate) fn mounted(&self) -> &Mounted {
         self.mounted.as_ref().expect("the pool is mounted between operations")
+    }
+
+    /// Nothing went wrong on devices, except that one may be away, which its copies bear without an error.
+    pub(crate) fn is_calm(&self) -> bool {
+        !self.has_struck(|kind| kind != FaultKind::AwayDevice)
     }
 
     fn has_struck(&self, kinds: impl Fn(FaultKind) -> bool) -> bool {

@@ -139,6 +139,11 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.ended_early,
         begin.elapsed().as_secs_f64()
     );
+    if totals.faults > 0 {
+        let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);
+        let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {}", kind.name())).collect();
+        println!("faults: {}", kinds.join(", "));
+    }
     if outcome.failed.is_empty() {
         println!("no history failed");
         return ExitCode::SUCCESS;

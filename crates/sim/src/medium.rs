@@ -71,6 +71,7 @@ pub struct Medium {
     unreadable: BTreeSet<u64>,
     pub(crate) rates: FaultRates,
     pub(crate) is_dead: bool,
+    pub(crate) is_away: bool,
     pub(crate) has_flush_failed: bool,
 }
 
@@ -87,6 +88,7 @@ impl Medium {
             unreadable: BTreeSet::new(),
             rates: FaultRates::none(),
             is_dead: false,
+            is_away: false,
             has_flush_failed: false,
         }
     }

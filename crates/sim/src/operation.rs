@@ -176,6 +176,15 @@ pub enum Operation {
     KeepImage {
         device: u8,
     },
+    /// The device goes away after so many more writes and flushes of all devices; now if 0.
+    TakeAway {
+        device: u8,
+        events: u32,
+    },
+    /// The device comes back at the next mount.
+    BringBack {
+        device: u8,
+    },
 }
 
 /// What kind of life a history leads.
@@ -444,12 +453,47 @@ impl Generator {
         operations
     }
 
+    /// Lets a device go away and come back a few times, between operations, in their middle, or within a recovery; mounted again
+    /// without it some times.
+    fn send_away(&mut self, operations: &mut Vec<Operation>, device: u8) {
+        let mut at = 0;
+        for _ in 0..self.random.between(1, 3) {
+            at += self.random.below(30) as usize;
+            let events = if self.random.chance(1, 3) { 0 } else { self.random.between(1, 30) as u32 };
+            let away = Operation::TakeAway { device, events };
+            let again = self.random.chance(1, 3).then(|| self.random.between(1, 12) as u32);
+            let crash = Operation::Crash { manner: self.manner(), again };
+            let mount = if self.random.chance(1, 2) { Operation::Remount } else { crash };
+            let mut put = |at: &mut usize, operation: Operation| {
+                *at = (*at).min(operations.len());
+                operations.insert(*at, operation);
+                *at += 1;
+            };
+            put(&mut at, away);
+            if self.random.chance(1, 2) {
+                at += self.random.below(12) as usize;
+                put(&mut at, mount.clone());
+            }
+            at += self.random.below(20) as usize;
+            if self.random.chance(4, 5) {
+                put(&mut at, Operation::BringBack { device });
+            }
+            if self.random.chance(3, 4) {
+                put(&mut at, mount);
+            }
+        }
+    }
+
     /// A whole history of so many operations; one in `with_faults` gets the faults that are given.
     pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)]) -> Vec<Operation> {
         let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
         operations.extend((0..steps).map(|_| self.operation()));
         for (device, kind, per_million) in faults {
             let device = *device % self.devices as u8;
+            if *kind == FaultKind::AwayDevice {
+                self.send_away(&mut operations, device);
+                continue;
+            }
             let at = self.random.below(steps as u64 / 2 + 1) as usize;
             let operation = match kind {
                 FaultKind::StaleDevice => Operation::KeepImage { device },

@@ -118,7 +118,8 @@ impl PoolConfig {
     pub fn mount(&self, machine: &Arc<Machine>) -> Result<Mounted, String> {
         machine.reopen_devices();
         let mut devices = Vec::new();
-        for (index, device) in machine.devices().into_iter().enumerate() {
+        let present = machine.devices().into_iter().enumerate().filter(|(index, _)| !machine.is_away(*index));
+        for (index, device) in present {
             let superblock = newest_superblock(&device)
                 .ok_or_else(|| format!("device {index} has no superblock that can be read"))?;
             devices.push(DeviceIn { index: superblock.device_index, superblock, device, read_cost: READ_COST });

@@ -28,12 +28,13 @@ impl History {
             return Err(self.unexpected("close", libc::EROFS, &text));
         }
         self.note_all_durable();
-        self.put_kept_image();
+        self.change_devices();
+        let away = self.away();
         match self.plan.pool.mount(&self.machine) {
             Ok(mounted) => {
                 let report = mounted.report.clone();
                 self.mounted = Some(mounted);
-                let is_calm = self.machine.faults_struck().is_empty();
+                let is_calm = self.is_calm();
                 if is_calm && (!report.clean || report.groups_replayed + report.groups_cut > 0) {
                     return Err(Stop::Failure(format!("a pool that was closed is not clean: {report:?}")));
                 }
@@ -42,12 +43,18 @@ impl History {
                 }
                 self.verify_all()
             }
-            Err(text) if text.contains("no superblock") && !self.machine.faults_struck().is_empty() => Err(Stop::Over),
+            Err(text) if text.contains("no superblock") && !self.is_calm() => Err(Stop::Over),
+            // Gone in the middle of being mounted: without it the pool must mount.
+            Err(_) if self.away() != away => Err(Stop::Refused),
             Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
         }
     }
 
-    fn put_kept_image(&mut self) {
+    /// What happens to devices while the pool is not mounted.
+    fn change_devices(&mut self) {
+        if let Some(device) = self.returning.take() {
+            self.machine.bring_back(device);
+        }
         if let Some((device, image)) = self.kept_image.take() {
             self.machine.set_image(device, image);
             self.machine.note_fault(FaultKind::StaleDevice, device);
@@ -63,24 +70,23 @@ impl History {
             self.mounted = None;
             self.summary.torn_crashes += u64::from(self.machine.images().iter().any(|image| image.pending_count() > 0));
             self.machine.power_on(&mut |_, random| survival(manner, random));
-            self.put_kept_image();
+            self.change_devices();
             if let Some(events) = again.take() {
                 self.machine.power_off_after(u64::from(events));
             }
+            let away = self.away();
             let mounted = self.plan.pool.mount(&self.machine);
-            if self.machine.is_off() {
+            if self.machine.is_off() || mounted.is_err() && self.away() != away {
                 continue;
             }
             match mounted {
                 Ok(mounted) => break mounted,
                 // All four copies of a superblock gone: the device counts as missing, and the pool is refused, changed by nobody.
-                Err(text) if text.contains("no superblock") && !self.machine.faults_struck().is_empty() => {
+                Err(text) if text.contains("no superblock") && !self.is_calm() => {
                     return Err(Stop::Over);
                 }
                 // Rot may strike between two reads of what a crash left only one copy of; the next mount then cuts it.
-                Err(_)
-                    if !calmed && self.plan.budget == Budget::Tolerated && !self.machine.faults_struck().is_empty() =>
-                {
+                Err(_) if !calmed && self.plan.budget == Budget::Tolerated && !self.is_calm() => {
                     calmed = true;
                     self.calm();
                 }
@@ -102,6 +108,18 @@ impl History {
         }
         self.mounted = Some(mounted);
         self.compare_recovered()
+    }
+
+    /// A device goes away. One at a time: more are beyond what copies bear.
+    pub(crate) fn take_away(&mut self, device: usize, events: u64) {
+        let count = self.plan.pool.device_bytes.len();
+        if self.plan.budget == Budget::Tolerated && count > 1 && self.away().is_none() {
+            self.machine.take_away_after(device, events);
+        }
+    }
+
+    fn away(&self) -> Option<usize> {
+        (0..self.plan.pool.device_bytes.len()).find(|device| self.machine.is_away(*device))
     }
 
     fn calm(&mut self) {

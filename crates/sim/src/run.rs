@@ -54,6 +54,7 @@ pub struct Totals {
     pub remounts: u64,
     pub no_space: u64,
     pub faults: u64,
+    pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub with_faults: u64,
     pub ended_early: u64,
     pub groups_cut: u64,
@@ -67,6 +68,9 @@ impl Totals {
         self.remounts += summary.remounts;
         self.no_space += summary.no_space;
         self.faults += summary.faults;
+        for (total, count) in self.faults_by_kind.iter_mut().zip(summary.faults_by_kind) {
+            *total += count;
+        }
         self.with_faults += u64::from(summary.faults > 0);
         self.ended_early += summary.ended_early;
         self.groups_cut += summary.groups_cut;
@@ -104,11 +108,14 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         let victim = random.below(devices as u64) as u8;
         for _ in 0..random.between(1, 2) {
             let device = if budget == Budget::Tolerated { victim } else { random.below(devices as u64) as u8 };
+            let kind = *random.pick(&request.faults);
             let rate = *random.pick(&[300, 3_000, 30_000, 200_000]);
-            faults.push((device, *random.pick(&request.faults), rate));
+            faults.push((device, kind, rate));
         }
     }
     let may_fill = profile == Profile::Full;
+    // In a full pool the cleaner moves what has one copy, because a device was away, onto that device.
+    faults.retain(|(_, kind, _)| !may_fill || *kind != FaultKind::AwayDevice);
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
     let operations = Generator::new(random.fork(), profile, devices).history(steps, &faults);

@@ -2,7 +2,7 @@
 
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
-use stere_sim::operation::{CrashManner, Operation, Path};
+use stere_sim::operation::{CrashManner, Operation, Path, Target};
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;
 
@@ -63,6 +63,60 @@ fn a_mount_that_left_no_trace_in_superblocks_is_not_mixed_with_the_next() {
         }
     }
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// P-1: superblocks keep sixteen epochs; the one whose records the journal still needed was dropped.
+#[test]
+fn many_crashes_in_a_row_lose_nothing() {
+    let mut operations = Vec::new();
+    for round in 0..24 {
+        let path = Path { directory: 0, name: round % 6 };
+        operations.push(Operation::Create { path, slot: 0 });
+        let target = Target::Path(path);
+        operations.push(Operation::Write { target, offset: 0, length: 5_000, seed: u64::from(round) });
+        operations.push(Operation::Fsync { target });
+        operations.push(Operation::Crash { manner: CrashManner::Mixed, again: Some(u32::from(round % 5) + 1) });
+    }
+    for devices in [one_device(), two_devices()] {
+        let plan = Plan { seed: 1, pool: devices, budget: Budget::None, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+    }
+}
+
+/// P-1, P-2: a crash; then the device that alone held some of what recovery had taken goes away, and there is another crash. What
+/// was seen after the first one was lost; where the journal then ended before the newest epoch, superblocks were written that
+/// could not be read.
+#[test]
+fn what_recovery_showed_once_is_there_again() {
+    let slot = Target::Slot;
+    for events in 5..24 {
+        for cut in [4, 6] {
+            let operations = [
+                Operation::Remount,
+                Operation::Write { target: slot(0), offset: 262_144, length: 196_608, seed: 1 },
+                Operation::Write { target: slot(1), offset: 131_072, length: 20_000, seed: 2 },
+                Operation::TakeAway { device: 0, events },
+                Operation::ArmCrash { events: cut, manner: CrashManner::Mixed },
+                Operation::Fsync { target: slot(1) },
+                Operation::Crash { manner: CrashManner::Everything, again: None },
+                Operation::Write { target: slot(1), offset: 0, length: 20_000, seed: 3 },
+                Operation::Fsync { target: slot(1) },
+                Operation::Crash { manner: CrashManner::Mixed, again: None },
+                Operation::BringBack { device: 0 },
+            ];
+            for seed in 0..12 {
+                let pool = two_devices();
+                let plan = Plan { seed, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+                let outcome = run::run(&plan, &operations, false);
+                assert!(outcome.is_ok(), "{events}, {cut}, seed {seed}: {}", outcome.expect_err("it failed"));
+            }
+        }
+    }
+}
+
+fn two_devices() -> PoolConfig {
+    PoolConfig { device_bytes: vec![64 << 20, 96 << 20], block_bytes: vec![512, 4096], ..one_device() }
 }
 
 fn one_device() -> PoolConfig {

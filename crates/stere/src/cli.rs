@@ -45,8 +45,10 @@ pub enum Command {
     Umount(UmountArguments),
     /// How a pool is: healthy, degraded, at risk or lost, and what to do next
     Status(StatusArguments),
-    /// Prove an unmounted pool, reading only
+    /// Prove an unmounted pool; reads only, unless it is told to repair
     Check(CheckArguments),
+    /// Copy out everything that can still be found, from whatever is left of a pool
+    Rescue(RescueArguments),
     /// The devices of a pool
     Device {
         #[command(subcommand)]
@@ -150,6 +152,25 @@ pub struct CheckArguments {
     /// Leave the contents of files out, which takes less time
     #[arg(long)]
     pub metadata_only: bool,
+    /// Mend what can be mended, then prove it; this writes to the devices
+    #[arg(long)]
+    pub repair: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RescueArguments {
+    /// Any of a pool's devices, however damaged; or a pool that is known here
+    #[arg(required = true, value_name = "DEVICE")]
+    pub words: Vec<String>,
+    /// Where to copy to: a directory that is empty or not there yet
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
+    /// List what is there, reading no contents and copying nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -27,6 +27,8 @@ pub enum Error {
     Store(#[from] stere_store::Error),
     #[error(transparent)]
     Naming(#[from] stere_naming::Error),
+    #[error(transparent)]
+    Rescue(#[from] stere_rescue::Error),
     #[error("{path}: cannot {action}: {source}; check the path and your permissions")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{0}")]

@@ -26,6 +26,7 @@ mod pool;
 mod reconcile;
 mod registry;
 mod report;
+mod rescue;
 mod size;
 mod spec;
 mod status;
@@ -77,6 +78,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
         Command::Status(arguments) => status::run(&registry, &arguments),
         Command::Check(arguments) => check::run(&registry, &arguments),
+        Command::Rescue(arguments) => rescue::run(&registry, &arguments),
         Command::Device { command } => device::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use rustc_hash::FxHashMap;
-use stere_format::{BlobFlags, BlobValue, ExtentFlags, ExtentValue, Key, block_checksums, key, sector_aligned};
+use stere_format::{BlobFlags, BlobValue, ExtentFlags, ExtentValue, Key, key, sector_aligned};
 use stere_log::Wait;
 use stere_tree::NodeIo;
 
@@ -174,8 +174,7 @@ impl Store {
             report.add(true, inode, text);
             return;
         };
-        let verify = |bytes: &[u8]| block_checksums(bytes) == value.checksums;
-        if let Err(error) = self.log.read_record(&segment, &value.address, &verify) {
+        if let Err(error) = self.log.read_blocks(&segment, &value.address, &value.checksums) {
             report.add(true, inode, format!("blob {blob} of inode {inode:?} cannot be read: {error}"));
         }
     }

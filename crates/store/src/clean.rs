@@ -264,12 +264,10 @@ impl Store {
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
-        let verify = |bytes: &[u8]| block_checksums(bytes) == old.checksums;
-        let stored = self.log.read_record(&handle.segment, &old.address, &verify).map_err(|_| Error::Damaged {
-            blob: handle.id,
-            offset: 0,
-            length: old.logical_bytes,
-        })?;
+        let stored = self
+            .log
+            .read_blocks(&handle.segment, &old.address, &old.checksums)
+            .map_err(|_| Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes })?;
         let mut value = old.clone();
         let mut data = stored;
         if old.encoding == BlobEncoding::PLAIN && old.live != old.present {

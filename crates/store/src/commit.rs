@@ -99,6 +99,16 @@ impl Store {
         }
     }
 
+    /// Writes a record that says that all before it is durable, which it is.
+    pub(crate) fn prove(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
+        journal.durable_sequence = journal.sequence - 1;
+        let counters = self.counters(&self.inner.read());
+        let completion = Completion::new();
+        journal.submit_proof(&self.log.stripe, &counters, &completion);
+        let outcome = self.finish_durably(journal, &completion);
+        outcome.map(|()| journal.durable_sequence = journal.sequence - 1).map_err(|error| self.fail(error))
+    }
+
     fn write_durably(&self, journal: &mut MutexGuard<'_, Journal>, batch: &Batch) -> Result<(), Error> {
         let completion = Completion::new();
         if !batch.changes.is_empty() {
@@ -107,6 +117,10 @@ impl Store {
             }
             journal.submit(&self.log.stripe, &batch.changes, &batch.counters, &completion)?;
         }
+        self.finish_durably(journal, &completion)
+    }
+
+    fn finish_durably(&self, journal: &mut MutexGuard<'_, Journal>, completion: &Completion) -> Result<(), Error> {
         self.log.wait_for_rows()?;
         let mut failed = Vec::new();
         for (device, error) in completion.wait() {

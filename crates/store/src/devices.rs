@@ -74,6 +74,11 @@ impl Store {
         for segment in self.log.segments.all() {
             taken.extend(segment.chunks().iter().map(|place| place.device));
         }
+        {
+            let inner = self.inner.read();
+            taken.extend(inner.left.iter().map(|left| left.place.device));
+            taken.extend(inner.freed.iter().flat_map(|(_, segment)| segment.chunks()).map(|place| place.device));
+        }
         taken.sort_unstable();
         taken.dedup();
         let free = (0..).zip(&taken).find(|(index, taken)| index != *taken).map(|(index, _)| index);
@@ -83,6 +88,14 @@ impl Store {
     fn chunks_on(&self, index: DeviceIndex) -> u64 {
         let is_there = |segment: &Segment| segment.chunks().iter().any(|place| place.device == index);
         self.log.segments.all().iter().filter(|segment| is_there(segment)).count() as u64
+    }
+
+    /// Whether slots of a device wait to be free.
+    fn is_left_on(&self, index: DeviceIndex) -> bool {
+        let inner = self.inner.read();
+        let is_freed =
+            inner.freed.iter().any(|(_, segment)| segment.chunks().iter().any(|place| place.device == index));
+        is_freed || inner.left.iter().any(|left| left.place.device == index)
     }
 
     /// How full a device of the table is; goes through the segment table.
@@ -161,7 +174,7 @@ impl Store {
     /// Changes what a device is for; durable when it returns. `Failed` calls a spare in, `Offline` takes the device away.
     pub fn set_device_state(&self, index: DeviceIndex, state: DeviceState) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.device_entry(index)?;
         if state == DeviceState::Spare {
             self.checkpoint()?;
@@ -188,7 +201,7 @@ impl Store {
     /// Takes a device of the table that came, or came back: it is read and written at once, and mending catches it up.
     pub fn attach_device(&self, new: DeviceIn) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         let index = new.index;
         let entry = self.device_entry(index)?;
         self.check_belongs(&new)?;
@@ -196,8 +209,8 @@ impl Store {
         if entry.id != new.superblock.device {
             return refused("the pool knows another device under this number; use `stere device replace`");
         }
-        if entry.slot_count != new.superblock.layout.slot_count {
-            return refused("it has another size than the pool knows; use `stere device replace`");
+        if entry.slot_count > new.superblock.layout.slot_count {
+            return refused("it is smaller than the pool knows it; use `stere device replace`");
         }
         if self.log.stripe.device(index).is_some() && !self.log.stripe.is_suspended(index) {
             return refused("it is in use already");
@@ -206,14 +219,28 @@ impl Store {
             self.change_entry(index, |entry| entry.state = DeviceState::Active.code())?;
         }
         self.open_device(&new)?;
+        self.note_sizes();
         mender.forget_failures();
         self.end_weak_segments();
         self.checkpoint()
     }
 
+    /// Devices may have grown: what the table says follows the devices that are there.
+    pub(crate) fn note_sizes(&self) {
+        for entry in self.devices.lock().iter_mut() {
+            if let Some(device) = self.log.stripe.device(entry.index) {
+                entry.slot_count = device.layout().slot_count;
+                entry.size_bytes = device.layout().size_bytes;
+            }
+        }
+    }
+
     /// Goes on without a device; its state stays as it is. Refused where that would make content unreadable, unless `force`.
     pub fn detach_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
         let mut mender = self.mender.lock();
+        if let Err(error) = self.settle(&mut mender) {
+            tracing::warn!(%error, "what was being mended is given up");
+        }
         self.device_entry(index)?;
         if !force {
             self.check_nothing_lost(index)?;
@@ -229,7 +256,7 @@ impl Store {
     /// Makes an empty device part of the pool; durable when it returns. Its superblock tells the index the entry has.
     pub fn add_device(&self, new: DeviceIn, entry: DeviceEntry) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.add_locked(&mut mender, new, entry)
     }
 
@@ -240,7 +267,7 @@ impl Store {
             return Err(Error::Pool("the new device's superblock and table entry do not agree; this is a bug".into()));
         }
         let is_known = self.devices.lock().iter().any(|known| known.index == index || known.id == entry.id);
-        if is_known || self.chunks_on(index) > 0 {
+        if is_known || self.chunks_on(index) > 0 || self.is_left_on(index) {
             return Err(Error::Pool(format!("device number {} is in use already; choose another", index + 1)));
         }
         {
@@ -295,7 +322,7 @@ impl Store {
         mut entry: DeviceEntry,
     ) -> Result<DeviceIndex, Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.device_entry(index)?;
         self.check_belongs(&new)?;
         let is_away = self.log.stripe.device(index).is_none();
@@ -340,7 +367,7 @@ impl Store {
     /// Drops a device from the table. Refused while chunks are on it, unless `force` says that what lies nowhere else may be lost.
     pub fn remove_device(&self, index: DeviceIndex, force: bool) -> Result<(), Error> {
         self.check_writable()?;
-        let mut mender = self.mender.lock();
+        let mut mender = self.settled_mender()?;
         self.remove_locked(&mut mender, index, force)
     }
 
@@ -529,6 +556,10 @@ fn wipe_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<(), 
 }
 
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together;

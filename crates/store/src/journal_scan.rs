@@ -61,6 +61,26 @@ impl<'a> Scan<'a> {
         scan
     }
 
+    /// Of a journal in use: what is durable is known.
+    pub fn of_durable(stripe: &'a Stripe, journal: &Journal, superblock: &Superblock) -> Self {
+        Scan {
+            stripe,
+            pool: journal.pool,
+            mirrors: journal.mirrors.clone(),
+            region_bytes: superblock.journal_bytes,
+            start: superblock.journal_start,
+            next: superblock.journal_start,
+            epochs: superblock.epochs.clone(),
+            proven: journal.durable_sequence,
+            lacking: Vec::new(),
+        }
+    }
+
+    /// Takes the records that some mirrors lack: place and bytes of each, and where it lacks.
+    pub fn take_lacking(&mut self) -> Vec<(JournalHeader, Vec<u8>, Vec<Mirror>)> {
+        std::mem::take(&mut self.lacking)
+    }
+
     /// Every record up to this sequence was durable when a later one was written.
     pub fn proven(&self) -> u64 {
         self.proven

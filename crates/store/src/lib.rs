@@ -9,6 +9,7 @@
 //! of the log and not `inner` is held while a device is waited for. Follow one write: `write.rs`, `transaction.rs`,
 //! `commit.rs`; one read: `view.rs`, `read.rs`; one recovery: `recover.rs`.
 
+mod accounts;
 mod check;
 mod checkpoint;
 mod clean;
@@ -16,14 +17,17 @@ mod commit;
 mod devices;
 mod error;
 mod forecast;
+mod health;
 mod journal;
 mod journal_scan;
 mod loss;
 mod mend;
 mod overlay;
 mod read;
+mod rebuild;
 mod recover;
 mod relocate;
+mod scrub;
 mod space;
 mod superblock;
 mod transaction;
@@ -47,13 +51,16 @@ pub use clean::CleanerPolicy;
 pub use devices::{DeviceUsage, Label, SharedDomains};
 pub use error::Error;
 pub use forecast::{Change, Forecast};
+pub use health::{Health, HealthLimits, HealthState};
 pub use loss::{ClassLoss, Loss};
 pub use mend::{MendProgress, MendStatus};
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
 pub use relocate::{Move, Moved};
+pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
-pub use stere_log::Wait;
+pub use stere_format::ScrubCursor;
+pub use stere_log::{RepairTotals, Wait};
 pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
@@ -80,6 +87,8 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// Set when the pool was made; names are hashed with it.
     pub hash_key: [u8; 16],
+    /// From how many errors on a device counts as sick, and is given up.
+    pub health: HealthLimits,
     /// Random, so that no two mounts begin the same epoch: halves of a pool that both went on are told apart by it.
     pub epoch_nonce: u32,
 }
@@ -92,6 +101,7 @@ impl Default for StoreOptions {
             cleaner: CleanerPolicy::CostBenefit,
             read_only: false,
             hash_key: [0; 16],
+            health: HealthLimits::default(),
             epoch_nonce: 0,
         }
     }
@@ -138,6 +148,7 @@ pub struct Store {
     pub(crate) space: Space,
     pub(crate) next_blob: AtomicU64,
     pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) health_limits: Mutex<HealthLimits>,
     pub(crate) options: StoreOptions,
 }
 
@@ -301,6 +312,9 @@ impl Store {
             return Ok(false);
         }
         self.log.reap();
+        self.retire_unwritable()?;
+        self.retire_failing()?;
+        self.leave_slow_devices();
         let budget = self.options.budget();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();

@@ -6,19 +6,19 @@
 //! segment table. The old slot stays as it was until a checkpoint that knows the new one is durable and nobody reads the old one.
 //! Metadata segments are in the checkpoint record instead of the tree: the same, with the checkpointer held while they change.
 //!
-//! Read next: `devices.rs`, the log's `verify.rs`, `docs/design/devices.md`.
+//! Read next: `rebuild.rs`, `devices.rs`, the log's `verify.rs`, `docs/design/devices.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use stere_device::{Completion, Job};
-use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
+use stere_device::Completion;
+use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
-use stere_stripe::{StripeError, Whole};
 
+use crate::Store;
 use crate::error::Error;
-use crate::{LeftSlot, Store};
+use crate::rebuild::Written;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,16 +49,21 @@ pub struct MendStatus {
 #[derive(Default)]
 pub(crate) struct Mender {
     /// Chunks for which nothing could be done, until something about the devices changes.
-    impossible: BTreeSet<(u64, usize)>,
+    pub impossible: BTreeSet<(u64, usize)>,
     /// Chunks whose own slot did not take them.
-    unfillable: BTreeSet<(u64, usize)>,
-    bytes_done: u64,
+    pub unfillable: BTreeSet<(u64, usize)>,
+    pub bytes_done: u64,
+    pub chunks_done: u64,
+    /// Segments to be looked at, the next one last.
+    pub queue: Vec<u64>,
+    /// Chunks on their way to their slots; what follows is read meanwhile.
+    pub submitted: Vec<(Completion, Written)>,
     /// Whether chunks may move for the sake of even filling.
     pub rebalances: bool,
     /// Whether something changed that only the next checkpoint makes durable.
-    is_unrecorded: bool,
+    pub is_unrecorded: bool,
     /// Suspended devices that were given another chance, and have not proved yet that they deserved it.
-    resumed: BTreeSet<DeviceIndex>,
+    pub resumed: BTreeSet<DeviceIndex>,
     /// How many metadata segments had another number of copies than they shall have, before the last checkpoint.
     misfits_before: Option<usize>,
 }
@@ -69,12 +74,14 @@ impl Mender {
         self.impossible.clear();
         self.unfillable.clear();
         self.resumed.clear();
+        // What is least protected now comes first.
+        self.queue.clear();
     }
 }
 
 /// What a chunk needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     /// To be written where it is placed.
     Fill,
     /// To be written elsewhere, on that device if one is named.
@@ -83,16 +90,16 @@ enum Need {
     Wait,
 }
 
-struct Task {
-    segment: Arc<Segment>,
-    place: Arc<SegmentChunks>,
-    needs: Vec<(usize, Need)>,
+pub(crate) struct Task {
+    pub segment: Arc<Segment>,
+    pub place: Arc<SegmentChunks>,
+    pub needs: Vec<(usize, Need)>,
     /// How many more chunks may fail before content is lost.
     spare: i32,
 }
 
 impl Task {
-    fn chunk_bytes(&self) -> u64 {
+    pub fn chunk_bytes(&self) -> u64 {
         u64::from(self.segment.blocks_in_use()) * BLOCK_BYTES as u64
     }
 }
@@ -105,20 +112,8 @@ struct Standing {
     is_suspended: bool,
 }
 
-/// A chunk under way to its slot.
-struct Written {
-    segment: Arc<Segment>,
-    place: Arc<SegmentChunks>,
-    slots: Vec<(usize, ChunkPlace)>,
-    /// Those of the slots that were taken for it.
-    taken: Vec<ChunkPlace>,
-    bytes: u64,
-}
-
-/// Chunk content under way to devices, at most.
-const FLYING_BYTES_MAX: u64 = 48 << 20;
-/// Segments read at the same time, where devices bring threads for it.
-const SEGMENTS_AT_ONCE: usize = 3;
+/// So much is made durable by one flush.
+const SETTLED_BYTES: u64 = 256 << 20;
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
 const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.
@@ -126,37 +121,75 @@ const BALANCE_PERCENT: u64 = 5;
 
 impl Store {
     /// Does about so many bytes of what is left to do: fills chunks of devices that came back, empties devices that shall be
-    /// empty, evens out where that was asked for. What it did is durable with the next commit, and nothing needs that.
+    /// empty, evens out where that was asked for. What is on its way when this returns is taken up by the next step.
     pub fn mend_step(&self, budget_bytes: u64) -> Result<MendProgress, Error> {
         self.check_writable()?;
         let mut mender = self.mender.lock();
+        let chunks_before = mender.chunks_done;
         if self.end_weak_segments() {
             self.log.wait_for_rows().map_err(|error| self.fail(error.into()))?;
         }
-        let mut tasks = self.tasks(&mender);
-        tasks.retain(|task| task.needs.iter().any(|(_, need)| *need != Need::Wait));
-        if tasks.is_empty() && mender.rebalances {
-            tasks = self.balancing_tasks();
+        let tasks = self.next_tasks(&mut mender, budget_bytes)?;
+        let bytes_written = self.write_chunks(&mut mender, tasks, budget_bytes);
+        if mender.submitted.iter().map(|(_, one)| one.bytes).sum::<u64>() >= SETTLED_BYTES {
+            self.settle(&mut mender)?;
+        }
+        let mut is_done = false;
+        if bytes_written == 0 && mender.queue.is_empty() {
+            self.settle(&mut mender)?;
+            is_done = mender.chunks_done == chunks_before && !self.finish_mending(&mut mender)?;
+        }
+        Ok(MendProgress { bytes_written, chunks: mender.chunks_done - chunks_before, is_done })
+    }
+
+    /// Waits for what mending has under way, and enters it: before the devices change.
+    pub(crate) fn settled_mender(&self) -> Result<MutexGuard<'_, Mender>, Error> {
+        let mut mender = self.mender.lock();
+        self.settle(&mut mender)?;
+        Ok(mender)
+    }
+
+    /// Tasks for about so many bytes: from the queue, which is made anew from the whole table when it is empty.
+    fn next_tasks(&self, mender: &mut Mender, budget_bytes: u64) -> Result<Vec<Task>, Error> {
+        let tasks = self.queued_tasks(mender, budget_bytes);
+        if !tasks.is_empty() {
+            return Ok(tasks);
+        }
+        // Nobody is looked at twice before what was done is entered.
+        self.settle(mender)?;
+        let has_work = |task: &Task| task.needs.iter().any(|(_, need)| *need != Need::Wait);
+        let tasks = self.tasks(mender);
+        mender.queue = tasks.iter().filter(|task| has_work(task)).map(|task| task.segment.id).rev().collect();
+        if mender.queue.is_empty() && mender.rebalances {
+            let tasks = self.balancing_tasks();
             mender.rebalances = !tasks.is_empty();
+            return Ok(tasks);
         }
-        let mut progress = MendProgress::default();
-        let mut written = Vec::new();
-        self.write_chunks(&mut mender, tasks, budget_bytes, &mut written)?;
-        let done = self.record_chunks(&mut mender, written)?;
-        progress.chunks = done.0;
-        progress.bytes_written = done.1;
-        mender.bytes_done += done.1;
-        if progress.chunks == 0 {
-            progress.is_done = !self.finish_mending(&mut mender)?;
+        Ok(self.queued_tasks(mender, budget_bytes))
+    }
+
+    fn queued_tasks(&self, mender: &mut Mender, budget_bytes: u64) -> Vec<Task> {
+        let standings = self.standings();
+        let in_memory = self.log.segments_in_memory();
+        let (mut tasks, mut bytes) = (Vec::new(), 0);
+        while bytes == 0 || bytes < budget_bytes {
+            let Some(id) = mender.queue.pop() else { break };
+            let Some(segment) = self.log.segments.get(id).filter(|_| !in_memory.contains(&id)) else { continue };
+            let Some(task) = self.task_of(mender, &standings, segment) else { continue };
+            let chunks = task.needs.iter().filter(|(_, need)| *need != Need::Wait).count() as u64;
+            bytes += chunks * task.chunk_bytes();
+            tasks.push(task);
         }
-        Ok(progress)
+        tasks
     }
 
     /// What is left to do; goes through the segment table.
     pub fn mend_status(&self) -> MendStatus {
         let mender = self.mender.lock();
-        let mut status = MendStatus { bytes_done: mender.bytes_done, ..MendStatus::default() };
-        for task in self.tasks(&mender) {
+        let under_way: BTreeSet<u64> = mender.submitted.iter().map(|(_, one)| one.segment.id).collect();
+        let submitted_bytes: u64 = mender.submitted.iter().map(|(_, one)| one.bytes).sum();
+        let mut status = MendStatus { bytes_done: mender.bytes_done + submitted_bytes, ..MendStatus::default() };
+        for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {
             for (chunk, need) in &task.needs {
                 let bytes = task.chunk_bytes();
                 if *need == Need::Wait {
@@ -230,27 +263,33 @@ impl Store {
     fn tasks(&self, mender: &Mender) -> Vec<Task> {
         let standings = self.standings();
         let in_memory = self.log.segments_in_memory();
-        let mut tasks = Vec::new();
-        for segment in self.log.segments.all() {
-            if !segment.is_sealed() || segment.live_bytes() == 0 || in_memory.contains(&segment.id) {
-                continue;
-            }
-            let place = segment.placed();
-            let mut needs = Vec::new();
-            let mut readable = 0;
-            for (chunk, at) in place.chunks.iter().enumerate() {
-                let standing = standings.get(&at.device);
-                readable +=
-                    i32::from(!place.is_missing(chunk) && standing.is_some_and(|standing| standing.is_attached));
-                needs.extend(self.need(mender, segment.id, &place, chunk, standing).map(|need| (chunk, need)));
-            }
-            if !needs.is_empty() {
-                let spare = readable - i32::from(place.scheme.data);
-                tasks.push(Task { segment, place, needs, spare });
-            }
-        }
+        let mut segments = self.log.segments.all();
+        segments.retain(|segment| !in_memory.contains(&segment.id));
+        let tasks = segments.into_iter().filter_map(|segment| self.task_of(mender, &standings, segment));
+        let mut tasks: Vec<Task> = tasks.collect();
         tasks.sort_by_key(|task| (task.spare, task.segment.id));
         tasks
+    }
+
+    fn task_of(
+        &self,
+        mender: &Mender,
+        standings: &BTreeMap<DeviceIndex, Standing>,
+        segment: Arc<Segment>,
+    ) -> Option<Task> {
+        if !segment.is_sealed() || segment.live_bytes() == 0 {
+            return None;
+        }
+        let place = segment.placed();
+        let mut needs = Vec::new();
+        let mut readable = 0;
+        for (chunk, at) in place.chunks.iter().enumerate() {
+            let standing = standings.get(&at.device);
+            readable += i32::from(!place.is_missing(chunk) && standing.is_some_and(|standing| standing.is_attached));
+            needs.extend(self.need(mender, segment.id, &place, chunk, standing).map(|need| (chunk, need)));
+        }
+        let spare = readable - i32::from(place.scheme.data);
+        (!needs.is_empty()).then_some(Task { segment, place, needs, spare })
     }
 
     /// Whether a chunk of the segment could go to another device.
@@ -260,245 +299,13 @@ impl Store {
     }
 
     /// Moving must leave the cleaner and the next checkpoint their room.
-    fn has_room_to_move(&self) -> bool {
+    pub(crate) fn has_room_to_move(&self) -> bool {
         let capacity = self.log.stripe.capacity(self.fit(self.options.meta_scheme));
         capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
     }
 
-    /// Reads, proves and submits the chunks of as many tasks as the budget allows, and waits until they are durable.
-    fn write_chunks(
-        &self,
-        mender: &mut MutexGuard<'_, Mender>,
-        tasks: Vec<Task>,
-        budget_bytes: u64,
-        written: &mut Vec<Written>,
-    ) -> Result<(), Error> {
-        let mut submitted: Vec<(Completion, Written)> = Vec::new();
-        let mut bytes = 0;
-        let mut tasks = tasks.into_iter().peekable();
-        while tasks.peek().is_some() && (bytes == 0 || bytes < budget_bytes) {
-            let mut together = Vec::new();
-            while together.len() < SEGMENTS_AT_ONCE && (bytes == 0 || bytes < budget_bytes) {
-                let Some(task) = tasks.next() else { break };
-                let Some(written) = self.take_slots(mender, &task) else { continue };
-                bytes += written.bytes;
-                together.push(written);
-            }
-            for (written, outcome) in self.rebuild_together(together) {
-                match outcome {
-                    Ok(completion) => submitted.push((completion, written)),
-                    Err(error) => {
-                        tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
-                        written.slots.iter().for_each(|(chunk, _)| {
-                            mender.impossible.insert((written.segment.id, *chunk));
-                        });
-                        bytes -= written.bytes;
-                        self.log.stripe.free_now(&written.taken);
-                    }
-                }
-            }
-            hold_back(&submitted);
-        }
-        self.settle(mender, submitted, written)
-    }
-
-    /// Finds slots for what the task moves; `None` if nothing of it can be done.
-    fn take_slots(&self, mender: &Mender, task: &Task) -> Option<Written> {
-        let (mut slots, mut taken) = (Vec::new(), Vec::new());
-        let mut place = SegmentChunks::clone(&task.place);
-        for (chunk, need) in &task.needs {
-            if mender.impossible.contains(&(task.segment.id, *chunk)) {
-                continue;
-            }
-            match need {
-                Need::Wait => {}
-                Need::Fill => slots.push((*chunk, task.place.chunks[*chunk])),
-                Need::Move(only) => {
-                    let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
-                    let has_room = self.has_room_to_move();
-                    if let Some(slot) = has_room.then(|| self.log.stripe.place_beside(&beside, from, *only)).flatten() {
-                        place.chunks[*chunk] = slot;
-                        slots.push((*chunk, slot));
-                        taken.push(slot);
-                    }
-                }
-            }
-        }
-        let bytes = task.chunk_bytes() * slots.len() as u64;
-        let (segment, place) = (task.segment.clone(), task.place.clone());
-        (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
-    }
-
-    /// Several segments side by side where the devices have threads for it.
-    fn rebuild_together(&self, together: Vec<Written>) -> Vec<(Written, Result<Completion, Error>)> {
-        let mut outcomes: Vec<Option<Result<Completion, Error>>> = together.iter().map(|_| None).collect();
-        let threads = self.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
-        let jobs: Vec<Job<'_>> = together
-            .iter()
-            .zip(&mut outcomes)
-            .map(|(written, outcome)| Box::new(move || *outcome = Some(self.rebuild(written))) as Job<'_>)
-            .collect();
-        match threads.filter(|_| jobs.len() > 1) {
-            Some(threads) => threads.run(jobs),
-            None => jobs.into_iter().for_each(|job| job()),
-        }
-        together
-            .into_iter()
-            .zip(outcomes)
-            .map(|(written, outcome)| (written, outcome.expect("every job ran")))
-            .collect()
-    }
-
-    /// Reads a segment, proves it and submits its chunks to their slots.
-    fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
-        let Written { segment, place, slots, .. } = written;
-        let stripe = &self.log.stripe;
-        let mut whole = self.read_whole(segment, place)?;
-        let verified = self.log.verify_whole(segment, &mut whole);
-        if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
-            tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
-        }
-        let mut place_then = SegmentChunks::clone(place);
-        for (chunk, slot) in slots {
-            place_then.chunks[*chunk] = *slot;
-            place_then.missing &= !(1 << chunk);
-        }
-        let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
-        let contents = stripe.chunks_of(whole, &chunks).map_err(to_error)?;
-        let completion = Completion::new();
-        for ((chunk, slot), content) in slots.iter().zip(contents) {
-            let header = ChunkHeader {
-                pool: self.log.pool_id(),
-                segment: segment.id,
-                sequence: segment.sequence,
-                kind: segment.kind,
-                class: segment.class,
-                chunk: *chunk as u8,
-                place: place_then.clone(),
-            };
-            let ticket = completion.ticket(*chunk as u64);
-            if let Err(error) = stripe.write_chunk(*slot, &header, &content, ticket) {
-                // The slots are given back: nothing may be under way to them.
-                completion.wait_done();
-                return Err(to_error(error));
-            }
-        }
-        Ok(completion)
-    }
-
-    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be.
-    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Whole, Error> {
-        let stripe = &self.log.stripe;
-        let blocks = segment.blocks_in_use();
-        let retired = self.retired_chunks(place);
-        if retired != 0 {
-            if let Ok(whole) = stripe.read_whole(segment.id, place, blocks, retired) {
-                return Ok(whole);
-            }
-        }
-        match stripe.read_whole(segment.id, place, blocks, 0) {
-            Err(StripeError::TooFewChunks { failed, .. }) if !failed.is_empty() => {
-                let (whole, unreadable) = stripe.salvage_whole(segment.id, place, blocks).map_err(to_error)?;
-                tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
-                Ok(whole)
-            }
-            outcome => outcome.map_err(to_error),
-        }
-    }
-
-    /// Chunks on devices that failed: asked only where the others do not suffice.
-    fn retired_chunks(&self, place: &SegmentChunks) -> u32 {
-        let devices = self.devices.lock();
-        let is_retired = |index: DeviceIndex| {
-            devices.iter().any(|entry| entry.index == index && entry.device_state() == DeviceState::Failed)
-        };
-        let retired = place.chunks.iter().enumerate().filter(|(_, chunk)| is_retired(chunk.device));
-        retired.fold(0, |set, (chunk, _)| set | 1 << chunk)
-    }
-
-    /// Waits for what was submitted and makes it durable; what a device did not take is given up.
-    fn settle(
-        &self,
-        mender: &mut MutexGuard<'_, Mender>,
-        submitted: Vec<(Completion, Written)>,
-        written: &mut Vec<Written>,
-    ) -> Result<(), Error> {
-        if submitted.is_empty() {
-            return Ok(());
-        }
-        let mut failed: Vec<(Written, Vec<usize>)> = Vec::new();
-        for (completion, one) in submitted {
-            let errors = completion.wait();
-            for (chunk, error) in &errors {
-                let slot = one.slots.iter().find(|(number, _)| *number as u64 == *chunk);
-                slot.iter().for_each(|(_, slot)| self.log.note_write_error(slot.device, error));
-            }
-            match errors.is_empty() {
-                true => written.push(one),
-                false => failed.push((one, errors.iter().map(|(chunk, _)| *chunk as usize).collect())),
-            }
-        }
-        let unflushed = self.log.flush()?;
-        let (lost, kept) = std::mem::take(written)
-            .into_iter()
-            .partition(|one: &Written| one.slots.iter().any(|(_, slot)| unflushed.contains(&slot.device)));
-        *written = kept;
-        let lost: Vec<Written> = lost;
-        failed.extend(lost.into_iter().map(|one| {
-            let chunks = one.slots.iter().filter(|(_, slot)| unflushed.contains(&slot.device)).map(|(chunk, _)| *chunk);
-            let chunks = chunks.collect();
-            (one, chunks)
-        }));
-        for (one, chunks) in failed {
-            // A slot that does not take its chunk: the chunk goes elsewhere.
-            mender.unfillable.extend(chunks.into_iter().map(|chunk| (one.segment.id, chunk)));
-            self.log.stripe.free_now(&one.taken);
-        }
-        Ok(())
-    }
-
-    /// Enters what is durable into the segment table; tells how many chunks and bytes.
-    fn record_chunks(&self, mender: &mut MutexGuard<'_, Mender>, written: Vec<Written>) -> Result<(u64, u64), Error> {
-        if written.is_empty() {
-            return Ok((0, 0));
-        }
-        let has_metadata = written.iter().any(|one| one.segment.kind == SegmentKind::Meta);
-        // A checkpoint that is being written tells of one place of a chunk only.
-        let _checkpointer = has_metadata.then(|| self.checkpointer.lock());
-        self.check_writable()?;
-        let mut inner = self.inner.write();
-        let (mut chunks, mut bytes) = (0, 0);
-        for one in written {
-            let is_known = self.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
-            let readers = is_known.then(|| one.segment.set_chunks(&one.place, &one.slots)).flatten();
-            let Some(readers) = readers else {
-                self.log.stripe.free_now(&one.taken);
-                continue;
-            };
-            chunks += one.slots.len() as u64;
-            for (_, slot) in &one.slots {
-                mender.resumed.remove(&slot.device);
-            }
-            bytes += one.bytes;
-            let mut readers = Some(readers);
-            let needed = inner.active_generation;
-            for (chunk, _) in one.slots.iter().filter(|(chunk, slot)| one.place.chunks[*chunk] != *slot) {
-                let place = one.place.chunks[*chunk];
-                let readers = readers.take().unwrap_or_else(|| one.segment.former_places());
-                inner.left.push(LeftSlot { needed, place, readers });
-            }
-            match one.segment.kind {
-                SegmentKind::Data => self.put_segment(&mut inner, &one.segment),
-                SegmentKind::Meta => {}
-            }
-            inner.change += 1;
-            mender.is_unrecorded = true;
-        }
-        Ok((chunks, bytes))
-    }
-
     /// Nothing more to write: makes durable what was done, and drops devices that were to be removed. True if that gave more to do.
-    fn finish_mending(&self, mender: &mut MutexGuard<'_, Mender>) -> Result<bool, Error> {
+    fn finish_mending(&self, mender: &mut Mender) -> Result<bool, Error> {
         if self.call_spare(mender)? {
             return Ok(true);
         }
@@ -522,7 +329,7 @@ impl Store {
     }
 
     /// Gives suspended devices that answer again another chance, one each; whether there were any.
-    fn resume_devices(&self, mender: &mut MutexGuard<'_, Mender>) -> bool {
+    fn resume_devices(&self, mender: &mut Mender) -> bool {
         let stripe = &self.log.stripe;
         let mut resumed = false;
         for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
@@ -550,7 +357,7 @@ impl Store {
     }
 
     /// Calls a spare in where chunks of a device that failed find no place; whether one came.
-    fn call_spare(&self, mender: &mut MutexGuard<'_, Mender>) -> Result<bool, Error> {
+    fn call_spare(&self, mender: &mut Mender) -> Result<bool, Error> {
         let standings = self.standings();
         let is_homeless = |task: &Task| {
             task.needs.iter().any(|(chunk, need)| {
@@ -606,26 +413,7 @@ impl Store {
 }
 
 /// The devices of the other chunks.
-fn others(place: &SegmentChunks, chunk: usize) -> Vec<DeviceIndex> {
+pub(crate) fn others(place: &SegmentChunks, chunk: usize) -> Vec<DeviceIndex> {
     let others = place.chunks.iter().enumerate().filter(|(at, _)| *at != chunk);
     others.map(|(_, place)| place.device).collect()
-}
-
-/// Waits for the oldest writes while too much is under way.
-fn hold_back(submitted: &[(Completion, Written)]) {
-    let mut flying: u64 =
-        submitted.iter().filter(|(completion, _)| !completion.is_done()).map(|(_, one)| one.bytes).sum();
-    for (completion, one) in submitted {
-        if flying <= FLYING_BYTES_MAX {
-            return;
-        }
-        if !completion.is_done() {
-            completion.wait_done();
-            flying = flying.saturating_sub(one.bytes);
-        }
-    }
-}
-
-fn to_error(error: StripeError) -> Error {
-    Error::Log(error.into())
 }

@@ -12,11 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue, Superblock, key,
-    sector_aligned,
+    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    Superblock, key, sector_aligned,
 };
 use stere_log::{FormerPlaces, Log, LogOptions, Segment};
-use stere_stripe::Stripe;
+use stere_stripe::{ReadReport, Stripe};
 use stere_tree::{NodeCache, Tree};
 
 use crate::checkpoint::Checkpointer;
@@ -67,7 +67,7 @@ impl Store {
         let newest = devices.iter().max_by_key(|device| device.superblock.generation);
         let newest = newest.ok_or_else(|| Error::Pool("a pool needs at least one device".into()))?.superblock.clone();
         let mut stripe = attach(&devices, &options)?;
-        let record = read_checkpoint(&stripe, &newest)?;
+        let (record, bad_parts) = read_checkpoint(&stripe, &newest)?;
         options.hash_key = record.hash_key;
         let given = devices.len();
         devices.retain(|device| {
@@ -84,7 +84,9 @@ impl Store {
         }
         let read_only = options.read_only;
         let store = Store::assemble(stripe, &newest, devices, record.devices.clone(), options);
+        store.note_sizes();
         store.adopt_checkpoint(&newest, &record)?;
+        store.repair_checkpoint(&bad_parts);
         store.check_journal_is_there(&newest, read_only)?;
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
@@ -94,6 +96,7 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             store.rewrite_unproven(&unproven)?;
+            store.make_definite(!unproven.is_empty())?;
         }
         Ok((store, report))
     }
@@ -129,7 +132,8 @@ impl Store {
         options: StoreOptions,
     ) -> Store {
         let budget = options.budget();
-        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, ..LogOptions::default() };
+        let repairs = !options.read_only;
+        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, repairs, ..LogOptions::default() };
         let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
         let mirrors = devices
             .iter()
@@ -176,6 +180,7 @@ impl Store {
             space: Space::default(),
             next_blob: AtomicU64::new(1),
             failure: Mutex::new(None),
+            health_limits: Mutex::new(options.health),
             log,
             options,
         }
@@ -198,6 +203,7 @@ impl Store {
             if segment.chunks() == part.place.chunks {
                 missing.for_each(|chunk| segment.mark_missing(chunk));
             }
+            self.cover_part(&segment, &part.address);
         }
         self.checkpointer.lock().parts = superblock.checkpoint.clone();
         self.inner.write().tree = Tree::new(record.root);
@@ -205,6 +211,28 @@ impl Store {
         self.inner.write().next_inode = record.counters.next_inode;
         self.log.set_counters(record.counters.next_segment, record.counters.next_sequence);
         self.each_segment_in_tree(|id, value| self.adopt_segment(id, &value))
+    }
+
+    /// The record was read before there was a log to repair it.
+    fn repair_checkpoint(&self, bad_parts: &[BadPart]) {
+        for BadPart { part, bytes, report } in bad_parts {
+            if let Some(segment) = self.log.segments.get(part.address.segment) {
+                self.log.repair(&segment, &part.place, &part.address, &(0..part.address.length), bytes, report);
+            }
+        }
+    }
+
+    /// The record tells how far its segments were written before it: its own rows count too.
+    fn cover_part(&self, segment: &Arc<Segment>, address: &stere_format::Address) {
+        let end = match self.log.read_row_contents(segment, address.row_block) {
+            Ok(Some(row)) => address.row_block + row.header.row_height,
+            // Without its header: at least to where the part itself ends.
+            _ => {
+                let bytes = (address.offset + address.length) as usize;
+                address.row_block + stere_stripe::row_height(segment.scheme, bytes)
+            }
+        };
+        segment.cover_blocks(end.min(self.log.chunk_blocks()));
     }
 
     /// A segment that holds nothing but parts of the checkpoint record is not in the record's own table.
@@ -317,8 +345,7 @@ impl Store {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
-            let verify = |bytes: &[u8]| stere_format::block_checksums(bytes) == blob.checksums;
-            if self.log.read_record(&segment, &blob.address, &verify).is_err() {
+            if !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -399,23 +426,52 @@ impl Store {
         }
     }
 
+    /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
+    /// that alone held some of it. All data was flushed when the epoch began, or is by the commit.
+    fn make_definite(&self, has_unproven: bool) -> Result<(), Error> {
+        if self.epochs_needed() >= Superblock::EPOCHS_MAX / 2 {
+            // One crash after the other: a checkpoint ends the need for the epochs of all of them.
+            return self.checkpoint_holding(&mut self.checkpointer.lock(), &mut self.journal.lock(), false);
+        }
+        if !has_unproven {
+            return Ok(());
+        }
+        self.commit(crate::Wait::Allowed)?;
+        let mut state = self.checkpointer.lock();
+        let mut journal = self.journal.lock();
+        match journal.has_room(0) {
+            true => self.prove(&mut journal),
+            false => self.checkpoint_holding(&mut state, &mut journal, false),
+        }
+    }
+
+    /// Epochs that cover records which the journal still needs.
+    fn epochs_needed(&self) -> usize {
+        let superblocks = self.superblocks.lock();
+        let Some(superblock) = superblocks.first() else { return 0 };
+        let start = superblock.journal_start.sequence;
+        let epochs = superblock.epochs.windows(2);
+        epochs.filter(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start)).count()
+    }
+
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
     fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
         let mut journal = self.journal.lock();
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
-        let full = newest.epochs.len() >= Superblock::EPOCHS_MAX;
+        // An empty journal is whole on any device. Else others take it over with the next checkpoint.
+        if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
+            journal.mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+        }
         let mut state = self.checkpointer.lock();
         {
             let mut superblocks = self.superblocks.lock();
             for superblock in superblocks.iter_mut() {
                 superblock.generation = state.generation + 1;
                 superblock.clean = false;
-                if full {
-                    superblock.epochs.remove(0);
-                }
+                let next = Epoch { first_sequence: journal.sequence, epoch };
+                add_epoch(&mut superblock.epochs, next, superblock.journal_start.sequence)?;
                 // Who is away now holds nothing of the journal that is to come.
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
-                superblock.epochs.push(Epoch { first_sequence: journal.sequence, epoch });
             }
             self.store_superblocks(&superblocks)?;
         }
@@ -445,6 +501,26 @@ fn next_epoch(last: u32, nonce: u32) -> Result<u32, Error> {
     })
 }
 
+/// Adds an epoch, in place of the oldest that covers no record from `needed_from` on if there are too many.
+fn add_epoch(epochs: &mut Vec<Epoch>, next: Epoch, needed_from: u64) -> Result<(), Error> {
+    // A mount that began behind what is found now (a device with more of the journal is gone) covers nothing any more.
+    for epoch in epochs.iter_mut() {
+        epoch.first_sequence = epoch.first_sequence.min(next.first_sequence);
+    }
+    if epochs.len() >= Superblock::EPOCHS_MAX {
+        let end_of = |at: usize| epochs.get(at + 1).map_or(next.first_sequence, |after| after.first_sequence);
+        let needless = |at: &usize| end_of(*at) <= epochs[*at].first_sequence.max(needed_from);
+        let needless = (0..epochs.len()).find(needless).ok_or_else(|| {
+            Error::Pool(
+                "too many mounts in a row ended before a checkpoint; this is a bug in stere, please report it".into(),
+            )
+        })?;
+        epochs.remove(needless);
+    }
+    epochs.push(next);
+    Ok(())
+}
+
 fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {
     SegmentValue::decode(bytes).map_err(|error| Error::BadValue { what: "a segment", detail: error.to_string() })
 }
@@ -470,20 +546,30 @@ pub(crate) fn declare(stripe: &Stripe, entry: &DeviceEntry) {
     stripe.set_domain(entry.index, &entry.host, &entry.shelf);
 }
 
+/// A part of the checkpoint record that is bad somewhere, and its right bytes.
+struct BadPart {
+    part: CheckpointPart,
+    bytes: Vec<u8>,
+    report: ReadReport,
+}
+
 /// Reads the checkpoint record that the superblock names.
-fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<CheckpointRecord, Error> {
+fn read_checkpoint(stripe: &Stripe, superblock: &Superblock) -> Result<(CheckpointRecord, Vec<BadPart>), Error> {
     let damaged = |detail: String| Error::DamagedNode { detail: format!("the checkpoint record: {detail}") };
-    let mut bytes = Vec::new();
+    let (mut bytes, mut bad_parts) = (Vec::new(), Vec::new());
     for part in &superblock.checkpoint {
         let start = bytes.len();
         bytes.resize(start + part.address.length as usize, 0);
         let verify = |bytes: &[u8]| CheckpointRecord::part_checksum(bytes) == part.crc32c;
-        stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
+        let report = stere_log::read_whole(stripe, &part.place, &part.address, &mut bytes[start..], &verify)
             .map_err(|error| damaged(error.to_string()))?;
+        if !report.bad.is_empty() {
+            bad_parts.push(BadPart { part: part.clone(), bytes: bytes[start..].to_vec(), report });
+        }
     }
     let record = CheckpointRecord::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
     if record.pool != superblock.pool || record.generation > superblock.generation {
         return Err(damaged("it belongs to another pool or time".into()));
     }
-    Ok(record)
+    Ok((record, bad_parts))
 }

@@ -12,21 +12,21 @@ use stere_format::{
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
 
 const CHUNK_BYTES: u32 = 1 << 20;
-const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
-const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
-const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
+pub(crate) const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
+pub(crate) const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
+pub(crate) const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
 
-struct Rig {
-    devices: Vec<Arc<MemoryDevice>>,
-    superblocks: Vec<Superblock>,
+pub(crate) struct Rig {
+    pub devices: Vec<Arc<MemoryDevice>>,
+    pub superblocks: Vec<Superblock>,
 }
 
-fn options() -> StoreOptions {
+pub(crate) fn options() -> StoreOptions {
     StoreOptions { memory_bytes: 32 << 20, hash_key: [7; 16], ..StoreOptions::default() }
 }
 
 impl Rig {
-    fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
+    pub fn new(count: u16, size_bytes: u64) -> (Rig, Store) {
         let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::with_volatile_cache(size_bytes))).collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).unwrap();
         let superblocks: Vec<_> = (0..count)
@@ -68,7 +68,7 @@ impl Rig {
         (rig, store)
     }
 
-    fn devices_in(&self) -> Vec<DeviceIn> {
+    pub fn devices_in(&self) -> Vec<DeviceIn> {
         self.devices
             .iter()
             .zip(&self.superblocks)
@@ -81,7 +81,7 @@ impl Rig {
             .collect()
     }
 
-    fn read_superblocks(&mut self) {
+    pub fn read_superblocks(&mut self) {
         for (device, superblock) in self.devices.iter().zip(&mut self.superblocks) {
             let newest = superblock
                 .layout
@@ -98,7 +98,7 @@ impl Rig {
     }
 
     /// Power loss: what `keep` names of the unflushed writes survives; then the pool is opened again.
-    fn crash(&mut self, store: Store, keep: impl Fn(usize) -> bool) -> (Store, RecoveryReport) {
+    pub fn crash(&mut self, store: Store, keep: impl Fn(usize) -> bool) -> (Store, RecoveryReport) {
         drop(store);
         for device in &self.devices {
             device.lose_unflushed(&keep);
@@ -106,13 +106,13 @@ impl Rig {
         self.reopen()
     }
 
-    fn reopen(&mut self) -> (Store, RecoveryReport) {
+    pub fn reopen(&mut self) -> (Store, RecoveryReport) {
         self.read_superblocks();
         Store::open(self.devices_in(), options()).unwrap()
     }
 }
 
-fn content(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
         .map(|_| {
@@ -122,7 +122,7 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> Vec<u64> {
+pub(crate) fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (index, piece) in data.chunks(128 << 10).enumerate() {
         let offset = (index * (128 << 10)) as u64;
@@ -142,7 +142,7 @@ fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> V
     ids
 }
 
-fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {
     let pieces = store.view(Wait::Allowed, |view| {
         let mut extents = Vec::new();
         view.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
@@ -164,7 +164,7 @@ fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error>
     Ok(out)
 }
 
-fn remove_file(store: &Store, inode: u64) {
+pub(crate) fn remove_file(store: &Store, inode: u64) {
     store
         .update(Wait::Allowed, |transaction| {
             let mut extents = Vec::new();
@@ -183,7 +183,7 @@ fn remove_file(store: &Store, inode: u64) {
         .unwrap();
 }
 
-fn assert_clean(store: &Store) {
+pub(crate) fn assert_clean(store: &Store) {
     let report = store.check(true).unwrap();
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }

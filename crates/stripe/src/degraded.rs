@@ -59,7 +59,8 @@ impl Stripe {
         let (number, segment) = (first.address.segment, first.segment);
         let each: Vec<Vec<RowPiece>> = group.iter().map(|one| pieces_of(&requests[one.request])).collect();
         let all: Vec<RowPiece> = each.iter().flatten().copied().collect();
-        let mut hull = Hull::new(self, number, segment, &all);
+        // A chunk that is there and very slow is rebuilt like one that is away.
+        let mut hull = Hull::new(self, number, segment, &all).without(self.slow_chunks(segment));
         let lost = hull.load_touched(&all)?;
         let rebuilt = hull.rebuild_touched(&all, lost)?;
         if hull.failed().is_empty() {

@@ -22,6 +22,10 @@ pub struct DeviceStatistics {
     pub read_errors: u64,
     /// Reads whose bytes did not match their checksum.
     pub checksum_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks whose right bytes were written back over bad ones.
+    pub repaired: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ struct Counters {
     flushes: AtomicU64,
     read_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    write_errors: Arc<AtomicU64>,
+    repaired: AtomicU64,
 }
 
 /// One open device of the pool.
@@ -71,11 +77,22 @@ impl PoolDevice {
 
     /// How much a read costs now: cheaper devices first, then idle ones.
     pub(crate) fn load(&self) -> u64 {
-        u64::from(self.read_cost) * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
+        self.cost() * (u64::from(self.reads_in_flight.load(Ordering::Relaxed)) + 1)
     }
 
-    pub(crate) fn count_checksum_error(&self) {
+    /// What one read costs: what was told of this kind of device, or what reads take lately if that is more.
+    pub(crate) fn cost(&self) -> u64 {
+        u64::from(self.read_cost.max(self.device.latency_us() / COST_UNIT_US))
+    }
+
+    /// One more read gave bytes that do not match their checksum.
+    pub fn count_checksum_error(&self) {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Right bytes were written over so many bad blocks.
+    pub fn count_repaired(&self, blocks: u64) {
+        self.counters.repaired.fetch_add(blocks, Ordering::Relaxed);
     }
 
     pub fn statistics(&self) -> DeviceStatistics {
@@ -89,6 +106,8 @@ impl PoolDevice {
             flushes: load(&counters.flushes),
             read_errors: load(&counters.read_errors),
             checksum_errors: load(&counters.checksum_errors),
+            write_errors: load(&counters.write_errors),
+            repaired: load(&counters.repaired),
         }
     }
 
@@ -105,7 +124,8 @@ impl PoolDevice {
         let outcome = read();
         let before = self.reads_in_flight.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "this read was in flight");
-        if outcome.is_err() {
+        // One that is away says nothing of its health.
+        if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
         }
         outcome
@@ -133,7 +153,7 @@ impl Device for PoolDevice {
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(stere_device::length_of(&pieces) as u64, Ordering::Relaxed);
-        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended));
+        self.device.submit_write_gathered(offset, pieces, ticket.counted_in(&self.ended, &self.counters.write_errors));
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -157,6 +177,10 @@ impl Device for PoolDevice {
         self.device.discard(offset, length)
     }
 
+    fn latency_us(&self) -> u32 {
+        self.device.latency_us()
+    }
+
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         self.device.parallel()
     }
@@ -171,6 +195,9 @@ impl std::fmt::Debug for PoolDevice {
         write!(formatter, "PoolDevice({}: {})", self.index, self.device.describe())
     }
 }
+
+/// A read cost of one stands for so many microseconds.
+const COST_UNIT_US: u32 = 200;
 
 /// Smaller reads from fast devices are over before another thread is awake.
 const PARALLEL_BYTES_MIN: usize = 64 << 10;

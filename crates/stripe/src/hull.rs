@@ -32,6 +32,16 @@ impl<'a> Hull<'a> {
         Hull { stripe, number, segment, range, units: (0..segment.scheme.width()).map(|_| None).collect() }
     }
 
+    /// Does without these chunks, as if they were away.
+    pub(crate) fn without(mut self, chunks: u32) -> Hull<'a> {
+        for (chunk, unit) in self.units.iter_mut().enumerate() {
+            if chunks >> chunk & 1 == 1 {
+                *unit = Some(Err(None));
+            }
+        }
+        self
+    }
+
     pub(crate) fn length(&self) -> usize {
         (self.range.end - self.range.start) as usize
     }
@@ -78,6 +88,11 @@ impl<'a> Hull<'a> {
             Some(Ok(unit)) => Some(unit),
             _ => None,
         }
+    }
+
+    /// What was read, by chunk.
+    pub(crate) fn into_units(self) -> Vec<Option<Buffer>> {
+        self.units.into_iter().map(|unit| unit.and_then(Result::ok)).collect()
     }
 
     /// Chunks whose device gave an error (not those that are just away).

@@ -19,6 +19,8 @@ mod parity;
 mod placement;
 mod read;
 mod recover;
+mod repair;
+mod scrub;
 mod slots;
 mod whole;
 mod write;
@@ -30,6 +32,8 @@ pub use parity::{POSITION_BYTES, xor_all, xor_into};
 pub use placement::{Capacity, SlotUsage};
 pub use read::{Attempt, ReadReport, ReadRequest};
 pub use recover::RangeCheck;
+pub use repair::Repair;
+pub use scrub::Stretch;
 pub use whole::Whole;
 pub use write::{split_tag, write_tag};
 
@@ -180,9 +184,27 @@ impl Stripe {
     // Slots.
 
     /// Places a new segment, unless fewer than `keep_free` further ones of this scheme would then fit. Chunks that go to devices
-    /// which are away, because too few are there, are marked as missing.
+    /// which are away, because too few are there, are marked as missing. Devices that are very slow now get none while the
+    /// others suffice.
     pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
-        self.placement.lock().allocate(scheme, keep_free)
+        let slow = self.slow_devices();
+        let mut placement = self.placement.lock();
+        if !slow.is_empty()
+            && let Some(places) = placement.allocate_without(&slow, scheme, keep_free)
+        {
+            return Ok(places);
+        }
+        placement.allocate(scheme, keep_free)
+    }
+
+    /// Devices that take many times as long as others, and long enough to matter.
+    pub fn slow_devices(&self) -> Vec<DeviceIndex> {
+        let mut costs: Vec<(u64, DeviceIndex)> =
+            self.devices.all().iter().map(|device| (device.cost(), device.index())).collect();
+        costs.sort_unstable();
+        let Some((usual, _)) = costs.get(costs.len().saturating_sub(1) / 2) else { return Vec::new() };
+        let limit = (usual * read::SLOW_FACTOR).max(read::SLOW_COST_MIN);
+        costs.into_iter().filter(|(cost, _)| *cost >= limit).map(|(_, index)| index).collect()
     }
 
     /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`; `only` names the one device that

@@ -218,6 +218,24 @@ impl Placement {
         Ok(SegmentChunks { scheme, missing, chunks })
     }
 
+    /// Places a segment on other devices than these, if the others suffice.
+    pub(crate) fn allocate_without(
+        &mut self,
+        avoided: &[DeviceIndex],
+        scheme: Scheme,
+        keep_free: u64,
+    ) -> Option<SegmentChunks> {
+        let closed: Vec<DeviceIndex> = avoided.iter().copied().filter(|index| self.is_open(*index)).collect();
+        let open = self.devices.values().filter(|slots| slots.is_open).count();
+        if open < closed.len() + scheme.width() {
+            return None;
+        }
+        closed.iter().for_each(|index| self.set_open(*index, false));
+        let places = self.allocate(scheme, keep_free).ok();
+        closed.iter().for_each(|index| self.set_open(*index, true));
+        places
+    }
+
     /// All devices that are there and have room, and so many that are away that the width is reached.
     fn choose_owing(&self, scheme: Scheme) -> Option<Vec<DeviceIndex>> {
         let by_free = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| {

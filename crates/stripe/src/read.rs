@@ -16,6 +16,11 @@ use stere_format::{Address, SegmentChunks};
 /// A gap of so many bytes between two wanted parts is read and thrown away rather than seeked over.
 pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 
+/// A device is slow for its segment if it costs so many times what the slowest of enough others costs,
+pub(crate) const SLOW_FACTOR: u64 = 16;
+/// and no less than this: two devices that take part of a millisecond are both fast.
+pub(crate) const SLOW_COST_MIN: u64 = 100;
+
 /// Where an unverified read takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
@@ -143,6 +148,23 @@ impl Stripe {
         loads.min().map(|(_, chunk)| chunk)
     }
 
+    /// Chunks on devices that are so slow that reading enough others and computing is better; none where there are too few.
+    pub(crate) fn slow_chunks(&self, segment: &SegmentChunks) -> u32 {
+        let cost_of = |chunk: usize| match segment.is_missing(chunk) {
+            true => None,
+            false => self.devices.get(segment.chunks[chunk].device).map(|device| (device.cost(), chunk)),
+        };
+        if (0..segment.chunks.len()).filter_map(cost_of).all(|(cost, _)| cost < SLOW_COST_MIN) {
+            return 0;
+        }
+        let mut costs: Vec<(u64, usize)> = (0..segment.chunks.len()).filter_map(cost_of).collect();
+        let needed = usize::from(segment.scheme.data);
+        costs.sort_unstable();
+        let Some((usual, _)) = needed.checked_sub(1).and_then(|last| costs.get(last)) else { return 0 };
+        let limit = (usual * SLOW_FACTOR).max(SLOW_COST_MIN);
+        costs.iter().filter(|(cost, _)| *cost >= limit).fold(0, |set, (_, chunk)| set | 1 << chunk)
+    }
+
     /// Adds the parts of a request; `None` if one of its chunks cannot be read.
     fn collect_parts<'a>(
         &self,
@@ -153,6 +175,7 @@ impl Stripe {
     ) -> Option<()> {
         let segment = request.segment;
         let is_copies = parity::is_copies(segment.scheme);
+        let slow = if is_copies { 0 } else { self.slow_chunks(segment) };
         let mut rest = &mut request.out[..];
         for piece in
             row_pieces(segment.scheme, request.address.row_block, record_range(&request.address, &request.range))
@@ -160,6 +183,9 @@ impl Stripe {
             let (out, later) = rest.split_at_mut(piece.length);
             rest = later;
             let chunk = if is_copies { copy } else { piece.chunk };
+            if slow >> chunk & 1 == 1 {
+                return None;
+            }
             let (device, chunk_start) = self.chunk(segment, chunk).ok()??;
             parts.push(Part { device, offset: chunk_start + piece.chunk_offset, request: index, out });
         }

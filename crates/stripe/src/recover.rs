@@ -9,13 +9,17 @@
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range};
 use crate::hull::{Hull, Rebuilt, touches};
-use crate::{ReadReport, Stripe, parity};
+use crate::{Stripe, parity};
 use std::ops::Range;
 use stere_device::{Buffer, Device};
 use stere_format::{Address, BLOCK_BYTES, SegmentChunks, WIDTH_MAX};
 
 /// All pairs of 32 chunks and more; only wide schemes with m > 2 could ask for more.
 const ATTEMPTS_MAX: usize = 2000;
+
+/// How often everything is asked for again where nothing gave right bytes and some devices gave errors. The fast path
+/// was the first try, recovery is the second.
+const LAST_RETRIES: u32 = 1;
 
 /// What comparing the chunks of a segment with each other showed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,13 +47,8 @@ impl Stripe {
         let found = if parity::is_copies(segment.scheme) {
             self.recover_copy(address.segment, segment, &pieces, out, accepts)?
         } else {
-            self.recover_units(address.segment, segment, &pieces, out, accepts)?
+            self.recover_units(address.segment, segment, &pieces, out, accepts, 0)?
         };
-        for part in &found {
-            if let (BadCause::Checksum, Some(device)) = (&part.cause, self.devices.get(part.place.device)) {
-                device.count_checksum_error();
-            }
-        }
         bad.extend(found);
         Ok(())
     }
@@ -64,18 +63,33 @@ impl Stripe {
     ) -> Result<Vec<BadChunk>, StripeError> {
         let (mut bad, mut readable) = (Vec::new(), 0);
         let [piece] = pieces else { return Ok(bad) };
-        for chunk in 0..segment.scheme.width() {
-            let Some((device, start)) = self.chunk(segment, chunk)? else { continue };
-            let cause = match device.read(start + piece.chunk_offset, out) {
-                Ok(()) if accepts(out) => return Ok(bad),
-                Ok(()) => {
-                    readable += 1;
-                    BadCause::Checksum
-                }
-                Err(error) => BadCause::Device(error),
-            };
-            let (place, chunk_offset, length) = (segment.chunks[chunk], piece.chunk_offset, piece.length);
-            bad.push(BadChunk { chunk, place, chunk_offset, length, cause });
+        let mut retried = 0;
+        let slow = self.slow_chunks(segment);
+        let mut chunks: Vec<usize> = (0..segment.scheme.width()).collect();
+        chunks.sort_by_key(|chunk| slow >> chunk & 1);
+        loop {
+            for chunk in std::mem::take(&mut chunks) {
+                let Some((device, start)) = self.chunk(segment, chunk)? else { continue };
+                let cause = match device.read(start + piece.chunk_offset, out) {
+                    Ok(()) if accepts(out) => return Ok(bad),
+                    Ok(()) => {
+                        readable += 1;
+                        BadCause::Checksum
+                    }
+                    Err(error) => {
+                        chunks.push(chunk);
+                        BadCause::Device(error)
+                    }
+                };
+                let (place, chunk_offset, length) = (segment.chunks[chunk], piece.chunk_offset, piece.length);
+                bad.retain(|known: &BadChunk| known.chunk != chunk);
+                bad.push(BadChunk { chunk, place, chunk_offset, length, cause });
+            }
+            if chunks.is_empty() || retried == LAST_RETRIES {
+                break;
+            }
+            // Nobody else has it: what could not be read is asked for once more.
+            retried += 1;
         }
         Err(self.give_up(number, readable, 1, bad))
     }
@@ -87,6 +101,7 @@ impl Stripe {
         pieces: &[RowPiece],
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
+        retries: u32,
     ) -> Result<Vec<BadChunk>, StripeError> {
         let scheme = segment.scheme;
         let mut hull = Hull::new(self, number, segment, pieces);
@@ -127,6 +142,9 @@ impl Stripe {
             }
         }
         let readable = (0..scheme.width()).filter(|&chunk| hull.load(chunk).unwrap_or(false)).count();
+        if retries < LAST_RETRIES && !hull.failed().is_empty() {
+            return self.recover_units(number, segment, pieces, out, accepts, retries + 1);
+        }
         Err(self.give_up(number, readable, usize::from(scheme.data), hull.failed()))
     }
 
@@ -231,38 +249,6 @@ impl Stripe {
         let differs = |chunk: &usize| hull.unit(*chunk) != Some(&parity[chunk - usize::from(scheme.data)][..]);
         check.differing = parity_chunks.into_iter().filter(differs).collect();
         Ok(check)
-    }
-
-    /// Writes verified bytes over the bad parts that a read reported, so that they are good again. `out` is what that
-    /// read gave for `range`. Returns how many bad parts were rewritten; parity among them is left to scrubbing.
-    pub fn repair(
-        &self,
-        segment: &SegmentChunks,
-        address: &Address,
-        range: &Range<u32>,
-        out: &[u8],
-        report: &ReadReport,
-    ) -> Result<usize, StripeError> {
-        self.check_segment(address.segment, segment)?;
-        let pieces = self.check_pieces(address, segment, range)?;
-        let is_copies = parity::is_copies(segment.scheme);
-        let mut repaired = 0;
-        for bad in &report.bad {
-            let bad_end = bad.chunk_offset + bad.length as u64;
-            let mut is_repaired = false;
-            for piece in pieces.iter().filter(|piece| is_copies || piece.chunk == bad.chunk) {
-                let start = piece.chunk_offset.max(bad.chunk_offset);
-                let end = (piece.chunk_offset + piece.length as u64).min(bad_end);
-                if start < end {
-                    let at = piece.at + (start - piece.chunk_offset) as usize;
-                    let bytes = &out[at..at + (end - start) as usize];
-                    self.rewrite(address.segment, segment, bad.chunk, start, bytes)?;
-                    is_repaired = true;
-                }
-            }
-            repaired += usize::from(is_repaired);
-        }
-        Ok(repaired)
     }
 }
 

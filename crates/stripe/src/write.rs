@@ -65,22 +65,30 @@ impl Stripe {
         assert!(!row.is_empty() && row.len() % BLOCK_BYTES == 0, "a row is whole blocks");
         let scheme = segment.scheme;
         let height = row_height(scheme, row.len());
-        let shape = RowShape { scheme, row, height_bytes: height as usize * BLOCK_BYTES };
         let chunk_offset = u64::from(row_block) * BLOCK_BYTES as u64;
-        check_chunk_range(number, chunk_offset, shape.height_bytes, self.chunk_bytes)?;
+        check_chunk_range(number, chunk_offset, height as usize * BLOCK_BYTES, self.chunk_bytes)?;
+        for (chunk, pieces) in self.units_of_row(scheme, row)?.into_iter().enumerate() {
+            self.submit_to_chunk(segment, chunk, chunk_offset, pieces, tag, completion)?;
+        }
+        Ok(height)
+    }
+
+    /// What each chunk takes of a row.
+    pub(crate) fn units_of_row(&self, scheme: Scheme, row: &SharedBuffer) -> Result<Vec<Vec<Piece>>, StripeError> {
+        let height_bytes = row_height(scheme, row.len()) as usize * BLOCK_BYTES;
+        let shape = RowShape { scheme, row, height_bytes };
         let parity = self.parity_of(&shape)?;
         let data = usize::from(scheme.data);
-        for chunk in 0..scheme.width() {
-            let pieces = if parity::is_copies(scheme) {
+        let units = (0..scheme.width()).map(|chunk| {
+            if parity::is_copies(scheme) {
                 vec![Piece::new(Arc::clone(row), 0..row.len())]
             } else if chunk < data {
                 self.data_pieces(&shape, chunk)
             } else {
                 vec![Piece::new(Arc::clone(&parity[chunk - data]), 0..shape.height_bytes)]
-            };
-            self.submit_to_chunk(segment, chunk, chunk_offset, pieces, tag, completion)?;
-        }
-        Ok(height)
+            }
+        });
+        Ok(units.collect())
     }
 
     /// The parity units, each as high as the row; none for copies.
@@ -177,37 +185,5 @@ impl Stripe {
             self.submit_to_chunk(&header.place, chunk, 0, vec![piece], tag, completion)?;
         }
         Ok(())
-    }
-
-    /// Writes bytes known to be right over a part of a chunk, and waits. Any alignment; neighbours in the same device
-    /// block keep what they have. The caller flushes.
-    pub fn rewrite(
-        &self,
-        number: u64,
-        segment: &SegmentChunks,
-        chunk: usize,
-        chunk_offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), StripeError> {
-        self.check_segment(number, segment)?;
-        if chunk >= segment.scheme.width() {
-            return Err(StripeError::ImpossibleSegment { segment: number, reason: "chunk number" });
-        }
-        check_chunk_range(number, chunk_offset, bytes.len(), self.chunk_bytes)?;
-        let place = segment.chunks[chunk];
-        let device = self.devices.get(place.device).ok_or(StripeError::Absent { index: place.device })?;
-        let block_bytes = u64::from(device.block_bytes());
-        // Slots start at whole blocks, so widening stays within the slot.
-        let start = chunk_offset / block_bytes * block_bytes;
-        let end = (chunk_offset + bytes.len() as u64).next_multiple_of(block_bytes);
-        let slot_offset = device.slot_offset(place)?;
-        let mut blocks = self.buffers.take((end - start) as usize);
-        let head = (chunk_offset - start) as usize;
-        if blocks.len() != bytes.len() {
-            device.read(slot_offset + start, &mut blocks)?;
-        }
-        blocks[head..head + bytes.len()].copy_from_slice(bytes);
-        let range = 0..blocks.len();
-        Ok(device.write(slot_offset + start, blocks.share(), range)?)
     }
 }

@@ -33,9 +33,9 @@ fn wait_blocks_until_another_thread_finishes() {
 
 #[test]
 fn a_counter_counts_every_end() {
-    let (completion, counter) = (Completion::new(), Arc::new(AtomicU64::new(0)));
-    completion.ticket(1).counted_in(&counter).finish(Ok(()));
-    drop(completion.ticket(2).counted_in(&counter));
-    assert_eq!(counter.load(Ordering::SeqCst), 2);
+    let (completion, counter, failed) = (Completion::new(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    completion.ticket(1).counted_in(&counter, &failed).finish(Ok(()));
+    drop(completion.ticket(2).counted_in(&counter, &failed));
+    assert_eq!((counter.load(Ordering::SeqCst), failed.load(Ordering::SeqCst)), (2, 1));
     assert_eq!(completion.wait().len(), 1);
 }

@@ -275,8 +275,22 @@ pub fn samples() -> Vec<Sample> {
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),
+        ("scrub", "scrub", scrub().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
+}
+
+fn scrub() -> ScrubCursor {
+    ScrubCursor {
+        part: ScrubPart::Segments,
+        segment: 0x1122_3344,
+        block: 257,
+        live_bytes: 0x0010_2030_4050,
+        passes: 9,
+        bytes_checked: 0x0102_0304_0506,
+        repaired_blocks: 3,
+        findings: 1,
+    }
 }
 
 /// The entry point of this name.

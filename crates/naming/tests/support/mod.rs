@@ -109,14 +109,29 @@ impl Rig {
 
     /// The file system with the devices that are left; nothing of it may be in use.
     pub fn open_without(&self, gone: &[u16]) -> FileSystem {
-        let left = (0..).zip(&self.devices).filter(|(index, _)| !gone.contains(index));
-        let devices_in = left
-            .map(|(_, device)| {
+        let left: Vec<_> = (0..)
+            .zip(&self.devices)
+            .filter(|(index, _)| !gone.contains(index))
+            .map(|(_, device)| device.clone())
+            .collect();
+        self.open(&left)
+    }
+
+    /// The file system on these devices, which hold a pool like this one.
+    pub fn open(&self, devices: &[Arc<MemoryDevice>]) -> FileSystem {
+        let devices_in = devices
+            .iter()
+            .map(|device| {
                 let superblock = read_superblock(device, device.size_bytes());
                 DeviceIn { index: superblock.device_index, superblock, device: device.clone(), read_cost: 1 }
             })
             .collect();
         let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");
         FileSystem::new(Arc::new(store), self.options.clone()).expect("a file system")
+    }
+
+    /// The devices as they are now, to be spoilt.
+    pub fn images(&self) -> Vec<Arc<MemoryDevice>> {
+        self.devices.iter().map(|device| Arc::new(device.copy())).collect()
     }
 }

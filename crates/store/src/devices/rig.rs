@@ -252,3 +252,25 @@ pub fn assert_complete(store: &Store, without: &[DeviceIndex]) {
         }
     }
 }
+
+pub struct Files {
+    pub placement: Placement,
+    pub bytes: usize,
+}
+
+pub fn write(store: &Store, files: &[(u64, Placement, usize)]) {
+    for (inode, placement, length) in files {
+        write_file(store, *placement, *inode, &content(*inode, *length));
+    }
+    store.commit(Wait::Allowed).unwrap();
+}
+
+pub fn assert_readable(store: &Store, files: &[(u64, Placement, usize)]) {
+    for (inode, _, length) in files {
+        assert_eq!(read_file(store, *inode, *length).unwrap(), content(*inode, *length), "file {inode}");
+    }
+}
+
+pub fn some_files(of: Files, inodes: std::ops::Range<u64>) -> Vec<(u64, Placement, usize)> {
+    inodes.map(|inode| (inode, of.placement, of.bytes + inode as usize * 777)).collect()
+}

@@ -97,6 +97,7 @@ fn one_bad_record_among_many_is_recovered_alone() {
         assert_eq!(bad.len(), 1, "{data}+{parity}: {bad:?}");
         assert_eq!((bad[0].chunk, bad[0].place), (0, segment.chunks[0]));
         assert_eq!(reports.iter().map(|report| report.recovered_bytes).sum::<usize>(), GRANULE);
+        reports.iter().for_each(|report| pool.stripe.count_bad(report));
         let statistics = pool.stripe.device(segment.chunks[0].device).unwrap().statistics();
         assert_eq!(statistics.checksum_errors, 1);
     }
@@ -247,4 +248,45 @@ fn an_unverified_read_is_few_device_reads_too() {
         let outcome = pool.stripe.read(&segment, &address(1, 0, 400_000), 0..400_000, &mut out, Attempt::Cheapest);
         assert_eq!(outcome.is_ok(), data == 1, "only copies do without");
     }
+}
+
+/// A device that is a hundred times slower is read only where nobody else has the data.
+#[test]
+fn slow_devices_are_read_around() {
+    for (data, parity) in [(1, 1), (4, 1), (3, 2)] {
+        let pool = Pool::new(5);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        pool.memories.iter().for_each(|memory| memory.set_latency_us(500));
+        let slow = pool.memory_of(segment.chunks[0]);
+        slow.set_latency_us(50_000);
+        let before = slow.counters().reads;
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap().bad.is_empty()));
+        assert_eq!(slow.counters().reads, before, "{data}+{parity}");
+        // Without the others it is as good as any.
+        for chunk in 1..=usize::from(parity) {
+            pool.stripe.detach(segment.chunks[chunk].device);
+        }
+        let (out, _) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        assert!(slow.counters().reads > before);
+    }
+}
+
+/// New segments go elsewhere while the others suffice.
+#[test]
+fn slow_devices_get_no_new_segments_while_others_suffice() {
+    let pool = Pool::new(4);
+    pool.memories.iter().for_each(|memory| memory.set_latency_us(500));
+    assert!(pool.stripe.slow_devices().is_empty());
+    pool.memories[2].set_latency_us(60_000);
+    assert_eq!(pool.stripe.slow_devices(), [2]);
+    for _ in 0..12 {
+        assert!(pool.segment(scheme(1, 1)).chunks.iter().all(|place| place.device != 2));
+    }
+    assert!(pool.segment(scheme(3, 1)).chunks.iter().any(|place| place.device == 2), "all four are needed");
+    pool.memories[2].set_latency_us(700);
+    assert!((0..12).any(|_| pool.segment(scheme(1, 1)).chunks.iter().any(|place| place.device == 2)));
 }

@@ -79,7 +79,11 @@ fn repair_makes_the_next_read_clean() {
         assert_eq!(out, bytes[100..]);
         assert!(!report.bad.is_empty());
         let repaired = pool.stripe.repair(&segment, &at, &range, &out, &report).unwrap();
-        assert_eq!(repaired, report.bad.len(), "{data}+{parity}");
+        assert!(repaired.unwritable.is_empty());
+        assert_eq!(repaired.blocks, 3, "{data}+{parity}: blocks from 4096 + 600 to 4096 + 9000");
+        let again = pool.stripe.repair(&segment, &at, &range, &out, &report).unwrap();
+        assert_eq!(again.blocks, 0, "what is right is not written again");
+        assert_eq!(pool.stripe.device(segment.chunks[0].device).unwrap().statistics().repaired, 3);
         let (out, report) = pool.read(&segment, at, range.clone(), &bytes[100..]).unwrap();
         assert_eq!((&out[..], report.bad.len()), (&bytes[100..], 0));
         let mut plain = vec![0; out.len()];

@@ -1,0 +1,79 @@
+//! How long reads and writes take lately: measured where the clock is, in devices that are real.
+//!
+//! A moving average per 64 KiB, so that large transfers do not look slow. It halves with every few seconds in which nothing is
+//! read or written: a device that was passed over because it was slow gets another chance, at the price of a few slow ones.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a transfer of any size counts for at least, and in multiples of what.
+const UNIT_BYTES: usize = 64 << 10;
+/// Weight of the newest one, as a divisor.
+const WEIGHT: u64 = 4;
+/// After so long without any, half of what was known is forgotten.
+const HALF_LIFE_MS: u64 = 5000;
+
+/// Less than this is fast, whenever it was: the clock need not be asked.
+const FAST_US: u64 = 10_000;
+
+/// Latency of one device.
+#[derive(Debug)]
+pub(crate) struct Latency {
+    average_us: AtomicU64,
+    begun: Instant,
+    /// When the last one ended, from `begun` on.
+    last_ms: AtomicU64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency { average_us: AtomicU64::new(0), begun: Instant::now(), last_ms: AtomicU64::new(0) }
+    }
+}
+
+impl Latency {
+    /// Notes a read or write that has just ended. Two at once may overlook one of them.
+    pub(crate) fn note(&self, elapsed: Duration, length: usize) {
+        let units = length.div_ceil(UNIT_BYTES).max(1) as u64;
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX) / units;
+        let before = u64::from(self.microseconds());
+        let average = (before * (WEIGHT - 1)).saturating_add(elapsed_us) / WEIGHT;
+        self.average_us.store(average, Ordering::Relaxed);
+        self.last_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// The average now.
+    pub(crate) fn microseconds(&self) -> u32 {
+        let average_us = self.average_us.load(Ordering::Relaxed);
+        if average_us < FAST_US {
+            return average_us as u32;
+        }
+        let idle_ms = self.now_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed));
+        let halvings = u32::try_from(idle_ms / HALF_LIFE_MS).unwrap_or(u32::MAX);
+        u32::try_from(average_us.checked_shr(halvings).unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_reads_count_by_their_size_and_old_ones_fade() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.microseconds(), 0);
+        (0..20).for_each(|_| latency.note(Duration::from_millis(64), 64 * UNIT_BYTES));
+        assert!((900..=1000).contains(&latency.microseconds()), "{}", latency.microseconds());
+        (0..20).for_each(|_| latency.note(Duration::from_millis(100), 4096));
+        assert!(latency.microseconds() > 90_000, "{}", latency.microseconds());
+        let Some(earlier) = latency.begun.checked_sub(Duration::from_secs(31)) else { return };
+        latency.begun = earlier;
+        assert!(latency.microseconds() < 2000, "{}", latency.microseconds());
+        (0..20).for_each(|_| latency.note(Duration::from_micros(50), 4096));
+        assert!(latency.microseconds() < 60);
+    }
+}

@@ -1,0 +1,19 @@
+//! Why a rescue ends before it is done. Damage is not an error: it goes into the report.
+
+/// What stops a rescue.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no device was named; name whatever is left of the pool, one device is enough")]
+    NoDevices,
+
+    #[error("none of these holds anything of a pool ({detail}); name a device that was part of one")]
+    NothingFound { detail: String },
+
+    #[error("{first} belongs to the pool {first_pool}, {second} to {second_pool}; rescue one pool at a time")]
+    TwoPools { first: String, first_pool: String, second: String, second_pool: String },
+
+    #[error(
+        "the copy cannot go on: {detail}; make room or choose another place, and start again in an empty directory"
+    )]
+    Target { detail: String },
+}

@@ -1,0 +1,159 @@
+//! Forged faults of every kind, mended until both checks have nothing to say (P-41).
+
+use stere_format::{BlobValue, BlockBitmap, DirentValue, ExtentValue, FileKind, InodeValue, Key, Timestamp, key};
+use stere_naming::ROOT;
+use stere_store::{Store, Wait};
+
+use super::{Mended, mend};
+use crate::tests::rig::{Expected, Rig};
+
+fn change(store: &Store, changes: &[(Key, Option<Vec<u8>>)]) {
+    let outcome: Result<(), stere_store::Error> = store.update(Wait::Allowed, |transaction| {
+        for (key, value) in changes {
+            match value {
+                Some(value) => transaction.put(*key, value),
+                None => transaction.delete(*key),
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+fn keys(store: &Store, tree: u8) -> Vec<(Key, Vec<u8>)> {
+    let mut all = Vec::new();
+    let (from, to) = (Key::new(tree, 0, 0, 0), Key::new(tree + 1, 0, 0, 0));
+    store.for_each_key(from, to, |key, value| all.push((*key, value.to_vec()))).unwrap();
+    all
+}
+
+/// Mends, and proves that nothing is left to mend.
+fn mended(rig: &Rig) -> Vec<Mended> {
+    let store = rig.files.store();
+    let mended = mend(store, Timestamp::default()).unwrap();
+    store.correct_accounts().unwrap();
+    store.checkpoint().unwrap();
+    let findings = store.check(true).unwrap().findings;
+    assert!(findings.is_empty(), "{findings:?}");
+    let findings = stere_naming::check(store).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    assert_eq!(store.correct_accounts().unwrap(), 0);
+    mended
+}
+
+fn filled() -> (Rig, Expected) {
+    Rig::filled(2)
+}
+
+#[test]
+fn an_intact_pool_is_left_alone() {
+    let (rig, _) = filled();
+    assert_eq!(mended(&rig), []);
+}
+
+#[test]
+fn forged_names_loops_and_lost_inodes_are_mended() {
+    let (rig, _) = filled();
+    rig.forge();
+    let told = mended(&rig);
+    assert!(told.iter().any(|it| it.data_lost && it.text.contains("nothing")), "{told:?}");
+    assert!(told.iter().any(|it| it.inode == Some(5003) && it.text.contains("lost+found/5003")), "{told:?}");
+    let caller = crate::tests::rig::caller();
+    let place = rig.files.lookup(&caller, ROOT, b"lost+found").unwrap().inode;
+    assert!(rig.files.lookup(&caller, place, b"5003").is_ok());
+}
+
+#[test]
+fn contents_without_an_inode_keep_their_name() {
+    let (rig, expected) = filled();
+    let (path, file) =
+        expected.files.iter().find(|(path, file)| path.starts_with(b"/late") && !file.content.is_empty()).unwrap();
+    change(rig.files.store(), &[(Key::inode(file.inode), None)]);
+    let told = mended(&rig);
+    assert!(told.iter().any(|it| it.inode == Some(file.inode) && it.data_lost), "{told:?}");
+    let caller = crate::tests::rig::caller();
+    let found = rig.files.lookup(&caller, ROOT, &path[1..]).unwrap();
+    let mut content = vec![0; file.content.len()];
+    rig.files.read(&caller, found.inode, 0, &mut content).unwrap();
+    assert!(content == file.content);
+}
+
+#[test]
+fn every_kind_of_wrong_count_is_put_right() {
+    let (rig, expected) = filled();
+    let store = rig.files.store();
+    let file = expected.files.values().find(|file| file.content.len() > 300_000).unwrap();
+    let mut changes: Vec<(Key, Option<Vec<u8>>)> = Vec::new();
+    let inodes = keys(store, key::tree::NAMES);
+    for (at, bytes) in inodes.iter().filter(|(at, _)| at.kind == key::kind::INODE).step_by(5) {
+        let mut value = InodeValue::decode(bytes).unwrap();
+        (value.nlink, value.blocks_bytes) = (value.nlink + 3, value.blocks_bytes + 4096);
+        if value.kind() == Some(FileKind::Directory) {
+            (value.size, value.parent, value.next_dirent_sequence) = (value.size + 9, 12345, 3);
+        }
+        changes.push((*at, Some(value.encode())));
+    }
+    for (at, _) in inodes.iter().filter(|(at, _)| at.kind == key::kind::DIRENT_HASH).step_by(4) {
+        changes.push((*at, None));
+    }
+    for (number, (at, bytes)) in keys(store, key::tree::BLOBS).iter().enumerate() {
+        let mut value = BlobValue::decode(bytes).unwrap();
+        match number % 4 {
+            0 => value.references += 2,
+            1 => value.live = BlockBitmap::full(1).is_subset_of(&value.present).then(|| BlockBitmap::full(1)).unwrap(),
+            _ => continue,
+        }
+        changes.push((*at, Some(value.encode())));
+    }
+    changes.push((Key::orphan(file.inode), Some(vec![1])));
+    changes.push((Key::orphan(77_777), Some(vec![1])));
+    changes.push((Key::preallocated(), Some(4096u64.to_le_bytes().to_vec())));
+    change(store, &changes);
+    let told = mended(&rig);
+    assert!(told.len() > 40 && told.iter().all(|it| !it.data_lost), "{told:?}");
+    let copy = rig.close();
+    let (report, sink) = crate::tests::rescued(&copy, &expected);
+    assert!(!report.is_data_lost(), "{:?}", report.damage);
+    expected.assert_all(&sink, crate::Verdict::Whole);
+}
+
+#[test]
+fn lost_blobs_and_spoiled_values_are_told_and_the_rest_agrees() {
+    let (rig, expected) = filled();
+    let store = rig.files.store();
+    let file = expected.files.values().find(|file| file.content.len() > 300_000).unwrap();
+    let extent = keys(store, key::tree::NAMES)
+        .into_iter()
+        .find(|(at, _)| at.object == file.inode && at.kind == key::kind::EXTENT)
+        .map(|(_, bytes)| ExtentValue::decode(&bytes).unwrap())
+        .unwrap();
+    let other = expected.files.values().find(|it| it.inode != file.inode && it.content.len() > 30_000).unwrap();
+    let bad_name = DirentValue { inode: other.inode, kind: FileKind::Fifo, name: b"kind".to_vec() };
+    change(
+        store,
+        &[
+            (Key::blob(extent.blob), None),
+            (Key::extent(other.inode, 4096), Some(vec![9; 20])),
+            (Key::dirent(ROOT, 60_000), Some(vec![1, 2, 3])),
+            (Key::dirent(ROOT, 60_001), Some(bad_name.encode())),
+            (Key::xattr(other.inode, 5), Some(vec![0])),
+        ],
+    );
+    let told = mended(&rig);
+    for inode in [file.inode, other.inode, ROOT] {
+        assert!(told.iter().any(|it| it.inode == Some(inode) && it.data_lost), "{inode}: {told:?}");
+    }
+}
+
+#[test]
+fn wrong_live_bytes_are_counted_anew() {
+    let (mut rig, _) = filled();
+    rig.close_and_reopen();
+    let store = rig.files.store();
+    for segment in store.segments().all().iter().step_by(2) {
+        segment.add_live_bytes(512);
+    }
+    assert!(!store.check(false).unwrap().findings.is_empty());
+    assert!(store.correct_accounts().unwrap() > 0);
+    assert_eq!(mended(&rig), []);
+}

@@ -1,0 +1,157 @@
+//! How well the devices do: errors counted, and what follows from too many.
+//!
+//! Counts are of this mount. A device with more errors than the first limit is sick: it is told, and goes on. What cannot be
+//! written again although it is bad makes a chunk count as missing, so that it is rebuilt where it can be written; but only
+//! when everything live in its segment has been read without it. Read next: `scrub.rs`, the log's `repair.rs`.
+
+use std::sync::Arc;
+
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
+use stere_log::{RepairTotals, Segment};
+
+use crate::Store;
+use crate::error::Error;
+
+/// Limits of errors (reads, writes and checksums together, of this mount) of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthLimits {
+    /// From so many on it is called sick; 0: never.
+    pub sick_errors: u64,
+    /// From so many on it is given up, if all that it holds can be rebuilt; 0: never.
+    pub retire_errors: u64,
+}
+
+impl Default for HealthLimits {
+    fn default() -> Self {
+        HealthLimits { sick_errors: 16, retire_errors: 256 }
+    }
+}
+
+/// Whether a device is to be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthState {
+    Good,
+    Sick,
+}
+
+/// Errors of a device since it was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub checksum_errors: u64,
+    /// Blocks that were bad and are right again.
+    pub repaired: u64,
+    pub state: HealthState,
+}
+
+impl Health {
+    pub fn errors(&self) -> u64 {
+        self.read_errors + self.write_errors + self.checksum_errors
+    }
+}
+
+impl Store {
+    /// How a device that is there does.
+    pub fn health(&self, index: DeviceIndex) -> Option<Health> {
+        let counts = self.log.stripe.device(index)?.statistics();
+        let mut health = Health {
+            read_errors: counts.read_errors,
+            write_errors: counts.write_errors,
+            checksum_errors: counts.checksum_errors,
+            repaired: counts.repaired,
+            state: HealthState::Good,
+        };
+        let limit = self.health_limits.lock().sick_errors;
+        if limit > 0 && health.errors() >= limit {
+            health.state = HealthState::Sick;
+        }
+        Some(health)
+    }
+
+    pub fn health_limits(&self) -> HealthLimits {
+        *self.health_limits.lock()
+    }
+
+    /// Sets the limits for the rest of this mount.
+    pub fn set_health_limits(&self, limits: HealthLimits) {
+        *self.health_limits.lock() = limits;
+    }
+
+    /// Devices with more errors than the second limit, without which everything live can still be read: to be given up.
+    pub fn devices_to_retire(&self) -> Vec<DeviceIndex> {
+        let limit = self.health_limits.lock().retire_errors;
+        let devices = self.log.stripe.devices();
+        let has_failed = |index: DeviceIndex| self.health(index).is_some_and(|health| health.errors() >= limit);
+        let indices = devices.iter().map(|device| device.index());
+        indices.filter(|index| limit > 0 && has_failed(*index) && self.can_do_without(*index)).collect()
+    }
+
+    /// Gives up the devices that have too many errors: their chunks are rebuilt elsewhere, and until then they are read.
+    pub(crate) fn retire_failing(&self) -> Result<(), Error> {
+        for index in self.devices_to_retire() {
+            let state = self.device_entries().iter().find(|entry| entry.index == index).map(DeviceEntry::device_state);
+            if state == Some(DeviceState::Active) {
+                tracing::error!(device = index, "too many errors: the device is given up, its chunks move elsewhere");
+                self.set_device_state(index, DeviceState::Failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams that write to a device which is very slow now go on elsewhere, if there are enough others.
+    pub(crate) fn leave_slow_devices(&self) {
+        let slow = self.log.stripe.slow_devices();
+        if slow.is_empty() {
+            return;
+        }
+        let open = self.log.stripe.open_devices();
+        let others = open.iter().filter(|index| !slow.contains(index)).count();
+        let is_slow = |segment: &Segment| {
+            let chunks = segment.chunks();
+            others >= chunks.len() && chunks.iter().any(|place| slow.contains(&place.device))
+        };
+        self.log.end_segments(&is_slow);
+    }
+
+    /// Whether every live segment has enough other chunks that are there.
+    fn can_do_without(&self, index: DeviceIndex) -> bool {
+        let is_away =
+            |place: &stere_format::ChunkPlace| place.device == index || self.log.stripe.device(place.device).is_none();
+        self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0).all(|segment| {
+            let placed = segment.placed();
+            let lost =
+                (0..placed.chunks.len()).filter(|&chunk| placed.is_missing(chunk) || is_away(&placed.chunks[chunk]));
+            lost.count() <= usize::from(placed.scheme.parity)
+        })
+    }
+
+    /// What was repaired since the pool was mounted.
+    pub fn repair_totals(&self) -> RepairTotals {
+        self.log.repair_totals()
+    }
+
+    /// Chunks with a bad place that cannot be written count as missing, where all else of their segments is readable.
+    pub(crate) fn retire_unwritable(&self) -> Result<(), Error> {
+        for (id, chunk) in self.log.take_unwritable() {
+            let Some(segment) = self.log.segments.get(id) else { continue };
+            let is_known = segment.missing() >> chunk & 1 == 1;
+            if !is_known && segment.live_bytes() > 0 && self.is_readable_without(&segment, chunk)? {
+                self.retire_chunk(&segment, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    fn retire_chunk(&self, segment: &Arc<Segment>, chunk: usize) {
+        let device = segment.chunks()[chunk].device;
+        tracing::warn!(
+            segment = segment.id,
+            chunk,
+            device,
+            "a chunk counts as missing: its device takes no right bytes"
+        );
+        segment.mark_missing(chunk);
+        self.log.touch(segment);
+    }
+}

@@ -1,0 +1,294 @@
+//! Rebuilding: from a segment that lacks something to chunks on devices and a table that says so.
+//!
+//! Order, which is what makes a crash at any point harmless: read, prove, write, flush, and only then the segment table. Read
+//! next: `mend.rs`, which says what is rebuilt where.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use stere_device::{Completion, Job};
+use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
+use stere_log::Segment;
+use stere_stripe::{StripeError, Whole};
+
+use crate::error::Error;
+use crate::mend::{Mender, Need, Task, others};
+use crate::{LeftSlot, Store};
+
+/// A chunk under way to its slot.
+pub(crate) struct Written {
+    pub segment: Arc<Segment>,
+    place: Arc<SegmentChunks>,
+    slots: Vec<(usize, ChunkPlace)>,
+    /// Those of the slots that were taken for it.
+    taken: Vec<ChunkPlace>,
+    pub bytes: u64,
+}
+
+/// Chunk content under way to devices, at most.
+const FLYING_BYTES_MAX: u64 = 48 << 20;
+/// Content in memory to be proven, at most.
+const READ_BYTES_MAX: u64 = 128 << 20;
+/// Segments rebuilt at the same time, at most.
+const WORKERS_MAX: usize = 4;
+/// Chunk content submitted by one step, at most.
+const BYTES_AT_ONCE: u64 = 256 << 20;
+
+impl Store {
+    /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
+    pub(crate) fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
+        let mut bytes = 0;
+        let mut tasks = tasks.into_iter();
+        let mut together = Vec::new();
+        while bytes == 0 || bytes < budget_bytes.min(BYTES_AT_ONCE) {
+            let Some(task) = tasks.next() else { break };
+            let Some(written) = self.take_slots(mender, &task) else { continue };
+            bytes += written.bytes;
+            together.push(written);
+        }
+        // Those the budget did not reach come first next time.
+        let rest: Vec<u64> = tasks.map(|task| task.segment.id).collect();
+        mender.queue.extend(rest.into_iter().rev());
+        for (written, outcome) in self.rebuild_together(together) {
+            match outcome {
+                Ok(completion) => mender.submitted.push((completion, written)),
+                Err(error) => {
+                    tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
+                    let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
+                    mender.impossible.extend(chunks);
+                    bytes -= written.bytes;
+                    self.log.stripe.free_now(&written.taken);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Finds slots for what the task moves; `None` if nothing of it can be done.
+    fn take_slots(&self, mender: &Mender, task: &Task) -> Option<Written> {
+        let (mut slots, mut taken) = (Vec::new(), Vec::new());
+        let mut place = SegmentChunks::clone(&task.place);
+        for (chunk, need) in &task.needs {
+            if mender.impossible.contains(&(task.segment.id, *chunk)) {
+                continue;
+            }
+            match need {
+                Need::Wait => {}
+                Need::Fill => slots.push((*chunk, task.place.chunks[*chunk])),
+                Need::Move(only) => {
+                    let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
+                    let has_room = self.has_room_to_move();
+                    if let Some(slot) = has_room.then(|| self.log.stripe.place_beside(&beside, from, *only)).flatten() {
+                        place.chunks[*chunk] = slot;
+                        slots.push((*chunk, slot));
+                        taken.push(slot);
+                    }
+                }
+            }
+        }
+        let bytes = task.chunk_bytes() * slots.len() as u64;
+        let (segment, place) = (task.segment.clone(), task.place.clone());
+        (!slots.is_empty()).then_some(Written { segment, place, slots, taken, bytes })
+    }
+
+    /// Rebuilds segments one after the other; where the devices have threads for it, a few at a time, so that some are read while
+    /// others are proven and written.
+    fn rebuild_together(&self, together: Vec<Written>) -> Vec<(Written, Result<Completion, Error>)> {
+        let next = AtomicUsize::new(0);
+        let outcomes: Mutex<BTreeMap<usize, Result<Completion, Error>>> = Mutex::default();
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(written) = together.get(at) else { return };
+                let outcome = self.rebuild(written);
+                outcomes.lock().insert(at, outcome);
+                hold_back(&together, &outcomes);
+            }
+        };
+        let threads = self.log.stripe.devices().first().and_then(|device| stere_device::Device::parallel(&**device));
+        match threads.filter(|_| together.len() > 1) {
+            Some(threads) => {
+                let workers = self.workers(&together).min(together.len());
+                threads.run((0..workers).map(|_| Box::new(work) as Job<'_>).collect());
+            }
+            None => work(),
+        }
+        let outcomes = outcomes.into_inner().into_values();
+        together.into_iter().zip(outcomes).collect()
+    }
+
+    /// As many segments at a time as their content may take memory.
+    fn workers(&self, together: &[Written]) -> usize {
+        let width = together.iter().map(|one| one.place.chunks.len()).max().unwrap_or(1) + 1;
+        let bytes = width as u64 * u64::from(self.log.chunk_bytes());
+        usize::try_from(READ_BYTES_MAX / bytes).unwrap_or(1).clamp(1, WORKERS_MAX)
+    }
+
+    /// Reads a segment, proves it and submits its chunks to their slots.
+    fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
+        let Written { segment, place, slots, .. } = written;
+        let stripe = &self.log.stripe;
+        let mut whole = self.read_whole(segment, place)?;
+        let verified = self.log.verify_whole(segment, &mut whole);
+        if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
+            tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
+        }
+        let mut place_then = SegmentChunks::clone(place);
+        for (chunk, slot) in slots {
+            place_then.chunks[*chunk] = *slot;
+            place_then.missing &= !(1 << chunk);
+        }
+        let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
+        let contents = stripe.chunks_of(whole, &chunks).map_err(to_error)?;
+        let completion = Completion::new();
+        for ((chunk, slot), content) in slots.iter().zip(contents) {
+            let header = ChunkHeader {
+                pool: self.log.pool_id(),
+                segment: segment.id,
+                sequence: segment.sequence,
+                kind: segment.kind,
+                class: segment.class,
+                chunk: *chunk as u8,
+                place: place_then.clone(),
+            };
+            let ticket = completion.ticket(*chunk as u64);
+            if let Err(error) = stripe.write_chunk(*slot, &header, &content, ticket) {
+                // The slots are given back: nothing may be under way to them.
+                completion.wait_done();
+                return Err(to_error(error));
+            }
+        }
+        Ok(completion)
+    }
+
+    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be.
+    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Whole, Error> {
+        let stripe = &self.log.stripe;
+        let blocks = segment.blocks_in_use();
+        let retired = self.retired_chunks(place);
+        if retired != 0 {
+            if let Ok(whole) = stripe.read_whole(segment.id, place, blocks, retired) {
+                return Ok(whole);
+            }
+        }
+        match stripe.read_whole(segment.id, place, blocks, 0) {
+            Err(StripeError::TooFewChunks { failed, .. }) if !failed.is_empty() => {
+                let (whole, unreadable) = stripe.salvage_whole(segment.id, place, blocks).map_err(to_error)?;
+                tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
+                Ok(whole)
+            }
+            outcome => outcome.map_err(to_error),
+        }
+    }
+
+    /// Chunks on devices that failed: asked only where the others do not suffice.
+    fn retired_chunks(&self, place: &SegmentChunks) -> u32 {
+        let devices = self.devices.lock();
+        let is_retired = |index: DeviceIndex| {
+            devices.iter().any(|entry| entry.index == index && entry.device_state() == DeviceState::Failed)
+        };
+        let retired = place.chunks.iter().enumerate().filter(|(_, chunk)| is_retired(chunk.device));
+        retired.fold(0, |set, (chunk, _)| set | 1 << chunk)
+    }
+
+    /// Waits for what was submitted, makes it durable and enters it; what a device did not take is given up.
+    pub(crate) fn settle(&self, mender: &mut Mender) -> Result<(), Error> {
+        let submitted = std::mem::take(&mut mender.submitted);
+        if submitted.is_empty() {
+            return Ok(());
+        }
+        let mut ended: Vec<(Written, Vec<usize>)> = Vec::with_capacity(submitted.len());
+        for (completion, one) in submitted {
+            let errors = completion.wait();
+            for (chunk, error) in &errors {
+                let slot = one.slots.iter().find(|(number, _)| *number as u64 == *chunk);
+                slot.iter().for_each(|(_, slot)| self.log.note_write_error(slot.device, error));
+            }
+            ended.push((one, errors.into_iter().map(|(chunk, _)| chunk as usize).collect()));
+        }
+        let unflushed = self.log.flush()?;
+        let mut written = Vec::with_capacity(ended.len());
+        for (one, mut failed) in ended {
+            let is_lost = |device| unflushed.contains(&device) || self.log.stripe.is_suspended(device);
+            failed.extend(one.slots.iter().filter(|(_, slot)| is_lost(slot.device)).map(|(chunk, _)| *chunk));
+            if failed.is_empty() {
+                written.push(one);
+                continue;
+            }
+            // A slot that does not take its chunk: the chunk goes elsewhere.
+            mender.unfillable.extend(failed.into_iter().map(|chunk| (one.segment.id, chunk)));
+            self.log.stripe.free_now(&one.taken);
+        }
+        let (chunks, bytes) = self.record_chunks(mender, written)?;
+        mender.chunks_done += chunks;
+        mender.bytes_done += bytes;
+        Ok(())
+    }
+
+    /// Enters what is durable into the segment table; tells how many chunks and bytes.
+    fn record_chunks(&self, mender: &mut Mender, written: Vec<Written>) -> Result<(u64, u64), Error> {
+        if written.is_empty() {
+            return Ok((0, 0));
+        }
+        let has_metadata = written.iter().any(|one| one.segment.kind == SegmentKind::Meta);
+        // A checkpoint that is being written tells of one place of a chunk only.
+        let _checkpointer = has_metadata.then(|| self.checkpointer.lock());
+        self.check_writable()?;
+        let mut inner = self.inner.write();
+        let (mut chunks, mut bytes) = (0, 0);
+        for one in written {
+            let is_known = self.log.segments.get(one.segment.id).is_some_and(|known| Arc::ptr_eq(&known, &one.segment));
+            let readers = is_known.then(|| one.segment.set_chunks(&one.place, &one.slots)).flatten();
+            let Some(readers) = readers else {
+                self.log.stripe.free_now(&one.taken);
+                continue;
+            };
+            chunks += one.slots.len() as u64;
+            for (_, slot) in &one.slots {
+                mender.resumed.remove(&slot.device);
+            }
+            bytes += one.bytes;
+            let mut readers = Some(readers);
+            let needed = inner.active_generation;
+            for (chunk, _) in one.slots.iter().filter(|(chunk, slot)| one.place.chunks[*chunk] != *slot) {
+                let place = one.place.chunks[*chunk];
+                let readers = readers.take().unwrap_or_else(|| one.segment.former_places());
+                inner.left.push(LeftSlot { needed, place, readers });
+            }
+            match one.segment.kind {
+                SegmentKind::Data => self.put_segment(&mut inner, &one.segment),
+                SegmentKind::Meta => {}
+            }
+            inner.change += 1;
+            mender.is_unrecorded = true;
+        }
+        Ok((chunks, bytes))
+    }
+}
+
+/// Waits for the oldest writes while too much is under way.
+fn hold_back(together: &[Written], outcomes: &Mutex<BTreeMap<usize, Result<Completion, Error>>>) {
+    loop {
+        let oldest = {
+            let outcomes = outcomes.lock();
+            let mut flying = outcomes.iter().filter_map(|(at, outcome)| Some((*at, outcome.as_ref().ok()?)));
+            let mut oldest = None;
+            let mut bytes = 0;
+            for (at, completion) in flying.by_ref().filter(|(_, completion)| !completion.is_done()) {
+                bytes += together[at].bytes;
+                oldest = oldest.or_else(|| Some(completion.clone()));
+            }
+            oldest.filter(|_| bytes > FLYING_BYTES_MAX)
+        };
+        match oldest {
+            Some(completion) => completion.wait_done(),
+            None => return,
+        }
+    }
+}
+
+fn to_error(error: StripeError) -> Error {
+    Error::Log(error.into())
+}

@@ -1,0 +1,89 @@
+//! Which records of a row are live, and what their parents say of them.
+
+use stere_format::{Address, BlobValue, Key, NodeReference, RecordSubject, SummaryEntry, sector_aligned};
+use stere_log::{RowContents, Wait};
+
+use crate::Store;
+use crate::error::Error;
+use crate::transaction::blob_usage_bytes;
+use crate::view::View;
+
+/// What is known of a record.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// Nobody needs it; its row tells its checksum.
+    Dead,
+    Blob(std::sync::Arc<BlobValue>),
+    /// A node or a part of the checkpoint record, of this checksum.
+    Meta(u32),
+}
+
+impl Standing {
+    /// What it counts for in its segment.
+    pub fn usage_bytes(&self, entry: &SummaryEntry) -> u64 {
+        match self {
+            Standing::Dead => 0,
+            Standing::Blob(value) => blob_usage_bytes(value),
+            Standing::Meta(_) => u64::from(sector_aligned(entry.length)),
+        }
+    }
+}
+
+/// Where a row's record lies.
+pub(super) fn address_of(contents: &RowContents, entry: &SummaryEntry) -> Address {
+    let (segment, row_block) = (contents.header.segment, contents.header.row_block);
+    Address { segment, row_block, offset: entry.offset, length: entry.length }
+}
+
+impl Store {
+    /// The standing of every record of a row, all at one instant.
+    pub(super) fn standings_of(&self, contents: &RowContents) -> Result<Vec<Standing>, Error> {
+        let is_checkpoint = |entry: &SummaryEntry| matches!(entry.subject, RecordSubject::Checkpoint { .. });
+        let parts = match contents.entries.iter().any(is_checkpoint) {
+            true => self.superblocks.lock().first().map(|superblock| superblock.checkpoint.clone()).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let is_part = |address: &Address| parts.iter().any(|part| part.address == *address);
+        self.view(Wait::Allowed, |view| {
+            contents.entries.iter().map(|entry| standing(view, contents, entry, &is_part)).collect()
+        })
+    }
+}
+
+pub(super) fn standing(
+    view: &View<'_>,
+    contents: &RowContents,
+    entry: &SummaryEntry,
+    is_part: &dyn Fn(&Address) -> bool,
+) -> Result<Standing, Error> {
+    let address = address_of(contents, entry);
+    match entry.subject {
+        RecordSubject::Blob { blob, .. } => match view.blob(blob) {
+            Ok(handle) if handle.value.address == address => Ok(Standing::Blob(handle.value)),
+            Ok(_) | Err(Error::UnknownBlob { .. }) => Ok(Standing::Dead),
+            Err(error) => Err(error),
+        },
+        RecordSubject::Node { level, first_key } => Ok(match live_node(view, level, &first_key)? {
+            Some(reference) if reference.address == address => Standing::Meta(reference.crc32c),
+            _ => Standing::Dead,
+        }),
+        // Its own checksum and the superblock's are of the same bytes.
+        RecordSubject::Checkpoint { .. } if is_part(&address) => Ok(Standing::Meta(entry.crc32c)),
+        RecordSubject::Checkpoint { .. } => Ok(Standing::Dead),
+    }
+}
+
+/// The node of this level that begins with this key, if the tree has one.
+fn live_node(view: &View<'_>, level: u8, first_key: &Key) -> Result<Option<NodeReference>, Error> {
+    let Some(mut reference) = view.inner.tree.root else { return Ok(None) };
+    while reference.level > level {
+        let Some(node) = view.cache.get(&reference) else { return Err(view.miss(reference)) };
+        let index = match node.search(first_key) {
+            Ok(index) => index,
+            Err(0) => return Ok(None),
+            Err(index) => index - 1,
+        };
+        reference = node.child(index);
+    }
+    Ok((reference.level == level).then_some(reference))
+}

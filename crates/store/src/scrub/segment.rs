@@ -1,0 +1,345 @@
+//! A segment: its chunks' headers, its rows, and its account.
+
+use std::sync::Arc;
+
+use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry};
+use stere_log::{RowContents, Segment, Wait};
+use stere_stripe::Stretch;
+
+use super::ScrubReport;
+use super::live::{Standing, standing};
+use super::row::{parse, parse_header, row_is_right, stripe_error};
+use crate::Store;
+use crate::error::Error;
+
+/// Memory for what is read in one go, all chunks together, and of one chunk at most.
+const STRETCH_BYTES: u64 = 32 << 20;
+const STRETCH_CHUNK_BYTES: u64 = 4 << 20;
+
+/// How often an account is gone through again because something changed meanwhile.
+const ROUNDS_MAX: u32 = 3;
+
+/// What was found at a block.
+enum Found {
+    /// A row of so many blocks.
+    Row(u32),
+    /// No row begins here.
+    Nothing,
+    /// A row that is higher than the stretch: to be read again from its start, with so many blocks.
+    Beyond(u32),
+}
+
+impl Store {
+    /// Scrubs segments from the cursor on; true at the end of the last one.
+    pub(super) fn scrub_segments(
+        &self,
+        cursor: &mut ScrubCursor,
+        budget_bytes: u64,
+        report: &mut ScrubReport,
+    ) -> Result<bool, Error> {
+        let ids: Vec<u64> = self.log.segments.all().iter().map(|segment| segment.id).collect();
+        let from = cursor.segment;
+        for id in ids.into_iter().filter(|id| *id >= from) {
+            if id != cursor.segment {
+                (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
+            }
+            while let Some(segment) = self.log.segments.get(id) {
+                let is_dead = segment.live_bytes() == 0;
+                if is_dead || self.scrub_segment(&segment, cursor, report)? {
+                    break;
+                }
+                if report.bytes_checked >= budget_bytes {
+                    return Ok(false);
+                }
+            }
+            (cursor.segment, cursor.block, cursor.live_bytes) = (id + 1, 0, 0);
+            if report.bytes_checked >= budget_bytes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Scrubs a stretch of a segment; true when that was its end.
+    fn scrub_segment(
+        &self,
+        segment: &Arc<Segment>,
+        cursor: &mut ScrubCursor,
+        report: &mut ScrubReport,
+    ) -> Result<bool, Error> {
+        let placed = segment.placed();
+        if self.chunks_there(&placed) < usize::from(placed.scheme.data) {
+            report.unreachable_bytes += segment.live_bytes();
+            return Ok(true);
+        }
+        if cursor.block == 0 {
+            self.scrub_headers(segment, &placed, report);
+            (cursor.block, cursor.live_bytes) = (1, 0);
+        }
+        let end = self.log.arrived_blocks(segment);
+        let mut stretch_blocks = stretch_blocks(&placed);
+        while cursor.block < end {
+            let blocks = cursor.block..end.min(cursor.block + stretch_blocks);
+            // Where it cannot be read: row by row then, each may be readable elsewhere.
+            let stretch = self.log.stripe.read_stretch(segment.id, &placed, blocks.clone()).ok();
+            report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
+            let before = cursor.block;
+            let mut wanted = None;
+            while cursor.block < blocks.end {
+                let found = self.scrub_row(segment, &placed, stretch.as_ref(), cursor, blocks.end, report)?;
+                match found {
+                    Found::Row(height) => cursor.block += height,
+                    Found::Nothing => cursor.block += 1,
+                    Found::Beyond(height) => {
+                        wanted = Some(height);
+                        break;
+                    }
+                }
+            }
+            match wanted {
+                // The row that did not fit is larger than any stretch.
+                Some(height) if cursor.block == before => stretch_blocks = height.max(stretch_blocks + 1),
+                _ => break,
+            }
+        }
+        if cursor.block < end {
+            return Ok(false);
+        }
+        // Rows that were still under way are for the next pass.
+        if end == segment.written_blocks() {
+            self.check_account(segment, cursor.live_bytes, report)?;
+        }
+        report.chunks_checked += segment.chunks().len() as u64;
+        Ok(true)
+    }
+
+    /// Chunks that can be read as far as anybody knows.
+    fn chunks_there(&self, placed: &SegmentChunks) -> usize {
+        let is_there = |chunk: &usize| {
+            !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
+        };
+        (0..placed.chunks.len()).filter(is_there).count()
+    }
+
+    /// Checks the row at the cursor, mends it where it has to be.
+    fn scrub_row(
+        &self,
+        segment: &Arc<Segment>,
+        placed: &SegmentChunks,
+        stretch: Option<&Stretch>,
+        cursor: &mut ScrubCursor,
+        end: u32,
+        report: &mut ScrubReport,
+    ) -> Result<Found, Error> {
+        let pool = self.log.pool_id();
+        let block = cursor.block;
+        let first = stretch.and_then(|stretch| stretch.first_block(block));
+        let header = first.and_then(|first| parse_header(segment, pool, block, first));
+        if let (Some(stretch), Some(header)) = (stretch, &header) {
+            if header.row_height > end - block {
+                // Within the segment, or it is no row.
+                let is_possible = block + header.row_height <= segment.written_blocks();
+                return Ok(if is_possible { Found::Beyond(header.row_height) } else { Found::Nothing });
+            }
+            if let Some(usage) = self.row_at_rest(segment, stretch, block, header.row_height)? {
+                cursor.live_bytes += usage;
+                return Ok(Found::Row(header.row_height));
+            }
+        } else if let Some(stretch) = stretch {
+            if stretch.failed == 0 && stretch.agrees(&self.log.stripe, block..block + 1).map_err(stripe_error)? {
+                return Ok(Found::Nothing);
+            }
+        }
+        let Ok(Some(contents)) = self.log.read_row_contents(segment, block) else { return Ok(Found::Nothing) };
+        if block + contents.header.row_height > segment.written_blocks() {
+            return Ok(Found::Nothing);
+        }
+        let standings = self.standings_of(&contents)?;
+        self.mend_row(segment, placed, &contents, &standings, report)?;
+        cursor.live_bytes += usage_of(&contents.entries, &standings);
+        Ok(Found::Row(contents.header.row_height))
+    }
+
+    /// The live bytes of a row with which nothing is wrong; `None` where it needs a closer look.
+    fn row_at_rest(
+        &self,
+        segment: &Arc<Segment>,
+        stretch: &Stretch,
+        block: u32,
+        height: u32,
+    ) -> Result<Option<u64>, Error> {
+        let blocks = block..block + height;
+        if stretch.failed != 0 || !stretch.agrees(&self.log.stripe, blocks).map_err(stripe_error)? {
+            return Ok(None);
+        }
+        let Some(row) = stretch.row(block, height) else { return Ok(None) };
+        let Some(contents) = parse(segment, self.log.pool_id(), block, &row) else { return Ok(None) };
+        let standings = self.standings_of(&contents)?;
+        let is_right = row_is_right(&contents, &standings, &row);
+        Ok(is_right.then(|| usage_of(&contents.entries, &standings)))
+    }
+
+    /// The first block of each chunk says whose it is.
+    fn scrub_headers(&self, segment: &Arc<Segment>, placed: &SegmentChunks, report: &mut ScrubReport) {
+        let pool: PoolId = self.log.pool_id();
+        for (chunk, place) in placed.chunks.iter().enumerate() {
+            let is_there = !placed.is_missing(chunk) && self.log.stripe.device(place.device).is_some();
+            if !is_there {
+                continue;
+            }
+            report.bytes_checked += BLOCK_BYTES as u64;
+            let is_right = self.log.stripe.read_chunk_header(*place).is_ok_and(|header| {
+                header.pool == pool && header.segment == segment.id && usize::from(header.chunk) == chunk
+            });
+            if is_right {
+                continue;
+            }
+            if !self.log.repairs_on_read() {
+                report.findings.push(format!("segment {}: the header of chunk {chunk} is damaged", segment.id));
+                continue;
+            }
+            let header = ChunkHeader {
+                pool,
+                segment: segment.id,
+                sequence: segment.sequence,
+                kind: segment.kind,
+                class: segment.class,
+                chunk: chunk as u8,
+                place: placed.clone(),
+            };
+            match self.log.stripe.restore(segment.id, placed, chunk, 0, &header.encode()) {
+                Ok(repair) => {
+                    report.repaired_blocks += repair.blocks;
+                    self.log.note_repair(segment.id, &repair);
+                }
+                Err(error) => tracing::warn!(segment = segment.id, chunk, %error, "a chunk header stays damaged"),
+            }
+        }
+    }
+
+    /// Holds what was found live against what the segment says. Where they differ things may have been moving: then all is
+    /// counted at one instant, and only what is found with nothing changing meanwhile is told.
+    fn check_account(&self, segment: &Arc<Segment>, found: u64, report: &mut ScrubReport) -> Result<(), Error> {
+        if found == segment.live_bytes() {
+            return Ok(());
+        }
+        let _still = (segment.kind == SegmentKind::Meta).then(|| self.checkpointer.lock());
+        for _ in 0..ROUNDS_MAX {
+            let change = self.inner.read().change;
+            // What is in a row that is still open is in no summary yet.
+            let is_in_memory = || self.log.segments_in_memory().contains(&segment.id);
+            if is_in_memory() {
+                return Ok(());
+            }
+            let count = self.count_live(segment)?;
+            if count.said == count.counted {
+                return Ok(());
+            }
+            let mut unlisted = ScrubReport::default();
+            self.look_for_unlisted(segment, &count, &mut unlisted)?;
+            if self.inner.read().change == change && !is_in_memory() {
+                report.add(unlisted);
+                return Ok(());
+            }
+        }
+        // The next pass may find it at rest.
+        Ok(())
+    }
+
+    /// Counts the live bytes that the rows tell of, with nothing changing meanwhile.
+    fn count_live(&self, segment: &Arc<Segment>) -> Result<Count, Error> {
+        let mut rows: Vec<RowContents> = Vec::new();
+        let mut block = 1;
+        while block < segment.written_blocks() {
+            match self.log.read_row_contents(segment, block) {
+                Ok(Some(contents)) => {
+                    block += contents.header.row_height.max(1);
+                    rows.push(contents);
+                }
+                _ => block += 1,
+            }
+        }
+        let parts = self.superblocks.lock().first().map(|first| first.checkpoint.clone()).unwrap_or_default();
+        let is_part = |address: &stere_format::Address| parts.iter().any(|part| part.address == *address);
+        self.view(Wait::Allowed, |view| {
+            let mut counted = 0;
+            for contents in &rows {
+                for entry in &contents.entries {
+                    counted += standing(view, contents, entry, &is_part)?.usage_bytes(entry);
+                }
+            }
+            let said = segment.live_bytes();
+            Ok::<_, Error>(Count { said, counted })
+        })
+    }
+
+    /// Live blobs that no row tells of any more: they are read by themselves, which repairs them.
+    fn look_for_unlisted(&self, segment: &Arc<Segment>, count: &Count, report: &mut ScrubReport) -> Result<(), Error> {
+        let Count { said, counted } = *count;
+        let mut total = 0;
+        let blobs = if segment.kind == SegmentKind::Data { self.blobs_in(segment.id)? } else { Vec::new() };
+        for blob in blobs {
+            let handle = match self.view(Wait::Allowed, |view| view.blob(blob)) {
+                Ok(handle) if handle.value.address.segment == segment.id => handle,
+                Ok(_) | Err(Error::UnknownBlob { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            total += crate::transaction::blob_usage_bytes(&handle.value);
+            if self.log.read_blocks(segment, &handle.value.address, &handle.value.checksums).is_err() {
+                let inode = self.first_file_of(blob)?;
+                let length = u64::from(handle.value.logical_bytes);
+                let damage = super::Damage { segment: segment.id, blob: Some(blob), inode, offset: 0, length };
+                report.unrepairable.push(damage);
+            }
+        }
+        if total.max(counted) != said {
+            report.findings.push(format!(
+                "segment {} says {said} live bytes, but {} are; run `stere check --repair`",
+                segment.id,
+                total.max(counted)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether all live records of a segment can be read without one of its chunks.
+    pub(crate) fn is_readable_without(&self, segment: &Arc<Segment>, chunk: usize) -> Result<bool, Error> {
+        let mut placed = SegmentChunks::clone(&segment.placed());
+        placed.missing |= 1 << chunk;
+        if placed.missing.count_ones() > u32::from(segment.scheme.parity) {
+            return Ok(false);
+        }
+        let mut block = 1;
+        let end = self.log.arrived_blocks(segment);
+        while block < end {
+            let Ok(Some(contents)) = self.log.read_row_contents(segment, block) else {
+                block += 1;
+                continue;
+            };
+            let standings = self.standings_of(&contents)?;
+            let mut report = ScrubReport::default();
+            self.prove_row(segment, &placed, &contents, &standings, &mut report)?;
+            if !report.is_clean() {
+                return Ok(false);
+            }
+            block += contents.header.row_height.max(1);
+        }
+        Ok(true)
+    }
+}
+
+/// Live bytes of a segment: what it says, and what its rows tell.
+struct Count {
+    said: u64,
+    counted: u64,
+}
+
+fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
+    entries.iter().zip(standings).map(|(entry, standing)| standing.usage_bytes(entry)).sum()
+}
+
+/// Blocks of each chunk that are read in one go.
+fn stretch_blocks(placed: &SegmentChunks) -> u32 {
+    let of_chunk = (STRETCH_BYTES / placed.scheme.width() as u64).clamp(256 << 10, STRETCH_CHUNK_BYTES);
+    (of_chunk / BLOCK_BYTES as u64) as u32
+}
