@@ -155,7 +155,10 @@ fn execute(command: Command) -> Result<(), BenchError> {
             println!("{}", fill::run(&directory, seed, rounds)?);
             Ok(())
         }
-        Command::Limits { directory, entries } => limits::run(&directory, entries),
+        Command::Limits { directory, entries } => {
+            println!("{}", limits::run(&directory, entries)?);
+            Ok(())
+        }
         Command::Race { directory, seed, seconds } => {
             println!("{}", race::run(&directory, seed, seconds)?);
             Ok(())
