@@ -123,3 +123,14 @@ impl Rig {
         self.devices.iter().map(|device| Arc::new(device.copy())).collect()
     }
 }
+
+/// Runs the background work to its end.
+pub fn reconcile(fs: &FileSystem) {
+    for _ in 0..10_000 {
+        if !fs.reconcile_step(&caller(7), 1 << 20).unwrap() {
+            fs.store().commit(Wait::Allowed).unwrap();
+            return;
+        }
+    }
+    panic!("reconciling does not end");
+}
