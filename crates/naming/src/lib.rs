@@ -148,7 +148,7 @@ impl FileSystem {
             }
             // Numbers of new inodes start behind the root's.
             while transaction.allocate_inode() <= ROOT {}
-            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
+            let value = InodeValue::new(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             Ok(())
         })

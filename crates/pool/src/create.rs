@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stere_device::{Completion, Device};
 use stere_format::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
-    Epoch, FORMAT_MINOR, JournalPosition, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
+    DeviceState, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -114,7 +114,7 @@ pub fn create(
     let mut entries = Vec::with_capacity(devices.len());
     for (index, new) in devices.iter().enumerate() {
         let superblock = plan.superblock(index, new, options);
-        entries.push(plan.entry(index, new));
+        entries.push(new.entry(&superblock, DeviceState::Active));
         devices_in.push(DeviceIn {
             index: index as DeviceIndex,
             superblock,
@@ -263,37 +263,26 @@ impl Plan {
 
     fn superblock(&self, index: usize, new: &NewDevice, options: &CreateOptions) -> Superblock {
         Superblock {
-            format_minor: FORMAT_MINOR,
-            pool: self.pool,
-            device: self.ids[index],
-            device_index: index as DeviceIndex,
-            generation: 0,
-            layout: self.layouts[index],
-            journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes: self.journal_bytes,
             journal_devices: self.journal_devices.clone(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: options.pool_name.clone(),
             host: new.host.clone(),
             shelf: new.shelf.clone(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(self.pool, self.ids[index], index as DeviceIndex, self.layouts[index])
         }
     }
+}
 
-    fn entry(&self, index: usize, new: &NewDevice) -> DeviceEntry {
-        let layout = &self.layouts[index];
+impl NewDevice {
+    /// What the pool's table says of it.
+    pub(crate) fn entry(&self, superblock: &Superblock, state: DeviceState) -> DeviceEntry {
+        let number = usize::from(superblock.device_index) + 1;
+        let name = if self.name.is_empty() { format!("d{number}") } else { self.name.clone() };
         DeviceEntry {
-            id: self.ids[index],
-            index: index as DeviceIndex,
-            class: new.class.code(),
-            state: 0,
-            size_bytes: layout.size_bytes,
-            slot_count: layout.slot_count,
-            name: if new.name.is_empty() { format!("d{}", index + 1) } else { new.name.clone() },
-            host: new.host.clone(),
-            shelf: new.shelf.clone(),
-            tags: new.tags.clone(),
+            class: self.class.code(),
+            state: state.code(),
+            tags: self.tags.clone(),
+            ..DeviceEntry::of(superblock, name)
         }
     }
 }

@@ -73,18 +73,7 @@ pub fn newcomer(
         shelf: new.shelf.clone(),
         ..newest.clone()
     };
-    let entry = DeviceEntry {
-        id,
-        index: joining.index,
-        class: new.class.code(),
-        state: joining.state.code(),
-        size_bytes: layout.size_bytes,
-        slot_count: layout.slot_count,
-        name: if new.name.is_empty() { format!("d{}", joining.index + 1) } else { new.name.clone() },
-        host: new.host.clone(),
-        shelf: new.shelf.clone(),
-        tags: new.tags.clone(),
-    };
+    let entry = new.entry(&superblock, joining.state);
     let read_cost = new.class.read_cost();
     Ok((DeviceIn { index: joining.index, superblock, device: new.device.clone(), read_cost }, entry))
 }
