@@ -21,9 +21,12 @@ use crate::subject::{Binaries, Kind, Shape, Subject};
 pub enum Suite {
     Pjdfstest,
     Fsx,
+    FsxShort,
     FsxNoMmap,
     Differential,
+    Race,
     Limits,
+    MillionNames,
     Full,
     KillLoop,
     Sqlite,
@@ -33,12 +36,15 @@ pub enum Suite {
 }
 
 impl Suite {
-    pub const ALL: [Suite; 11] = [
+    pub const ALL: [Suite; 14] = [
         Suite::Pjdfstest,
         Suite::Fsx,
+        Suite::FsxShort,
         Suite::FsxNoMmap,
         Suite::Differential,
+        Suite::Race,
         Suite::Limits,
+        Suite::MillionNames,
         Suite::Full,
         Suite::KillLoop,
         Suite::Sqlite,
@@ -47,13 +53,14 @@ impl Suite {
         Suite::Build,
     ];
 
-    /// What CI runs. Not among them, but in `soak`: fsx with mmap and a build, which take long, and the full pool, which failed
-    /// now and then while the reserve for checkpoints was too small and has yet to prove itself over many runs.
-    pub const CI: [Suite; 8] = [
+    /// What CI runs. Not among them, but in `soak`: what takes long (fsx with mmap, a build, a million names).
+    pub const CI: [Suite; 10] = [
         Suite::Pjdfstest,
         Suite::FsxNoMmap,
         Suite::Differential,
+        Suite::Race,
         Suite::Limits,
+        Suite::Full,
         Suite::KillLoop,
         Suite::Sqlite,
         Suite::Git,
@@ -64,9 +71,12 @@ impl Suite {
         match self {
             Suite::Pjdfstest => "pjdfstest, all tests",
             Suite::Fsx => "fsx, 200,000 operations with mmap",
+            Suite::FsxShort => "fsx, 20,000 operations with mmap",
             Suite::FsxNoMmap => "fsx, 200,000 operations without mmap",
             Suite::Differential => "differential run against ext4",
+            Suite::Race => "eight at once on a few names",
             Suite::Limits => "large directories, long names, far offsets, file handles",
+            Suite::MillionNames => "a directory of a million names, beside ext4",
             Suite::Full => "filled to the last byte, emptied, filled again",
             Suite::KillLoop => "synced writes and renames through kill -9",
             Suite::Sqlite => "SQLite (WAL, synchronous=FULL) through kill -9",
@@ -79,10 +89,13 @@ impl Suite {
     fn run(self, job: &Job) -> Result<()> {
         match self {
             Suite::Pjdfstest => conformance::pjdfstest(job),
-            Suite::Fsx => conformance::fsx(job, true),
-            Suite::FsxNoMmap => conformance::fsx(job, false),
+            Suite::Fsx => conformance::fsx(job),
+            Suite::FsxShort => conformance::fsx_short(job),
+            Suite::FsxNoMmap => conformance::fsx_without_mmap(job),
             Suite::Differential => conformance::differential(job),
+            Suite::Race => conformance::race(job),
             Suite::Limits => conformance::limits(job),
+            Suite::MillionNames => conformance::million_names(job),
             Suite::Full => conformance::full(job),
             Suite::KillLoop => crash::kill_loop(job),
             Suite::Sqlite => crash::sqlite(job),

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Instant;
+
+use serde_json::{Value, json};
 
 use crate::cold;
 use crate::error::{At, BenchError};
@@ -15,33 +18,75 @@ use crate::error::{At, BenchError};
 const FAR: u64 = (16 << 40) - 8192;
 const HANDLE_SIZE: usize = 128;
 
-pub fn run(directory: &Path, entries: u64) -> Result<(), BenchError> {
+/// Gives how many seconds each step of the large directory took.
+pub fn run(directory: &Path, entries: u64) -> Result<Value, BenchError> {
     let folder = directory.join("stere-limits");
     fs::create_dir(&folder).at("mkdir", &folder)?;
-    large_directory(&folder, entries)?;
+    let seconds = large_directory(&folder, entries)?;
     names(&folder)?;
     far_offset(&folder)?;
     handles(&folder)?;
-    fs::remove_dir_all(&folder).at("remove", &folder)
+    fs::remove_dir_all(&folder).at("remove", &folder)?;
+    Ok(json!({ "entries": entries, "seconds": seconds }))
 }
 
-/// Every entry is listed exactly once: as it is, from any remembered position, and while what was listed is removed.
-fn large_directory(folder: &Path, entries: u64) -> Result<(), BenchError> {
+/// Every entry is listed exactly once: as it is, from any remembered position, while others come and go, and while what was
+/// listed is removed.
+fn large_directory(folder: &Path, entries: u64) -> Result<Value, BenchError> {
     let large = folder.join("large");
     fs::create_dir(&large).at("mkdir", &large)?;
+    let mut seconds = serde_json::Map::new();
+    let mut since = Instant::now();
+    let mut lap = |step: &str| {
+        seconds.insert(step.to_owned(), json!(since.elapsed().as_secs_f64()));
+        since = Instant::now();
+    };
     for number in 0..entries {
         let path = large.join(format!("entry-{number:07}"));
         File::create_new(&path).at("create", &path)?;
     }
+    lap("create");
     let listed = list(&large, |_| Ok(()))?;
     expect_all(&large, &listed, entries, "listed")?;
+    lap("list");
     positions(&large)?;
+    lap("find positions again");
+    let beside = list_beside_changes(&large)?;
+    expect_all(&large, &beside, entries, "listed while others came and went")?;
+    lap("list beside changes");
     let removed = list(&large, |name| {
         let path = large.join(std::ffi::OsStr::from_bytes(name));
         fs::remove_file(&path).at("unlink", &path)
     })?;
     expect_all(&large, &removed, entries, "listed while it was emptied")?;
-    fs::remove_dir(&large).at("rmdir, all entries were removed,", &large)
+    fs::remove_dir(&large).at("rmdir, all entries were removed,", &large)?;
+    lap("list and remove");
+    Ok(Value::Object(seconds))
+}
+
+/// The names that stay, listed while a few hundred others are made and removed all the time.
+fn list_beside_changes(large: &Path) -> Result<Vec<Vec<u8>>, BenchError> {
+    let mut count = 0u64;
+    let mut listed = list(large, |_| {
+        count += 1;
+        if count % 50 == 0 {
+            let path = large.join(format!("other-{count}"));
+            File::create_new(&path).at("create", &path)?;
+            if count > 10_000 {
+                let old = large.join(format!("other-{}", count - 10_000));
+                fs::remove_file(&old).at("unlink", &old)?;
+            }
+        }
+        Ok(())
+    })?;
+    let others: Vec<Vec<u8>> =
+        list(large, |_| Ok(()))?.into_iter().filter(|name| name.starts_with(b"other-")).collect();
+    for name in others {
+        let path = large.join(std::ffi::OsStr::from_bytes(&name));
+        fs::remove_file(&path).at("unlink", &path)?;
+    }
+    listed.retain(|name| name.starts_with(b"entry-"));
+    Ok(listed)
 }
 
 fn expect_all(path: &Path, names: &[Vec<u8>], entries: u64, how: &str) -> Result<(), BenchError> {

@@ -11,6 +11,7 @@ mod fill;
 mod limits;
 mod many;
 mod pattern;
+mod race;
 mod report;
 mod workload;
 
@@ -75,6 +76,14 @@ enum Command {
         /// Entries of the large directory.
         #[arg(long, default_value_t = 100_000)]
         entries: u64,
+    },
+    /// Several at once on a few names: every answer must be one that a local file system could give.
+    Race {
+        directory: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
     },
     /// Write, sync and note in LOG what was acknowledged, until the file system dies.
     Acknowledge {
@@ -146,7 +155,14 @@ fn execute(command: Command) -> Result<(), BenchError> {
             println!("{}", fill::run(&directory, seed, rounds)?);
             Ok(())
         }
-        Command::Limits { directory, entries } => limits::run(&directory, entries),
+        Command::Limits { directory, entries } => {
+            println!("{}", limits::run(&directory, entries)?);
+            Ok(())
+        }
+        Command::Race { directory, seed, seconds } => {
+            println!("{}", race::run(&directory, seed, seconds)?);
+            Ok(())
+        }
         Command::Acknowledge { directory, log, seed, threads, promise, operations } => {
             let count = acknowledge::write(&directory, &log, promise, seed, threads, operations)?;
             println!("{count} operations acknowledged");

@@ -31,7 +31,7 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
@@ -93,8 +93,10 @@ pub struct Files {
     dirty_bytes: AtomicU64,
     /// Counts calls of `step`, as a measure of age.
     age: AtomicU64,
-    orphans: Mutex<BTreeMap<u64, OrphanKind>>,
+    orphans: Mutex<BTreeMap<u64, orphan::Orphan>>,
     orphan_count: AtomicUsize,
+    /// Removed inodes are kept until the kernel forgets them.
+    holds_removed: AtomicBool,
     set_aside: Mutex<SetAside>,
 }
 
@@ -109,6 +111,7 @@ impl Files {
             age: AtomicU64::new(0),
             orphan_count: AtomicUsize::new(orphans.len()),
             orphans: Mutex::new(orphans),
+            holds_removed: AtomicBool::new(false),
             set_aside: Mutex::default(),
             store,
             options,
@@ -164,7 +167,7 @@ impl Files {
         }
         state.opens -= 1;
         if state.opens == 0 {
-            if removed {
+            if self.is_removed_for_good(inode) {
                 self.free_orphan_now(context, inode, &mut state);
             } else if !state.is_dirty() {
                 state.content = None;
@@ -177,7 +180,7 @@ impl Files {
     pub fn save(&self, context: &Context, inode: u64) -> Result<(), Error> {
         let Some(held) = self.table.find(inode) else { return Ok(()) };
         let mut state = held.write(context.wait)?;
-        if self.orphan_kind(inode) == Some(OrphanKind::Removed) && state.opens == 0 {
+        if state.opens == 0 && self.is_removed_for_good(inode) {
             return Ok(());
         }
         match &mut state.content {
@@ -316,7 +319,7 @@ impl Files {
         for inode in self.table.inodes() {
             let Some(held) = self.table.find(inode) else { continue };
             let Ok(mut state) = held.write(Wait::Never) else { continue };
-            if self.orphan_kind(inode) == Some(OrphanKind::Removed) && state.opens == 0 {
+            if state.opens == 0 && self.is_removed_for_good(inode) {
                 continue;
             }
             let Some(content) = &mut state.content else { continue };

@@ -1,7 +1,8 @@
 //! Inodes whose end goes in steps: without a name but open, or too large to be freed or cut in one transaction.
 //!
 //! Invariants: the list on media (`SYSTEM` keys) and the one in memory name the same inodes; a removed inode is freed when
-//! nobody has it open; a file whose truncation is not finished is not extended before it is.
+//! nobody has it open and, where a kernel is in front (`hold_removed`), the kernel has forgotten it: until then it may open
+//! what it has looked up; a file whose truncation is not finished is not extended before it is.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,6 +18,9 @@ use crate::keys;
 use crate::state::State;
 use crate::{Context, Files};
 
+/// Pieces of removed inodes that are freed before an unmount goes on.
+const STEPS_AT_THE_END: usize = 4096;
+
 /// Why an inode is on the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanKind {
@@ -24,6 +28,14 @@ pub enum OrphanKind {
     Removed,
     /// It was cut; extents behind its size are still to be freed.
     Truncating,
+}
+
+/// An inode on the list, as it is in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Orphan {
+    kind: OrphanKind,
+    /// The kernel has not forgotten it yet.
+    held: bool,
 }
 
 /// What became of an inode that lost a name.
@@ -56,12 +68,12 @@ impl OrphanKind {
 }
 
 /// Reads the list from media.
-pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, OrphanKind>, Error> {
+pub(crate) fn load(store: &Store) -> Result<BTreeMap<u64, Orphan>, Error> {
     store.view(Wait::Allowed, |view| {
         let mut orphans = BTreeMap::new();
         view.scan(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
             if key.kind == stere_format::key::kind::ORPHAN {
-                orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, kind)));
+                orphans.extend(OrphanKind::decode(bytes).map(|kind| (key.object, Orphan { kind, held: false })));
             }
             ControlFlow::Continue(())
         })?;
@@ -133,7 +145,8 @@ impl Files {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
         }
-        let unlink = Unlink { open: state.opens > 0, listed: self.orphan_kind(inode).is_some() };
+        let open = state.opens > 0 || self.holds_removed.load(Ordering::Acquire);
+        let unlink = Unlink { open, listed: self.orphan_kind(inode).is_some() };
         let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
         Ok(value)
@@ -161,13 +174,38 @@ impl Files {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.orphans.lock().get(&inode).copied()
+        self.orphans.lock().get(&inode).map(|orphan| orphan.kind)
+    }
+
+    /// Whether an inode has no name and the kernel does not know it: with the last handle it goes.
+    pub(crate) fn is_removed_for_good(&self, inode: u64) -> bool {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let orphan = self.orphans.lock().get(&inode).copied();
+        orphan.is_some_and(|orphan| orphan.kind == OrphanKind::Removed && !orphan.held)
+    }
+
+    /// From now on removed inodes are kept until `forget`: there is a kernel in front that opens what it has looked up.
+    pub fn hold_removed(&self) {
+        self.holds_removed.store(true, Ordering::Release);
+    }
+
+    /// The kernel is gone and knows no inode any more: what was kept for it is freed, unless that is much work.
+    pub fn forget_all(&self, context: &Context) {
+        if self.holds_removed.swap(false, Ordering::AcqRel) {
+            self.orphans.lock().values_mut().for_each(|orphan| orphan.held = false);
+            // Whatever stands in the way, the list on media keeps the rest for the next mount.
+            let _later = self.free_some_orphans(context, STEPS_AT_THE_END);
+        }
     }
 
     /// Notes in memory what a transaction put on the list.
     pub fn note_orphan(&self, inode: u64, kind: OrphanKind) {
         let mut orphans = self.orphans.lock();
-        orphans.insert(inode, kind);
+        let before = orphans.get(&inode).map(|orphan| orphan.held);
+        let held = before.unwrap_or(kind == OrphanKind::Removed && self.holds_removed.load(Ordering::Acquire));
+        orphans.insert(inode, Orphan { kind, held });
         self.orphan_count.store(orphans.len(), Ordering::Release);
     }
 
@@ -219,7 +257,9 @@ impl Files {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
-        let mut listed: Vec<u64> = self.orphans.lock().keys().copied().collect();
+        let ready = |orphan: &Orphan| orphan.kind == OrphanKind::Truncating || !orphan.held;
+        let ready = |(inode, orphan): (&u64, &Orphan)| ready(orphan).then_some(*inode);
+        let mut listed: Vec<u64> = self.orphans.lock().iter().filter_map(ready).collect();
         listed.sort_unstable();
         let mut left = budget;
         let mut outcome = Ok(());
@@ -246,8 +286,9 @@ impl Files {
     ) -> Result<(), Error> {
         // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
         while let Some(kind) = self.orphan_kind(inode) {
-            let is_open = kind == OrphanKind::Removed && state.opens > 0 && !is_planted(Bug::OpenFileFreed);
-            if is_open || *left == 0 {
+            let is_open = state.opens > 0 && !is_planted(Bug::OpenFileFreed);
+            let is_kept = kind == OrphanKind::Removed && (is_open || !self.is_removed_for_good(inode));
+            if is_kept || *left == 0 {
                 break;
             }
             *left -= 1;
@@ -264,14 +305,19 @@ impl Files {
         Ok(())
     }
 
-    /// Frees an orphan if nobody has it open; for the kernel's "forget".
+    /// Frees an orphan if nobody has it open; for the kernel's "forget". A living inode is not concerned: before the kernel
+    /// removes a name it looks it up again.
     pub fn forget(&self, context: &Context, inode: u64) -> Result<(), Error> {
-        if self.orphan_kind(inode) != Some(OrphanKind::Removed) {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
             return Ok(());
+        }
+        match self.orphans.lock().get_mut(&inode) {
+            Some(orphan) => orphan.held = false,
+            None => return Ok(()),
         }
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
-        if state.opens == 0 {
+        if state.opens == 0 && self.is_removed_for_good(inode) {
             self.discard(&mut state);
             self.free_orphan_step(context, inode)?;
         }

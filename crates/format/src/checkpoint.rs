@@ -5,7 +5,7 @@ use crate::error::DecodeError;
 use crate::journal::{Counters, JournalPosition};
 use crate::segment::SegmentValue;
 use crate::wire::{Reader, Writer, sealed};
-use crate::{DEVICES_MAX, DeviceId, DeviceIndex, DeviceState, NodeReference, PoolId};
+use crate::{DEVICES_MAX, DeviceId, DeviceIndex, DeviceState, NodeReference, PoolId, Superblock};
 
 /// Sums over the pool, kept so that `statfs` needs no walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,6 +37,22 @@ pub struct DeviceEntry {
 
 impl DeviceEntry {
     const SIZE_MIN: usize = 16 + 2 + 1 + 1 + 8 + 4 + 3 + 1;
+
+    /// A device that takes chunks, as its superblock tells of it; without class and tags.
+    pub fn of(superblock: &Superblock, name: String) -> Self {
+        Self {
+            id: superblock.device,
+            index: superblock.device_index,
+            class: 0,
+            state: DeviceState::Active.code(),
+            size_bytes: superblock.layout.size_bytes,
+            slot_count: superblock.layout.slot_count,
+            name,
+            host: superblock.host.clone(),
+            shelf: superblock.shelf.clone(),
+            tags: Vec::new(),
+        }
+    }
 
     /// What the pool means to do with it. A code that a later program wrote counts as `Offline`: neither written nor retired.
     pub fn device_state(&self) -> DeviceState {

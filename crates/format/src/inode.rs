@@ -65,6 +65,8 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
     pub const VERSION: u8 = 1;
+    /// The smallest sequence of a name in a directory; smaller cookies stand for `.` and `..`.
+    pub const DIRENT_SEQUENCE_FIRST: u64 = 16;
     /// Without policy and target.
     pub const SIZE_MIN: usize = 112;
     pub const SYMLINK_TARGET_BYTES_MAX: usize = 4096;
@@ -72,6 +74,29 @@ impl InodeValue {
 
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
+    }
+
+    /// One that was just made: one name, nothing in it.
+    pub fn new(mode: u32, uid: u32, gid: u32, parent: u64, now: Timestamp) -> Self {
+        Self {
+            mode,
+            uid,
+            gid,
+            nlink: 1,
+            rdev: 0,
+            flags: 0,
+            generation: 1,
+            size: 0,
+            blocks_bytes: 0,
+            parent,
+            next_dirent_sequence: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            policy: None,
+            symlink_target: Vec::new(),
+        }
     }
 
     pub fn encode(&self) -> Vec<u8> {

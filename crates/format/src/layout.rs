@@ -47,6 +47,19 @@ impl DeviceLayout {
         Ok(layout)
     }
 
+    /// The layout of the same device after it has grown; none if it has not, by a slot at least. Journal and slots stay where
+    /// they are, so the superblock copies behind move, and new slots lie where the old ones were.
+    pub fn grown(&self, size_bytes: u64) -> Option<Self> {
+        let size_bytes = size_bytes / BLOCK * BLOCK;
+        let slots = size_bytes.checked_sub(BACK_BYTES + self.slots_offset)? / u64::from(self.chunk_bytes);
+        let slot_count = u32::try_from(slots).unwrap_or(u32::MAX);
+        (size_bytes > self.size_bytes && slot_count > self.slot_count).then_some(Self {
+            size_bytes,
+            slot_count,
+            ..*self
+        })
+    }
+
     fn is_possible(&self) -> bool {
         let aligned = [self.size_bytes, self.slots_offset, self.journal_offset, self.journal_bytes];
         let journal_end = self.journal_offset.checked_add(self.journal_bytes);

@@ -63,6 +63,28 @@ impl Superblock {
     pub const FIXED_BYTES: usize = 528;
     const STRUCTURE: &'static str = "superblock";
 
+    /// The first one of a device whose pool is being made: nothing is in the journal, and no checkpoint is there yet. The journal
+    /// is this device's alone until the caller says otherwise, and names are empty.
+    pub fn first(pool: PoolId, device: DeviceId, device_index: DeviceIndex, layout: DeviceLayout) -> Self {
+        Self {
+            format_minor: FORMAT_MINOR,
+            pool,
+            device,
+            device_index,
+            generation: 0,
+            layout,
+            journal_start: JournalPosition { position: 0, sequence: 1 },
+            journal_bytes: layout.journal_bytes,
+            journal_devices: vec![device_index],
+            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
+            clean: true,
+            pool_name: String::new(),
+            host: String::new(),
+            shelf: String::new(),
+            checkpoint: Vec::new(),
+        }
+    }
+
     /// Fails only if the checkpoint lies in so many segments of so many chunks that a block cannot tell of them, or if epochs
     /// do not rise.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {

@@ -13,9 +13,9 @@ use crate::error::Error;
 mod tests;
 
 /// What most file systems want: everything that is faster or closer to POSIX, no remote locks, no writeback
-/// cache, no extension that needs a decision.
+/// cache, no extension that needs a decision. Not `ATOMIC_O_TRUNC` either, which saves a request for each open that
+/// truncates: with it the kernel empties a running program before it says ETXTBSY.
 pub const RECOMMENDED: u64 = init::ASYNC_READ
-    | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DONT_MASK

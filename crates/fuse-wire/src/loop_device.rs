@@ -3,16 +3,18 @@
 //! Nothing is ever read from or written to it. Invariant: it frees itself (autoclear) when its last user, our
 //! descriptor or the mount, is gone, even after `kill -9`.
 
-use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
+
+use crate::mount::c_string;
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const BACKING_BYTES: libc::off_t = 64 * 1024;
-const BACKING_NAME: &CStr = c"fuse-wire";
+/// memfd_create(2) takes no more.
+const BACKING_NAME_BYTES_MAX: usize = 249;
 /// Another process may take the free device between the two calls.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -52,10 +54,10 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Makes one; `name` is what losetup(8) shows as its file.
+    /// Makes one; `name` is what losetup(8) shows as its file (behind `/memfd:`).
     pub fn create(name: &str) -> io::Result<Self> {
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
-        let backing = backing_memory()?;
+        let backing = backing_memory(name)?;
         let config = configuration(&backing, name);
         for _ in 0..ATTEMPTS_MAX {
             // SAFETY: takes no argument, gives a number or an error.
@@ -82,9 +84,10 @@ impl LoopDevice {
     }
 }
 
-fn backing_memory() -> io::Result<File> {
+fn backing_memory(name: &str) -> io::Result<File> {
+    let name = c_string(&name.as_bytes()[..name.len().min(BACKING_NAME_BYTES_MAX)])?;
     // SAFETY: a NUL-terminated name and flags; the result is checked before it is owned.
-    let fd = unsafe { libc::memfd_create(BACKING_NAME.as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -191,7 +191,7 @@ fn open_device() -> Result<File, Error> {
 
 /// The mount takes its own hold of the loop device; ours ends here, and the device frees itself at unmount.
 fn mount_fuseblk(file: &File, mountpoint: &Path, options: &MountOptions) -> Result<(), Error> {
-    let device = LoopDevice::create(&options.source).map_err(Error::LoopDevice)?;
+    let device = LoopDevice::create(&format!("{}:{}", options.subtype, options.source)).map_err(Error::LoopDevice)?;
     let mount = |source: &str| mount_directly(file, mountpoint, options, "fuseblk", source);
     named_source::with_name(&options.source, device.path(), mount).unwrap_or_else(|_| mount(device.path()))
 }

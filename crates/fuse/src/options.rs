@@ -107,11 +107,10 @@ impl MountOptions {
             block_device: self.sync_requests,
             read_ahead_bytes: Some(self.read_ahead_bytes),
         };
-        // RECOMMENDED leaves locks to the kernel: no lock costs a round trip. Without ATOMIC_O_TRUNC an open that
-        // truncates costs one more request, but with it the kernel empties a running program before it says ETXTBSY.
+        // RECOMMENDED leaves locks to the kernel: no lock costs a round trip.
         let writeback = if self.writeback_cache { init::WRITEBACK_CACHE } else { 0 };
         let init = InitOptions {
-            flags: RECOMMENDED & !init::ATOMIC_O_TRUNC | writeback,
+            flags: RECOMMENDED | writeback,
             max_write_bytes: 1 << 20,
             max_readahead_bytes: self.read_ahead_bytes,
             max_background: 64,

@@ -33,6 +33,7 @@ pub fn mount(
     assert!(Arc::ptr_eq(filesystem.store(), &store), "the file system lives in another store");
     // SAFETY: takes nothing and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
+    filesystem.hold_removed();
     let front = Front::new(filesystem, options);
     let started = front.start().and_then(|()| {
         let wire = fuse_wire::Session::mount(Arc::clone(&front), mountpoint, &options.wire(root))?;

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stere_device::{Buffer, Device, FileDevice, FileOptions};
-use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentValue, JournalPosition, Key, PoolId, SegmentKind, Superblock, key,
-};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentValue, Key, PoolId, SegmentKind, Superblock, key};
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -45,34 +43,11 @@ impl Pool {
         for (index, path) in (0u16..).zip(&paths) {
             let device = FileDevice::create(path, DEVICE_BYTES, &FileOptions::default()).expect("an image file");
             let superblock = Superblock {
-                format_minor: stere_format::FORMAT_MINOR,
-                pool: PoolId([9; 16]),
-                device: DeviceId([index as u8 + 1; 16]),
-                device_index: index,
-                generation: 0,
-                layout,
-                journal_start: JournalPosition { position: 0, sequence: 1 },
-                journal_bytes: layout.journal_bytes,
                 journal_devices: vec![0, 1],
-                epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-                clean: true,
                 pool_name: "rot".into(),
-                host: String::new(),
-                shelf: String::new(),
-                checkpoint: Vec::new(),
+                ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout)
             };
-            entries.push(DeviceEntry {
-                id: superblock.device,
-                index,
-                class: 0,
-                state: 0,
-                size_bytes: DEVICE_BYTES,
-                slot_count: layout.slot_count,
-                name: format!("d{index}"),
-                host: String::new(),
-                shelf: String::new(),
-                tags: Vec::new(),
-            });
+            entries.push(DeviceEntry::of(&superblock, format!("d{index}")));
             devices.push(DeviceIn { index, superblock, device: Arc::new(device), read_cost: 1 });
         }
         let store = Store::create(devices, entries, store_options()).expect("a pool");
@@ -168,7 +143,8 @@ fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) {
             pool.rot(device, at + copy * bytes, bytes);
         }
         let damaged = read_through(&fs, inode, offset);
-        assert!(fs.store().repair_totals().blocks >= bytes / 4096, "it was found and repaired");
+        let totals = fs.store().repair_totals();
+        assert!(totals.blocks >= bytes / 4096, "it was found and repaired");
         whole.push(damaged.0 - healthy.0);
         one.push(damaged.1 - healthy.1);
         assert!(fs.store().scrub().expect("a pass").is_clean());

@@ -128,14 +128,13 @@ impl FileSystem {
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.files.attributes(caller.wait, inode)?;
-        let value = value.or_else(|| self.ghosts.get(inode)).ok_or(Error::Stale)?;
+        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         Ok(self.shown(inode, value))
     }
 
     /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
     fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        let value = self.files.attributes(caller.wait, inode)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
         Ok(self.shown(inode, value))
     }
 

@@ -1,7 +1,7 @@
 //! Making inodes and names: files, directories, links, special files, files without a name.
 
 use stere_file::inode_if_any;
-use stere_format::{FileKind, InodeValue, Key, Timestamp};
+use stere_format::{FileKind, InodeValue, Key};
 use stere_store::Transaction;
 
 use crate::attributes::Attributes;
@@ -12,29 +12,6 @@ use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_di
 
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4095;
-
-/// An inode that was just made.
-pub(crate) fn new_inode(mode: u32, uid: u32, gid: u32, parent: u64, now: Timestamp) -> InodeValue {
-    InodeValue {
-        mode,
-        uid,
-        gid,
-        nlink: 1,
-        rdev: 0,
-        flags: 0,
-        generation: 1,
-        size: 0,
-        blocks_bytes: 0,
-        parent,
-        next_dirent_sequence: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        policy: None,
-        symlink_target: Vec::new(),
-    }
-}
 
 /// What is to be made.
 struct New<'a> {
@@ -215,7 +192,7 @@ fn prepare(
             permissions |= libc::S_ISGID;
         }
     }
-    let mut value = new_inode(new.kind.mode_bits() | permissions, caller.uid, gid, parent, caller.now);
+    let mut value = InodeValue::new(new.kind.mode_bits() | permissions, caller.uid, gid, parent, caller.now);
     value.rdev = new.rdev;
     value.symlink_target = new.target.to_vec();
     value.size = new.target.len() as u64;

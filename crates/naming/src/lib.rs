@@ -16,7 +16,6 @@ mod check;
 mod content;
 mod create;
 mod error;
-mod ghosts;
 mod lost;
 mod names;
 mod policy;
@@ -54,7 +53,6 @@ pub use stere_store::Wait;
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;
-use ghosts::Ghosts;
 use names::NameHasher;
 use reconcile::Reconciler;
 
@@ -130,7 +128,6 @@ pub struct FileSystem {
     files: Files,
     hasher: NameHasher,
     lazy_times: LazyTimes,
-    ghosts: Ghosts,
     next_handle: AtomicU64,
     reconciler: Reconciler,
     options: Options,
@@ -151,7 +148,7 @@ impl FileSystem {
             }
             // Numbers of new inodes start behind the root's.
             while transaction.allocate_inode() <= ROOT {}
-            let value = create::new_inode(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
+            let value = InodeValue::new(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             Ok(())
         })
@@ -166,9 +163,9 @@ impl FileSystem {
             return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
         }
         let lazy_times = LazyTimes::new();
-        let (ghosts, next_handle) = (Ghosts::default(), AtomicU64::new(1));
+        let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
-        Ok(FileSystem { store, files, hasher, lazy_times, ghosts, next_handle, reconciler, options })
+        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, reconciler, options })
     }
 
     /// The store below.
@@ -196,6 +193,7 @@ impl FileSystem {
 
     /// Makes everything durable before the store is closed. The store is not closed here.
     pub fn close(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        self.files.forget_all(&caller.context());
         self.syncfs(caller)
     }
 
@@ -217,9 +215,14 @@ impl FileSystem {
         }
     }
 
+    /// Says that a kernel is in front, which knows inodes by what it was told and opens them whatever became of their names
+    /// meanwhile. From now on an inode without a name is kept until `forget`; `close` frees what is left.
+    pub fn hold_removed(&self) {
+        self.files.hold_removed();
+    }
+
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.ghosts.forget(inode);
         Ok(self.files.forget(&caller.context(), inode)?)
     }
 

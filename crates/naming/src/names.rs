@@ -17,8 +17,7 @@ use crate::error::Error;
 
 /// Longest name.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The first sequence; smaller cookies are those of "." and "..".
-pub(crate) const SEQUENCE_FIRST: u64 = 16;
+pub(crate) const SEQUENCE_FIRST: u64 = InodeValue::DIRENT_SEQUENCE_FIRST;
 /// What a name adds to its directory's size besides its bytes.
 const ENTRY_BYTES: u64 = 24;
 

@@ -16,20 +16,8 @@ pub(crate) enum Attempt<T> {
     Moved,
 }
 
-/// What a transaction that removes a name did.
-pub(crate) struct Removed<T> {
-    pub attempt: Attempt<T>,
-    pub gone: Gone,
-    /// The inode as it was last, if it lost a name.
-    pub last: Option<InodeValue>,
-}
-
-impl<T> Removed<T> {
-    /// Nothing was removed.
-    pub fn nothing(attempt: Attempt<T>) -> Removed<T> {
-        Removed { attempt, gone: Gone::Stays, last: None }
-    }
-}
+/// What a transaction that removes a name did, and what became of the name's inode.
+pub(crate) type Removed<T> = (Attempt<T>, Gone);
 
 impl FileSystem {
     /// Removes a name of anything but a directory.
@@ -67,7 +55,7 @@ impl FileSystem {
                 (false, true) => return Err(Error::IsADirectory),
                 _ => {}
             }
-            let attempt = self.removing(caller, found.inode, |transaction, unlink| {
+            let attempt = self.files.removing(&caller.context(), found.inode, |transaction, unlink| {
                 self.remove_found(transaction, unlink, caller, parent, name, &found)
             })?;
             if let Attempt::Done(()) = attempt {
@@ -75,25 +63,6 @@ impl FileSystem {
                 return Ok(());
             }
         }
-    }
-
-    /// As the file layer's `removing`, with this layer's errors.
-    pub(crate) fn removing<T>(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<Removed<T>, Error>,
-    ) -> Result<Attempt<T>, Error> {
-        let mut last = None;
-        let (attempt, gone) = self.files.removing(&caller.context(), inode, |transaction, unlink| {
-            let removed = change(transaction, unlink)?;
-            last = removed.last;
-            Ok::<_, Error>(((removed.attempt, removed.gone), removed.gone))
-        })?;
-        if let Some(value) = last.filter(|_| gone == Gone::Freed) {
-            self.ghosts.add(inode, value);
-        }
-        Ok(attempt)
     }
 
     fn remove_found(
@@ -106,7 +75,7 @@ impl FileSystem {
         expected: &Found,
     ) -> Result<Removed<()>, Error> {
         if self.hasher.find(transaction, parent, name)? != Some(*expected) {
-            return Ok(Removed::nothing(Attempt::Moved));
+            return Ok((Attempt::Moved, Gone::Stays));
         }
         let mut directory = directory(transaction, parent)?;
         let value = self.victim(transaction, expected)?;
@@ -118,8 +87,8 @@ impl FileSystem {
         }
         self.hasher.remove(transaction, parent, &mut directory, name, expected)?;
         put_changed_directory(transaction, parent, &mut directory, caller.now);
-        let (gone, last) = drop_name(transaction, unlink, caller, expected, value)?;
-        Ok(Removed { attempt: Attempt::Done(()), gone, last: Some(last) })
+        let gone = drop_name(transaction, unlink, caller, expected, value)?;
+        Ok((Attempt::Done(()), gone))
     }
 
     /// The inode behind a name that is to go.
@@ -130,17 +99,16 @@ impl FileSystem {
     }
 }
 
-/// Takes the link of a removed name from its inode; gives what became of it and how it was last.
+/// Takes the link of a removed name from its inode; gives what became of it.
 pub(crate) fn drop_name(
     transaction: &mut Transaction<'_>,
     unlink: &Unlink,
     caller: &Caller<'_>,
     found: &Found,
     mut value: InodeValue,
-) -> Result<(Gone, InodeValue), Error> {
+) -> Result<Gone, Error> {
     value.ctime = caller.now;
     value.nlink = if found.kind == FileKind::Directory { 0 } else { value.nlink.saturating_sub(1) };
-    let last = value.clone();
-    let gone = unlink.apply(transaction, found.inode, value, last.nlink == 0)?;
-    Ok((gone, last))
+    let is_last = value.nlink == 0;
+    Ok(unlink.apply(transaction, found.inode, value, is_last)?)
 }

@@ -1,6 +1,6 @@
 //! Renaming: one transaction, whatever it replaces or exchanges.
 
-use stere_file::{Keys, Unlink, inode_if_any};
+use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
 use stere_store::Transaction;
 
@@ -54,7 +54,7 @@ impl FileSystem {
             let target = self.store.view(caller.wait, |view| self.hasher.find(view, new_parent, new_name))?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
-                    let attempt = self.removing(caller, target.inode, |transaction, unlink| {
+                    let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
                         self.rename_over(transaction, unlink, caller, &rename, &target)
                     })?;
                     self.lazy_times.remove(target.inode);
@@ -115,11 +115,11 @@ impl FileSystem {
     ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
         if self.hasher.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
-            return Ok(Removed::nothing(Attempt::Moved));
+            return Ok((Attempt::Moved, Gone::Stays));
         }
         // Two names of one file: nothing happens.
         if source.inode == expected.inode {
-            return Ok(Removed::nothing(Attempt::Done(false)));
+            return Ok((Attempt::Done(false), Gone::Stays));
         }
         check_not_below(transaction, &source, rename.new_parent)?;
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
@@ -130,8 +130,8 @@ impl FileSystem {
         }
         let victim = self.victim(transaction, expected)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
-        let (gone, last) = drop_name(transaction, unlink, caller, expected, victim)?;
-        Ok(Removed { attempt: Attempt::Done(moved), gone, last: Some(last) })
+        let gone = drop_name(transaction, unlink, caller, expected, victim)?;
+        Ok((Attempt::Done(moved), gone))
     }
 
     /// Moves the source's name; `over` is the entry it takes the place of.

@@ -138,6 +138,70 @@ fn a_file_without_a_name_can_get_one() {
     assert!(matches!(fs.getattr(&caller(13), second.inode), Err(Error::Stale)));
 }
 
+/// The kernel may open what it has looked up, however late and whatever became of the name.
+#[test]
+fn removed_files_are_kept_until_the_kernel_forgets_them() {
+    let (rig, fs) = small();
+    fs.hold_removed();
+    let (unlinked, replaced) = (make_file(&fs, b"unlinked", b"1"), make_file(&fs, b"replaced", b"2"));
+    make_file(&fs, b"new", b"3");
+    fs.unlink(&caller(20), ROOT, b"unlinked").expect("unlink");
+    fs.rename(&caller(20), ROOT, b"new", ROOT, b"replaced", 0).expect("replace");
+    for (inode, data) in [(unlinked, b"1"), (replaced, b"2")] {
+        while fs.step(&caller(21), 10).expect("a step") {}
+        assert_eq!(fs.getattr(&caller(21), inode).expect("kept").nlink, 0);
+        assert!(matches!(fs.lookup(&caller(21), inode, b"."), Err(Error::Stale)), "nobody new finds it");
+        assert!(matches!(fs.link(&caller(21), inode, ROOT, b"back"), Err(Error::NotFound)));
+        let (first, second) = (fs.open(&caller(21), inode, FLAGS), fs.open(&caller(21), inode, FLAGS));
+        fs.release(&caller(21), inode, first.expect("an open")).expect("closing");
+        assert_eq!(content(&fs, inode), data);
+        fs.forget(&caller(22), inode).expect("forgetting");
+        assert_eq!(content(&fs, inode), data, "it is still open");
+        fs.release(&caller(23), inode, second.expect("an open")).expect("closing");
+        assert!(matches!(fs.getattr(&caller(23), inode), Err(Error::Stale)));
+    }
+    let directory = fs.mkdir(&caller(24), ROOT, b"directory", 0o755).expect("mkdir").inode;
+    fs.rmdir(&caller(24), ROOT, b"directory").expect("rmdir");
+    assert_eq!(fs.getattr(&caller(24), directory).expect("somebody's current directory").nlink, 0);
+    assert!(matches!(fs.mkdir(&caller(24), directory, b"below", 0o755), Err(Error::NotFound)));
+    fs.forget(&caller(24), directory).expect("forgetting");
+    assert!(matches!(fs.getattr(&caller(24), directory), Err(Error::Stale)));
+    let (nameless, handle) = fs.tmpfile(&caller(25), ROOT, 0o600, FLAGS).expect("a nameless file");
+    fs.write(&caller(25), nameless.inode, 0, b"never saved", false).expect("a write");
+    fs.release(&caller(25), nameless.inode, handle).expect("closing");
+    assert_eq!(content(&fs, nameless.inode), b"never saved");
+    fs.forget(&caller(25), nameless.inode).expect("forgetting");
+    assert!(matches!(fs.getattr(&caller(25), nameless.inode), Err(Error::Stale)));
+    assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
+    let _ = rig;
+}
+
+/// What the kernel had not forgotten is freed by an unmount, and after a crash by the next mount.
+#[test]
+fn removed_files_go_with_the_kernel_that_knew_them() {
+    for crash in [false, true] {
+        let (rig, fs) = small();
+        fs.hold_removed();
+        let file = make_file(&fs, b"file", &pattern(300_000, 3));
+        let directory = fs.mkdir(&caller(10), ROOT, b"directory", 0o755).expect("mkdir").inode;
+        fs.unlink(&caller(11), ROOT, b"file").expect("unlink");
+        fs.rmdir(&caller(11), ROOT, b"directory").expect("rmdir");
+        fs.syncfs(&caller(12)).expect("sync");
+        assert_eq!(content(&fs, file), pattern(300_000, 3));
+        if !crash {
+            fs.close(&caller(13)).expect("closing");
+            assert!(matches!(fs.getattr(&caller(13), file), Err(Error::Stale)));
+        }
+        let fs = rig.reopen(fs, true);
+        assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
+        while fs.step(&caller(14), 10).expect("a step") {}
+        for inode in [file, directory] {
+            assert!(matches!(fs.getattr(&caller(15), inode), Err(Error::Stale)));
+        }
+        assert_eq!(stere_naming::check(fs.store()).expect("the check runs"), []);
+    }
+}
+
 #[test]
 fn renames_replace_exchange_and_refuse() {
     let (_rig, fs) = small();
@@ -148,9 +212,6 @@ fn renames_replace_exchange_and_refuse() {
     assert_eq!(fs.lookup(&caller(21), ROOT, b"first").expect("name").inode, second);
     fs.rename(&caller(22), ROOT, b"first", ROOT, b"second", 0).expect("replace");
     assert_eq!(fs.lookup(&caller(23), ROOT, b"second").expect("name").inode, second);
-    assert_eq!(fs.getattr(&caller(23), first).expect("until it is forgotten").nlink, 0);
-    assert!(matches!(fs.lookup(&caller(23), first, b"."), Err(Error::Stale)));
-    fs.forget(&caller(23), first).expect("forgetting");
     assert!(matches!(fs.getattr(&caller(23), first), Err(Error::Stale)));
     assert_eq!(names(&fs, ROOT), [".", "..", "second"]);
 }

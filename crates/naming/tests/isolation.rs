@@ -6,8 +6,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use stere_naming::{Error, FileSystem, LostFile, OpenFlags, ROOT, SetMode, Wait};
-use support::{Rig, caller};
+use stere_naming::{Error, FileSystem, LostFile, OpenFlags, ROOT, SetMode};
+use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
 
@@ -56,17 +56,6 @@ fn lost(fs: &FileSystem, gone: &[u16]) -> Vec<LostFile> {
     })
     .unwrap();
     files
-}
-
-/// Runs the background work to its end.
-fn reconcile(fs: &FileSystem) {
-    for _ in 0..10_000 {
-        if !fs.reconcile_step(&caller(7), 1 << 20).unwrap() {
-            fs.store().commit(Wait::Allowed).unwrap();
-            return;
-        }
-    }
-    panic!("reconciling does not end");
 }
 
 #[test]

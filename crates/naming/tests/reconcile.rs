@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode, Wait};
-use support::{Rig, caller};
+use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
 
@@ -49,16 +49,6 @@ fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
     let length = fs.read(&caller(5), inode, 0, &mut out).unwrap();
     assert_eq!(length, bytes.len());
     assert!(out[..length] == *bytes, "inode {inode} has other content");
-}
-
-fn reconcile(fs: &FileSystem) {
-    for _ in 0..10_000 {
-        if !fs.reconcile_step(&caller(7), 1 << 20).unwrap() {
-            fs.store().commit(Wait::Allowed).unwrap();
-            return;
-        }
-    }
-    panic!("reconciling does not end");
 }
 
 fn assert_clean(fs: &FileSystem) {

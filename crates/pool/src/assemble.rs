@@ -2,19 +2,20 @@
 //!
 //! The newest superblock of all devices speaks for the pool; its device table says who belongs to it. Reads only.
 //!
-//! A crash while superblocks are being written leaves some devices one generation behind the others (never more: opening
-//! brings all to the same one first). Such a device holds its copy of the newest checkpoint, because that was flushed before
-//! any superblock, and others that are further know its generation as their previous one. Whoever is behind in any other way
-//! was away while the pool changed.
+//! Every mount begins an epoch with a random number, and superblocks list the epochs a device took part in. A device whose last
+//! epoch is known to the newest superblock was only away: nothing happened on it that the pool does not know, and what it
+//! missed is marked in the segment table, so it is used and caught up. A device with an epoch that the newest does not know
+//! went on by itself: nobody but a person can say which half counts. Read next: `history.rs`, `open.rs`.
 
 use std::sync::Arc;
 
 use stere_device::{BufferPool, Device};
-use stere_format::{CheckpointPart, CheckpointRecord, DeviceEntry, Superblock};
+use stere_format::{CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, DeviceState, Superblock};
 use stere_stripe::Stripe;
 
 use crate::class::DeviceClass;
 use crate::error::Error;
+use crate::history::{Relation, age, relation};
 use crate::identify::{DamagedCopy, describe_copies, member};
 
 /// An open device that may belong to the pool.
@@ -34,14 +35,60 @@ pub struct Member {
     pub damaged: Vec<DamagedCopy>,
 }
 
+/// Why a device that is there is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyLeftOut {
+    /// Away for so many mounts that nobody can tell whether it went on by itself.
+    AwayTooLong,
+    /// It went on without the others, and another half was chosen.
+    OtherHistory,
+    /// The pool does not know it any more: it was removed or replaced while it was away.
+    NotInTable,
+    /// A person took it offline.
+    Offline,
+}
+
+impl WhyLeftOut {
+    /// In words, after "left out: ".
+    pub fn words(self) -> &'static str {
+        match self {
+            WhyLeftOut::AwayTooLong => "it was away too long to tell whether it was written to without the others",
+            WhyLeftOut::OtherHistory => "it was written to without the others, and another half was chosen",
+            WhyLeftOut::NotInTable => "it was removed from the pool, or replaced, while it was away",
+            WhyLeftOut::Offline => "it was taken offline; bring it back with `stere device online`",
+        }
+    }
+}
+
+/// A device that is there and not used.
+#[derive(Clone)]
+pub struct LeftOut {
+    pub member: Member,
+    pub why: WhyLeftOut,
+}
+
+/// What is known beside the devices.
+pub struct AssembleOptions<'a> {
+    /// Path, name or id of a device whose history counts, where halves have different ones.
+    pub prefer: Option<&'a str>,
+    /// What a device with this index was called, and where it was, for refusals that cannot read the table.
+    pub name_of: &'a dyn Fn(DeviceIndex) -> Option<String>,
+}
+
+impl Default for AssembleOptions<'_> {
+    fn default() -> Self {
+        AssembleOptions { prefer: None, name_of: &|_| None }
+    }
+}
+
 /// The devices of one pool, judged.
 pub struct Assembly {
     /// The newest superblock.
     pub newest: Superblock,
     /// By index; what can be used.
     pub members: Vec<Member>,
-    /// Left out: away while the pool changed.
-    pub stale: Vec<Member>,
+    /// There, and not used.
+    pub left_out: Vec<LeftOut>,
     /// The pool's device table.
     pub entries: Vec<DeviceEntry>,
 }
@@ -49,51 +96,80 @@ pub struct Assembly {
 impl Assembly {
     /// Judges devices that are open. They need not be writable.
     pub fn new(candidates: Vec<Candidate>) -> Result<Assembly, Error> {
-        let mut members = identify_all(candidates)?;
-        members.sort_by_key(|member| (member.superblock.device_index, member.superblock.generation));
-        check_one_pool(&members)?;
-        check_no_copies(&members)?;
-        check_one_history(&members)?;
-        let newest = members.iter().max_by_key(|member| member.superblock.generation);
-        let newest = newest.ok_or(Error::NoDevices)?.superblock.clone();
-        let (members, stale): (Vec<Member>, Vec<Member>) =
-            members.into_iter().partition(|member| is_up_to_date(member, &newest));
-        let entries = read_device_table(&newest, &members)?;
-        check_membership(&members, &entries)?;
-        Ok(Assembly { newest, members, stale, entries })
+        Assembly::with(candidates, &AssembleOptions::default())
     }
 
-    /// Devices of the table that cannot be used, because they are not there or are stale.
+    /// The same, with what is known beside the devices.
+    pub fn with(candidates: Vec<Candidate>, options: &AssembleOptions<'_>) -> Result<Assembly, Error> {
+        let mut members = identify_all(candidates)?;
+        members.sort_by_key(|member| (member.superblock.device_index, age(&member.superblock)));
+        check_one_pool(&members)?;
+        check_no_copies(&members)?;
+        let mut left_out = Vec::new();
+        if let Some(prefer) = options.prefer {
+            members = choose_half(members, prefer, &mut left_out)?;
+        }
+        check_one_history(&members)?;
+        let newest = members.iter().max_by_key(|member| age(&member.superblock)).ok_or(Error::NoDevices)?.clone();
+        let members = leave_out(members, &mut left_out, WhyLeftOut::AwayTooLong, |member, _| {
+            relation(member, &newest) == Relation::Unknown
+        });
+        // Two devices of one number: the older one was replaced.
+        let members = leave_out(members, &mut left_out, WhyLeftOut::NotInTable, |member, all| {
+            let index = member.superblock.device_index;
+            all.iter().any(|(other, other_age)| *other == index && *other_age > age(&member.superblock))
+        });
+        let newest = newest.superblock;
+        let entries = read_device_table(&newest, &members, options)?;
+        check_membership(&members, &entries, &newest)?;
+        let is_known = |member: &Member| entries.iter().any(|entry| is_entry_of(entry, member));
+        let members = leave_out(members, &mut left_out, WhyLeftOut::NotInTable, |member, _| !is_known(member));
+        let is_offline = |member: &Member| {
+            entries.iter().any(|entry| {
+                is_entry_of(entry, member) && DeviceState::from_code(entry.state) == Some(DeviceState::Offline)
+            })
+        };
+        let members = leave_out(members, &mut left_out, WhyLeftOut::Offline, |member, _| is_offline(member));
+        if members.is_empty() {
+            return Err(Error::NoDevices);
+        }
+        Ok(Assembly { newest, members, left_out, entries })
+    }
+
+    /// Devices of the table that cannot be used, because they are not there or are left out.
     pub fn missing(&self) -> Vec<&DeviceEntry> {
         let is_there = |entry: &&DeviceEntry| !self.members.iter().any(|member| member.superblock.device == entry.id);
         self.entries.iter().filter(is_there).collect()
     }
 
+    /// Those of the missing that nobody took away on purpose.
+    pub fn unexpectedly_missing(&self) -> Vec<&DeviceEntry> {
+        let mut missing = self.missing();
+        missing.retain(|entry| DeviceState::from_code(entry.state) != Some(DeviceState::Offline));
+        missing
+    }
+
+    /// Members that were away while the pool changed.
+    pub fn returning(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !is_up_to_date(member, &self.newest))
+    }
+
     /// The missing devices in words; `path_of` may know where they were last.
     pub fn describe_missing(&self, path_of: &dyn Fn(&DeviceEntry) -> Option<String>) -> String {
-        let texts: Vec<String> = self
-            .missing()
-            .into_iter()
-            .map(|entry| {
-                let place = path_of(entry).map(|path| format!(", last at {path}")).unwrap_or_default();
-                let labels = [("host", &entry.host), ("shelf", &entry.shelf)];
-                let labels: String = labels
-                    .iter()
-                    .filter(|(_, text)| !text.is_empty())
-                    .map(|(what, text)| format!(", {what} {text}"))
-                    .collect();
-                let stale = self.stale.iter().find(|member| member.superblock.device == entry.id);
-                let stale = stale.map(|member| {
-                    let behind = self.newest.generation - member.superblock.generation;
-                    format!(
-                        "; {} is that device, but {behind} generations behind the others, so it is left out",
-                        member.path
-                    )
-                });
-                format!("device '{}' (id {}{place}{labels}{})", entry.name, entry.id, stale.unwrap_or_default())
-            })
-            .collect();
-        texts.join(" and ")
+        let describe = |entry: &DeviceEntry| {
+            let place = path_of(entry).map(|path| format!(", last at {path}")).unwrap_or_default();
+            let labels = [("host", &entry.host), ("shelf", &entry.shelf)];
+            let labels: String = labels
+                .iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(what, text)| format!(", {what} {text}"))
+                .collect();
+            let left_out = self.left_out.iter().find(|one| one.member.superblock.device == entry.id);
+            let left_out = left_out
+                .map(|one| format!("; {} is that device, but it is left out: {}", one.member.path, one.why.words()));
+            format!("device '{}' (id {}{place}{labels}{})", entry.name, entry.id, left_out.unwrap_or_default())
+        };
+        self.missing().into_iter().map(describe).collect::<Vec<_>>().join(" and ")
     }
 
     /// What is not as it should be, although the pool can be used.
@@ -103,8 +179,12 @@ impl Assembly {
             let detail = describe_copies(&member.damaged);
             warnings.push(format!("{}: damaged superblock copies ({detail}); a good one was used", member.path));
         }
-        for member in &self.stale {
-            warnings.push(format!("{} was away while the pool changed and is left out", member.path));
+        for member in self.returning() {
+            warnings
+                .push(format!("{} was away while the pool changed; it is caught up on what it missed", member.path));
+        }
+        for LeftOut { member, why } in &self.left_out {
+            warnings.push(format!("{} is left out: {}", member.path, why.words()));
         }
         warnings
     }
@@ -114,6 +194,62 @@ impl Assembly {
         let entry = self.entries.iter().find(|entry| entry.id == member.superblock.device);
         entry.map_or(DeviceClass::Unknown, |entry| DeviceClass::from_code(entry.class))
     }
+
+    /// Gives a member all of the device that it is on by now; tells how many bytes it had and has. Nothing is written.
+    pub fn grow(&mut self, index: DeviceIndex) -> Option<(u64, u64)> {
+        let member = self.members.iter_mut().find(|member| member.superblock.device_index == index)?;
+        let before = member.superblock.layout;
+        member.superblock.layout = before.grown(member.device.size_bytes())?;
+        Some((before.size_bytes, member.superblock.layout.size_bytes))
+    }
+
+    /// The newest superblock in the words of a device.
+    pub fn newest_for(&self, member: &Member) -> Superblock {
+        let own = &member.superblock;
+        let newest = &self.newest;
+        Superblock {
+            generation: newest.generation,
+            journal_start: newest.journal_start,
+            journal_bytes: newest.journal_bytes,
+            journal_devices: newest.journal_devices.clone(),
+            epochs: newest.epochs.clone(),
+            clean: newest.clean,
+            checkpoint: newest.checkpoint.clone(),
+            ..own.clone()
+        }
+    }
+}
+
+fn is_entry_of(entry: &DeviceEntry, member: &Member) -> bool {
+    entry.id == member.superblock.device && entry.index == member.superblock.device_index
+}
+
+/// Takes those out of the members that are not to be used.
+fn leave_out(
+    members: Vec<Member>,
+    left_out: &mut Vec<LeftOut>,
+    why: WhyLeftOut,
+    is_out: impl Fn(&Member, &[(DeviceIndex, (u32, u64))]) -> bool,
+) -> Vec<Member> {
+    let all: Vec<_> = members.iter().map(|member| (member.superblock.device_index, age(&member.superblock))).collect();
+    let (out, kept): (Vec<Member>, Vec<Member>) = members.into_iter().partition(|member| is_out(member, &all));
+    left_out.extend(out.into_iter().map(|member| LeftOut { member, why }));
+    kept
+}
+
+/// The devices that share the history of the one that a person chose.
+fn choose_half(members: Vec<Member>, prefer: &str, left_out: &mut Vec<LeftOut>) -> Result<Vec<Member>, Error> {
+    let is_chosen = |member: &&Member| {
+        member.path == prefer
+            || member.superblock.device.to_string() == prefer
+            || member.path.ends_with(&format!("/{prefer}"))
+    };
+    let Some(chosen) = members.iter().find(is_chosen).cloned() else {
+        let present = members.iter().map(|member| member.path.clone()).collect::<Vec<_>>().join(", ");
+        return Err(Error::ChosenNotThere { chosen: prefer.to_owned(), present });
+    };
+    let is_other = |member: &Member, _: &[_]| relation(member, &chosen) == Relation::Split;
+    Ok(leave_out(members, left_out, WhyLeftOut::OtherHistory, is_other))
 }
 
 fn identify_all(candidates: Vec<Candidate>) -> Result<Vec<Member>, Error> {
@@ -163,38 +299,18 @@ fn check_no_copies(members: &[Member]) -> Result<(), Error> {
 /// Refuses halves that were both written to without the other: no order of their generations means anything.
 fn check_one_history(members: &[Member]) -> Result<(), Error> {
     for (at, second) in members.iter().enumerate() {
-        if let Some(first) = members[..at].iter().find(|first| !share_history(first, second)) {
+        if let Some(first) = members[..at].iter().find(|first| relation(first, second) == Relation::Split) {
             return Err(Error::SplitHistories { first: first.path.clone(), second: second.path.clone() });
         }
     }
     Ok(())
 }
 
-fn share_history(one: &Member, other: &Member) -> bool {
-    let is_older = one.superblock.generation <= other.superblock.generation;
-    let (older, newer) = if is_older { (one, other) } else { (other, one) };
-    let (old, new) = (&older.superblock, &newer.superblock);
-    if old.generation == new.generation {
-        return say_the_same(old, new);
-    }
-    if let Some(previous) = newer.previous.as_ref().filter(|previous| previous.generation == old.generation) {
-        return say_the_same(old, previous);
-    }
-    // Every epoch that the older one knows must be known to the newer, unless that has dropped it as history.
-    let oldest_kept = new.epochs.first().map_or(0, |epoch| epoch.epoch);
-    old.epochs.iter().filter(|epoch| epoch.epoch >= oldest_kept).all(|epoch| new.epochs.contains(epoch))
-}
-
-/// Superblocks of one generation tell of one checkpoint, or they are of different histories.
-fn say_the_same(one: &Superblock, other: &Superblock) -> bool {
-    one.checkpoint == other.checkpoint && one.journal_start == other.journal_start && one.epochs == other.epochs
-}
-
 /// Whether a device was there when the newest superblock was written, even if a crash kept its own copy from it.
 fn is_up_to_date(member: &Member, newest: &Superblock) -> bool {
-    match newest.generation - member.superblock.generation {
-        0 => true,
-        1 => holds_checkpoint(member, newest),
+    match newest.generation.checked_sub(member.superblock.generation) {
+        Some(0) => member.superblock.epochs == newest.epochs,
+        Some(1) => holds_checkpoint(member, newest),
         _ => false,
     }
 }
@@ -230,7 +346,11 @@ fn read_part(stripe: &Stripe, part: &CheckpointPart) -> Result<Vec<u8>, String> 
 }
 
 /// Reads the device table from the checkpoint that the newest superblock names.
-fn read_device_table(newest: &Superblock, members: &[Member]) -> Result<Vec<DeviceEntry>, Error> {
+fn read_device_table(
+    newest: &Superblock,
+    members: &[Member],
+    options: &AssembleOptions<'_>,
+) -> Result<Vec<DeviceEntry>, Error> {
     let damaged = |detail: String| {
         // What is missing cannot be named by more than its place in the table: the names are in what cannot be read.
         let wanted = newest.checkpoint.iter().flat_map(|part| part.place.chunks.iter().map(|place| place.device));
@@ -244,7 +364,10 @@ fn read_device_table(newest: &Superblock, members: &[Member]) -> Result<Vec<Devi
         match absent.is_empty() {
             true => Error::MetadataDamaged { pool, detail },
             false => {
-                let missing: Vec<String> = absent.iter().map(|index| format!("device number {}", index + 1)).collect();
+                let name = |index: &DeviceIndex| {
+                    (options.name_of)(*index).unwrap_or_else(|| format!("device number {}", index + 1))
+                };
+                let missing: Vec<String> = absent.iter().map(name).collect();
                 Error::MetadataMissing { pool, missing: missing.join(", "), detail }
             }
         }
@@ -261,11 +384,11 @@ fn read_device_table(newest: &Superblock, members: &[Member]) -> Result<Vec<Devi
     Ok(record.devices)
 }
 
-/// Whoever says it is of the pool must be in its table, under its number.
-fn check_membership(members: &[Member], entries: &[DeviceEntry]) -> Result<(), Error> {
-    for member in members {
-        let (id, index) = (member.superblock.device, member.superblock.device_index);
-        if !entries.iter().any(|entry| entry.id == id && entry.index == index) {
+/// Whoever is as new as the newest must be in the table, under its number.
+fn check_membership(members: &[Member], entries: &[DeviceEntry], newest: &Superblock) -> Result<(), Error> {
+    for member in members.iter().filter(|member| age(&member.superblock) == age(newest)) {
+        if !entries.iter().any(|entry| is_entry_of(entry, member)) {
+            let index = member.superblock.device_index;
             return Err(Error::NotStere {
                 device: member.path.clone(),
                 found: format!("it says it is device number {} of the pool, but the pool does not know it", index + 1),

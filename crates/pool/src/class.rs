@@ -48,7 +48,7 @@ impl DeviceClass {
     }
 
     /// How dear a read is, so that copies on fast devices are preferred.
-    pub(crate) fn read_cost(self) -> u32 {
+    pub fn read_cost(self) -> u32 {
         match self {
             DeviceClass::Hdd | DeviceClass::Media => READ_COST_SEEKING,
             _ => READ_COST_FAST,

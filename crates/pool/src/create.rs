@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stere_device::{Completion, Device};
 use stere_format::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
-    Epoch, FORMAT_MINOR, JournalPosition, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
+    DeviceState, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -24,7 +24,7 @@ const THIRD_COPY_DIVISOR: u64 = 64;
 /// A pool has at least so many slots on its smallest device if the chunk size is chosen for it.
 const SLOTS_WANTED: u32 = 48;
 /// With fewer slots a device is of no use.
-const SLOTS_MIN: u32 = 16;
+pub(crate) const SLOTS_MIN: u32 = 16;
 const TEXT_BYTES_MAX: usize = Superblock::TEXT_FIELD_BYTES - 1;
 
 /// Where random bytes come from: the core draws none itself.
@@ -102,7 +102,7 @@ pub fn create(
     let layouts = layouts(&devices, options)?;
     let plan = Plan::draw(&devices, layouts, copies, options, randomness);
     for new in &devices {
-        wipe(new)?;
+        wipe_device(&new.path, &*new.device)?;
     }
     let store_options = StoreOptions {
         memory_bytes: options.memory_bytes.max(32 << 20),
@@ -114,7 +114,7 @@ pub fn create(
     let mut entries = Vec::with_capacity(devices.len());
     for (index, new) in devices.iter().enumerate() {
         let superblock = plan.superblock(index, new, options);
-        entries.push(plan.entry(index, new));
+        entries.push(new.entry(&superblock, DeviceState::Active));
         devices_in.push(DeviceIn {
             index: index as DeviceIndex,
             superblock,
@@ -134,15 +134,14 @@ fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
 
 fn check_texts(devices: &[NewDevice], options: &CreateOptions) -> Result<(), Error> {
     check_text("pool name", &options.pool_name)?;
-    for new in devices {
-        check_text("device name", &new.name)?;
-        check_text("host", &new.host)?;
-        check_text("shelf", &new.shelf)?;
-        for tag in &new.tags {
-            check_text("tag", tag)?;
-        }
-    }
-    Ok(())
+    devices.iter().try_for_each(check_label_texts)
+}
+
+pub(crate) fn check_label_texts(new: &NewDevice) -> Result<(), Error> {
+    check_text("device name", &new.name)?;
+    check_text("host", &new.host)?;
+    check_text("shelf", &new.shelf)?;
+    new.tags.iter().try_for_each(|tag| check_text("tag", tag))
 }
 
 /// Nothing that belongs to anybody is destroyed without being told to.
@@ -154,38 +153,40 @@ fn check_contents(devices: &[NewDevice], force: bool) -> Result<(), Error> {
         return Err(Error::CopiesOutOfRange { given: devices.len(), max: DEVICES_MAX });
     }
     for (at, new) in devices.iter().enumerate() {
-        let device = new.path.clone();
         if let Some(other) = devices[..at].iter().find(|other| other.path == new.path) {
-            return Err(Error::SameDevice { first: other.path.clone(), second: device });
+            return Err(Error::SameDevice { first: other.path.clone(), second: new.path.clone() });
         }
-        let size_bytes = new.device.size_bytes();
-        if size_bytes < DEVICE_BYTES_MIN {
-            return Err(Error::TooSmall { device, size_bytes });
-        }
-        let mut probe = vec![0; BLOCK_BYTES];
-        new.device.read(0, &mut probe).map_err(|source| Error::Unreadable { device: device.clone(), source })?;
-        if force {
-            continue;
-        }
-        match identify(&*new.device) {
-            Holds::Member(identity) => {
-                let superblock = identity.superblock;
-                return Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool });
-            }
-            Holds::Truncated(superblock) => {
-                return Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool });
-            }
-            Holds::Damaged(copies) => {
-                return Err(Error::DamagedMember { device, detail: describe_copies(&copies) });
-            }
-            Holds::OtherVersion { found } => return Err(other_version(device, found)),
-            Holds::NothingOfStere => {}
-        }
-        if let Some(found) = &new.foreign {
-            return Err(Error::Foreign { device, found: found.clone() });
-        }
+        check_content(new, force)?;
     }
     Ok(())
+}
+
+/// The same for one device.
+pub(crate) fn check_content(new: &NewDevice, force: bool) -> Result<(), Error> {
+    let device = new.path.clone();
+    let size_bytes = new.device.size_bytes();
+    if size_bytes < DEVICE_BYTES_MIN {
+        return Err(Error::TooSmall { device, size_bytes });
+    }
+    let mut probe = vec![0; BLOCK_BYTES];
+    new.device.read(0, &mut probe).map_err(|source| Error::Unreadable { device: device.clone(), source })?;
+    if force {
+        return Ok(());
+    }
+    let belongs = |superblock: Superblock, device| {
+        Err(Error::InAnotherPool { device, pool_name: superblock.pool_name, pool: superblock.pool })
+    };
+    match identify(&*new.device) {
+        Holds::Member(identity) => return belongs(identity.superblock, device),
+        Holds::Truncated(superblock) => return belongs(*superblock, device),
+        Holds::Damaged(copies) => return Err(Error::DamagedMember { device, detail: describe_copies(&copies) }),
+        Holds::OtherVersion { found } => return Err(other_version(device, found)),
+        Holds::NothingOfStere => {}
+    }
+    match &new.foreign {
+        Some(found) => Err(Error::Foreign { device, found: found.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, Error> {
@@ -199,7 +200,7 @@ fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, E
     }
 }
 
-fn default_copies(mut sizes: Vec<u64>) -> usize {
+pub(crate) fn default_copies(mut sizes: Vec<u64>) -> usize {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let needed = sizes.iter().sum::<u64>() / THIRD_COPY_DIVISOR;
     let large = sizes.iter().filter(|size| **size >= needed).count();
@@ -232,7 +233,7 @@ struct Plan {
 }
 
 /// A random (version 4) UUID.
-fn draw_uuid(randomness: &mut dyn Randomness) -> [u8; 16] {
+pub(crate) fn draw_uuid(randomness: &mut dyn Randomness) -> [u8; 16] {
     let mut bytes = [0; 16];
     randomness.fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -262,37 +263,26 @@ impl Plan {
 
     fn superblock(&self, index: usize, new: &NewDevice, options: &CreateOptions) -> Superblock {
         Superblock {
-            format_minor: FORMAT_MINOR,
-            pool: self.pool,
-            device: self.ids[index],
-            device_index: index as DeviceIndex,
-            generation: 0,
-            layout: self.layouts[index],
-            journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes: self.journal_bytes,
             journal_devices: self.journal_devices.clone(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: options.pool_name.clone(),
             host: new.host.clone(),
             shelf: new.shelf.clone(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(self.pool, self.ids[index], index as DeviceIndex, self.layouts[index])
         }
     }
+}
 
-    fn entry(&self, index: usize, new: &NewDevice) -> DeviceEntry {
-        let layout = &self.layouts[index];
+impl NewDevice {
+    /// What the pool's table says of it.
+    pub(crate) fn entry(&self, superblock: &Superblock, state: DeviceState) -> DeviceEntry {
+        let number = usize::from(superblock.device_index) + 1;
+        let name = if self.name.is_empty() { format!("d{number}") } else { self.name.clone() };
         DeviceEntry {
-            id: self.ids[index],
-            index: index as DeviceIndex,
-            class: new.class.code(),
-            state: 0,
-            size_bytes: layout.size_bytes,
-            slot_count: layout.slot_count,
-            name: if new.name.is_empty() { format!("d{}", index + 1) } else { new.name.clone() },
-            host: new.host.clone(),
-            shelf: new.shelf.clone(),
-            tags: new.tags.clone(),
+            class: self.class.code(),
+            state: state.code(),
+            tags: self.tags.clone(),
+            ..DeviceEntry::of(superblock, name)
         }
     }
 }
@@ -311,11 +301,10 @@ fn journal_devices(devices: &[NewDevice], copies: usize) -> Vec<DeviceIndex> {
 }
 
 /// Takes away every superblock and signature that was in front or behind, so that nothing old is found again.
-fn wipe(new: &NewDevice) -> Result<(), Error> {
+pub(crate) fn wipe_device(path: &str, device: &dyn Device) -> Result<(), Error> {
     const FRONT_BYTES: usize = 256 << 10;
     const BACK_BYTES: usize = 128 << 10;
-    let device = &*new.device;
-    let failed = |source| Error::Unwritable { device: new.path.clone(), source };
+    let failed = |source| Error::Unwritable { device: path.to_owned(), source };
     let zeros = stere_device::Buffer::zeroed(FRONT_BYTES).share();
     let completion = Completion::new();
     let back = device.size_bytes() / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - BACK_BYTES as u64;

@@ -23,7 +23,15 @@ pub enum Error {
     TooSmall { device: String, size_bytes: u64 },
 
     #[error(
-        "{device} holds {found}; creating a pool would destroy it: name another device, or repeat with --force if it may be lost"
+        "{device} is a device of this very pool; bring it back with `stere device online`, or repeat with --force if what is on it may be lost"
+    )]
+    InThisPool { device: String },
+
+    #[error("a pool takes at most {max} devices, and all numbers are in use; remove a device first")]
+    TooManyDevices { max: usize },
+
+    #[error(
+        "{device} holds {found}; using it would destroy that: name another device, or repeat with --force if it may be lost"
     )]
     Foreign { device: String, found: String },
 
@@ -99,17 +107,20 @@ pub enum Error {
     TwoPools { first: String, first_pool: String, second: String, second_pool: String },
 
     #[error(
-        "{first} and {second} are of one pool but have different histories: each was written to without the other; mount only the one half whose files you want, and never both again"
+        "{first} and {second} are of one pool but have different histories: each was written to without the other; choose whose files count with `-o prefer={first}` or `-o prefer={second}` (or `stere pool import --choose DEVICE`): what was written only to the other half is then given up"
     )]
     SplitHistories { first: String, second: String },
 
+    #[error("{chosen} was chosen, but it is not among the devices that are there ({present}); choose one of them")]
+    ChosenNotThere { chosen: String, present: String },
+
     #[error(
-        "the pool '{pool}' lacks {missing}; attach what is missing, or mount with `-o degraded=auto` to read what the other devices hold"
+        "the pool '{pool}' lacks {missing}; attach what is missing, or mount with `-o degraded=auto` to go on with what the other devices hold"
     )]
     Missing { pool: String, missing: String },
 
     #[error(
-        "the pool '{pool}' cannot be read without what is missing ({missing}): no copy of its metadata is there ({detail}); attach the missing devices"
+        "the pool '{pool}' cannot be read without what is missing ({missing}): no copy of its metadata is there ({detail}); attach the missing devices, or copy out what can be found with `stere rescue`"
     )]
     MetadataMissing { pool: String, missing: String, detail: String },
 

@@ -6,21 +6,26 @@
 //!
 //! Invariants: a refusal changes nothing on any device; everything that can be refused is refused before the first write.
 //!
-//! Read next: `create.rs`, `identify.rs`, `assemble.rs`, `open.rs`.
+//! Read next: `create.rs`, `identify.rs`, `assemble.rs`, `open.rs`, `join.rs`.
 
 mod assemble;
 mod class;
 mod create;
 mod error;
+mod floors;
+mod history;
 mod identify;
+mod join;
 mod open;
 
 #[cfg(test)]
 mod tests;
 
-pub use assemble::{Assembly, Candidate, Member};
+pub use assemble::{AssembleOptions, Assembly, Candidate, LeftOut, Member, WhyLeftOut};
 pub use class::DeviceClass;
 pub use create::{CreateOptions, MetadataCopies, NewDevice, Randomness, chunk_bytes_for, create};
 pub use error::Error;
+pub use floors::{Floors, floors};
 pub use identify::{DamagedCopy, Holds, Identity, identify};
+pub use join::{Joining, Return, check_newcomer, free_index, judge_return, newcomer, release};
 pub use open::{Degraded, OpenOptions, Opened};

@@ -1,19 +1,22 @@
 //! Opening an assembled pool. What is missing decides whether it can be opened, and whether for writing.
 
-use stere_format::{DeviceEntry, FORMAT_MAJOR, Scheme, Superblock};
+use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
-use crate::assemble::{Assembly, Member};
+use crate::assemble::Assembly;
+use crate::create::default_copies;
 use crate::error::Error;
+use crate::floors::{Floors, floors};
+use crate::history::age;
 
 /// What to do when devices are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Degraded {
-    /// Refuse, and say how to go on.
+    /// Open what is there: for writing while everything that was to survive a loss can be read, else for reading only.
     #[default]
-    Ask,
-    /// Open what is there, for reading only.
     Auto,
+    /// Refuse, and say how to go on.
+    Ask,
     /// Refuse.
     Never,
 }
@@ -25,6 +28,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     pub degraded: Degraded,
     pub cleaner: CleanerPolicy,
+    /// Random: mounts that know nothing of each other are told apart by it.
+    pub epoch_nonce: u32,
 }
 
 impl Default for OpenOptions {
@@ -32,8 +37,9 @@ impl Default for OpenOptions {
         OpenOptions {
             memory_bytes: 1 << 30,
             read_only: false,
-            degraded: Degraded::Ask,
+            degraded: Degraded::default(),
             cleaner: CleanerPolicy::CostBenefit,
+            epoch_nonce: 0,
         }
     }
 }
@@ -46,43 +52,38 @@ pub struct Opened {
     pub read_only: bool,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// What cannot be read while devices are missing.
+    pub floors: Floors,
 }
 
 impl Assembly {
-    /// Copies of metadata that the pool keeps: what the newest checkpoint has, or the journal where that was degraded.
+    /// Copies of metadata that the pool keeps: what the newest checkpoint has, or the journal where that was degraded. While
+    /// devices are missing or leaving, what is stored may be less than what was asked for, so it is not taken for a wish.
     fn metadata_scheme(&self) -> Scheme {
         let stored = self.newest.checkpoint.first().map_or(0, |part| part.place.scheme.parity);
         let mirrors = self.newest.journal_devices.len().saturating_sub(1) as u8;
-        Scheme { data: 1, parity: stored.max(mirrors) }
+        let state = |entry: &DeviceEntry| DeviceState::from_code(entry.state);
+        let stays = |entry: &&DeviceEntry| matches!(state(entry), Some(DeviceState::Active | DeviceState::Offline));
+        let is_whole =
+            self.missing().is_empty() && self.entries.iter().all(|entry| state(entry) == Some(DeviceState::Active));
+        let usual = match is_whole {
+            true => 0,
+            false => default_copies(self.entries.iter().filter(stays).map(|entry| entry.size_bytes).collect()),
+        };
+        Scheme { data: 1, parity: stored.max(mirrors).max(usual.saturating_sub(1) as u8) }
     }
 
-    /// The newest superblock in the words of a device.
-    fn newest_for(&self, member: &Member) -> Superblock {
-        let own = &member.superblock;
-        let newest = &self.newest;
-        Superblock {
-            generation: newest.generation,
-            journal_start: newest.journal_start,
-            journal_bytes: newest.journal_bytes,
-            journal_devices: newest.journal_devices.clone(),
-            epochs: newest.epochs.clone(),
-            clean: newest.clean,
-            checkpoint: newest.checkpoint.clone(),
-            ..own.clone()
-        }
-    }
-
-    /// Writes the newest superblock to devices that a crash left one behind, so that they never come to be two behind. Their
-    /// own newest copies stay whole meanwhile.
+    /// Writes the newest superblock to devices that are behind: by one generation after a crash, by more if they were away. One
+    /// copy after the other, so that a torn write leaves one of them.
     fn level(&self) -> Result<(), Error> {
-        for member in self.members.iter().filter(|member| member.superblock.generation < self.newest.generation) {
+        for member in self.members.iter().filter(|member| age(&member.superblock) < age(&self.newest)) {
             let superblock = self.newest_for(member);
             let bytes = superblock.encode()?;
             let failed = |source| Error::NotLevelled { device: member.path.clone(), source };
             for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
                 member.device.write_bytes(offset, &bytes).map_err(failed)?;
+                member.device.flush().map_err(failed)?;
             }
-            member.device.flush().map_err(failed)?;
         }
         Ok(())
     }
@@ -95,12 +96,22 @@ impl Assembly {
     ) -> Result<Opened, Error> {
         let mut warnings = self.warnings();
         let mut read_only = options.read_only;
-        if !self.missing().is_empty() {
+        let mut floors = Floors::default();
+        if !self.unexpectedly_missing().is_empty() && options.degraded != Degraded::Auto {
             let missing = self.describe_missing(path_of);
-            if options.degraded != Degraded::Auto {
-                return Err(Error::Missing { pool: self.newest.pool_name.clone(), missing });
-            }
-            warnings.push(format!("the pool lacks {missing}; it is open for reading only"));
+            return Err(Error::Missing { pool: self.newest.pool_name.clone(), missing });
+        }
+        if !self.missing().is_empty() {
+            floors = self.look(options)?;
+            let missing = self.describe_missing(path_of);
+            read_only |= !floors.allow_writing();
+            warnings.push(format!("the pool lacks {missing}; {}", floors.words(read_only)));
+        }
+        if let Some(unknown) = self.entries.iter().find(|entry| DeviceState::from_code(entry.state).is_none()) {
+            warnings.push(format!(
+                "device '{}' is in a state that only a newer stere knows; the pool is open for reading only",
+                unknown.name
+            ));
             read_only = true;
         }
         if let Some(newer) = self.members.iter().find(|member| !member.superblock.is_writable()).filter(|_| !read_only)
@@ -108,16 +119,28 @@ impl Assembly {
             let (major, minor) = (FORMAT_MAJOR, newer.superblock.format_minor);
             return Err(Error::ReadOnlyVersion { device: newer.path.clone(), major, minor });
         }
+        if !read_only {
+            self.level()?;
+        }
+        let (store, recovery) = self.open_store(options, read_only)?;
+        Ok(Opened { store, recovery, read_only, warnings, floors })
+    }
+
+    /// Opens for reading only, writes nothing, and sees what can be read without what is missing.
+    fn look(&self, options: &OpenOptions) -> Result<Floors, Error> {
+        let (store, _) = self.open_store(options, true)?;
+        Ok(floors(&store))
+    }
+
+    fn open_store(&self, options: &OpenOptions, read_only: bool) -> Result<(Store, RecoveryReport), Error> {
         let store_options = StoreOptions {
             memory_bytes: options.memory_bytes,
             meta_scheme: self.metadata_scheme(),
             cleaner: options.cleaner,
             read_only,
+            epoch_nonce: options.epoch_nonce,
             ..StoreOptions::default()
         };
-        if !read_only {
-            self.level()?;
-        }
         let devices = self
             .members
             .iter()
@@ -131,7 +154,6 @@ impl Assembly {
         for member in &self.members {
             tracing::debug!(device = member.device.describe(), generation = member.superblock.generation, "a member");
         }
-        let (store, recovery) = Store::open(devices, store_options)?;
-        Ok(Opened { store, recovery, read_only, warnings })
+        Ok(Store::open(devices, store_options)?)
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use stere_device::{Device, MemoryDevice};
-use stere_format::{DeviceEntry, Key, PoolId, Superblock};
-use stere_store::{Store, Wait};
+use stere_format::{DeviceEntry, DeviceState, Key, PoolId, Scheme, Superblock};
+use stere_store::{Owner, Placement, Store, Wait};
 
 use crate::{
-    Assembly, Candidate, CreateOptions, Degraded, DeviceClass, Error, Holds, MetadataCopies, NewDevice, OpenOptions,
-    chunk_bytes_for, create, identify,
+    AssembleOptions, Assembly, Candidate, CreateOptions, Degraded, DeviceClass, Error, Holds, Joining, MetadataCopies,
+    NewDevice, OpenOptions, Return, WhyLeftOut, check_newcomer, chunk_bytes_for, create, identify, judge_return,
+    newcomer,
 };
 
 const MIB: u64 = 1 << 20;
@@ -66,6 +67,20 @@ fn change(store: &Store) {
     store.commit(Wait::Allowed).unwrap();
 }
 
+/// A blob of its own, as large as half a chunk.
+fn write_blob(store: &Store, scheme: Scheme, number: u8) {
+    let owner = Owner { inode: 1000 + u64::from(number), offset: 0 };
+    let content = vec![number; store.blob_bytes_max().min(400_000)];
+    let blob = store.append_blob(Wait::Allowed, Placement { scheme, class: 2 }, owner, &content).unwrap();
+    store
+        .update(Wait::Allowed, |transaction| {
+            transaction.insert_blob(&blob);
+            Ok::<_, stere_store::Error>(())
+        })
+        .unwrap();
+    store.commit(Wait::Allowed).unwrap();
+}
+
 fn candidates(devices: &[&Arc<MemoryDevice>]) -> Vec<Candidate> {
     let candidate = |(index, device): (usize, &&Arc<MemoryDevice>)| {
         let device: Arc<dyn Device> = (*device).clone();
@@ -82,7 +97,7 @@ fn refusal(devices: &[&Arc<MemoryDevice>]) -> String {
     let before: Vec<Vec<u8>> = devices.iter().map(|device| contents(device)).collect();
     let error = match assemble(devices) {
         Err(error) => error.to_string(),
-        Ok(assembly) => match assembly.open(&open_options(), &nowhere) {
+        Ok(assembly) => match assembly.open(&OpenOptions { degraded: Degraded::Ask, ..open_options() }, &nowhere) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("the pool was opened although it should be refused"),
         },
@@ -139,7 +154,7 @@ fn a_pool_of_unlike_devices_is_found_again_in_any_order() {
     let assembly = assemble(&[&devices[2], &devices[0], &devices[1]]).unwrap();
     assert_eq!(assembly.newest.pool_name, "tank");
     assert_eq!(assembly.members.len(), 3);
-    assert!(assembly.missing().is_empty() && assembly.stale.is_empty() && assembly.warnings().is_empty());
+    assert!(assembly.missing().is_empty() && assembly.left_out.is_empty() && assembly.warnings().is_empty());
     let names: Vec<&str> = assembly.entries.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["d1", "d2", "d3"]);
     assert_eq!(assembly.entries[1].tags, ["fast"]);
@@ -322,7 +337,7 @@ fn devices_of_two_pools_and_copies_of_one_device_are_refused() {
 }
 
 #[test]
-fn a_missing_device_is_named_and_degraded_reading_works() {
+fn a_missing_device_is_named_and_the_pool_goes_on_without_it() {
     let devices = make(&[64 * MIB; 4], 1);
     let id = superblock_of(&devices[3]).device;
     let present = [&devices[0], &devices[1], &devices[2]];
@@ -331,15 +346,59 @@ fn a_missing_device_is_named_and_degraded_reading_works() {
     let assembly = assemble(&present).unwrap();
     let text = assembly.describe_missing(&|entry| (entry.id == id).then(|| "/dev/disk/by-id/gone".into()));
     assert!(text.contains("/dev/disk/by-id/gone"), "{text}");
-    let auto = OpenOptions { degraded: Degraded::Auto, ..open_options() };
-    let opened = assembly.open(&auto, &nowhere).unwrap();
-    assert!(opened.read_only && opened.warnings[0].contains("for reading only"));
-    assert!(opened.store.check(true).is_ok());
-    let commit = opened.store.update(Wait::Allowed, |transaction| {
+    let opened = assembly.open(&open_options(), &nowhere).unwrap();
+    assert!(!opened.read_only && opened.warnings[0].contains("goes on with the others"), "{:?}", opened.warnings);
+    assert!(opened.floors.allow_writing() && !opened.floors.is_lossy());
+    change(&opened.store);
+    opened.store.close().unwrap();
+}
+
+#[test]
+fn below_the_floor_the_pool_only_reads_and_nothing_is_written() {
+    let devices = make(&[64 * MIB; 4], 1);
+    let opened = assemble(&devices.iter().collect::<Vec<_>>()).unwrap().open(&open_options(), &nowhere).unwrap();
+    // Two copies each, on all pairs of devices in turn.
+    for round in 0..24 {
+        write_blob(&opened.store, Scheme { data: 1, parity: 1 }, round);
+    }
+    opened.store.close().unwrap();
+    // Both devices of some data go; of the three copies of metadata at least one stays.
+    let segments = opened.store.segments().all();
+    let pair = segments.iter().find(|segment| segment.scheme.parity == 1 && segment.live_bytes() > 0).unwrap().placed();
+    let is_lost = |index: usize| pair.chunks.iter().any(|place| usize::from(place.device) == index);
+    drop(opened);
+    let present: Vec<&Arc<MemoryDevice>> =
+        (0..4).filter(|index| !is_lost(*index)).map(|index| &devices[index]).collect();
+    let present = [present[0], present[1]];
+    let before = present.map(|device| contents(device));
+    let assembly = assemble(&present).unwrap();
+    let opened = assembly.open(&open_options(), &nowhere).unwrap();
+    assert!(opened.floors.lost_bytes > 0, "{:?}", opened.floors);
+    assert!(opened.read_only && opened.warnings.iter().any(|text| text.contains("reading only")));
+    let refused = opened.store.update(Wait::Allowed, |transaction| {
         transaction.allocate_inode();
         Ok::<_, stere_store::Error>(())
     });
-    assert!(matches!(commit, Err(stere_store::Error::ReadOnly { .. })));
+    assert!(matches!(refused, Err(stere_store::Error::ReadOnly { .. })));
+    opened.store.close().unwrap();
+    assert!(before == present.map(|device| contents(device)), "reading only writes nothing");
+}
+
+#[test]
+fn what_was_to_have_one_copy_does_not_stop_writing() {
+    let devices = make(&[64 * MIB; 3], 1);
+    let opened = assemble(&devices.iter().collect::<Vec<_>>()).unwrap().open(&open_options(), &nowhere).unwrap();
+    for round in 0..6 {
+        write_blob(&opened.store, Scheme { data: 1, parity: 0 }, round);
+    }
+    opened.store.close().unwrap();
+    drop(opened);
+    let opened = assemble(&[&devices[0], &devices[1]]).unwrap().open(&open_options(), &nowhere).unwrap();
+    assert!(
+        !opened.read_only && opened.floors.lost_single_bytes > 0 && opened.floors.is_lossy(),
+        "{:?}",
+        opened.floors
+    );
 }
 
 #[test]
@@ -356,36 +415,132 @@ fn without_any_copy_of_the_metadata_the_refusal_says_so() {
 }
 
 #[test]
-fn a_device_that_was_away_is_left_out_and_named() {
+fn a_device_that_was_away_comes_back_and_its_old_contents_do_not_win() {
     let devices = make(&[64 * MIB, 64 * MIB], 1);
     let old = copy_of(&devices[1], 64 * MIB);
     mount_and_change(&[&devices[0], &devices[1]], 3);
+    let generation = superblock_of(&devices[0]).generation;
     let assembly = assemble(&[&devices[0], &old]).unwrap();
-    assert_eq!((assembly.members.len(), assembly.stale.len()), (1, 1));
-    let text = refusal(&[&devices[0], &old]);
-    assert!(text.contains("/images/1 is that device") && text.contains("generations behind"), "{text}");
+    assert_eq!((assembly.members.len(), assembly.left_out.len(), assembly.returning().count()), (2, 0, 1));
+    assert_eq!(assembly.newest.generation, generation);
+    assert!(assembly.warnings()[0].contains("/images/1 was away"), "{:?}", assembly.warnings());
+    let opened = assembly.open(&open_options(), &nowhere).unwrap();
+    assert!(!opened.read_only);
+    assert_eq!(superblock_of(&old).epochs, superblock_of(&devices[0]).epochs, "it is of the present again");
 }
 
 #[test]
-fn halves_with_histories_of_their_own_are_refused() {
+fn a_device_that_was_away_longer_than_the_epochs_tell_is_left_out() {
     let devices = make(&[64 * MIB, 64 * MIB], 1);
-    let copies = [copy_of(&devices[0], 64 * MIB), copy_of(&devices[1], 64 * MIB)];
-    mount_and_change(&[&devices[0], &devices[1]], 1);
-    // The copies live on by themselves, with commits at other places of the journal.
-    let opened = assemble(&[&copies[0], &copies[1]]).unwrap().open(&open_options(), &nowhere).unwrap();
-    for _ in 0..5 {
-        change(&opened.store);
+    let old = copy_of(&devices[1], 64 * MIB);
+    mount_and_change(&[&devices[0], &devices[1]], Superblock::EPOCHS_MAX + 2);
+    let assembly = assemble(&[&devices[0], &old]).unwrap();
+    assert_eq!(assembly.members.len(), 1);
+    assert_eq!(assembly.left_out[0].why, WhyLeftOut::AwayTooLong);
+    let text = refusal(&[&devices[0], &old]);
+    assert!(text.contains("/images/1 is that device") && text.contains("away too long"), "{text}");
+}
+
+/// Two devices, each of which was mounted and written to without the other, as often as said.
+fn halves(times: [usize; 2]) -> Vec<Arc<MemoryDevice>> {
+    let devices = make(&[64 * MIB, 64 * MIB], 1);
+    for (index, times) in times.into_iter().enumerate() {
+        for round in 0..times {
+            let options = OpenOptions { epoch_nonce: (1000 * index + round + 7) as u32, ..open_options() };
+            let opened = assemble(&[&devices[index]]).unwrap().open(&options, &nowhere).unwrap();
+            assert!(!opened.read_only);
+            change(&opened.store);
+            opened.store.close().unwrap();
+        }
     }
+    devices
+}
+
+#[test]
+fn halves_with_histories_of_their_own_are_refused_until_one_is_chosen() {
+    for times in [[1, 1], [1, 3], [4, 2], [15, 14]] {
+        let devices = halves(times);
+        let text = refusal(&[&devices[0], &devices[1]]);
+        assert!(text.contains("different histories") && text.contains("prefer=/images/1"), "{times:?}: {text}");
+        for chosen in 0..2 {
+            let id = superblock_of(&devices[chosen]).device.to_string();
+            for prefer in [format!("/images/{chosen}"), id] {
+                let options = AssembleOptions { prefer: Some(&prefer), ..AssembleOptions::default() };
+                let assembly = Assembly::with(candidates(&[&devices[0], &devices[1]]), &options).unwrap();
+                assert_eq!(assembly.members.len(), 1);
+                assert_eq!(usize::from(assembly.members[0].superblock.device_index), chosen);
+                assert_eq!(assembly.left_out[0].why, WhyLeftOut::OtherHistory);
+            }
+        }
+    }
+    let devices = halves([1, 1]);
+    let options = AssembleOptions { prefer: Some("/images/7"), ..AssembleOptions::default() };
+    let refused = Assembly::with(candidates(&[&devices[0], &devices[1]]), &options);
+    assert!(matches!(refused, Err(Error::ChosenNotThere { .. })));
+}
+
+/// Halves that both went on are told apart however often each was mounted, and whoever only waited is not one of them.
+#[test]
+fn only_who_went_on_alone_has_a_history_of_its_own() {
+    for times in [[0, 1], [3, 0]] {
+        let devices = halves(times);
+        let assembly = assemble(&[&devices[0], &devices[1]]).unwrap();
+        assert_eq!((assembly.members.len(), assembly.returning().count()), (2, 1), "{times:?}");
+        let newest = if times[0] > 0 { &devices[0] } else { &devices[1] };
+        assert_eq!(assembly.newest.epochs, superblock_of(newest).epochs);
+    }
+}
+
+/// While the pool is open the same is asked of a device that comes back.
+#[test]
+fn who_comes_back_is_welcome_only_if_it_was_only_away() {
+    let away = make(&[64 * MIB, 64 * MIB], 1);
+    let old = superblock_of(&away[1]);
+    mount_and_change(&[&away[0]], 2);
+    let newest = superblock_of(&away[0]);
+    let entries = assemble(&[&away[0]]).unwrap().entries;
+    assert_eq!(judge_return(&newest, &entries[1], &old), Return::Welcome);
+    assert_eq!(judge_return(&newest, &entries[0], &old), Return::Stranger);
+    let split = halves([1, 1]);
+    let (one, other) = (superblock_of(&split[0]), superblock_of(&split[1]));
+    let entries = assemble(&[&split[0]]).unwrap().entries;
+    assert_eq!(judge_return(&one, &entries[1], &other), Return::OtherHistory);
+}
+
+#[test]
+fn a_newcomer_is_looked_at_before_it_is_wiped() {
+    let devices = make(&[64 * MIB, 64 * MIB], 1);
+    let newest = superblock_of(&devices[0]);
+    let strangers = memory_devices(&[64 * MIB, 4 * MIB, 64 * MIB]);
+    let mut new = new_devices(&strangers);
+    new[2].foreign = Some("letters to a friend".into());
+    let refuse = |new: &NewDevice| check_newcomer(&newest, new, false).err().unwrap().to_string();
+    assert!(refuse(&new[1]).contains("at least 64 MiB"));
+    assert!(refuse(&new[2]).contains("letters to a friend"));
+    let mut own = new_devices(&[devices[1].clone()]);
+    assert!(refuse(&own[0]).contains("device of this very pool"));
+    own[0].name = "n".repeat(64);
+    assert!(refuse(&own[0]).contains("at most 63"));
+    let joining = Joining { index: 2, state: DeviceState::Spare, force: false };
+    let (device_in, entry) = newcomer(&newest, &new[0], joining, &mut Counting(77)).unwrap();
+    assert_eq!((entry.index, entry.state, entry.name.as_str()), (2, DeviceState::Spare.code(), "d3"));
+    assert_eq!((device_in.superblock.pool, device_in.superblock.device), (newest.pool, entry.id));
+    assert!(contents(&strangers[0]).iter().all(|byte| *byte == 0), "the store writes the first superblock");
+}
+
+#[test]
+fn a_device_taken_offline_or_replaced_is_left_out() {
+    let devices = make(&[64 * MIB; 3], 1);
+    let all: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+    let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
+    opened.store.set_device_state(2, DeviceState::Offline).unwrap();
     opened.store.close().unwrap();
-    mount_and_change(&[&copies[0], &copies[1]], 1);
-    let text = refusal(&[&devices[0], &copies[1]]);
-    assert!(text.contains("different histories") || text.contains("generations behind"), "{text}");
-    // As many mounts on either side: their generations are equal, their contents are not.
-    mount_and_change(&[&devices[0], &devices[1]], 1);
-    let generations = [superblock_of(&devices[0]).generation, superblock_of(&copies[1]).generation];
-    assert_eq!(generations[0], generations[1]);
-    let text = refusal(&[&devices[0], &copies[1]]);
-    assert!(text.contains("different histories"), "{text}");
+    let assembly = assemble(&all).unwrap();
+    assert_eq!(assembly.left_out[0].why, WhyLeftOut::Offline);
+    assert!(assembly.unexpectedly_missing().is_empty());
+    // Away on purpose: nobody is asked.
+    let ask = OpenOptions { degraded: Degraded::Ask, ..open_options() };
+    assert!(!assembly.open(&ask, &nowhere).unwrap().read_only);
 }
 
 #[test]
@@ -403,7 +558,7 @@ fn a_crash_between_superblocks_leaves_nobody_out() {
         }
         assert_eq!(superblock_of(&devices[late]).generation + 1, newest.generation);
         let assembly = assemble(&all).unwrap();
-        assert_eq!((assembly.members.len(), assembly.stale.len()), (4, 0));
+        assert_eq!((assembly.members.len(), assembly.left_out.len()), (4, 0));
         let opened = assembly.open(&open_options(), &nowhere).unwrap();
         drop(opened);
         let generations: Vec<u64> = devices.iter().map(|device| superblock_of(device).generation).collect();
@@ -412,7 +567,7 @@ fn a_crash_between_superblocks_leaves_nobody_out() {
 }
 
 #[test]
-fn one_generation_behind_without_the_newest_checkpoint_is_left_out() {
+fn one_generation_behind_without_the_newest_checkpoint_was_away() {
     let devices = make(&[64 * MIB; 2], 1);
     let both = [&devices[0], &devices[1]];
     let opened = assemble(&both).unwrap().open(&open_options(), &nowhere).unwrap();
@@ -421,7 +576,7 @@ fn one_generation_behind_without_the_newest_checkpoint_is_left_out() {
     opened.store.close().unwrap();
     assert_eq!(superblock_of(&old).generation + 1, superblock_of(&devices[0]).generation);
     let assembly = assemble(&[&devices[0], &old]).unwrap();
-    assert_eq!((assembly.members.len(), assembly.stale.len()), (1, 1));
+    assert_eq!((assembly.members.len(), assembly.returning().count()), (2, 1));
 }
 
 #[test]

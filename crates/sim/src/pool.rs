@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_device::Device;
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock, Timestamp};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock, Timestamp};
 use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
@@ -58,21 +58,10 @@ impl PoolConfig {
         let layout = DeviceLayout::for_size(size_bytes, self.chunk_bytes).map_err(|error| error.to_string())?;
         let count = self.device_bytes.len() as u16;
         Ok(Superblock {
-            format_minor: stere_format::FORMAT_MINOR,
-            pool: PoolId([9; 16]),
-            device: DeviceId([index as u8 + 1; 16]),
-            device_index: index,
-            generation: 0,
-            layout,
-            journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes,
             journal_devices: (0..count.min(3)).collect(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: "simulated".into(),
-            host: String::new(),
-            shelf: String::new(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout)
         })
     }
 
@@ -92,18 +81,7 @@ impl PoolConfig {
         let mut entries = Vec::new();
         for (index, device) in machine.devices().into_iter().enumerate() {
             let superblock = self.superblock(index as u16, journal_bytes)?;
-            entries.push(DeviceEntry {
-                id: superblock.device,
-                index: index as u16,
-                class: 0,
-                state: 0,
-                size_bytes: self.device_bytes[index],
-                slot_count: superblock.layout.slot_count,
-                name: format!("simulated-{index}"),
-                host: String::new(),
-                shelf: String::new(),
-                tags: Vec::new(),
-            });
+            entries.push(DeviceEntry::of(&superblock, format!("simulated-{index}")));
             devices.push(DeviceIn { index: index as u16, superblock, device, read_cost: READ_COST });
         }
         let store =

@@ -65,7 +65,7 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
         ));
     }
     let mended = arguments.repair.then(|| repair::run(registry, &arguments.words)).transpose()?;
-    let assembly = Target::parse(registry, &arguments.words)?.assemble(Access::ReadOnly, Duration::ZERO)?;
+    let assembly = Target::parse(registry, &arguments.words)?.assemble(Access::ReadOnly, Duration::ZERO, None)?;
     let of_mended: Vec<u64> = mended.iter().flatten().filter_map(|mended| mended.inode).collect();
     let opened = open(registry, &assembly)?;
     let warnings = opened.as_ref().map_or_else(|_| assembly.warnings(), |opened| opened.warnings.clone());
@@ -209,7 +209,7 @@ fn print(report: &Report, metadata_only: bool) {
 }
 
 /// Paths of inodes, from the root of the pool. A file with several names gets one of them.
-fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
+pub fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
     let mut names: HashMap<u64, (u64, String)> = HashMap::new();
     let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
     store.for_each_key(from, to, |key, bytes| {

@@ -1,16 +1,28 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
+mod device;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::spec::DeviceSpec;
 
+pub use device::{DeviceCommand, How, ScrubCommand};
+
 const MOUNT_OPTIONS: &str = "\
 Mount options (-o, separated by commas):
   ro, rw                  read only, or for writing (the default)
-  degraded=auto|ask|never what to do when devices are missing: read what is there, or refuse (the default)
+  degraded=auto|ask|never what to do when devices are missing: go on with the others (the default; for reading only if
+                          data that was to survive a loss cannot be read), or refuse
   wait=30s                how long to wait for devices that are late
+  prefer=DEVICE           whose files count where devices were written to without one another; what was written only to the
+                          others is given up
+  scrub=30d               how often everything is verified in the background, or never
+  spare=10m               how long a device may be away before a hot spare takes its place, or never
+  sick_errors=16          errors of a device (since the mount) after which status calls it sick, or never
+  retire_errors=256       and after which it is given up, if all that is on it can be rebuilt, or never
+  repair_rate=256M        bytes a second that repair and scrubbing take at most while the mount is in use
   memory=1G               memory for caches and buffers, at least 64M
   commit=5                seconds after which a change is made durable without being asked
   allow_other             other users may use the mount (the default where root mounts)
@@ -53,6 +65,11 @@ pub enum Command {
     Device {
         #[command(subcommand)]
         command: DeviceCommand,
+    },
+    /// Verify and repair everything
+    Scrub {
+        #[command(subcommand)]
+        command: ScrubCommand,
     },
     /// The pools that are known here
     Pool {
@@ -177,22 +194,6 @@ pub struct RescueArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum DeviceCommand {
-    /// Devices, their classes, labels, states and sizes
-    List {
-        /// A pool, or its devices if it is not known here
-        #[arg(required = true, value_name = "POOL|DEVICE")]
-        words: Vec<String>,
-        /// For programs
-        #[arg(long)]
-        json: bool,
-        /// Exact numbers
-        #[arg(long)]
-        bytes: bool,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Known pools, and where they are mounted
     List {
@@ -204,6 +205,10 @@ pub enum PoolCommand {
     Import {
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<PathBuf>,
+        /// Whose files count where devices were written to without one another: a path, an id or a name. What was written
+        /// only to the others is given up when the pool is mounted next
+        #[arg(long, value_name = "DEVICE")]
+        choose: Option<String>,
     },
     /// Unmount a pool and forget it; its devices keep everything
     Export { pool: String },

@@ -16,6 +16,9 @@ use crate::lose::{LossReport, LostLine};
 use crate::reconcile::{Order, ReconcileReport};
 use crate::registry::Registry;
 use crate::report::StatusReport;
+use crate::running::change::Change;
+use crate::running::forecast::Forecast;
+use crate::running::scrub::ScrubReport;
 
 /// What can be asked of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +48,24 @@ pub enum Request {
         lazy: bool,
         force: bool,
     },
+    /// Changes the devices, or with `dry_run` forecasts the change.
+    Change {
+        change: Change,
+        dry_run: bool,
+    },
+    Scrub {
+        order: ScrubOrder,
+    },
+}
+
+/// What is asked of scrubbing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrubOrder {
+    Start,
+    Restart,
+    Pause,
+    Tell,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,12 +73,17 @@ pub enum Request {
 pub enum Answer {
     About(About),
     Status(Box<StatusReport>),
+    Forecast(Forecast),
+    Changed {
+        said: String,
+    },
     LostFiles {
         files: Vec<LostLine>,
     },
     Loss(LossReport),
     Layout(Layout),
     Reconcile(ReconcileReport),
+    Scrub(ScrubReport),
     Done,
     /// With `ended` the mount has ended all the same.
     Failed {

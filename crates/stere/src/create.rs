@@ -21,9 +21,9 @@ const MEMORY_BYTES: usize = 64 << 20;
 
 /// Files made for this pool, taken away again if it is not made.
 #[derive(Default)]
-struct MadeFiles {
+pub struct MadeFiles {
     paths: Vec<PathBuf>,
-    keep: bool,
+    pub keep: bool,
 }
 
 impl Drop for MadeFiles {
@@ -111,7 +111,7 @@ fn options(arguments: &CreateArguments) -> Result<CreateOptions> {
 }
 
 /// Makes the file of a device that was given a size. An existing file is used if it has that size.
-fn make_file(spec: &DeviceSpec, made: &mut MadeFiles) -> Result<()> {
+pub fn make_file(spec: &DeviceSpec, made: &mut MadeFiles) -> Result<()> {
     let Some(size_bytes) = spec.size_bytes else { return Ok(()) };
     let path = &spec.path;
     match std::fs::metadata(path) {
@@ -130,7 +130,7 @@ fn make_file(spec: &DeviceSpec, made: &mut MadeFiles) -> Result<()> {
     }
 }
 
-fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
+pub fn new_device(spec: &DeviceSpec) -> Result<NewDevice> {
     let path = spec.path.display().to_string();
     let device = open_device(&spec.path, Access::ReadWrite)?;
     let finding = stere_device::probe(&spec.path)?;

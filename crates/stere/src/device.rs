@@ -1,20 +1,267 @@
-//! `stere device`: the devices of a pool.
+//! `stere device`: the devices of a pool, and what can be done with them.
+//!
+//! A mounted pool's daemon does it; on a pool that is not mounted the command opens it, does the work to its end, and closes it.
 
-use crate::cli::DeviceCommand;
-use crate::error::Result;
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use stere_device::Access;
+use stere_pool::OpenOptions;
+
+use crate::cli::{DeviceCommand, How};
+use crate::control::{Answer, Connection, Request};
+use crate::create::{MadeFiles, make_file};
+use crate::devices::{Target, absolute};
+use crate::error::{DEGRADED, DONE, Error, Result, refused};
 use crate::registry::Registry;
-use crate::report::print_devices;
-use crate::status;
+use crate::report::{print_devices, work_text};
+use crate::running::Running;
+use crate::running::change::{Change, Outcome, parse_label};
+use crate::running::forecast::Forecast;
+use crate::running::mend::WorkReport;
+use crate::spec::DeviceSpec;
+use crate::{progress, resize, status};
+
+const MEMORY_BYTES: usize = 512 << 20;
+const POLL: Duration = Duration::from_millis(200);
 
 pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
+    let immediate = How { dry_run: false, wait: false, yes: true };
     match command {
-        DeviceCommand::List { words, json, bytes } => {
-            let report = status::of(registry, words)?;
-            match json {
-                true => println!("{}", status::to_json(&report.devices)?),
-                false => print_devices(&report.devices, *bytes),
+        DeviceCommand::List { words, json, bytes } => list(registry, words, *json, *bytes),
+        DeviceCommand::Add { pool, devices, spare, force, how } => add(registry, pool, devices, *spare, *force, *how),
+        DeviceCommand::Remove { pool, device, how } => {
+            let warning =
+                format!("{device} is emptied and taken out of {pool}; then it is no part of the pool any more");
+            change(registry, pool, &Change::Remove { device: device.clone() }, Some(warning), *how)
+        }
+        DeviceCommand::Replace { pool, old, new, force, how } => replace(registry, pool, old, new, *force, *how),
+        DeviceCommand::Evacuate { pool, device, how } => {
+            change(registry, pool, &Change::Evacuate { device: device.clone() }, None, *how)
+        }
+        DeviceCommand::Offline { pool, device, force, how } => {
+            let warning = force.then(|| format!("{device} goes offline even if files cannot be read without it"));
+            change(registry, pool, &Change::Offline { device: device.clone(), force: *force }, warning, *how)
+        }
+        DeviceCommand::Online { pool, device, path, wipe, how } => {
+            let warning = wipe.then(|| format!("what is on {device} is given up, and it is filled anew"));
+            let path = path.as_ref().map(|path| absolute(path));
+            let online = Change::Online { device: device.clone(), path, wipe: *wipe };
+            change(registry, pool, &online, warning, *how)
+        }
+        DeviceCommand::Fail { pool, device, how } => {
+            let warning = format!("{device} is given up: it is not written to any more");
+            change(registry, pool, &Change::Fail { device: device.clone() }, Some(warning), *how)
+        }
+        DeviceCommand::Label { pool, device, settings } => {
+            parse_label(settings)?;
+            let label = Change::Label { device: device.clone(), settings: settings.clone() };
+            change(registry, pool, &label, None, immediate)
+        }
+        DeviceCommand::Resize { pool, device, how } => resize::run(registry, pool, device, *how),
+    }
+}
+
+fn list(registry: &Registry, words: &[String], json: bool, bytes: bool) -> Result<u8> {
+    let report = status::of(registry, words)?;
+    if json {
+        println!("{}", status::to_json(&report.devices)?);
+    } else {
+        print_devices(&report.devices, bytes);
+        if let Some(work) = work_text(&report.work) {
+            println!("{work}");
+        }
+    }
+    Ok(report.exit_code())
+}
+
+fn add(registry: &Registry, pool: &str, devices: &[DeviceSpec], spare: bool, force: bool, how: How) -> Result<u8> {
+    let mut made = MadeFiles::default();
+    let mut specs = Vec::with_capacity(devices.len());
+    for spec in devices {
+        make_file(spec, &mut made)?;
+        specs.push(DeviceSpec { path: absolute(&spec.path), ..spec.clone() });
+    }
+    let warning = force.then(|| format!("everything on {} is destroyed", paths(&specs)));
+    let outcome = change(registry, pool, &Change::Add { devices: specs, spare, force }, warning, how);
+    made.keep = outcome.is_ok() && !how.dry_run;
+    outcome
+}
+
+fn replace(registry: &Registry, pool: &str, old: &str, new: &DeviceSpec, force: bool, how: How) -> Result<u8> {
+    let mut made = MadeFiles::default();
+    make_file(new, &mut made)?;
+    let new = DeviceSpec { path: absolute(&new.path), ..new.clone() };
+    let warning = force.then(|| format!("everything on {} is destroyed", new.path.display()));
+    let outcome = change(registry, pool, &Change::Replace { old: old.into(), new, force }, warning, how);
+    made.keep = outcome.is_ok() && !how.dry_run;
+    outcome
+}
+
+fn paths(specs: &[DeviceSpec]) -> String {
+    specs.iter().map(|spec| spec.path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Asks, where something is destroyed or given up.
+pub fn confirm(warning: &str, how: How) -> Result<()> {
+    if how.yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return refused(format!("{warning}; repeat with --yes if that is what you want"));
+    }
+    eprint!("{warning}. Go on? [y/N] ");
+    std::io::stderr().flush().map_err(Error::System)?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(Error::System)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => refused("nothing was changed"),
+    }
+}
+
+/// Where the work is done.
+enum Place {
+    Daemon(Connection),
+    Here(Box<Running>),
+}
+
+impl Place {
+    fn open(registry: &Registry, pool: &str, dry_run: bool) -> Result<Place> {
+        if let Some(mut connection) = Connection::open(registry, pool) {
+            connection.be_patient()?;
+            return Ok(Place::Daemon(connection));
+        }
+        Ok(Place::Here(Box::new(open_here(registry, pool, dry_run)?)))
+    }
+
+    fn forecast(&mut self, change: &Change) -> Result<Option<Forecast>> {
+        match self {
+            Place::Daemon(connection) => {
+                match connection.ask(Request::Change { change: change.clone(), dry_run: true })? {
+                    Answer::Forecast(forecast) => Ok(Some(forecast)),
+                    _ => Ok(None),
+                }
             }
-            Ok(report.exit_code())
+            Place::Here(running) => match running.change(change, true)? {
+                Outcome::Forecast(forecast) => Ok(Some(forecast)),
+                Outcome::Done(_) => Ok(None),
+            },
+        }
+    }
+
+    fn perform(&mut self, change: &Change) -> Result<String> {
+        match self {
+            Place::Daemon(connection) => {
+                match connection.ask(Request::Change { change: change.clone(), dry_run: false })? {
+                    Answer::Changed { said } => Ok(said),
+                    _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+                }
+            }
+            Place::Here(running) => match running.change(change, false)? {
+                Outcome::Done(said) => Ok(said),
+                Outcome::Forecast(_) => refused("nothing was changed"),
+            },
+        }
+    }
+}
+
+/// Opens a pool that is not mounted, for changing its devices.
+pub fn open_here(registry: &Registry, pool: &str, read_only: bool) -> Result<Running> {
+    let target = Target::parse(registry, &[pool.to_owned()])?;
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let assembly = target.assemble(access, Duration::ZERO, None)?;
+    let options =
+        OpenOptions { memory_bytes: MEMORY_BYTES, read_only, epoch_nonce: epoch_nonce(), ..OpenOptions::default() };
+    let place_of =
+        |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
+    let opened = assembly.open(&options, &place_of)?;
+    opened.warnings.iter().for_each(|warning| eprintln!("stere: {warning}"));
+    Ok(Running::new(registry, &assembly, opened))
+}
+
+/// Random, from the operating system.
+pub fn epoch_nonce() -> u32 {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    u32::from_le_bytes(bytes)
+}
+
+fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
+    let mut place = Place::open(registry, pool, how.dry_run)?;
+    if !matches!(change, Change::Label { .. })
+        && let Some(forecast) = place.forecast(change)?
+    {
+        println!("{}", forecast.text);
+        let is_forced = matches!(change, Change::Offline { force: true, .. });
+        if !is_forced {
+            forecast.refuse_if_hopeless()?;
+        }
+        if how.dry_run {
+            return Ok(DONE);
+        }
+    }
+    if let Some(warning) = warning {
+        confirm(&warning, how)?;
+    }
+    println!("{}", place.perform(change)?);
+    if matches!(change, Change::Label { .. }) {
+        return finish(place);
+    }
+    match place {
+        Place::Here(running) => {
+            let mut bar = progress::Bar::new("repairing");
+            let work = running.mend_all(|work| bar.show(work.bytes_done, work.bytes_done + work.bytes_left))?;
+            bar.end();
+            running.store.close()?;
+            tell(&work)
+        }
+        Place::Daemon(connection) if how.wait => wait(connection),
+        Place::Daemon(_) => {
+            println!(
+                "`stere device list {pool}` tells how far it is; with --wait this command returns when it is done"
+            );
+            Ok(DONE)
+        }
+    }
+}
+
+fn finish(place: Place) -> Result<u8> {
+    if let Place::Here(running) = place {
+        running.store.close()?;
+    }
+    Ok(DONE)
+}
+
+/// Follows the daemon's work to its end.
+fn wait(mut connection: Connection) -> Result<u8> {
+    let mut bar = progress::Bar::new("repairing");
+    loop {
+        let report = match connection.ask(Request::Status)? {
+            Answer::Status(report) => report,
+            _ => return refused("the pool's daemon gave an answer that was not asked for; see its log"),
+        };
+        let work = report.work;
+        bar.show(work.bytes_done, work.bytes_done + work.bytes_left);
+        let is_stuck = work.impossible_chunks > 0 && work.impossible_chunks >= work.chunks_left;
+        let is_leaving = report.devices.iter().any(|device| device.state == "removing");
+        if (work.is_done() && !is_leaving) || is_stuck {
+            bar.end();
+            return tell(&work);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn tell(work: &WorkReport) -> Result<u8> {
+    match work_text(work) {
+        None => {
+            println!("done");
+            Ok(DONE)
+        }
+        Some(text) => {
+            println!("{text}");
+            Ok(DEGRADED)
         }
     }
 }

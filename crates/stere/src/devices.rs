@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
-use stere_pool::{Assembly, Candidate, Holds, identify};
+use stere_format::DeviceIndex;
+use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, identify};
 
 use crate::error::{At, Error, Result, refused};
 use crate::registry::{DeviceRecord, PoolRecord, Registry};
@@ -62,7 +63,7 @@ pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same, for devices that a killed process may hold for another moment.
-fn open_device_patiently(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+pub fn open_device_patiently(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let start = Instant::now();
     loop {
         match open_device(path, access) {
@@ -75,18 +76,28 @@ fn open_device_patiently(path: &Path, access: Access) -> Result<Arc<dyn Device>>
 }
 
 /// Opens all of these and judges what they are together.
-pub fn assemble(paths: &[PathBuf], access: Access) -> Result<Assembly> {
+pub fn assemble_with(paths: &[PathBuf], access: Access, options: &AssembleOptions<'_>) -> Result<Assembly> {
     check_distinct(paths)?;
     let mut candidates = Vec::with_capacity(paths.len());
     for path in paths {
         candidates.push(Candidate { path: path.display().to_string(), device: open_device_patiently(path, access)? });
     }
-    Ok(Assembly::new(candidates)?)
+    Ok(Assembly::with(candidates, options)?)
 }
 
 /// Opens a remembered pool's devices. What is not where it was is looked for among the block devices; what is not there at all
 /// is waited for. Devices that are missing in the end are left to the assembly's judgement.
-pub fn assemble_remembered(record: &PoolRecord, access: Access, wait: Duration) -> Result<Assembly> {
+pub fn assemble_remembered(
+    record: &PoolRecord,
+    access: Access,
+    wait: Duration,
+    prefer: Option<&str>,
+) -> Result<Assembly> {
+    let name_of = |index: DeviceIndex| {
+        let device = record.devices.iter().find(|device| device.index == index)?;
+        Some(format!("device '{}', last at {}", device.name, device.describe()))
+    };
+    let options = AssembleOptions { prefer: prefer.or(record.choose.as_deref()), name_of: &name_of };
     let start = Instant::now();
     loop {
         let mut paths = Vec::new();
@@ -104,20 +115,25 @@ pub fn assemble_remembered(record: &PoolRecord, access: Access, wait: Duration) 
             let found = find_by_label(record, &absent);
             let is_complete = found.len() == absent.len();
             paths.extend(found);
-            if !is_complete && start.elapsed() < wait {
+            // Who left the pool since it was remembered is not waited for.
+            let is_late = |paths: &[PathBuf]| {
+                let assembly = assemble_with(paths, Access::ReadOnly, &options);
+                assembly.map_or(true, |assembly| !assembly.unexpectedly_missing().is_empty())
+            };
+            if !is_complete && start.elapsed() < wait && is_late(&paths) {
                 std::thread::sleep(LATE_DEVICES_POLL);
                 continue;
             }
         }
         if paths.is_empty() {
-            let places: Vec<String> = record.devices.iter().map(|device| device.path.display().to_string()).collect();
+            let places: Vec<String> = record.devices.iter().map(DeviceRecord::describe).collect();
             return refused(format!(
                 "none of the devices of the pool '{}' is there (last at {}); attach them, or name them where they are now",
                 record.name,
                 places.join(", ")
             ));
         }
-        return assemble(&paths, access);
+        return assemble_with(&paths, access, &options);
     }
 }
 
@@ -181,9 +197,30 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
                 .map(|device| device.path.clone())
                 .unwrap_or_default(),
         };
-        DeviceRecord { id, name: entry.name.clone(), path }
+        let before = known.and_then(|record| record.devices.iter().find(|device| device.id == id));
+        let serial = serial_of(&path).or_else(|| before.and_then(|device| device.serial.clone()));
+        DeviceRecord { id, index: entry.index, name: entry.name.clone(), path, serial }
     };
-    PoolRecord { name: assembly.newest.pool_name.clone(), id, devices: assembly.entries.iter().map(device).collect() }
+    PoolRecord {
+        name: assembly.newest.pool_name.clone(),
+        id,
+        devices: assembly.entries.iter().map(device).collect(),
+        choose: None,
+        scrub: known.map(|record| record.scrub.clone()).unwrap_or_default(),
+    }
+}
+
+/// The serial number of the disk that a block device is or is a part of, as the kernel tells it.
+pub fn serial_of(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_block_device())?;
+    let number = metadata.rdev();
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // A partition lies within its disk.
+    let places = [device.clone(), device.parent()?.to_owned()];
+    let files = places.iter().flat_map(|place| [place.join("device/serial"), place.join("serial")]);
+    let texts = files.filter_map(|file| fs::read_to_string(file).ok()).map(|text| text.trim().to_owned());
+    texts.into_iter().find(|text| !text.is_empty())
 }
 
 pub fn absolute(path: &Path) -> PathBuf {
@@ -218,14 +255,15 @@ impl Target {
         }
     }
 
-    pub fn assemble(&self, access: Access, wait: Duration) -> Result<Assembly> {
+    /// `prefer` names the device whose files count, where there are halves.
+    pub fn assemble(&self, access: Access, wait: Duration, prefer: Option<&str>) -> Result<Assembly> {
         match self {
-            Target::Remembered(record) => assemble_remembered(record, access, wait),
+            Target::Remembered(record) => assemble_remembered(record, access, wait, prefer),
             Target::Devices(paths) => {
                 for path in paths {
                     fs::metadata(path).at("open this device", path)?;
                 }
-                assemble(paths, access)
+                assemble_with(paths, access, &AssembleOptions { prefer, ..AssembleOptions::default() })
             }
         }
     }

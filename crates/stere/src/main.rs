@@ -23,10 +23,14 @@ mod mount;
 mod mountinfo;
 mod policy;
 mod pool;
+mod progress;
 mod reconcile;
 mod registry;
 mod report;
 mod rescue;
+mod resize;
+mod running;
+mod scrub;
 mod size;
 mod spec;
 mod status;
@@ -80,6 +84,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Check(arguments) => check::run(&registry, &arguments),
         Command::Rescue(arguments) => rescue::run(&registry, &arguments),
         Command::Device { command } => device::run(&registry, &command),
+        Command::Scrub { command } => scrub::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),

@@ -1,22 +1,23 @@
 //! `stere pool`: what is known here, made known, forgotten.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stere_device::Access;
+use stere_pool::{AssembleOptions, Assembly, WhyLeftOut};
 
 use crate::cli::PoolCommand;
 use crate::control;
-use crate::devices::{assemble, record_of};
+use crate::devices::{absolute, assemble_with, record_of};
 use crate::error::{DEGRADED, DONE, Result, refused};
-use crate::registry::{Registry, check_name};
+use crate::registry::{PoolRecord, Registry, check_name};
 use crate::status::to_json;
 use crate::umount;
 
 pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
     match command {
         PoolCommand::List { json } => list(registry, *json),
-        PoolCommand::Import { devices } => import(registry, devices),
+        PoolCommand::Import { devices, choose } => import(registry, devices, choose.as_deref()),
         PoolCommand::Export { pool } => export(registry, pool),
     }
 }
@@ -54,12 +55,14 @@ fn list(registry: &Registry, json: bool) -> Result<u8> {
     Ok(DONE)
 }
 
-fn import(registry: &Registry, devices: &[PathBuf]) -> Result<u8> {
-    let assembly = assemble(devices, Access::ReadOnly)?;
+fn import(registry: &Registry, devices: &[PathBuf], choose: Option<&str>) -> Result<u8> {
+    let options = AssembleOptions { prefer: choose, ..AssembleOptions::default() };
+    let assembly = assemble_with(devices, Access::ReadOnly, &options)?;
     let name = &assembly.newest.pool_name;
     check_name(name)?;
     let old = registry.find(name)?;
-    let record = record_of(&assembly, old.as_ref());
+    let mut record = record_of(&assembly, old.as_ref());
+    remember_other_half(&assembly, &mut record);
     if let Some(old) = old.filter(|old| old.id != record.id) {
         return refused(format!(
             "another pool is known by the name '{name}' (id {}); forget it first with `stere pool export {name}`",
@@ -73,6 +76,22 @@ fn import(registry: &Registry, devices: &[PathBuf]) -> Result<u8> {
     }
     eprintln!("stere: it lacks {}", assembly.describe_missing(&|_| None));
     Ok(DEGRADED)
+}
+
+/// Where the devices of the half that was not chosen are, so that the next mount fills them anew.
+fn remember_other_half(assembly: &Assembly, record: &mut PoolRecord) {
+    let others: Vec<_> = assembly.left_out.iter().filter(|one| one.why == WhyLeftOut::OtherHistory).collect();
+    if others.is_empty() {
+        return;
+    }
+    record.choose = assembly.members.first().map(|member| member.superblock.device.to_string());
+    for one in others {
+        let id = one.member.superblock.device.to_string();
+        println!("what was written only to {} is given up when the pool is mounted next", one.member.path);
+        if let Some(device) = record.devices.iter_mut().find(|device| device.id == id) {
+            device.path = absolute(Path::new(&one.member.path));
+        }
+    }
 }
 
 fn export(registry: &Registry, pool: &str) -> Result<u8> {

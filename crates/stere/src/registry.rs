@@ -16,8 +16,22 @@ use crate::error::{At, Error, Result, refused};
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct DeviceRecord {
     pub id: String,
+    /// Its number in the pool's table, for when the table cannot be read.
+    #[serde(default)]
+    pub index: u16,
     pub name: String,
     pub path: PathBuf,
+    /// What the maker calls it, where the kernel knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+}
+
+impl DeviceRecord {
+    /// Where it was last, and its serial number.
+    pub fn describe(&self) -> String {
+        let serial = self.serial.as_ref().map(|serial| format!(", serial {serial}")).unwrap_or_default();
+        format!("{}{serial}", self.path.display())
+    }
 }
 
 /// A pool as it is remembered.
@@ -26,6 +40,20 @@ pub struct PoolRecord {
     pub name: String,
     pub id: String,
     pub devices: Vec<DeviceRecord>,
+    /// Id of the device whose files count, chosen by `stere pool import --choose` and good for the next mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choose: Option<String>,
+    #[serde(default)]
+    pub scrub: ScrubRecord,
+}
+
+/// What is remembered of scrubbing between mounts; how far it is stands in the pool itself.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ScrubRecord {
+    /// Whether a pass is under way.
+    pub is_wanted: bool,
+    /// Seconds since 1970 when the last pass ended; none if there was none yet.
+    pub ended: Option<i64>,
 }
 
 /// The directory of all that is remembered.
@@ -161,6 +189,12 @@ impl Registry {
         let record = self.find(pool).ok().flatten()?;
         let device = record.devices.into_iter().find(|device| device.id == id)?;
         Some(device.path.display().to_string())
+    }
+
+    /// The same with its serial number, for refusals.
+    pub fn place_of(&self, pool: &str, id: &str) -> Option<String> {
+        let record = self.find(pool).ok().flatten()?;
+        record.devices.iter().find(|device| device.id == id).map(DeviceRecord::describe)
     }
 }
 

@@ -1,14 +1,18 @@
 //! The state of a pool as `stere status` tells it: gathered from an open store, sent over the control socket, shown.
 
-use std::collections::HashMap;
+mod devices;
+mod judge;
 
 use serde::{Deserialize, Serialize};
 use stere_format::Scheme;
 use stere_policy::{Class, Wish};
-use stere_pool::{Assembly, DeviceClass};
 use stere_store::{RecoveryReport, Store};
 
 use crate::error::{DATA_LOST, DEGRADED, DONE};
+use crate::running::Running;
+use crate::running::forecast::show_duration;
+use crate::running::mend::WorkReport;
+use crate::running::scrub::ScrubReport;
 use crate::size;
 
 /// How a pool is.
@@ -28,7 +32,7 @@ pub struct DeviceReport {
     pub name: String,
     pub path: String,
     pub class: String,
-    /// `online`, `missing` or `stale`.
+    /// `online`, `sick`, `failing` (takes no writes), `catching up`, `leaving`, `removing`, `spare`, `offline`, `failed`, `left out` or `missing`.
     pub state: String,
     pub size_bytes: u64,
     pub used_bytes: u64,
@@ -38,6 +42,17 @@ pub struct DeviceReport {
     pub host: String,
     pub shelf: String,
     pub tags: Vec<String>,
+    /// Its number in the pool, from 1.
+    pub number: u16,
+    pub write_errors: u64,
+    /// Blocks that were found wrong and written again.
+    pub repaired_blocks: u64,
+    /// What it still lacks of what it should hold.
+    pub behind_bytes: u64,
+    /// Of its size, what no segment of two or more copies can use because the other devices are too small.
+    pub unusable_bytes: u64,
+    /// Why it is left out, if it is.
+    pub why: Option<String>,
 }
 
 /// Room for content of one class.
@@ -95,37 +110,39 @@ pub struct StatusReport {
     pub journal_used_bytes: u64,
     pub warnings: Vec<String>,
     pub recovery: RecoveryFacts,
+    /// Bytes of files that cannot be read from the devices that are there.
+    pub unreadable_bytes: u64,
+    /// What is being repaired, caught up or moved.
+    pub work: WorkReport,
+    pub scrub: ScrubReport,
 }
 
 /// What is known of a pool beside its store.
 pub struct Facts {
     pub mountpoint: Option<String>,
-    pub read_only: bool,
     pub warnings: Vec<String>,
     pub recovery: RecoveryFacts,
 }
 
 /// Gathers the state of an open pool.
-pub fn gather(assembly: &Assembly, store: &Store, facts: &Facts) -> StatusReport {
-    let present = assembly.members.len();
-    let missing = assembly.missing().len();
+pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
+    let store = &running.store;
+    let devices = devices::reports(running);
+    let floors = stere_pool::floors(store);
+    let work = running.work();
+    let judgement = judge::judge(running, &devices, &floors, &work);
     let default = Wish::of_class(Class::default());
-    let (_, parity) = default.scheme(assembly.entries.len());
-    let metadata = assembly.newest.checkpoint.first().map_or(0, |part| part.place.scheme.parity);
-    // What was stored before the loss has that many copies fewer.
-    let survives = usize::from(parity.min(metadata)).saturating_sub(missing) as u8;
-    let (state, next) = judge(assembly, store, survives);
-    let statistics = store.statistics(scheme(default, present));
+    let statistics = store.statistics(scheme(default, devices.len()));
     StatusReport {
-        pool: assembly.newest.pool_name.clone(),
-        state,
-        survives,
-        devices: device_reports(assembly, store),
-        next,
-        id: assembly.newest.pool.to_string(),
+        pool: running.pool.clone(),
+        state: judgement.state,
+        survives: judgement.survives,
+        next: judgement.next,
+        id: running.id.clone(),
         mountpoint: facts.mountpoint.clone(),
-        read_only: facts.read_only,
-        classes: class_reports(store, present),
+        read_only: running.read_only,
+        classes: class_reports(store, devices.len()),
+        devices,
         raw_bytes: statistics.raw_bytes,
         live_raw_bytes: statistics.live_raw_bytes,
         generation: statistics.generation,
@@ -133,81 +150,15 @@ pub fn gather(assembly: &Assembly, store: &Store, facts: &Facts) -> StatusReport
         journal_used_bytes: statistics.journal_used_bytes,
         warnings: facts.warnings.clone(),
         recovery: facts.recovery.clone(),
+        unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes,
+        work,
+        scrub: running.scrub_report(),
     }
 }
 
 fn scheme(wish: Wish, devices: usize) -> Scheme {
-    let (data, parity) = wish.scheme(devices);
+    let (data, parity) = wish.scheme(devices.max(1));
     Scheme { data, parity }
-}
-
-fn judge(assembly: &Assembly, store: &Store, survives: u8) -> (State, String) {
-    let missing = assembly.missing();
-    let names: Vec<&str> = missing.iter().map(|entry| entry.name.as_str()).collect();
-    if let Some(cause) = store.failure() {
-        return (State::AtRisk, format!("the pool stopped writing ({cause}): check the devices, then mount it again"));
-    }
-    if !missing.is_empty() {
-        let next = format!("attach the missing device {} and mount again", names.join(", "));
-        return (if survives > 0 { State::Degraded } else { State::AtRisk }, next);
-    }
-    let damaged: Vec<&str> = assembly
-        .members
-        .iter()
-        .filter(|member| !member.damaged.is_empty())
-        .map(|member| member.path.as_str())
-        .collect();
-    if !damaged.is_empty() {
-        let next = format!("some superblock copies on {} are damaged; watch that device", damaged.join(", "));
-        return (State::Degraded, next);
-    }
-    let statistics = store.device_statistics();
-    if let Some((index, errors)) = statistics.iter().find(|(_, of)| of.read_errors + of.checksum_errors > 0) {
-        let name = assembly.entries.iter().find(|entry| entry.index == *index).map_or("?", |entry| entry.name.as_str());
-        let next = format!(
-            "device {name} failed {} reads and gave wrong bytes {} times since the mount; look at its health, and run `stere check` when you can unmount",
-            errors.read_errors, errors.checksum_errors
-        );
-        return (State::Degraded, next);
-    }
-    (State::Healthy, "nothing".into())
-}
-
-fn device_reports(assembly: &Assembly, store: &Store) -> Vec<DeviceReport> {
-    let mut chunks: HashMap<u16, u64> = HashMap::new();
-    for segment in store.segments().all() {
-        for place in segment.chunks() {
-            *chunks.entry(place.device).or_default() += 1;
-        }
-    }
-    let statistics: HashMap<u16, stere_store::DeviceStatistics> = store.device_statistics().into_iter().collect();
-    let chunk_bytes = u64::from(assembly.newest.layout.chunk_bytes);
-    let report = |entry: &stere_format::DeviceEntry| {
-        let find = |list: &[stere_pool::Member]| {
-            list.iter().find(|member| member.superblock.device == entry.id).map(|member| member.path.clone())
-        };
-        let (state, path) = match (find(&assembly.members), find(&assembly.stale)) {
-            (Some(path), _) => ("online", path),
-            (None, Some(path)) => ("stale", path),
-            (None, None) => ("missing", String::new()),
-        };
-        let errors = statistics.get(&entry.index).copied().unwrap_or_default();
-        DeviceReport {
-            name: entry.name.clone(),
-            path,
-            class: DeviceClass::from_code(entry.class).word().into(),
-            state: state.into(),
-            size_bytes: entry.size_bytes,
-            used_bytes: chunks.get(&entry.index).copied().unwrap_or(0) * chunk_bytes,
-            read_errors: errors.read_errors,
-            checksum_errors: errors.checksum_errors,
-            id: entry.id.to_string(),
-            host: entry.host.clone(),
-            shelf: entry.shelf.clone(),
-            tags: entry.tags.clone(),
-        }
-    };
-    assembly.entries.iter().map(report).collect()
 }
 
 fn class_reports(store: &Store, devices: usize) -> Vec<ClassReport> {
@@ -252,6 +203,12 @@ impl StatusReport {
         };
         println!("pool {}: {}, {mounted}", self.pool, self.state_text());
         println!("survives {} device losses; next: {}", self.survives, self.next);
+        if let Some(work) = work_text(&self.work) {
+            println!("{work}");
+        }
+        if let Some(scrub) = self.scrub.text() {
+            println!("{scrub}");
+        }
         for warning in &self.warnings {
             println!("note: {warning}");
         }
@@ -262,13 +219,49 @@ impl StatusReport {
     }
 }
 
+/// The work in the background, if there is any.
+pub fn work_text(work: &WorkReport) -> Option<String> {
+    if work.is_done() {
+        return None;
+    }
+    let hopeless = match work.impossible_chunks {
+        0 => String::new(),
+        chunks => format!("; {chunks} chunks find no place or no source"),
+    };
+    Some(format!(
+        "repairing: {} left, about {}{hopeless}",
+        size::show(work.bytes_left),
+        show_duration(work.seconds_left)
+    ))
+}
+
 pub fn print_devices(devices: &[DeviceReport], exact: bool) {
     let width = devices.iter().map(|device| device.name.len()).max().unwrap_or(0).max(6);
-    println!("{:width$}  {:7}  {:7}  {:>10}  {:>10}  path", "device", "state", "class", "size", "used");
+    let states = devices.iter().map(|device| device.state.len()).max().unwrap_or(0).max(7);
+    println!(
+        "{:width$}  {:states$}  {:7}  {:>10}  {:>10}  {:>6}  path",
+        "device", "state", "class", "size", "used", "errors"
+    );
     for device in devices {
         let (size, used) = (size::show_as(device.size_bytes, exact), size::show_as(device.used_bytes, exact));
-        let name = &device.name;
-        println!("{name:width$}  {:7}  {:7}  {size:>10}  {used:>10}  {}", device.state, device.class, device.path);
+        let errors = device.read_errors + device.write_errors + device.checksum_errors;
+        let DeviceReport { name, state, class, path, .. } = device;
+        println!("{name:width$}  {state:states$}  {class:7}  {size:>10}  {used:>10}  {errors:>6}  {path}");
+    }
+    for device in devices {
+        if device.behind_bytes > 0 {
+            println!("{} lacks {} of what it should hold", device.name, size::show_as(device.behind_bytes, exact));
+        }
+        if let Some(why) = &device.why {
+            println!("{} is left out: {why}", device.name);
+        }
+        if device.unusable_bytes > 0 {
+            println!(
+                "{} of {} cannot be used for two copies: the other devices together are smaller than it",
+                size::show_as(device.unusable_bytes, exact),
+                device.name
+            );
+        }
     }
 }
 

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use stere_pool::DeviceClass;
 
 /// A device as it was named.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSpec {
     pub path: PathBuf,
     /// A file of this size is made.
     pub size_bytes: Option<u64>,
+    #[serde(with = "class_word")]
     pub class: Option<DeviceClass>,
     pub tags: Vec<String>,
     pub host: String,
@@ -61,7 +63,22 @@ impl FromStr for DeviceSpec {
     }
 }
 
-fn class(word: &str) -> Result<DeviceClass, String> {
+/// A class as its word, on the way to the daemon.
+mod class_word {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use stere_pool::DeviceClass;
+
+    pub fn serialize<S: Serializer>(class: &Option<DeviceClass>, to: S) -> Result<S::Ok, S::Error> {
+        class.map(DeviceClass::word).serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<DeviceClass>, D::Error> {
+        let word = Option::<String>::deserialize(from)?;
+        Ok(word.as_deref().and_then(DeviceClass::from_word))
+    }
+}
+
+pub fn class(word: &str) -> Result<DeviceClass, String> {
     match DeviceClass::from_word(word) {
         Some(DeviceClass::Unknown) | None => {
             Err(format!("'{word}' is not a class of devices; the classes are ssd, hdd, object and media"))

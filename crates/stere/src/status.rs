@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use stere_device::Access;
-use stere_pool::{Assembly, Degraded, OpenOptions, Opened};
+use stere_pool::{Assembly, OpenOptions, Opened};
 
 use crate::cli::StatusArguments;
 use crate::control::{self, Answer, Connection, Request};
@@ -11,6 +11,7 @@ use crate::devices::Target;
 use crate::error::{DONE, Error, Result, refused};
 use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts, StatusReport};
+use crate::running::Running;
 
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -61,22 +62,20 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
     let (assembly, opened, duration) = open_to_read(registry, words)?;
     let facts = Facts {
         mountpoint: None,
-        read_only: false,
         warnings: opened.warnings.clone(),
         recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
     };
-    Ok(report::gather(&assembly, &opened.store, &facts))
+    Ok(report::gather(&Running::new(registry, &assembly, opened), &facts))
 }
 
 /// Opens a pool that is not mounted, writing nothing, with whatever devices are there.
 pub fn open_to_read(registry: &Registry, words: &[String]) -> Result<(Assembly, Opened, Duration)> {
     let target = Target::parse(registry, words)?;
-    let assembly = target.assemble(Access::ReadOnly, Duration::ZERO)?;
-    let options =
-        OpenOptions { memory_bytes: MEMORY_BYTES, read_only: true, degraded: Degraded::Auto, ..OpenOptions::default() };
+    let assembly = target.assemble(Access::ReadOnly, Duration::ZERO, None)?;
+    let options = OpenOptions { memory_bytes: MEMORY_BYTES, read_only: true, ..OpenOptions::default() };
     let start = Instant::now();
     let path_of =
-        |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
+        |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &path_of)?;
     Ok((assembly, opened, start.elapsed()))
 }

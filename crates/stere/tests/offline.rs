@@ -119,7 +119,7 @@ fn refusals_name_their_finding() {
         ("mount nopool mount", &["no pool is named 'nopool'", "tank"]),
         ("mount tank nowhere", &["mount point", "create the directory"]),
         ("mount tank file", &["not a directory"]),
-        ("mount a.img mount -o wait=0", &["lacks device 'b'", "degraded=auto"]),
+        ("mount a.img mount -o wait=0,degraded=never", &["lacks device 'b'", "degraded=auto"]),
         ("mount full.img mount", &["not a device of a stere pool"]),
         ("mount a.img b.img copy.img mount", &["same device id"]),
         ("mount a.img link.img mount", &["same device"]),
@@ -173,7 +173,7 @@ fn a_missing_device_is_degraded_and_named() {
     assert_eq!(status["survives"], 0);
     assert_eq!(status["devices"][1]["state"], "missing");
     assert!(status["next"].as_str().unwrap().contains("attach"));
-    world.refused("mount tank mount -o wait=0", 1, &["lacks device 'b'", "b.img"]);
+    world.refused("mount tank mount -o wait=0,degraded=ask", 1, &["lacks device 'b'", "b.img"]);
     let said = world.run("pool import a.img");
     assert_eq!(said.code, 3, "{}", said.err);
     world.ok("pool export tank");
@@ -213,4 +213,91 @@ fn everything_has_help_and_a_man_page() {
     for page in ["stere.1", "stere-mount.1", "stere-pool-import.1"] {
         assert!(world.path("pages").join(page).is_file(), "{page}");
     }
+}
+
+/// Nothing is mounted: the command opens the pool, does the work to its end, and closes it.
+#[test]
+fn devices_come_and_go_while_nothing_is_mounted() {
+    let world = World::with_pool();
+    assert!(world.ok("device add tank c.img,size=128M --dry-run").contains("afterwards normal survives 1"));
+    assert!(!world.path("c.img").exists(), "a dry run left a file behind");
+    world.ok("device add tank c.img,size=128M,shelf=top");
+    world.ok("device label tank c name=third host=shed");
+    let devices = world.json("device list tank --json");
+    assert_eq!((devices[2]["name"].as_str(), devices[2]["host"].as_str()), (Some("third"), Some("shed")));
+    world.refused("device remove tank nobody --yes", 1, &["no device 'nobody'", "third"]);
+    world.ok("device evacuate tank a");
+    assert_eq!(world.json("device list tank --json")[0]["state"], "leaving");
+    world.ok("device online tank a");
+    world.ok("device remove tank a --yes");
+    assert_eq!(world.json("device list tank --json").as_array().unwrap().len(), 2);
+    assert!(world.ok("check tank").contains("clean"));
+    // It is free for anything again.
+    world.ok("create other a.img --force");
+    world.ok("device replace tank b d.img,size=160M --yes");
+    assert!(world.ok("check tank").contains("clean"));
+    assert_eq!(world.json("status tank --json")["state"], "healthy");
+}
+
+#[test]
+fn what_cannot_end_well_is_refused_before_it_begins() {
+    let world = World::with_pool();
+    let before = [bytes_of(&world, "a.img"), bytes_of(&world, "b.img")];
+    std::fs::write(world.path("letters.img"), vec![7; 70 << 20]).unwrap();
+    let lines: &[(&str, &[&str])] = &[
+        ("device add tank letters.img", &["letters.img holds", "--force"]),
+        ("device add tank b.img", &["in use"]),
+        ("device add tank c.img,size=1M", &["at least 64 MiB"]),
+        ("device add tank c.img,size=64M,name=a", &["a device named 'a' already"]),
+        ("device label tank a name=b", &["a device named 'b' already"]),
+        ("device resize tank a", &["not larger"]),
+        ("scrub pause tank", &["not mounted"]),
+    ];
+    for (line, words) in lines {
+        let said = world.run(line);
+        assert_eq!(said.code, 1, "stere {line}: {}{}", said.out, said.err);
+        for word in *words {
+            assert!(said.err.contains(word), "stere {line} says '{}', without '{word}'", said.err.trim());
+        }
+    }
+    let said = world.run("device offline tank a --force");
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("--yes"), "{}", said.err);
+    assert!(!world.path("c.img").exists(), "a refusal left a file behind");
+    drop(before);
+    world.refused("device label tank a colour=red", 2, &["no label 'colour'"]);
+    assert_eq!(world.json("status tank --json")["state"], "healthy");
+}
+
+#[test]
+fn a_device_that_has_grown_is_used_whole() {
+    let world = World::with_pool();
+    let image = std::fs::OpenOptions::new().write(true).open(world.path("a.img")).unwrap();
+    image.set_len(200 << 20).unwrap();
+    drop(image);
+    assert!(world.ok("device resize tank a --dry-run").contains("grows from 96.0 MiB to 200 MiB"));
+    assert_eq!(world.json("device list tank --json")[0]["size_bytes"], 96 << 20);
+    world.ok("device resize tank a --yes");
+    assert_eq!(world.json("device list tank --json")[0]["size_bytes"], 200 << 20);
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+#[test]
+fn a_scrub_repairs_what_rotted_on_one_device() {
+    let world = World::with_pool();
+    assert!(world.ok("scrub status tank").contains("never scrubbed"));
+    world.ok("scrub start tank");
+    overwrite(&world, "a.img", (3 << 20) + (256 << 10), &vec![0x5a; 8 << 20]);
+    let said = world.ok("scrub start tank --restart");
+    assert!(said.contains("scrub done") && said.contains("0 not repairable"), "{said}");
+    assert!(!said.contains(" 0 blocks repaired"), "{said}");
+    let report = world.json("scrub status tank --json");
+    assert_eq!(report["state"], "done");
+    assert_eq!(report["passes"], 2);
+    assert!(world.ok("check tank").contains("clean"));
+    // What was repaired stands on its own.
+    std::fs::remove_file(world.path("b.img")).unwrap();
+    assert_eq!(world.run("status tank").code, 3);
+    assert_eq!(world.run("check a.img").code, 1, "a missing device is a finding, and the only one");
+    assert!(!world.run("check a.img").out.contains("lost"));
 }

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stere_device::MemoryDevice;
-use stere_format::{
-    DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalPosition, Key, PoolId, Scheme,
-    Superblock,
-};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentFlags, ExtentValue, Key, PoolId, Scheme, Superblock};
 use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
 
 const FILES: u64 = 200_000;
@@ -16,34 +13,11 @@ fn new_store() -> Store {
     let size_bytes = 4 << 30;
     let layout = DeviceLayout::for_size(size_bytes, 4 << 20).expect("a valid size");
     let superblock = Superblock {
-        format_minor: 0,
-        pool: PoolId([1; 16]),
-        device: DeviceId([2; 16]),
-        device_index: 0,
-        generation: 0,
-        layout,
-        journal_start: JournalPosition { position: 0, sequence: 1 },
-        journal_bytes: layout.journal_bytes,
         journal_devices: vec![0],
-        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-        clean: true,
         pool_name: "cost".into(),
-        host: String::new(),
-        shelf: String::new(),
-        checkpoint: Vec::new(),
+        ..Superblock::first(PoolId([1; 16]), DeviceId([2; 16]), 0, layout)
     };
-    let entry = DeviceEntry {
-        id: superblock.device,
-        index: 0,
-        class: 0,
-        state: 0,
-        size_bytes,
-        slot_count: layout.slot_count,
-        name: String::new(),
-        host: String::new(),
-        shelf: String::new(),
-        tags: Vec::new(),
-    };
+    let entry = DeviceEntry::of(&superblock, String::new());
     let device = Arc::new(MemoryDevice::new(size_bytes));
     let devices = vec![DeviceIn { index: 0, superblock, device, read_cost: 1 }];
     Store::create(devices, vec![entry], StoreOptions::default()).expect("a new pool")

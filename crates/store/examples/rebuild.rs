@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
 use stere_format::{
-    DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, DeviceState, Epoch, ExtentFlags, ExtentValue, JournalPosition,
-    Key, PoolId, Scheme, Superblock,
+    DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, ExtentFlags, ExtentValue, Key, PoolId, Scheme, Superblock,
 };
 use stere_store::{DeviceIn, Error, Owner, Placement, Store, StoreOptions, Wait};
 
@@ -106,34 +105,11 @@ fn device(index: DeviceIndex) -> (DeviceIn, DeviceEntry) {
     let layout = DeviceLayout::for_size(SIZE_BYTES, CHUNK_BYTES).expect("a valid size");
     let id = DeviceId([index as u8 + 1; 16]);
     let superblock = Superblock {
-        format_minor: 0,
-        pool: PoolId([1; 16]),
-        device: id,
-        device_index: index,
-        generation: 0,
-        layout,
-        journal_start: JournalPosition { position: 0, sequence: 1 },
-        journal_bytes: layout.journal_bytes,
         journal_devices: vec![0, 1, 2],
-        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-        clean: true,
         pool_name: "rebuild".into(),
-        host: String::new(),
-        shelf: String::new(),
-        checkpoint: Vec::new(),
+        ..Superblock::first(PoolId([1; 16]), id, index, layout)
     };
-    let entry = DeviceEntry {
-        id,
-        index,
-        class: 0,
-        state: DeviceState::Active.code(),
-        size_bytes: SIZE_BYTES,
-        slot_count: layout.slot_count,
-        name: format!("d{index}"),
-        host: String::new(),
-        shelf: String::new(),
-        tags: Vec::new(),
-    };
+    let entry = DeviceEntry::of(&superblock, format!("d{index}"));
     (DeviceIn { index, superblock, device: Arc::new(Disk::new()), read_cost: 1 }, entry)
 }
 

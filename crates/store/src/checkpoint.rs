@@ -282,10 +282,7 @@ impl Store {
             superblock.journal_start = frozen.journal_start;
             superblock.clean = clean;
             superblock.journal_devices = frozen.mirrors.iter().map(|mirror| mirror.device).collect();
-            // Epochs before the journal's start are history.
-            while superblock.epochs.len() > 1 && superblock.epochs[1].first_sequence <= frozen.journal_start.sequence {
-                superblock.epochs.remove(0);
-            }
+            // Epochs before the journal's start stay: by them a device that was away is known to be of this history.
         }
         self.store_superblocks(&superblocks)?;
         Ok(superblocks[0].clone())

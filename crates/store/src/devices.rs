@@ -556,10 +556,4 @@ fn wipe_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<(), 
 }
 
 #[cfg(test)]
-mod crashes;
-#[cfg(test)]
-mod rig;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod together;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_log::{RepairTotals, Segment};
 
-use crate::Store;
 use crate::error::Error;
+use crate::{Change, Store};
 
 /// Limits of errors (reads, writes and checksums together, of this mount) of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +91,24 @@ impl Store {
     pub(crate) fn retire_failing(&self) -> Result<(), Error> {
         for index in self.devices_to_retire() {
             let state = self.device_entries().iter().find(|entry| entry.index == index).map(DeviceEntry::device_state);
-            if state == Some(DeviceState::Active) {
+            if state == Some(DeviceState::Active) && self.has_room_without(index)? {
                 tracing::error!(device = index, "too many errors: the device is given up, its chunks move elsewhere");
                 self.set_device_state(index, DeviceState::Failed)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the others could take over: a device that fails now and then is better than no second copy at all.
+    fn has_room_without(&self, index: DeviceIndex) -> Result<bool, Error> {
+        let is_spare = |entry: &DeviceEntry| {
+            entry.device_state() == DeviceState::Spare && self.log.stripe.device(entry.index).is_some()
+        };
+        if self.device_entries().iter().any(is_spare) {
+            return Ok(true);
+        }
+        let forecast = self.forecast(&Change::Evacuate(index))?;
+        Ok(forecast.fits || forecast.survives_after > 0)
     }
 
     /// Streams that write to a device which is very slow now go on elsewhere, if there are enough others.

@@ -49,17 +49,8 @@ pub(crate) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     pub fn new(stripe: &'a Stripe, journal: &Journal, superblock: &Superblock) -> Self {
-        let mut scan = Scan {
-            stripe,
-            pool: journal.pool,
-            mirrors: journal.mirrors.clone(),
-            region_bytes: superblock.journal_bytes,
-            start: superblock.journal_start,
-            next: superblock.journal_start,
-            epochs: superblock.epochs.clone(),
-            proven: superblock.journal_start.sequence.saturating_sub(1),
-            lacking: Vec::new(),
-        };
+        let mut scan = Self::of_durable(stripe, journal, superblock);
+        scan.proven = superblock.journal_start.sequence.saturating_sub(1);
         scan.proven = scan.proven.max(scan.search_proof());
         scan
     }

@@ -27,6 +27,7 @@ mod read;
 mod rebuild;
 mod recover;
 mod relocate;
+mod resize;
 mod scrub;
 mod space;
 mod superblock;
@@ -350,6 +351,10 @@ impl Store {
     pub fn close(&self) -> Result<(), Error> {
         if self.check_writable().is_err() {
             return Ok(());
+        }
+        // What was mended so far counts.
+        if let Err(error) = self.settled_mender().map(drop) {
+            tracing::warn!(%error, "what was being mended is given up");
         }
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{
-    Counters, DeviceEntry, DeviceId, DeviceLayout, Epoch, ExtentFlags, ExtentValue, JournalHeader, JournalPosition,
-    Key, PoolId, Scheme, Superblock, key,
+    Counters, DeviceEntry, DeviceId, DeviceLayout, ExtentFlags, ExtentValue, JournalHeader, JournalPosition, Key,
+    PoolId, Scheme, Superblock, key,
 };
 
 mod full;
@@ -38,39 +38,16 @@ impl Rig {
         let devices: Vec<_> = sizes_bytes.iter().map(new_device).collect();
         let layout = |index: u16| DeviceLayout::for_size(sizes_bytes[index as usize], CHUNK_BYTES).unwrap();
         let journal_bytes = (0..count.min(3)).map(|index| layout(index).journal_bytes).min().unwrap();
-        let superblocks: Vec<_> = (0..count)
+        let superblocks: Vec<Superblock> = (0..count)
             .map(|index| Superblock {
-                format_minor: stere_format::FORMAT_MINOR,
-                pool: PoolId([9; 16]),
-                device: DeviceId([index as u8 + 1; 16]),
-                device_index: index,
-                generation: 0,
-                layout: layout(index),
-                journal_start: JournalPosition { position: 0, sequence: 1 },
                 journal_bytes,
                 journal_devices: (0..count.min(3)).collect(),
-                epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-                clean: true,
                 pool_name: "test".into(),
-                host: String::new(),
-                shelf: String::new(),
-                checkpoint: Vec::new(),
+                ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout(index))
             })
             .collect();
-        let entries = (0..count)
-            .map(|index| DeviceEntry {
-                id: DeviceId([index as u8 + 1; 16]),
-                index,
-                class: 0,
-                state: 0,
-                size_bytes: sizes_bytes[index as usize],
-                slot_count: layout(index).slot_count,
-                name: format!("d{index}"),
-                host: String::new(),
-                shelf: String::new(),
-                tags: Vec::new(),
-            })
-            .collect();
+        let entry = |superblock: &Superblock| DeviceEntry::of(superblock, format!("d{}", superblock.device_index));
+        let entries = superblocks.iter().map(entry).collect();
         let mut rig = Rig { devices, superblocks };
         let store = Store::create(rig.devices_in(), entries, options()).unwrap();
         rig.read_superblocks();

@@ -86,6 +86,7 @@ impl Stripe {
         let checked: Vec<Result<(), StripeError>> =
             requests.iter().map(|request| self.check_request(request)).collect();
         let mut fast = vec![Fast::Read; requests.len()];
+        let mut copies = vec![0; requests.len()];
         let mut parts = Vec::with_capacity(requests.len());
         let mut last_copy: Option<(&SegmentChunks, usize)> = None;
         for (index, request) in requests.iter_mut().enumerate() {
@@ -99,6 +100,7 @@ impl Stripe {
                 _ => self.preferred_copy(segment).unwrap_or(0),
             };
             last_copy = Some((segment, copy));
+            copies[index] = copy;
             let before = parts.len();
             if self.collect_parts(index, request, copy, &mut parts).is_none() {
                 fast[index] = Fast::Failed;
@@ -110,8 +112,11 @@ impl Stripe {
             group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
         }
         self.rebuild_neighbours(requests, &mut fast);
-        let outcomes = checked.into_iter().zip(requests.iter_mut()).zip(fast);
-        outcomes.map(|((checked, request), fast)| checked.and_then(|()| self.settle(request, fast))).collect()
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for (((checked, request), fast), copy) in checked.into_iter().zip(requests.iter_mut()).zip(fast).zip(copies) {
+            outcomes.push(checked.and_then(|()| self.settle(request, fast, copy)));
+        }
+        outcomes
     }
 
     fn check_request(&self, request: &ReadRequest<'_>) -> Result<(), StripeError> {
@@ -192,8 +197,8 @@ impl Stripe {
         Some(())
     }
 
-    /// Verifies what the fast path read, and recovers the rest.
-    fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast) -> Result<ReadReport, StripeError> {
+    /// Verifies what the fast path read, of copies from this one, and recovers the rest.
+    fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast, copy: usize) -> Result<ReadReport, StripeError> {
         let mut report = ReadReport::default();
         let (granule_bytes, length) = (request.granule_bytes, request.out.len());
         let granules = (0..length).step_by(granule_bytes);
@@ -202,9 +207,8 @@ impl Stripe {
         if fast == Fast::Failed {
             // Most likely a device is away: all at once then, with few large reads.
             let accepts = |bytes: &[u8]| granules.clone().all(|granule| verify(granule.start, &bytes[granule]));
-            let mut bad = Vec::new();
-            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, &mut bad) {
-                Ok(()) => return Ok(ReadReport { bad, recovered_bytes: length }),
+            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, copy) {
+                Ok(bad) => return Ok(ReadReport { bad, recovered_bytes: length }),
                 // Different chunks may be bad in different granules: one by one then.
                 Err(StripeError::Damaged { .. } | StripeError::TooFewChunks { .. }) if length > granule_bytes => {}
                 Err(error) => return Err(error),
@@ -218,7 +222,7 @@ impl Stripe {
             }
             let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;
             let accepts = |bytes: &[u8]| verify(granule.start, bytes);
-            self.recover(&request.address, request.segment, &range, out, &accepts, &mut report.bad)?;
+            report.bad.extend(self.recover(&request.address, request.segment, &range, out, &accepts, copy)?);
             report.recovered_bytes += granule.len();
         }
         Ok(report)

@@ -33,7 +33,8 @@ pub struct RangeCheck {
 }
 
 impl Stripe {
-    /// Finds bytes for a part of a record that `accepts` likes, and notes what was bad on the way.
+    /// Finds bytes for a part of a record that `accepts` likes, and tells what was bad on the way. `copy` is the one that was
+    /// read before.
     pub(crate) fn recover(
         &self,
         address: &Address,
@@ -41,16 +42,13 @@ impl Stripe {
         range: &Range<u32>,
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
-        bad: &mut Vec<BadChunk>,
-    ) -> Result<(), StripeError> {
+        copy: usize,
+    ) -> Result<Vec<BadChunk>, StripeError> {
         let pieces = self.check_pieces(address, segment, range)?;
-        let found = if parity::is_copies(segment.scheme) {
-            self.recover_copy(address.segment, segment, &pieces, out, accepts)?
-        } else {
-            self.recover_units(address.segment, segment, &pieces, out, accepts, 0)?
-        };
-        bad.extend(found);
-        Ok(())
+        match parity::is_copies(segment.scheme) {
+            true => self.recover_copy(address.segment, segment, &pieces, out, accepts, copy),
+            false => self.recover_units(address.segment, segment, &pieces, out, accepts, 0),
+        }
     }
 
     fn recover_copy(
@@ -60,13 +58,15 @@ impl Stripe {
         pieces: &[RowPiece],
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
+        copy: usize,
     ) -> Result<Vec<BadChunk>, StripeError> {
         let (mut bad, mut readable) = (Vec::new(), 0);
         let [piece] = pieces else { return Ok(bad) };
         let mut retried = 0;
         let slow = self.slow_chunks(segment);
         let mut chunks: Vec<usize> = (0..segment.scheme.width()).collect();
-        chunks.sort_by_key(|chunk| slow >> chunk & 1);
+        // The copy that gave nothing right before comes first: what is wrong with it is to be told.
+        chunks.sort_by_key(|chunk| (*chunk != copy, slow >> chunk & 1));
         loop {
             for chunk in std::mem::take(&mut chunks) {
                 let Some((device, start)) = self.chunk(segment, chunk)? else { continue };

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Instant;
 
 use super::{Job, end};
 use crate::command::{MINUTE, capture, output};
@@ -15,6 +16,7 @@ use crate::subject::{Kind, Shape};
 const FSX_OPERATIONS: u64 = 200_000;
 const DIFFERENTIAL_OPERATIONS: u64 = 40_000;
 const DIFFERENTIAL_RUNS_AT_ONCE: u64 = 3;
+const RACE_SECONDS: u64 = 5;
 const LARGE_DIRECTORY_ENTRIES: u64 = 100_000;
 /// pjdfstest 0.2.2 computes a name of length 0 for folders whose path has this length (modulo 127), and fails by itself.
 const PJDFSTEST_BAD_LENGTH: usize = 9;
@@ -65,15 +67,30 @@ fn judge_pjdfstest(stdout: &str, success: bool) -> Result<()> {
     Err(XtaskError::found(format!("pjdfstest: {summary}; failed: {}", failed.join(" "))))
 }
 
+pub fn fsx_without_mmap(job: &Job) -> Result<()> {
+    run_fsx(job, "", "mapread = 0\nmapwrite = 0\n", FSX_OPERATIONS)
+}
+
 /// With mmap a tenth of the operations waits for the device after each write through a mapping, the others do not: each
 /// such wait costs as much as an fsync, and would take most of the time.
-pub fn fsx(job: &Job, with_mmap: bool) -> Result<()> {
+pub fn fsx(job: &Job) -> Result<()> {
+    fsx_with_mmap(job, FSX_OPERATIONS)
+}
+
+/// As many as CI has time for.
+pub fn fsx_short(job: &Job) -> Result<()> {
+    fsx_with_mmap(job, FSX_OPERATIONS / 10)
+}
+
+fn fsx_with_mmap(job: &Job, operations: u64) -> Result<()> {
     let mmap = "mapread = 10\nmapwrite = 10\ninvalidate = 1\n";
-    if !with_mmap {
-        return run_fsx(job, "", "mapread = 0\nmapwrite = 0\n", FSX_OPERATIONS);
+    for (settings, operations) in [("nomsyncafterwrite = true\n", operations / 10 * 9), ("", operations / 10)] {
+        let start = Instant::now();
+        run_fsx(job, settings, mmap, operations)?;
+        let how = if settings.is_empty() { "waiting for the device" } else { "without waiting" };
+        println!("    {operations} operations, writes through mappings {how}: {:.1} s", start.elapsed().as_secs_f64());
     }
-    run_fsx(job, "nomsyncafterwrite = true\n", mmap, FSX_OPERATIONS / 10 * 9)?;
-    run_fsx(job, "", mmap, FSX_OPERATIONS / 10)
+    Ok(())
 }
 
 fn run_fsx(job: &Job, settings: &str, mmap: &str, operations: u64) -> Result<()> {
@@ -128,10 +145,29 @@ fn differential_run(job: &Job, left: &Path, right: &Path, seed: u64, operations:
     command
 }
 
+/// Opening against removing and replacing: a name that was found can be opened, whatever becomes of it meanwhile.
+pub fn race(job: &Job) -> Result<()> {
+    let mut command = Command::new(&job.world.binaries.bench);
+    command.arg("race").arg(&job.subject.mount_point).args(["--seed", &job.seed.to_string()]);
+    command.args(["--seconds", &(RACE_SECONDS * job.times).to_string()]);
+    capture(&mut command, 60 * MINUTE).map(drop)
+}
+
 pub fn limits(job: &Job) -> Result<()> {
     let mut command = Command::new(&job.world.binaries.bench);
     let entries = (LARGE_DIRECTORY_ENTRIES * job.times).to_string();
     capture(command.arg("limits").arg(&job.subject.mount_point).args(["--entries", &entries]), 60 * MINUTE).map(drop)
+}
+
+/// The same with a million names, and on ext4 in the same run; both times are told.
+pub fn million_names(job: &Job) -> Result<()> {
+    let reference = job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "4G", ..Shape::default() })?;
+    for (name, point) in [("ext4", &reference.mount_point), (job.subject.kind.name(), &job.subject.mount_point)] {
+        let mut command = Command::new(&job.world.binaries.bench);
+        let said = capture(command.arg("limits").arg(point).args(["--entries", "1000000"]), 60 * MINUTE)?;
+        println!("    {name}: {}", said.trim());
+    }
+    Ok(())
 }
 
 /// On small devices of its own, so that they fill quickly; afterwards they must still prove sound.

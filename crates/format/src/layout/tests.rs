@@ -38,3 +38,19 @@ fn what_cannot_be_laid_out_is_refused() {
         assert!(matches!(DeviceLayout::for_size(1 << 30, chunk_bytes), Err(DecodeError::ChunkSize { .. })));
     }
 }
+
+#[test]
+fn a_device_that_grew_keeps_everything_where_it_is() {
+    let old = DeviceLayout::for_size(100 << 20, 1 << 20).unwrap();
+    let new = old.grown(300 << 20).unwrap();
+    assert_eq!(
+        (new.journal_offset, new.journal_bytes, new.slots_offset),
+        (old.journal_offset, old.journal_bytes, old.slots_offset)
+    );
+    assert_eq!(new.slot_count, old.slot_count + 200);
+    assert!(new.is_possible());
+    assert_eq!(new.superblock_offsets()[..2], old.superblock_offsets()[..2]);
+    assert_eq!(old.grown(old.size_bytes), None);
+    assert_eq!(old.grown(old.size_bytes + 4096), None, "not by a slot");
+    assert_eq!(old.grown(0), None);
+}

@@ -114,6 +114,42 @@ pub fn copy_range(from: &File, from_offset: i64, to: &File, to_offset: i64, leng
     Ok(length - left)
 }
 
+/// A file's name that outlives its path and its mount.
+#[repr(C)]
+pub struct Handle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; HANDLE_BYTES],
+}
+
+const HANDLE_BYTES: usize = 128;
+
+pub fn handle_of(path: &Path) -> Handle {
+    let path = text(path);
+    let room = u32::try_from(HANDLE_BYTES).expect("a small number");
+    let (mut handle, mut mount) = (Handle { bytes: room, kind: 0, data: [0; HANDLE_BYTES] }, 0);
+    let pointer: *mut libc::file_handle = (&raw mut handle).cast();
+    // SAFETY: a NUL-terminated path and a live handle that says how much room it has.
+    done(unsafe { libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), pointer, &raw mut mount, 0) })
+        .expect("a handle");
+    handle
+}
+
+/// `mount` is any open file of the handle's mount.
+pub fn open_handle(mount: &File, handle: &Handle, flags: i32) -> io::Result<File> {
+    let pointer: *const libc::file_handle = (&raw const *handle).cast();
+    // SAFETY: a live descriptor, and a handle that the kernel filled and does not change.
+    let fd = done(unsafe { libc::open_by_handle_at(mount.as_raw_fd(), pointer.cast_mut(), flags | libc::O_CLOEXEC) })?;
+    // SAFETY: a new descriptor that is ours.
+    Ok(unsafe { File::from_raw_fd(i32::try_from(fd).expect("descriptors are small")) })
+}
+
+/// `FICLONE`: makes a file share all of another's content.
+pub fn clone_file(from: &File, to: &File) -> io::Result<i64> {
+    // SAFETY: live descriptors.
+    done(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE as _, from.as_raw_fd()) })
+}
+
 /// Runs something on a thread that acts for another user.
 pub fn as_user<T: Send>(uid: u32, gid: u32, run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

@@ -9,6 +9,7 @@ mod content;
 mod durability;
 mod names;
 mod properties;
+mod remount;
 mod sharing;
 
 use std::io::Write;

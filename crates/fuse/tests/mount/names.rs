@@ -197,14 +197,22 @@ fn big_directories_list_every_name_once_from_any_position() {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), NAMES + 2);
-        // Positions stay what they were while names before and behind them go.
+        // Positions stay what they were while names before and behind them go and new ones come.
         for number in (0..NAMES).step_by(2) {
             fs::remove_file(root.join(format!("name-{number:06}"))).unwrap();
+        }
+        for number in 0..1000 {
+            fs::write(root.join(format!("later-{number}")), "").unwrap();
         }
         for place in [1, 2, 777, NAMES / 2, NAMES - 5, NAMES + 1] {
             // SAFETY: an open stream and a position it gave.
             unsafe { libc::seekdir(directory, entries[place].1) };
-            let rest: Vec<_> = list(directory).into_iter().map(|(name, _)| name).collect();
+            let (mut later, rest): (Vec<_>, Vec<_>) =
+                list(directory).into_iter().map(|(name, _)| name).partition(|name| name.starts_with(b"later-"));
+            let count = later.len();
+            later.sort();
+            later.dedup();
+            assert_eq!(later.len(), count, "from {place}: a new name is listed twice");
             let is_odd = |name: &[u8]| name.last().is_some_and(|digit| digit % 2 == 1);
             let expected: Vec<_> = entries[place + 1..]
                 .iter()
@@ -215,7 +223,7 @@ fn big_directories_list_every_name_once_from_any_position() {
         }
         // SAFETY: open, and not used any more.
         assert_eq!(unsafe { libc::closedir(directory) }, 0);
-        assert_eq!(fs::read_dir(root).unwrap().count(), NAMES / 2);
+        assert_eq!(fs::read_dir(root).unwrap().count(), NAMES / 2 + 1000);
         assert_eq!(fs::metadata(root.join("name-000001")).unwrap().len(), 0);
     });
 }

@@ -1,8 +1,6 @@
 //! What belongs to inodes: modes, owners, times, extended attributes, ACLs; and the mount's own properties.
 
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -236,37 +234,19 @@ fn totals_are_told() {
 #[test]
 fn files_are_found_by_handle_after_the_kernel_forgot_them() {
     on_both("files_are_found_by_handle_after_the_kernel_forgot_them", |_, root| {
-        #[repr(C)]
-        struct Handle {
-            bytes: u32,
-            kind: i32,
-            data: [u8; 128],
-        }
         fs::create_dir_all(root.join("a/b")).unwrap();
         fs::write(root.join("a/b/file"), "by handle").unwrap();
-        let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
-        let mut mount = 0;
-        let path = CString::new(root.join("a/b/file").to_str().unwrap()).unwrap();
-        let pointer: *mut libc::file_handle = (&raw mut handle).cast();
-        // SAFETY: a NUL-terminated path and a live handle with room for 128 bytes.
-        let result = unsafe { libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), pointer, &raw mut mount, 0) };
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        let handle = calls::handle_of(&root.join("a/b/file"));
         calls::drop_caches();
         let root_file = File::open(root).unwrap();
-        // SAFETY: a handle that the kernel filled.
-        let fd = unsafe { libc::open_by_handle_at(root_file.as_raw_fd(), pointer, libc::O_RDONLY) };
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: a new descriptor that is ours.
-        let mut file: File = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+        let mut file = calls::open_handle(&root_file, &handle, libc::O_RDONLY).unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(&mut file, &mut text).unwrap();
         assert_eq!(text, "by handle");
         drop(file);
         fs::remove_file(root.join("a/b/file")).unwrap();
         calls::drop_caches();
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::open_by_handle_at(root_file.as_raw_fd(), pointer, libc::O_RDONLY) }, -1);
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ESTALE));
+        assert_eq!(errno(calls::open_handle(&root_file, &handle, libc::O_RDONLY)), libc::ESTALE);
     });
 }
 

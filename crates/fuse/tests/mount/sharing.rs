@@ -86,6 +86,76 @@ fn locks_exclude_others() {
     });
 }
 
+/// A byte range of a process's own; gives what the kernel wrote into the structure.
+fn lock_range(file: &File, command: i32, start: i64, kind: i32) -> std::io::Result<libc::flock> {
+    // SAFETY: zeros are a valid flock structure.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_start, lock.l_len) = (i16::try_from(kind).unwrap(), start, 10);
+    // SAFETY: a live descriptor and structure.
+    calls::done(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) })?;
+    Ok(lock)
+}
+
+#[test]
+fn locks_exclude_other_processes_and_end_with_theirs() {
+    on_both("locks_exclude_other_processes_and_end_with_theirs", |_, root| {
+        let path = root.join("locked");
+        let open = || OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).unwrap();
+        let ours = open();
+        lock_range(&ours, libc::F_SETLK, 0, libc::F_WRLCK).unwrap();
+        // SAFETY: a live descriptor.
+        assert_eq!(unsafe { libc::flock(ours.as_raw_fd(), libc::LOCK_EX) }, 0);
+        let parent = i32::try_from(std::process::id()).unwrap();
+        calls::in_child(|| {
+            let theirs = open();
+            assert_eq!(errno(lock_range(&theirs, libc::F_SETLK, 5, libc::F_RDLCK)), libc::EAGAIN);
+            let found = lock_range(&theirs, libc::F_GETLK, 5, libc::F_RDLCK).unwrap();
+            assert_eq!((i32::from(found.l_type), found.l_start, found.l_pid), (libc::F_WRLCK, 0, parent));
+            lock_range(&theirs, libc::F_SETLK, 10, libc::F_WRLCK).unwrap();
+            // SAFETY: a live descriptor.
+            let locked = calls::done(unsafe { libc::flock(theirs.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) });
+            assert_eq!(errno(locked), libc::EWOULDBLOCK);
+        });
+        // What the child held ended with it.
+        lock_range(&ours, libc::F_SETLK, 10, libc::F_WRLCK).unwrap();
+    });
+}
+
+/// Whoever finds a name can open it and sees one whole version, however fast it is replaced.
+#[test]
+fn names_that_are_replaced_can_always_be_opened() {
+    on_both("names_that_are_replaced_can_always_be_opened", |_, root| {
+        let name = |number: usize| root.join(format!("name-{}", number % 2));
+        for number in 0..2 {
+            fs::write(name(number), [b'0'; 5000]).unwrap();
+        }
+        let until = Instant::now() + Duration::from_secs(2);
+        std::thread::scope(|scope| {
+            for writer in 0..4_usize {
+                scope.spawn(move || {
+                    let own = root.join(format!("new-{writer}"));
+                    for round in writer.. {
+                        if Instant::now() > until {
+                            break;
+                        }
+                        fs::write(&own, [b'a' + (round % 26) as u8; 5000]).unwrap();
+                        fs::rename(&own, name(round / 3)).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    for round in writer.. {
+                        if Instant::now() > until {
+                            break;
+                        }
+                        let data = fs::read(name(round)).unwrap();
+                        assert!(data.len() == 5000 && data.iter().all(|byte| *byte == data[0]), "a torn version");
+                    }
+                });
+            }
+        });
+    });
+}
+
 /// P-14: a slow request delays no other.
 #[test]
 fn slow_flushes_hold_up_no_other_request() {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stere_device::Device;
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
 use stere_fuse::{MountOptions, Session, Unmount};
 use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
@@ -27,34 +27,12 @@ pub fn new_pool(devices: &[Arc<dyn Device>], chunk_bytes: u32, memory_bytes: usi
     };
     let id = |index: u16| DeviceId([u8::try_from(index + 1).expect("few devices"); 16]);
     let superblock = |index: u16| Superblock {
-        format_minor: stere_format::FORMAT_MINOR,
-        pool: PoolId([9; 16]),
-        device: id(index),
-        device_index: index,
-        generation: 0,
-        layout: layout(index),
-        journal_start: JournalPosition { position: 0, sequence: 1 },
         journal_bytes: (0..count).map(|index| layout(index).journal_bytes).min().expect("a device"),
         journal_devices: (0..count.min(3)).collect(),
-        epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-        clean: true,
         pool_name: "test".into(),
-        host: String::new(),
-        shelf: String::new(),
-        checkpoint: Vec::new(),
+        ..Superblock::first(PoolId([9; 16]), id(index), index, layout(index))
     };
-    let entry = |index: u16| DeviceEntry {
-        id: id(index),
-        index,
-        class: 0,
-        state: 0,
-        size_bytes: devices[usize::from(index)].size_bytes(),
-        slot_count: layout(index).slot_count,
-        name: format!("d{index}"),
-        host: String::new(),
-        shelf: String::new(),
-        tags: Vec::new(),
-    };
+    let entry = |index: u16| DeviceEntry::of(&superblock(index), format!("d{index}"));
     let device_in = |index: u16| DeviceIn {
         index,
         superblock: superblock(index),

@@ -7,7 +7,7 @@ pub mod pair;
 use std::sync::Arc;
 
 use stere_device::{Device, MemoryDevice};
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
 use stere_naming::{Caller, FileSystem, Options, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
@@ -58,34 +58,12 @@ impl Rig {
         };
         let journal_bytes = (0..count.min(3)).map(|index| layout(index).journal_bytes).min().expect("a device");
         let superblock = |index: u16| Superblock {
-            format_minor: stere_format::FORMAT_MINOR,
-            pool: PoolId([9; 16]),
-            device: DeviceId([index as u8 + 1; 16]),
-            device_index: index,
-            generation: 0,
-            layout: layout(index),
-            journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes,
             journal_devices: (0..count.min(3)).collect(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: "test".into(),
-            host: String::new(),
-            shelf: String::new(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout(index))
         };
-        let entry = |index: u16| DeviceEntry {
-            id: DeviceId([index as u8 + 1; 16]),
-            index,
-            class: 0,
-            state: 0,
-            size_bytes: sizes_bytes[usize::from(index)],
-            slot_count: layout(index).slot_count,
-            name: format!("d{index}"),
-            host: String::new(),
-            shelf: String::new(),
-            tags: Vec::new(),
-        };
+        let entry = |index: u16| DeviceEntry::of(&superblock(index), format!("d{index}"));
         let devices_in = (0..count)
             .map(|index| DeviceIn {
                 index,
@@ -144,4 +122,15 @@ impl Rig {
     pub fn images(&self) -> Vec<Arc<MemoryDevice>> {
         self.devices.iter().map(|device| Arc::new(device.copy())).collect()
     }
+}
+
+/// Runs the background work to its end.
+pub fn reconcile(fs: &FileSystem) {
+    for _ in 0..10_000 {
+        if !fs.reconcile_step(&caller(7), 1 << 20).unwrap() {
+            fs.store().commit(Wait::Allowed).unwrap();
+            return;
+        }
+    }
+    panic!("reconciling does not end");
 }

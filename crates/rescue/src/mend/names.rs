@@ -8,29 +8,15 @@ use stere_store::{Error, Store, Wait};
 use super::survey::{Name, Survey, hash_of};
 use super::{ROOT, Step};
 
-/// The first sequence of a directory.
-const SEQUENCE_FIRST: u64 = 16;
+const SEQUENCE_FIRST: u64 = InodeValue::DIRENT_SEQUENCE_FIRST;
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
+/// Of root and without content.
 fn new_inode(kind: FileKind, permissions: u32, parent: u64, now: Timestamp) -> InodeValue {
     InodeValue {
-        mode: kind.mode_bits() | permissions,
-        uid: 0,
-        gid: 0,
         nlink: if kind == FileKind::Directory { 2 } else { 1 },
-        rdev: 0,
-        flags: 0,
-        generation: 1,
-        size: 0,
-        blocks_bytes: 0,
-        parent,
         next_dirent_sequence: SEQUENCE_FIRST,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        policy: None,
-        symlink_target: Vec::new(),
+        ..InodeValue::new(kind.mode_bits() | permissions, 0, 0, parent, now)
     }
 }
 

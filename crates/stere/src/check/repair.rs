@@ -21,10 +21,15 @@ const MEMORY_BYTES: usize = 256 << 20;
 /// Mends, and tells what was mended.
 pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     let target = Target::parse(registry, words)?;
-    let assembly = target.assemble(Access::ReadWrite, Duration::ZERO)?;
+    let assembly = target.assemble(Access::ReadWrite, Duration::ZERO, None)?;
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
-    let options = OpenOptions { memory_bytes: MEMORY_BYTES, degraded: Degraded::Ask, ..OpenOptions::default() };
+    let options = OpenOptions {
+        memory_bytes: MEMORY_BYTES,
+        degraded: Degraded::Ask,
+        epoch_nonce: crate::device::epoch_nonce(),
+        ..OpenOptions::default()
+    };
     let Opened { store, recovery, read_only, .. } = match assembly.open(&options, &path_of) {
         Ok(opened) => opened,
         Err(stere_pool::Error::Store(error)) => return Ok(vec![fact(format!("nothing could be mended: {error}"))]),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
 use stere_naming::AccessTimes;
 use stere_pool::Degraded;
+use stere_store::HealthLimits;
 
 use crate::error::{Error, Result};
 use crate::size;
@@ -22,6 +23,16 @@ pub struct Options {
     pub access_times: AccessTimes,
     /// How long a change may stay in memory before it is made durable.
     pub commit: Duration,
+    /// Path, id or name of the device whose files count, where devices were written to without one another.
+    pub prefer: Option<String>,
+    /// How often everything is verified; none for never.
+    pub scrub: Option<Duration>,
+    /// How long a device may be away before a hot spare takes its place; none for never.
+    pub spare: Option<Duration>,
+    /// What repair and scrubbing take at most while the mount is in use, in bytes a second.
+    pub repair_rate_bytes: u64,
+    /// Errors after which a device is called sick, and given up.
+    pub health_limits: HealthLimits,
 }
 
 impl Default for Options {
@@ -33,6 +44,11 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             access_times: AccessTimes::default(),
             commit: Duration::from_secs(5),
+            prefer: None,
+            scrub: Some(Duration::from_secs(30 * 86_400)),
+            spare: Some(Duration::from_secs(600)),
+            repair_rate_bytes: 256 << 20,
+            health_limits: HealthLimits::default(),
         }
     }
 }
@@ -121,6 +137,29 @@ impl Options {
                     .filter(|bytes| *bytes >= MEMORY_BYTES_MIN)
                     .ok_or_else(|| wrong(key, value, "a size of at least 64M, such as 1G"))?;
             }
+            "prefer" => self.prefer = Some(value.to_owned()),
+            "scrub" => {
+                self.scrub = period(value).ok_or_else(|| wrong(key, value, "a period, such as 30d, or never"))?
+            }
+            "spare" => {
+                self.spare = period(value).ok_or_else(|| wrong(key, value, "a period, such as 10m, or never"))?
+            }
+            "sick_errors" | "retire_errors" => {
+                let limit = match value {
+                    "never" => Some(0),
+                    number => number.parse().ok().filter(|limit| *limit > 0),
+                };
+                let limit = limit.ok_or_else(|| wrong(key, value, "a number of errors, or never"))?;
+                match key {
+                    "sick_errors" => self.health_limits.sick_errors = limit,
+                    _ => self.health_limits.retire_errors = limit,
+                }
+            }
+            "repair_rate" => {
+                let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
+                self.repair_rate_bytes =
+                    bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
+            }
             "transport" => {
                 self.fuse.transport = match value {
                     "auto" => TransportChoice::Auto,
@@ -153,11 +192,15 @@ fn wrong(key: &str, value: &str, right: &str) -> Error {
     Error::Usage(format!("the mount option {key} cannot be '{value}'; it takes {right}"))
 }
 
+/// A duration, or none for `never`.
+fn period(text: &str) -> Option<Option<Duration>> {
+    if text == "never" { Some(None) } else { duration(text).map(Some) }
+}
+
 fn duration(text: &str) -> Option<Duration> {
-    let (number, factor) = match text.strip_suffix('m') {
-        Some(minutes) => (minutes, 60),
-        None => (text.strip_suffix('s').unwrap_or(text), 1),
-    };
+    let units = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
+    let unit = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
+    let (number, factor) = unit.unwrap_or((text, 1));
     number.parse::<u64>().ok()?.checked_mul(factor).map(Duration::from_secs)
 }
 
@@ -183,6 +226,10 @@ mod tests {
         assert_eq!(options.fuse.transport, TransportChoice::Device);
         assert_eq!(options.commit, Duration::from_secs(9));
         assert_eq!(options.fuse.allow_other, Some(true));
+        let options = parse("scrub=7d,spare=never,repair_rate=1G,prefer=/dev/sdb").unwrap();
+        assert_eq!(parse("retire_errors=never").unwrap().health_limits.retire_errors, 0);
+        assert_eq!((options.scrub, options.spare), (Some(Duration::from_secs(7 * 86_400)), None));
+        assert_eq!((options.repair_rate_bytes, options.prefer.as_deref()), (1 << 30, Some("/dev/sdb")));
         assert!(!parse("ro,rw").unwrap().fuse.read_only);
         assert!(parse("defaults,nofail,_netdev,").is_ok());
     }
@@ -197,6 +244,10 @@ mod tests {
             ("wait=soon", "30s"),
             ("transport=pigeon", "uring"),
             ("speed=9", "--help"),
+            ("scrub=often", "30d"),
+            ("sick_errors=0", "or never"),
+            ("spare=x", "10m"),
+            ("repair_rate=5", "at least 1M"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");

@@ -1,4 +1,7 @@
-//! The process of a mount: owns the store, the file system and the session; ends when it is unmounted or told to stop.
+//! The process of a mount: owns the pool, the file system and the session; ends when it is unmounted or told to stop.
+//!
+//! Three threads work beside the session: `work.rs` makes changes durable and cleans, `repair.rs` catches devices up, rebuilds
+//! and scrubs, and one answers the control socket.
 
 use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,18 +13,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
 use stere_fuse::{Unmount, Unmounter};
 use stere_naming::{FileSystem, Wait};
-use stere_pool::{Assembly, OpenOptions};
-use stere_store::Store;
+use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 
 use super::background::{Outcome, Ready};
 use super::notify::notify;
-use super::{Job, work};
+use super::{Job, repair, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};
-use crate::devices::{Target, record_of};
+use crate::devices::Target;
 use crate::error::{DONE, Error, Result, refused};
 use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
+use crate::running::Running;
+use crate::running::change::Outcome as Changed;
 use crate::{layout, lose, reconcile};
 
 /// How long files may stay open after a signal before the mount is broken off.
@@ -30,10 +34,9 @@ const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
 /// What the threads of the process share.
 pub struct Daemon {
     about: About,
-    assembly: Assembly,
     facts: Facts,
     unmounter: Unmounter,
-    pub store: Arc<Store>,
+    pub running: Arc<Running>,
     pub filesystem: Arc<FileSystem>,
     pub stop: AtomicBool,
     /// Clients that wait until everything is durable.
@@ -71,9 +74,15 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
     let (assembly, opened, duration) = open(registry, &job)?;
     let degraded = !assembly.missing().is_empty();
-    opened.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    remember(registry, &assembly);
-    let store = Arc::new(opened.store);
+    let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let running = Arc::new(Running::new(registry, &assembly, opened));
+    running.store.set_health_limits(job.options.health_limits);
+    running.remember();
+    fill_other_halves_anew(&running, &assembly);
+    // It holds the devices open, and one that goes offline must be let go.
+    drop(assembly);
+    let store = running.store.clone();
     let naming_options = stere_naming::Options {
         access_times: job.options.access_times,
         files: stere_file::Options {
@@ -84,39 +93,40 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
     let mut fuse = job.options.fuse.clone();
-    fuse.source = assembly.newest.pool_name.clone();
-    fuse.read_only = opened.read_only;
-    let pool = assembly.newest.pool_name.clone();
+    fuse.source = running.pool.clone();
+    fuse.read_only = running.read_only;
+    let pool = running.pool.clone();
     let listener = control::listen(registry, &pool)?;
     let session = stere_fuse::mount(filesystem.clone(), store.clone(), &job.mountpoint, &fuse)?;
     let about = About {
         process: std::process::id(),
         pool: pool.clone(),
-        pool_id: assembly.newest.pool.to_string(),
+        pool_id: running.id.clone(),
         mountpoint: job.mountpoint.clone(),
     };
     let facts = Facts {
         mountpoint: Some(job.mountpoint.display().to_string()),
-        read_only: opened.read_only,
-        warnings: opened.warnings.clone(),
-        recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
+        warnings: warnings.clone(),
+        recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
     let unmounter = session.unmounter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
     let ending = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
-    let daemon = Arc::new(Daemon { about, assembly, facts, unmounter, store, filesystem, stop, ending });
-    let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, opened.read_only)?;
+    let daemon = Arc::new(Daemon { about, facts, unmounter, running, filesystem, stop, ending });
+    let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, daemon.running.read_only)?;
+    let repairer = repair::start(daemon.clone(), session.request_counter(), &job.options)?;
     start_control(daemon.clone(), listener)?;
     start_signals(daemon.clone(), signals)?;
-    ready.tell(&Outcome::Ready { degraded, warnings: opened.warnings });
+    ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
-    tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, recovery = ?opened.recovery, "ready");
+    tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
     let ended = session.wait();
     notify("STOPPING=1");
     daemon.stop.store(true, Ordering::Release);
     worker.thread().unpark();
-    let worked = worker.join();
-    let outcome = end(&daemon, ended, worked.is_ok());
+    daemon.running.mending.wake();
+    let (worked, repaired) = (worker.join(), repairer.join());
+    let outcome = end(&daemon, ended, worked.is_ok() && repaired.is_ok());
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
@@ -128,17 +138,18 @@ fn open(registry: &Registry, job: &Job) -> Result<(Assembly, stere_pool::Opened,
         refuse_twice(registry, &record.name)?;
     }
     let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let assembly = job.target.assemble(access, job.options.wait)?;
+    let assembly = job.target.assemble(access, job.options.wait, job.options.prefer.as_deref())?;
     refuse_twice(registry, &assembly.newest.pool_name)?;
     let options = OpenOptions {
         memory_bytes: job.options.memory_bytes,
         read_only: job.options.fuse.read_only,
         degraded: job.options.degraded,
+        epoch_nonce: crate::device::epoch_nonce(),
         ..OpenOptions::default()
     };
     let start = Instant::now();
     let path_of =
-        |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
+        |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &path_of)?;
     Ok((assembly, opened, start.elapsed()))
 }
@@ -153,28 +164,29 @@ fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
     }
 }
 
-/// Notes where the devices are now, for the next mount by name.
-fn remember(registry: &Registry, assembly: &Assembly) {
-    let old = registry.find(&assembly.newest.pool_name).ok().flatten();
-    let record = record_of(assembly, old.as_ref());
-    let saved = match old {
-        Some(old) if old.id != record.id => {
-            tracing::warn!(pool = record.name, "another pool is remembered by this name, so this one is not");
-            Ok(())
-        }
-        Some(old) if old == record => Ok(()),
-        _ => registry.save(&record),
-    };
-    if let Err(error) = saved {
-        tracing::warn!(%error, "the pool's devices could not be remembered");
+/// What was written only to the half that was not chosen is given up: its devices join the other half, empty.
+fn fill_other_halves_anew(running: &Running, assembly: &Assembly) {
+    if running.read_only {
+        return;
     }
+    for one in assembly.left_out.iter().filter(|one| one.why == WhyLeftOut::OtherHistory) {
+        let Some(entry) = assembly.entries.iter().find(|entry| entry.id == one.member.superblock.device) else {
+            continue;
+        };
+        let (path, device) = (one.member.path.clone(), one.member.device.clone());
+        match running.fill_anew(entry, path, device) {
+            Ok(_) => tracing::warn!(device = entry.name, "written to without the others, not chosen: filled anew"),
+            Err(error) => tracing::error!(%error, device = entry.name, "the device stays left out"),
+        }
+    }
+    running.remember();
 }
 
 /// Makes the last changes durable.
 fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worked: bool) -> Result<()> {
     match ended {
         // There was nothing to make durable.
-        Err(stere_fuse::Error::Close(_)) if daemon.facts.read_only => {}
+        Err(stere_fuse::Error::Close(_)) if daemon.running.read_only => {}
         other => other?,
     }
     if !worked {
@@ -182,12 +194,16 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
             "the background work panicked, so the mount was taken down; everything that was synced is safe: mount again, and please report the panic message in the log",
         );
     }
-    if let Some(cause) = daemon.store.failure() {
+    if let Some(cause) = daemon.running.store.failure() {
         return refused(format!(
             "the pool had stopped writing ({cause}): what was not synced before that is lost; check the devices, then mount the pool again"
         ));
     }
-    daemon.store.close()?;
+    daemon.running.remember();
+    if let Err(error) = daemon.running.keep_scrub_cursor() {
+        tracing::warn!(%error, "the next scrub begins where it was noted before");
+    }
+    daemon.running.store.close()?;
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
     Ok(())
 }
@@ -253,9 +269,21 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(report) => Answer::Reconcile(report),
             Err(error) => failed(&error),
         },
-        Request::Status => Answer::Status(Box::new(report::gather(&daemon.assembly, &daemon.store, &daemon.facts))),
+        Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
+        Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {
+            Ok(Changed::Forecast(forecast)) => Answer::Forecast(forecast),
+            Ok(Changed::Done(said)) => {
+                tracing::info!(?change, "{said}");
+                Answer::Changed { said }
+            }
+            Err(error) => failed(&error),
+        },
+        Request::Scrub { order } => match daemon.running.scrub_order(order) {
+            Ok(report) => Answer::Scrub(report),
+            Err(error) => failed(&error),
+        },
         // Nothing changes, so nothing waits to be written.
-        Request::Flush { .. } if daemon.facts.read_only => Answer::Done,
+        Request::Flush { .. } if daemon.running.read_only => Answer::Done,
         Request::Flush { wait: true } => match daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed)) {
             Ok(()) => Answer::Done,
             Err(error) => failed(&error),
@@ -281,7 +309,7 @@ fn lose(daemon: &Daemon, stream: &mut UnixStream, devices: &[String]) -> Answer 
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     };
-    match lose::gather(&daemon.store, &daemon.about.pool, devices, &mut send) {
+    match lose::gather(&daemon.running.store, &daemon.about.pool, devices, &mut send) {
         Ok(report) => Answer::Loss(report),
         Err(error) => failed(&error),
     }

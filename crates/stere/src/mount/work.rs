@@ -67,7 +67,7 @@ pub fn start(
 }
 
 /// Without background work nothing would be durable unless it is synced, so the mount must not go on.
-struct UnmountOnPanic(Arc<Daemon>);
+pub struct UnmountOnPanic(pub Arc<Daemon>);
 
 impl Drop for UnmountOnPanic {
     fn drop(&mut self) {
@@ -104,13 +104,13 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_commit {
             self.next_commit = now + self.commit;
-            if let Err(error) = self.daemon.store.commit(Wait::Allowed) {
+            if let Err(error) = self.daemon.running.store.commit(Wait::Allowed) {
                 self.complain(&error.to_string());
             }
         }
         let is_idle = now.duration_since(self.last_request) >= IDLE_AFTER;
         let more = self.reconcile(now, is_idle);
-        match self.daemon.store.step(is_idle) {
+        match self.daemon.running.store.step(is_idle) {
             Ok(more_in_store) => more || more_in_store,
             Err(error) => {
                 self.complain(&error.to_string());

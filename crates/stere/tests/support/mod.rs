@@ -62,6 +62,13 @@ impl World {
         assert!(said.out.is_empty(), "stere {line} is refused and prints {}", said.out);
     }
 
+    /// The same while b.img is somewhere else.
+    pub fn refused_without_b(&self, line: &str, words: &[&str]) {
+        std::fs::rename(self.path("b.img"), self.path("b.away")).unwrap();
+        self.refused(line, 1, words);
+        std::fs::rename(self.path("b.away"), self.path("b.img")).unwrap();
+    }
+
     pub fn json(&self, line: &str) -> serde_json::Value {
         let said = self.run(line);
         serde_json::from_str(&said.out)

@@ -1,9 +1,13 @@
+mod crashes;
+mod rig;
+mod together;
+
 use stere_device::Operation;
 use stere_device::memory::Fault;
 use stere_format::{DeviceId, DeviceIndex, DeviceState};
 
-use super::rig::*;
 use crate::{Change, Error, Label, Placement, Store};
+use rig::*;
 
 /// P-19: with a device gone everything is read and written, and when it comes back only what it missed is copied.
 #[test]
@@ -447,6 +451,30 @@ fn what_a_failing_device_still_gives_is_saved() {
     let (good, all) = single.iter().map(blocks).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     println!("{good} of {all} blocks of files that were stored once");
     assert!(good + 4 >= all && good < all, "{good} of {all}");
+}
+
+#[test]
+fn mending_goes_on_where_it_was_left_when_the_pool_was_closed() {
+    let (rig, store) = Rig::new(&[64 * MIB; 3]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 900_000 }, 10..20);
+    write(&store, &files);
+    store.set_device_state(0, DeviceState::Failed).unwrap();
+    let data_on = |store: &Store, index: DeviceIndex| {
+        let data = store.segments().all().into_iter().filter(|s| s.kind == stere_format::SegmentKind::Data);
+        data.filter(|segment| segment.chunks().iter().any(|chunk| chunk.device == index)).count()
+    };
+    let (before, all) = (data_on(&store, 0), store.mend_status().bytes_left);
+    let progress = store.mend_step(3 * MIB).unwrap();
+    assert!(progress.bytes_written >= 3 * MIB && !progress.is_done);
+    assert_eq!(store.mend_status().bytes_left, all - progress.bytes_written);
+    assert_eq!(store.mend_status().bytes_done, progress.bytes_written);
+    store.close().unwrap();
+    drop(store);
+    let store = rig.open(&[0, 1, 2]);
+    assert!(data_on(&store, 0) <= before - 3, "{} of {before}", data_on(&store, 0));
+    mend(&store);
+    assert_complete(&store, &[0]);
+    assert_readable(&store, &files);
 }
 
 /// Metadata that was written while devices were few gets its copies when there are more.

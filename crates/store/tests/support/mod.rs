@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, Epoch, JournalPosition, PoolId, Superblock};
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
 pub const CHUNK_BYTES: u32 = 1 << 20;
@@ -195,34 +195,11 @@ impl Rig {
             .collect();
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
         let superblock = |index: u16| Superblock {
-            format_minor: stere_format::FORMAT_MINOR,
-            pool: PoolId([9; 16]),
-            device: DeviceId([index as u8 + 1; 16]),
-            device_index: index,
-            generation: 0,
-            layout,
-            journal_start: JournalPosition { position: 0, sequence: 1 },
-            journal_bytes: layout.journal_bytes,
             journal_devices: (0..count.min(3)).collect(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: "stress".into(),
-            host: String::new(),
-            shelf: String::new(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout)
         };
-        let entry = |index: u16| DeviceEntry {
-            id: DeviceId([index as u8 + 1; 16]),
-            index,
-            class: 0,
-            state: 0,
-            size_bytes,
-            slot_count: layout.slot_count,
-            name: format!("d{index}"),
-            host: String::new(),
-            shelf: String::new(),
-            tags: Vec::new(),
-        };
+        let entry = |index: u16| DeviceEntry::of(&superblock(index), format!("d{index}"));
         let options = StoreOptions { memory_bytes, hash_key: [7; 16], ..StoreOptions::default() };
         let rig = Rig { devices, options };
         let devices_in = (0..count).map(|index| rig.device_in(superblock(index))).collect();

@@ -290,3 +290,21 @@ fn slow_devices_get_no_new_segments_while_others_suffice() {
     pool.memories[2].set_latency_us(700);
     assert!((0..12).any(|_| pool.segment(scheme(1, 1)).chunks.iter().any(|place| place.device == 2)));
 }
+
+/// Whichever copy a read went to first: what is wrong with it is told, so that it is repaired.
+#[test]
+fn the_copy_that_was_read_is_the_one_that_is_told() {
+    for copy in 0..3 {
+        let pool = Pool::new(3);
+        let segment = pool.segment(scheme(1, 2));
+        let row = eight_records(&pool, &segment);
+        pool.memories.iter().for_each(|memory| memory.set_latency_us(5000));
+        pool.memory_of(segment.chunks[copy]).set_latency_us(500);
+        pool.corrupt(&segment, copy, 4096 + 40_000..4096 + 40_010);
+        let (out, outcomes) = read_eight(&pool, &segment, &row);
+        assert_eq!(out, row[512..512 + 8 * 65_536]);
+        let bad: Vec<usize> =
+            outcomes.iter().flat_map(|outcome| &outcome.as_ref().unwrap().bad).map(|bad| bad.chunk).collect();
+        assert_eq!(bad, [copy]);
+    }
+}

@@ -3,32 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use stere_format::{DeviceIndex, DeviceState, ExtentValue, Key};
+use stere_format::{DeviceIndex, DeviceState};
 
 use super::rig::*;
-use crate::{Error, Store, Wait};
+use crate::tests::remove_file;
+use crate::{Store, Wait};
 
 const WRITERS: u64 = 3;
 const FILES_EACH: u64 = 6;
-
-fn remove_file(store: &Store, inode: u64) {
-    store
-        .update(Wait::Allowed, |transaction| {
-            let mut extents = Vec::new();
-            transaction.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
-                if key.kind == stere_format::key::kind::EXTENT {
-                    extents.push((*key, ExtentValue::decode(value).unwrap()));
-                }
-                std::ops::ControlFlow::Continue(())
-            })?;
-            for (key, extent) in extents {
-                transaction.delete(key);
-                transaction.release_blob(extent.blob, extent.blob_offset..extent.blob_offset + extent.length)?;
-            }
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-}
 
 /// Writes, reads and removes files of its own, round after round; the inodes of those that are left, with their lengths.
 fn work(store: &Store, writer: u64, stop: &AtomicBool) -> Vec<(u64, usize)> {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use stere_device::{Device, MemoryDevice};
-use stere_format::{
-    DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, DeviceState, Epoch, ExtentFlags, ExtentValue, JournalPosition,
-    Key, PoolId, Scheme, Superblock,
-};
+use stere_format::{DeviceEntry, DeviceId, DeviceIndex, DeviceLayout, ExtentValue, Key, PoolId, Scheme, Superblock};
 
-use crate::{DeviceIn, Error, MendProgress, NewBlob, Owner, Piece, Placement, Store, StoreOptions, Wait};
+pub(crate) use crate::tests::{assert_clean, content, read_file, write_file};
+use crate::{DeviceIn, Error, MendProgress, Piece, Placement, Store, StoreOptions, Wait};
 
 pub const CHUNK_BYTES: u32 = 1 << 20;
 pub const MIB: u64 = 1 << 20;
@@ -55,39 +53,18 @@ impl Rig {
         let device = self.devices[usize::from(index)].clone();
         let count = self.devices.len() as DeviceIndex;
         let superblock = Superblock {
-            format_minor: stere_format::FORMAT_MINOR,
-            pool: PoolId([9; 16]),
-            device: DeviceId([index as u8 + 1; 16]),
-            device_index: index,
-            generation: 0,
-            layout: layout(&device),
-            journal_start: JournalPosition { position: 0, sequence: 1 },
             journal_bytes: self.journal_bytes,
             journal_devices: (0..count.min(3)).collect(),
-            epochs: vec![Epoch { first_sequence: 1, epoch: 1 }],
-            clean: true,
             pool_name: "test".into(),
             host: self.hosts.get(usize::from(index)).cloned().unwrap_or_default(),
             shelf: self.shelves.get(usize::from(index)).cloned().unwrap_or_default(),
-            checkpoint: Vec::new(),
+            ..Superblock::first(PoolId([9; 16]), DeviceId([index as u8 + 1; 16]), index, layout(&device))
         };
         DeviceIn { index, superblock, device, read_cost: stere_stripe::READ_COST_FAST }
     }
 
     pub fn entry(&self, index: DeviceIndex) -> DeviceEntry {
-        let device = &self.devices[usize::from(index)];
-        DeviceEntry {
-            id: DeviceId([index as u8 + 1; 16]),
-            index,
-            class: 0,
-            state: DeviceState::Active.code(),
-            size_bytes: device.size_bytes(),
-            slot_count: layout(device).slot_count,
-            name: format!("d{index}"),
-            host: self.hosts.get(usize::from(index)).cloned().unwrap_or_default(),
-            shelf: self.shelves.get(usize::from(index)).cloned().unwrap_or_default(),
-            tags: Vec::new(),
-        }
+        DeviceEntry::of(&self.new_device(index).superblock, format!("d{index}"))
     }
 
     /// Another device, which the pool does not know.
@@ -154,50 +131,6 @@ impl Rig {
     }
 }
 
-pub fn content(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(length).collect()
-}
-
-pub fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) {
-    for (index, piece) in data.chunks(128 << 10).enumerate() {
-        let offset = (index * (128 << 10)) as u64;
-        let new: NewBlob = store.append_blob(Wait::Allowed, placement, Owner { inode, offset }, piece).unwrap();
-        let extent = ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
-        store
-            .update(Wait::Allowed, |transaction| {
-                transaction.insert_blob(&new);
-                transaction.put(Key::extent(inode, offset), &extent.encode());
-                Ok::<_, Error>(())
-            })
-            .unwrap();
-    }
-}
-
-pub fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {
-    let pieces = store.view(Wait::Allowed, |view| {
-        let mut extents = Vec::new();
-        view.scan(Key::extent(inode, 0), Key::extent(inode + 1, 0), |key, value| {
-            if key.kind == stere_format::key::kind::EXTENT {
-                extents.push((key.position, ExtentValue::decode(value).unwrap()));
-            }
-            std::ops::ControlFlow::Continue(())
-        })?;
-        let piece = |(at, extent): (u64, ExtentValue)| {
-            let blob = view.blob(extent.blob)?;
-            Ok(Piece { blob, offset: extent.blob_offset, length: extent.length, at: at as usize })
-        };
-        extents.into_iter().map(piece).collect::<Result<Vec<_>, Error>>()
-    })?;
-    let mut out = vec![0; length];
-    store.read_blobs(Wait::Allowed, &pieces, &mut out)?;
-    Ok(out)
-}
-
 /// Some bytes within one blob of a file.
 pub fn read_range(store: &Store, inode: u64, at: usize, length: usize) -> Result<Vec<u8>, Error> {
     const BLOB: usize = 128 << 10;
@@ -226,11 +159,6 @@ pub fn mend(store: &Store) -> MendProgress {
         }
     }
     panic!("mending comes to an end");
-}
-
-pub fn assert_clean(store: &Store) {
-    let report = store.check(true).unwrap();
-    assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
 /// Every chunk of every segment that holds something is there, on devices other than `without`, and agrees with the others.

@@ -1,0 +1,79 @@
+//! What a pool may still do with devices missing: the floors of its data.
+//!
+//! A pool goes on writing as long as everything that was to survive a loss can still be read. Data with one copy by its
+//! owner's wish does not count: its loss was accepted when it was written, and only its files fail. Once data that was to
+//! survive is out of reach, writing would make the way back harder (the missing devices may only be late), so the pool only
+//! reads. Invariant: reads only the segment table, no data.
+
+use std::collections::BTreeSet;
+
+use stere_format::{DeviceIndex, SegmentKind};
+use stere_store::Store;
+
+/// What cannot be read now, and how far the rest is from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Floors {
+    /// Bytes that were to survive a loss and cannot be read.
+    pub lost_bytes: u64,
+    /// Bytes of one copy by their owner's wish that cannot be read.
+    pub lost_single_bytes: u64,
+    /// Segments of metadata that cannot be read.
+    pub lost_metadata_segments: u64,
+    /// Segments with fewer chunks than they should have.
+    pub degraded_segments: u64,
+    /// Device losses that everything with copies or parity still survives; none if nothing is stored.
+    pub survives: Option<u8>,
+    /// The same for metadata.
+    pub metadata_survives: Option<u8>,
+}
+
+impl Floors {
+    pub fn allow_writing(&self) -> bool {
+        self.lost_bytes == 0 && self.lost_metadata_segments == 0
+    }
+
+    /// Whether files are lost unless the missing devices come back.
+    pub fn is_lossy(&self) -> bool {
+        self.lost_bytes + self.lost_single_bytes + self.lost_metadata_segments > 0
+    }
+
+    /// What that means for the mount.
+    pub fn words(&self, read_only: bool) -> String {
+        let open = if read_only { "it is open for reading only" } else { "it goes on with the others" };
+        match (self.lost_bytes, self.lost_single_bytes, self.lost_metadata_segments) {
+            (0, 0, 0) => format!("everything can be read, and {open}"),
+            (0, single, 0) => format!("{single} bytes of files with a single copy cannot be read, and {open}"),
+            (lost, single, _) => {
+                format!("{} bytes of files cannot be read, so {open}: attach the missing devices", lost + single)
+            }
+        }
+    }
+}
+
+/// Counts what the segment table says can be read on the devices that are attached.
+pub fn floors(store: &Store) -> Floors {
+    let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+    let mut floors = Floors::default();
+    for segment in store.segments().all() {
+        if segment.live_bytes() == 0 {
+            continue;
+        }
+        let placed = segment.placed();
+        let is_gone = |chunk: usize| !present.contains(&placed.chunks[chunk].device) || placed.is_missing(chunk);
+        let gone = (0..placed.chunks.len()).filter(|chunk| is_gone(*chunk)).count() as u8;
+        let parity = placed.scheme.parity;
+        floors.degraded_segments += u64::from(gone > 0);
+        let is_lost = gone > parity;
+        let left = parity.saturating_sub(gone);
+        let lowest = |known: Option<u8>| Some(known.map_or(left, |known| known.min(left)));
+        match (segment.kind == SegmentKind::Meta, is_lost, parity) {
+            (true, true, _) => floors.lost_metadata_segments += 1,
+            (true, false, _) => floors.metadata_survives = lowest(floors.metadata_survives),
+            (false, true, 0) => floors.lost_single_bytes += segment.live_bytes(),
+            (false, true, _) => floors.lost_bytes += segment.live_bytes(),
+            (false, false, 0) => {}
+            (false, false, _) => floors.survives = lowest(floors.survives),
+        }
+    }
+    floors
+}

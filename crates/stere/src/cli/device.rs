@@ -1,0 +1,154 @@
+//! What can be typed behind `stere device`: the life of a device.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::spec::DeviceSpec;
+
+/// How a change of devices is made.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct How {
+    /// Say what would be done, how much it moves and what the pool survives afterwards; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Return when the work in the background is done
+    #[arg(long)]
+    pub wait: bool,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// Devices, their classes, labels, states, sizes and errors, and the work that is done on them
+    List {
+        /// A pool, or its devices if it is not known here
+        #[arg(required = true, value_name = "POOL|DEVICE")]
+        words: Vec<String>,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        /// Exact numbers
+        #[arg(long)]
+        bytes: bool,
+    },
+    /// Put devices into a pool; new data goes to them at once
+    Add {
+        pool: String,
+        /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name
+        #[arg(required = true, value_name = "DEVICE")]
+        devices: Vec<DeviceSpec>,
+        /// Keep it empty until another device fails; it takes over by itself then
+        #[arg(long)]
+        spare: bool,
+        /// Destroy what the devices hold
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Empty a device and take it out of the pool
+    Remove {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Put a new device in the place of one that is there, failing or gone; `--spare` names none and takes a hot spare
+    Replace {
+        pool: String,
+        /// Name, path, id or number of the device that goes
+        old: String,
+        /// PATH[,key=value]...: the device that takes its place
+        #[arg(value_name = "NEW")]
+        new: DeviceSpec,
+        /// Destroy what the new device holds
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Move everything away from a device, which stays in the pool, empty, until it is `online` again or removed
+    Evacuate {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Let go of a device for a while; refused if files could not be read without it
+    Offline {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        /// Even if files cannot be read without it
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Use a device again that was away, offline or to be emptied; it is caught up on what it missed
+    Online {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        /// Where it is now, if it is not where it was
+        path: Option<PathBuf>,
+        /// Give up what is on it and fill it anew: for a device that was written to without the others
+        #[arg(long)]
+        wipe: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Give a device up: it is not written to any more, and what it holds is rebuilt elsewhere
+    Fail {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Change the words a device is known by
+    Label {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        /// name=, host=, shelf=, class=, or tag= (all tags, with commas)
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+    },
+    /// Use all of a device that has grown; the pool must not be mounted
+    Resize {
+        pool: String,
+        /// Name, path, id or number of a device
+        device: String,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ScrubCommand {
+    /// Read and verify everything that is stored, parity and copies too, and repair what is wrong; goes on where it was paused
+    Start {
+        pool: String,
+        /// From the beginning
+        #[arg(long)]
+        restart: bool,
+        /// Return when it is done
+        #[arg(long)]
+        wait: bool,
+    },
+    /// How far it is and what it found
+    Status {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop for now; where it stands is remembered, also by the next mount
+    Pause { pool: String },
+}

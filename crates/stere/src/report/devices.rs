@@ -1,0 +1,67 @@
+//! The devices of a pool as `device list` and `status` tell them.
+
+use stere_format::{DeviceEntry, DeviceState};
+use stere_store::HealthState;
+
+use super::DeviceReport;
+use crate::running::Running;
+
+pub fn reports(running: &Running) -> Vec<DeviceReport> {
+    let entries = running.store.device_entries();
+    entries.iter().map(|entry| report(running, entry, &entries)).collect()
+}
+
+fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> DeviceReport {
+    let index = entry.index;
+    let chunk_bytes = running.chunk_bytes;
+    // Devices of the table always have a usage; a device that went in this moment has none.
+    let usage = running.store.device_usage(index).unwrap_or_default();
+    let health = running.store.health(index);
+    let left_out = running.left_out(index);
+    let is_attached = running.attached(index).is_some();
+    let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
+    let state = match DeviceState::from_code(entry.state) {
+        Some(DeviceState::Failed) => "failed",
+        Some(DeviceState::Offline) => "offline",
+        _ if !is_attached && left_out.is_some() => "left out",
+        _ if usage.is_suspended => "failing",
+        _ if !is_attached => "missing",
+        Some(DeviceState::Leaving) => "leaving",
+        Some(DeviceState::Removing) => "removing",
+        _ if is_sick => "sick",
+        Some(DeviceState::Spare) => "spare",
+        _ if usage.missing > 0 => "catching up",
+        _ => "online",
+    };
+    DeviceReport {
+        name: entry.name.clone(),
+        path: running.path_of(entry).unwrap_or_default(),
+        class: Running::class_of(entry).word().into(),
+        state: state.into(),
+        size_bytes: entry.size_bytes,
+        used_bytes: usage.chunks * chunk_bytes,
+        read_errors: health.map_or(0, |health| health.read_errors),
+        checksum_errors: health.map_or(0, |health| health.checksum_errors),
+        id: entry.id.to_string(),
+        host: entry.host.clone(),
+        shelf: entry.shelf.clone(),
+        tags: entry.tags.clone(),
+        number: index + 1,
+        write_errors: health.map_or(0, |health| health.write_errors),
+        repaired_blocks: health.map_or(0, |health| health.repaired),
+        behind_bytes: if is_attached { usage.missing * chunk_bytes } else { 0 },
+        unusable_bytes: unusable_slots(entry, entries) * chunk_bytes,
+        why: left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
+    }
+}
+
+/// Two copies need two devices: of the largest, no more can be used than all others have together.
+fn unusable_slots(entry: &DeviceEntry, entries: &[DeviceEntry]) -> u64 {
+    let takes = |entry: &&DeviceEntry| DeviceState::from_code(entry.state) == Some(DeviceState::Active);
+    if entries.len() < 2 || !takes(&entry) {
+        return 0;
+    }
+    let others = entries.iter().filter(takes).filter(|other| other.index != entry.index);
+    let others: u64 = others.map(|other| u64::from(other.slot_count)).sum();
+    u64::from(entry.slot_count).saturating_sub(others)
+}

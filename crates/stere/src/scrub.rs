@@ -1,0 +1,99 @@
+//! `stere scrub`: everything is verified and repaired, in the background of a mount or here if the pool is not mounted.
+
+use std::time::Duration;
+
+use crate::cli::ScrubCommand;
+use crate::control::{Answer, Connection, Request, ScrubOrder};
+use crate::device::open_here;
+use crate::error::{DATA_LOST, DONE, Result, refused};
+use crate::progress;
+use crate::registry::Registry;
+use crate::running::scrub::ScrubReport;
+use crate::status::to_json;
+
+const POLL: Duration = Duration::from_millis(200);
+const STEP_BYTES: u64 = 16 << 20;
+
+pub fn run(registry: &Registry, command: &ScrubCommand) -> Result<u8> {
+    match command {
+        ScrubCommand::Start { pool, restart, wait } => start(registry, pool, *restart, *wait),
+        ScrubCommand::Status { pool, json } => {
+            let report = match Connection::open(registry, pool) {
+                Some(mut connection) => ask(&mut connection, ScrubOrder::Tell)?,
+                None => open_here(registry, pool, true)?.scrub_report(),
+            };
+            match json {
+                true => println!("{}", to_json(&report)?),
+                false => print(&report),
+            }
+            Ok(code(&report))
+        }
+        ScrubCommand::Pause { pool } => {
+            let Some(mut connection) = Connection::open(registry, pool) else {
+                registry.get(pool)?;
+                return refused(format!("the pool '{pool}' is not mounted, so nothing is scrubbed now"));
+            };
+            print(&ask(&mut connection, ScrubOrder::Pause)?);
+            Ok(DONE)
+        }
+    }
+}
+
+fn start(registry: &Registry, pool: &str, restart: bool, wait: bool) -> Result<u8> {
+    let order = if restart { ScrubOrder::Restart } else { ScrubOrder::Start };
+    let mut bar = progress::Bar::new("scrubbing");
+    let report = match Connection::open(registry, pool) {
+        Some(mut connection) => {
+            connection.be_patient()?;
+            let mut report = ask(&mut connection, order)?;
+            if !wait {
+                println!("scrubbing {pool}; `stere scrub status {pool}` tells how far it is");
+                return Ok(DONE);
+            }
+            while report.state == "running" {
+                std::thread::sleep(POLL);
+                report = ask(&mut connection, ScrubOrder::Tell)?;
+                bar.show(report.bytes_checked, report.bytes_total);
+            }
+            report
+        }
+        None => {
+            let running = open_here(registry, pool, false)?;
+            let mut report = running.scrub_order(order)?;
+            while report.state == "running" {
+                running.scrub_step(STEP_BYTES)?;
+                report = running.scrub_report();
+                bar.show(report.bytes_checked, report.bytes_total);
+            }
+            // What could not be written back where it was is rebuilt elsewhere.
+            running.mend_all(|_| ())?;
+            running.store.close()?;
+            report
+        }
+    };
+    bar.end();
+    print(&report);
+    Ok(code(&report))
+}
+
+fn ask(connection: &mut Connection, order: ScrubOrder) -> Result<ScrubReport> {
+    match connection.ask(Request::Scrub { order })? {
+        Answer::Scrub(report) => Ok(report),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn print(report: &ScrubReport) {
+    match report.text() {
+        Some(text) => println!("{text}"),
+        None => println!("never scrubbed"),
+    }
+    for damage in &report.damages {
+        let place = damage.path.clone().unwrap_or_else(|| format!("inode {}", damage.inode));
+        println!("lost: {place}, {} bytes at {}: restore this file from a backup", damage.length, damage.offset);
+    }
+}
+
+fn code(report: &ScrubReport) -> u8 {
+    if report.damages.is_empty() { DONE } else { DATA_LOST }
+}
