@@ -151,6 +151,11 @@ impl Machine {
         self.state.lock().media[device].rates = rates;
     }
 
+    /// Whether faults may strike a device.
+    pub fn is_faulty(&self, device: usize) -> bool {
+        self.state.lock().media[device].rates.any()
+    }
+
     /// Faults that struck so far: kind and device.
     pub fn faults_struck(&self) -> Vec<(FaultKind, usize)> {
         self.state.lock().faults_struck.clone()

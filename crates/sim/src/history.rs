@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stere_format::DeviceState;
 use stere_naming::Handle;
 
 use crate::content::Content;
@@ -289,8 +290,24 @@ impl History {
         match report.findings.first() {
             Some(_) if self.plan.budget == Budget::Beyond && self.has_struck(|_| true) => Err(Stop::Over),
             Some(first) => Err(Stop::Failure(format!("check found {} things: {}", report.findings.len(), first.text))),
-            None => Ok(()),
+            None => self.check_nobody_is_accused(),
         }
+    }
+
+    /// No device is held to be bad that did nothing wrong.
+    fn check_nobody_is_accused(&self) -> Result<(), Stop> {
+        if self.plan.budget != Budget::None {
+            return Ok(());
+        }
+        let store = &self.mounted().store;
+        for entry in store.device_entries() {
+            let health = store.health(entry.index);
+            if health.is_some_and(|health| health.errors() > 0) || entry.device_state() == DeviceState::Failed {
+                let text = format!("device {} is held to be bad: {:?}, {health:?}", entry.index, entry.device_state());
+                return Err(Stop::Failure(text));
+            }
+        }
+        Ok(())
     }
 
     /// The names changed: one more state that a crash may leave.

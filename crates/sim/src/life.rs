@@ -6,6 +6,7 @@
 use stere_naming::Error;
 use stere_store::Wait;
 
+use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
 use crate::pool::caller;
 
@@ -16,11 +17,22 @@ impl History {
     /// A device goes away, at an event from now on or at once.
     pub(crate) fn take_away(&mut self, device: usize, events: u64) {
         let is_bearable = self.plan.budget == Budget::Tolerated && self.plan.pool.device_bytes.len() > 1;
-        let is_another = self.exposed.is_some_and(|exposed| exposed != device);
-        if is_bearable && !is_another && self.away().is_none() {
+        if is_bearable && self.may_suffer(device) && self.away().is_none() {
             self.exposed = Some(device);
             self.machine.take_away_after(device, events);
         }
+    }
+
+    /// Whether faults of this device can be borne: no other one fails, or has anything that is not known to be whole again.
+    pub(crate) fn may_suffer(&self, device: usize) -> bool {
+        let is_another = |other: usize| other != device;
+        let is_armed = (0..self.plan.pool.device_bytes.len()).any(|at| is_another(at) && self.machine.is_faulty(at));
+        let has_struck = self.machine.faults_struck().iter().any(|(kind, at)| {
+            let counts = !matches!(kind, FaultKind::AwayDevice | FaultKind::SlowDevice);
+            counts && is_another(*at)
+        });
+        let is_kept = self.kept_image.as_ref().is_some_and(|(at, _)| is_another(*at));
+        !is_armed && !has_struck && !is_kept && !self.exposed.is_some_and(is_another)
     }
 
     /// Scrubs and mends until nothing is left to do, which must come, and demands that everything has all its copies then.
@@ -38,8 +50,8 @@ impl History {
         let kept = self.mounted().store.commit(Wait::Allowed);
         self.must("commit after mending", kept.map_err(Error::from))?;
         let status = self.mounted().store.mend_status();
-        // Somebody may have gone away in the middle of it, which is then not at its end.
-        if self.away().is_some() {
+        // Somebody may have gone away or begun to fail in the middle of it, which is then not at its end.
+        if self.away().is_some() || !self.is_calm() {
             return Ok(());
         }
         if status.chunks_left + status.waiting_chunks > 0 {

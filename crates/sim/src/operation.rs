@@ -202,6 +202,12 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// The profile of this name.
+    pub fn parse(name: &str) -> Option<Profile> {
+        let all = [Profile::Mixed, Profile::Names, Profile::Data, Profile::Sync, Profile::Churn, Profile::Full];
+        all.into_iter().find(|profile| format!("{profile:?}").eq_ignore_ascii_case(name))
+    }
+
     /// Draws one.
     pub fn draw(random: &mut Random) -> Profile {
         match random.below(100) {
