@@ -62,9 +62,16 @@ impl Machine {
         Arc::new(Machine { state: Mutex::new(state) })
     }
 
-    /// Adds a device of zeros.
-    pub fn add_device(self: &Arc<Machine>, size_bytes: u64, block_bytes: u32) {
-        self.state.lock().media.push(Medium::new(size_bytes, block_bytes));
+    /// Adds a device of zeros, and tells its number.
+    pub fn add_device(self: &Arc<Machine>, size_bytes: u64, block_bytes: u32) -> usize {
+        let mut state = self.state.lock();
+        state.media.push(Medium::new(size_bytes, block_bytes));
+        state.media.len() - 1
+    }
+
+    /// How many devices there ever were.
+    pub fn device_count(&self) -> usize {
+        self.state.lock().media.len()
     }
 
     /// Handles on all devices, in order.
@@ -119,11 +126,33 @@ impl Machine {
         }
     }
 
-    /// Brings a device back, with what it held; one that is not away stays.
+    /// As `take_away_after`, for ever.
+    pub fn lose_after(&self, device: usize, events: u64) {
+        self.state.lock().media[device].is_mortal = true;
+        self.take_away_after(device, events);
+    }
+
+    /// Brings a device back, with what it held, as if it were plugged in: what it failed at before is forgotten. One that is not
+    /// away stays, and one that is lost stays lost.
     pub fn bring_back(&self, device: usize) {
         let mut state = self.state.lock();
         state.away_at = None;
-        state.media[device].is_away = false;
+        if state.media[device].is_away && !state.media[device].is_mortal {
+            state.media[device].is_away = false;
+            state.media[device].reopen();
+        }
+    }
+
+    /// Whether a device is away for ever.
+    pub fn is_lost(&self, device: usize) -> bool {
+        let medium = &self.state.lock().media[device];
+        medium.is_away && medium.is_mortal
+    }
+
+    /// Numbers of the devices that are not there, for a time or for ever.
+    pub fn absent(&self) -> Vec<usize> {
+        let state = self.state.lock();
+        (0..state.media.len()).filter(|device| state.media[*device].is_away).collect()
     }
 
     /// No device goes away that has not gone yet.
@@ -201,10 +230,10 @@ impl Machine {
     /// Puts an old copy of one device back.
     pub fn set_image(&self, device: usize, image: Medium) {
         let mut state = self.state.lock();
-        let (rates, is_away) = (state.media[device].rates.clone(), state.media[device].is_away);
         let medium = &mut state.media[device];
+        let (rates, is_away, is_mortal) = (medium.rates.clone(), medium.is_away, medium.is_mortal);
         *medium = image;
-        (medium.rates, medium.is_away) = (rates, is_away);
+        (medium.rates, medium.is_away, medium.is_mortal) = (rates, is_away, is_mortal);
     }
 
     /// From now on keeps an image before each write and flush.
@@ -220,11 +249,15 @@ impl Machine {
 
 impl State {
     fn take_away(&mut self, device: usize) {
+        self.away_at = None;
+        if self.media[device].is_away {
+            return;
+        }
         let State { media, random, .. } = self;
         media[device].crash(&Survival::Each { per_hundred: 50 }, random);
         media[device].is_away = true;
-        self.away_at = None;
-        self.faults_struck.push((FaultKind::AwayDevice, device));
+        let kind = if self.media[device].is_mortal { FaultKind::LostDevice } else { FaultKind::AwayDevice };
+        self.faults_struck.push((kind, device));
     }
 
     fn strikes(&mut self, device: usize, kind: FaultKind) -> bool {

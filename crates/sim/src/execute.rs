@@ -116,10 +116,28 @@ impl History {
                 Ok(())
             }
             Operation::BringBack { device } => {
-                self.returning = Some(usize::from(*device));
+                self.returning = Some(usize::from(*device)).filter(|device| *device < self.machine.device_count());
                 Ok(())
             }
             Operation::Mend => self.mend(),
+            other => self.execute_change(other),
+        }
+    }
+
+    fn execute_change(&mut self, operation: &Operation) -> Result<(), Stop> {
+        match operation {
+            Operation::Lose { device, events } => {
+                self.lose(usize::from(*device), u64::from(*events));
+                Ok(())
+            }
+            Operation::AddDevice { mebibytes, spare } => self.add_device(*mebibytes, *spare),
+            Operation::ReplaceDevice { device, mebibytes } => self.replace_device(usize::from(*device), *mebibytes),
+            Operation::EmptyDevice { device, leaves } => self.empty_device(usize::from(*device), *leaves),
+            Operation::GiveUp { device } => self.give_up(usize::from(*device)),
+            Operation::UseAgain { device } => self.use_again(usize::from(*device)),
+            Operation::Offline { device } => self.offline(usize::from(*device)),
+            Operation::Online { device } => self.online(usize::from(*device)),
+            Operation::MendSome { steps } => self.mend_some(*steps),
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }

@@ -27,11 +27,13 @@ pub enum FaultKind {
     StaleDevice,
     /// The device goes away, perhaps in the middle of something, is missed at mounts, and may come back with what it held.
     AwayDevice,
+    /// The device goes away, perhaps in the middle of something, and never comes back.
+    LostDevice,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 12] = [
+    pub const ALL: [FaultKind; 13] = [
         FaultKind::LatentReadError,
         FaultKind::TransientReadError,
         FaultKind::BitRot,
@@ -44,6 +46,7 @@ impl FaultKind {
         FaultKind::SlowDevice,
         FaultKind::StaleDevice,
         FaultKind::AwayDevice,
+        FaultKind::LostDevice,
     ];
 
     /// The name on the command line.
@@ -61,12 +64,18 @@ impl FaultKind {
             FaultKind::SlowDevice => "slow-device",
             FaultKind::StaleDevice => "stale-device",
             FaultKind::AwayDevice => "away-device",
+            FaultKind::LostDevice => "lost-device",
         }
     }
 
     /// The kind of this name.
     pub fn parse(name: &str) -> Option<FaultKind> {
         FaultKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether the device is not there, rather than wrong: what copies bear without an error.
+    pub fn is_absence(self) -> bool {
+        matches!(self, FaultKind::AwayDevice | FaultKind::LostDevice)
     }
 
     /// Whether operations may be refused from the first such fault on, even where copies are left: the pool stops writing rather

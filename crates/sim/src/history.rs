@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use stere_format::DeviceState;
 use stere_naming::Handle;
+use stere_store::HealthState;
 
 use crate::content::Content;
 use crate::device::Machine;
@@ -85,6 +85,8 @@ pub struct Summary {
     pub ended_early: u64,
     /// How often everything was made whole again after a device had been away.
     pub mended: u64,
+    /// Devices added, replaced, emptied, given up, taken away and brought back by a person.
+    pub changes: u64,
     pub groups_cut: u64,
     pub trace: u64,
 }
@@ -111,6 +113,10 @@ pub(crate) struct History {
     pub exposed: Option<usize>,
     /// The device that comes back at the next mount.
     pub returning: Option<usize>,
+    /// The device that a person took away.
+    pub offline: Option<usize>,
+    /// Whether devices changed since everything was last found whole.
+    pub has_changed_devices: bool,
     pub fill_count: u32,
     pub summary: Summary,
     pub verbose: bool,
@@ -163,6 +169,8 @@ impl History {
             kept_image: None,
             exposed: None,
             returning: None,
+            offline: None,
+            has_changed_devices: false,
             fill_count: 0,
             summary: Summary::default(),
             verbose,
@@ -213,7 +221,7 @@ impl History {
 
     /// Nothing went wrong on devices, except that one may be away, which its copies bear without an error.
     pub(crate) fn is_calm(&self) -> bool {
-        !self.has_struck(|kind| kind != FaultKind::AwayDevice)
+        !self.has_struck(|kind| !kind.is_absence())
     }
 
     fn has_struck(&self, kinds: impl Fn(FaultKind) -> bool) -> bool {
@@ -294,7 +302,7 @@ impl History {
         }
     }
 
-    /// No device is held to be bad that did nothing wrong.
+    /// No device is held to be bad that did nothing wrong. A crash may have torn a superblock or two.
     fn check_nobody_is_accused(&self) -> Result<(), Stop> {
         if self.plan.budget != Budget::None {
             return Ok(());
@@ -302,7 +310,7 @@ impl History {
         let store = &self.mounted().store;
         for entry in store.device_entries() {
             let health = store.health(entry.index);
-            if health.is_some_and(|health| health.errors() > 0) || entry.device_state() == DeviceState::Failed {
+            if health.is_some_and(|health| health.state == HealthState::Sick) {
                 let text = format!("device {} is held to be bad: {:?}, {health:?}", entry.index, entry.device_state());
                 return Err(Stop::Failure(text));
             }

@@ -1,8 +1,12 @@
-//! The life of devices: one goes away, comes back at a mount, and what it missed is made up for.
+//! The life of devices: they go away and come back, are lost, added, replaced, emptied and given up; what is lacking is made up for.
 //!
-//! One device at a time may be away, and another one only after everything was found whole again: more are beyond what copies
-//! bear. Within that the pool shows no error at all. Read next: `recovery.rs`.
+//! One device at a time may have something the others lack, and another one only after everything was found safe again: more is
+//! beyond what copies bear. Within that the pool shows no error at all. Read next: `life/change.rs` (what people do to devices),
+//! `recovery.rs`.
 
+mod change;
+
+use stere_format::DeviceState;
 use stere_naming::Error;
 use stere_store::Wait;
 
@@ -12,53 +16,86 @@ use crate::pool::caller;
 
 /// Rounds in which everything must be whole; each does what one step of the background work does.
 const ROUNDS_MAX: usize = 1000;
+/// With fewer free slots on some device, chunks may find no place.
+const SLOTS_PLENTY: u32 = 12;
 
 impl History {
     /// A device goes away, at an event from now on or at once.
     pub(crate) fn take_away(&mut self, device: usize, events: u64) {
-        let is_bearable = self.plan.budget == Budget::Tolerated && self.plan.pool.device_bytes.len() > 1;
-        if is_bearable && self.may_suffer(device) && self.away().is_none() {
+        if self.may_go(device) {
             self.exposed = Some(device);
             self.machine.take_away_after(device, events);
         }
     }
 
-    /// Whether faults of this device can be borne: no other one fails, or has anything that is not known to be whole again.
+    /// The same, for ever.
+    pub(crate) fn lose(&mut self, device: usize, events: u64) {
+        if self.may_go(device) {
+            self.exposed = Some(device);
+            self.machine.lose_after(device, events);
+        }
+    }
+
+    fn may_go(&self, device: usize) -> bool {
+        let members = self.members();
+        let is_member = members.iter().any(|(number, _)| *number == device);
+        let is_bearable = self.plan.budget == Budget::Tolerated && is_member && members.len() > 1;
+        is_bearable && self.may_suffer(device) && self.away().is_none() && !self.machine.is_lost(device)
+    }
+
+    /// The device that is away and may come back.
+    pub(crate) fn away(&self) -> Option<usize> {
+        let mut absent = self.machine.absent().into_iter();
+        absent.find(|device| !self.machine.is_lost(*device)).or(self.offline)
+    }
+
+    /// Whether faults of this device can be borne: no other one fails, or has anything that is not known to be safe again.
     pub(crate) fn may_suffer(&self, device: usize) -> bool {
         let is_another = |other: usize| other != device;
-        let is_armed = (0..self.plan.pool.device_bytes.len()).any(|at| is_another(at) && self.machine.is_faulty(at));
+        let is_armed = (0..self.machine.device_count()).any(|at| is_another(at) && self.machine.is_faulty(at));
         let has_struck = self.machine.faults_struck().iter().any(|(kind, at)| {
-            let counts = !matches!(kind, FaultKind::AwayDevice | FaultKind::SlowDevice);
+            let counts = !kind.is_absence() && *kind != FaultKind::SlowDevice;
             counts && is_another(*at)
         });
         let is_kept = self.kept_image.as_ref().is_some_and(|(at, _)| is_another(*at));
         !is_armed && !has_struck && !is_kept && !self.exposed.is_some_and(is_another)
     }
 
-    /// Scrubs and mends until nothing is left to do, which must come, and demands that everything has all its copies then.
+    /// Some of what there is to mend.
+    pub(crate) fn mend_some(&mut self, steps: u8) -> Result<(), Stop> {
+        for _ in 0..steps {
+            let progress = self.mounted().store.mend_step(256 << 10);
+            if self.must("mending", progress.map_err(Error::from))?.is_done {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Scrubs and mends until nothing is left to do, which must come, and demands that everything is safe then.
     pub(crate) fn mend(&mut self) -> Result<(), Stop> {
-        if self.exposed.is_none() || self.away().is_some() || !self.is_calm() {
+        if self.exposed.is_none() && !self.has_changed_devices || self.away().is_some() || !self.is_calm() {
             return Ok(());
         }
+        self.give_up_lost()?;
         self.mend_all()?;
         let scrubbed = self.mounted().store.scrub();
         let scrubbed = self.must("scrub", scrubbed.map_err(Error::from))?;
         if !scrubbed.unrepairable.is_empty() {
-            return Err(Stop::Failure(format!("scrub with all devices there: {scrubbed:?}")));
+            return Err(Stop::Failure(format!("scrub of what copies bear: {scrubbed:?}")));
         }
         self.mend_all()?;
         let kept = self.mounted().store.commit(Wait::Allowed);
         self.must("commit after mending", kept.map_err(Error::from))?;
-        let status = self.mounted().store.mend_status();
         // Somebody may have gone away or begun to fail in the middle of it, which is then not at its end.
-        if self.away().is_some() || !self.is_calm() {
+        if self.away().is_some() || !self.is_calm() || self.has_lost_member() {
             return Ok(());
         }
-        if status.chunks_left + status.waiting_chunks > 0 {
-            return Err(Stop::Failure(format!("not whole after mending: {status:?}")));
+        if let Some(text) = self.lacks() {
+            return if self.must_be_safe() { Err(Stop::Failure(text)) } else { Ok(()) };
         }
         self.machine.cancel_away();
-        self.exposed = None;
+        (self.exposed, self.has_changed_devices) = (None, false);
         self.summary.mended += 1;
         Ok(())
     }
@@ -73,5 +110,62 @@ impl History {
             }
         }
         Err(Stop::Failure(format!("mending does not end: {:?}", self.mounted().store.mend_status())))
+    }
+
+    /// Whether a device is lost for good that the pool still counts on.
+    fn has_lost_member(&self) -> bool {
+        let members = self.members();
+        members.iter().any(|(device, entry)| {
+            self.machine.is_lost(*device) && !matches!(entry.device_state(), DeviceState::Failed | DeviceState::Removing)
+        })
+    }
+
+    /// What is lost for good is told so to the pool, as a person would do.
+    fn give_up_lost(&mut self) -> Result<(), Stop> {
+        for (device, entry) in self.members() {
+            let counts = matches!(entry.device_state(), DeviceState::Active | DeviceState::Leaving);
+            if self.machine.is_lost(device) && counts {
+                let given_up = self.mounted().store.set_device_state(entry.index, DeviceState::Failed);
+                self.must("giving a lost device up", given_up.map_err(Error::from))?;
+                self.summary.changes += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What would not bear the loss of one more device, in words.
+    fn lacks(&self) -> Option<String> {
+        let store = &self.mounted().store;
+        let there: Vec<u16> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+        for segment in store.segments().all().into_iter().filter(|segment| segment.live_bytes() > 0) {
+            let placed = segment.placed();
+            let is_good = |chunk: &usize| !placed.is_missing(*chunk) && there.contains(&placed.chunks[*chunk].device);
+            let good = (0..placed.chunks.len()).filter(is_good).count();
+            let is_wished = placed.scheme.parity == 0 && self.plan.budget == Budget::None;
+            if good <= usize::from(placed.scheme.data) && !is_wished {
+                let status = store.mend_status();
+                return Some(format!("not safe after mending: segment {} ({:?}): {placed:?}; {status:?}", segment.id, segment.kind));
+            }
+        }
+        None
+    }
+
+    /// Whether the devices that are left suffice for everything, with room to spare.
+    fn must_be_safe(&self) -> bool {
+        let store = &self.mounted().store;
+        let members = self.members();
+        let open: Vec<_> = members
+            .iter()
+            .filter(|(_, entry)| entry.device_state() == DeviceState::Active)
+            .filter_map(|(_, entry)| store.device_usage(entry.index).ok())
+            .filter(|usage| usage.is_attached && !usage.is_suspended)
+            .collect();
+        // Four is as wide as segments of histories are.
+        let is_wide = open.len() >= 4 || (open.len() >= 2 && !self.has_wide_segments(open.len()));
+        is_wide && open.iter().all(|usage| usage.free >= SLOTS_PLENTY) && !self.plan.may_fill
+    }
+
+    fn has_wide_segments(&self, devices: usize) -> bool {
+        self.mounted().store.segments().all().iter().any(|segment| segment.scheme.width() > devices)
     }
 }

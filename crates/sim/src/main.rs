@@ -135,7 +135,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let totals = outcome.totals;
     println!(
         "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} faults in {} histories, \
-         {} groups cut, {} times mended, {} ended by damage beyond their copies, {:.1} s",
+         {} groups cut, {} changes of devices, {} times mended, {} ended by damage beyond their copies, {:.1} s",
         outcome.histories,
         request.seed,
         totals.operations,
@@ -146,6 +146,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.faults,
         totals.with_faults,
         totals.groups_cut,
+        totals.changes,
         totals.mended,
         totals.ended_early,
         begin.elapsed().as_secs_f64()

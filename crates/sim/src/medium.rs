@@ -72,6 +72,8 @@ pub struct Medium {
     pub(crate) rates: FaultRates,
     pub(crate) is_dead: bool,
     pub(crate) is_away: bool,
+    /// Once away, it never comes back.
+    pub(crate) is_mortal: bool,
     pub(crate) has_flush_failed: bool,
 }
 
@@ -89,6 +91,7 @@ impl Medium {
             rates: FaultRates::none(),
             is_dead: false,
             is_away: false,
+            is_mortal: false,
             has_flush_failed: false,
         }
     }

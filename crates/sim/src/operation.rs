@@ -185,6 +185,46 @@ pub enum Operation {
     BringBack {
         device: u8,
     },
+    /// The device goes away for ever after so many more writes and flushes of all devices; now if 0.
+    Lose {
+        device: u8,
+        events: u32,
+    },
+    /// A new device joins, at once or as a spare.
+    AddDevice {
+        mebibytes: u32,
+        spare: bool,
+    },
+    /// A new device takes the place of one that is there, or of one that is gone.
+    ReplaceDevice {
+        device: u8,
+        mebibytes: u32,
+    },
+    /// A device is emptied, to stay in the pool or to leave it.
+    EmptyDevice {
+        device: u8,
+        leaves: bool,
+    },
+    /// A device is given up: what it held is rebuilt on the others.
+    GiveUp {
+        device: u8,
+    },
+    /// A device is used again that was emptied.
+    UseAgain {
+        device: u8,
+    },
+    /// A person takes a device away.
+    Offline {
+        device: u8,
+    },
+    /// A device that is away comes back while the pool is mounted.
+    Online {
+        device: u8,
+    },
+    /// So many steps of mending, of a quarter of a mebibyte each.
+    MendSome {
+        steps: u8,
+    },
     /// With all devices there: everything is scrubbed and mended, and is whole again after that.
     Mend,
 }
@@ -468,7 +508,10 @@ impl Generator {
         for _ in 0..self.random.between(1, 3) {
             at += self.random.below(30) as usize;
             let events = if self.random.chance(1, 3) { 0 } else { self.random.between(1, 30) as u32 };
-            let away = Operation::TakeAway { device, events };
+            let away = match self.random.chance(1, 6) {
+                true => Operation::Offline { device },
+                false => Operation::TakeAway { device, events },
+            };
             let again = self.random.chance(1, 3).then(|| self.random.between(1, 12) as u32);
             let crash = Operation::Crash { manner: self.manner(), again };
             let mount = if self.random.chance(1, 2) { Operation::Remount } else { crash };
@@ -483,7 +526,9 @@ impl Generator {
                 put(&mut at, mount.clone());
             }
             at += self.random.below(20) as usize;
-            if self.random.chance(4, 5) {
+            if self.random.chance(1, 3) {
+                put(&mut at, Operation::Online { device });
+            } else if self.random.chance(4, 5) {
                 put(&mut at, Operation::BringBack { device });
             }
             if self.random.chance(3, 4) {
@@ -497,12 +542,96 @@ impl Generator {
         }
     }
 
+    /// People change devices a few times; each change is followed by some mending, and some by all of it.
+    fn change_devices(&mut self, operations: &mut Vec<Operation>) {
+        let mut at = 0;
+        let mut devices = self.devices as u64;
+        for _ in 0..self.random.between(1, 4) {
+            at = (at + self.random.below(25) as usize).min(operations.len());
+            let device = self.random.below(devices) as u8;
+            let mebibytes = *self.random.pick(&[64, 80, 200, 700, 3000]);
+            let change = match self.random.below(10) {
+                0..3 => Operation::AddDevice { mebibytes, spare: self.random.chance(1, 4) },
+                3..5 => Operation::ReplaceDevice { device, mebibytes },
+                5..8 => Operation::EmptyDevice { device, leaves: self.random.chance(2, 3) },
+                8 => Operation::GiveUp { device },
+                _ => Operation::UseAgain { device },
+            };
+            devices += u64::from(matches!(change, Operation::AddDevice { .. } | Operation::ReplaceDevice { .. }));
+            let mut put = |operation: Operation| {
+                operations.insert(at, operation);
+                at += 1;
+            };
+            if self.random.chance(1, 3) {
+                put(Operation::ArmCrash { events: self.random.between(1, 30) as u32, manner: CrashManner::Mixed });
+            }
+            put(change);
+            if self.random.chance(2, 3) {
+                put(Operation::MendSome { steps: self.random.between(1, 8) as u8 });
+            }
+            if self.random.chance(1, 3) {
+                put(Operation::Mend);
+            }
+        }
+        // Later ones of `send_away` may be of devices that came.
+        self.devices = devices as usize;
+    }
+
+    /// A device is lost, between operations, in their middle, or within a recovery; it is replaced or given up, or nobody does
+    /// anything about it.
+    fn lose_device(&mut self, operations: &mut Vec<Operation>, device: u8) {
+        let (mut at, mut device) = (0, device);
+        if self.devices == 1 {
+            return;
+        }
+        for _ in 0..self.random.between(1, 3) {
+            at = (at + self.random.below(30) as usize).min(operations.len());
+            let events = if self.random.chance(1, 3) { 0 } else { self.random.between(1, 60) as u32 };
+            let mut follow = vec![Operation::Lose { device, events }];
+            match self.random.below(6) {
+                0 => follow.push(Operation::Crash { manner: self.manner(), again: None }),
+                1 => follow.push(Operation::Remount),
+                2 => follow.push(Operation::Checkpoint),
+                _ => {}
+            }
+            let mebibytes = *self.random.pick(&[80, 200, 3000]);
+            match self.random.below(4) {
+                0 => follow.push(Operation::AddDevice { mebibytes, spare: false }),
+                1 => follow.push(Operation::ReplaceDevice { device, mebibytes: 3200 }),
+                2 => follow.insert(0, Operation::AddDevice { mebibytes, spare: true }),
+                _ => {}
+            }
+            if self.random.chance(1, 2) {
+                follow.push(Operation::MendSome { steps: self.random.between(1, 6) as u8 });
+            }
+            if self.random.chance(1, 2) {
+                let again = self.random.chance(1, 3).then(|| self.random.between(1, 12) as u32);
+                follow.push(Operation::Crash { manner: self.manner(), again });
+            }
+            for operation in follow {
+                operations.insert(at, operation);
+                at = (at + 1 + self.random.below(4) as usize).min(operations.len());
+            }
+            if self.random.chance(4, 5) {
+                operations.insert(at, Operation::Mend);
+                device = self.random.below(self.devices as u64) as u8;
+            }
+        }
+    }
+
     /// A whole history of so many operations; one in `with_faults` gets the faults that are given.
     pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)]) -> Vec<Operation> {
         let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
         operations.extend((0..steps).map(|_| self.operation()));
+        if self.devices > 1 && self.random.chance(1, 3) && self.profile != Profile::Full {
+            self.change_devices(&mut operations);
+        }
         for (device, kind, per_million) in faults {
-            let device = *device % self.devices as u8;
+            let device = *device;
+            if *kind == FaultKind::LostDevice {
+                self.lose_device(&mut operations, device);
+                continue;
+            }
             if *kind == FaultKind::AwayDevice {
                 self.send_away(&mut operations, device);
                 continue;

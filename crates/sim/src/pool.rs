@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock, Timestamp};
 use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
+use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
 use crate::device::Machine;
@@ -35,7 +35,7 @@ impl PoolConfig {
     fn store_options(&self, machine: &Machine) -> StoreOptions {
         StoreOptions {
             memory_bytes: self.memory_bytes,
-            cleaner: if self.greedy { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit },
+            cleaner: self.cleaner(),
             hash_key: [7; 16],
             epoch_nonce: machine.draw() as u32,
             ..StoreOptions::default()
@@ -81,7 +81,7 @@ impl PoolConfig {
         let mut entries = Vec::new();
         for (index, device) in machine.devices().into_iter().enumerate() {
             let superblock = self.superblock(index as u16, journal_bytes)?;
-            entries.push(DeviceEntry::of(&superblock, format!("simulated-{index}")));
+            entries.push(DeviceEntry::of(&superblock, name_of(index)));
             devices.push(DeviceIn { index: index as u16, superblock, device, read_cost: READ_COST });
         }
         let store =
@@ -92,33 +92,49 @@ impl PoolConfig {
         self.mount(machine)
     }
 
-    /// Mounts the pool that the machine's devices hold.
+    /// Mounts the pool that the machine's devices hold, as the pool crate finds it.
     pub fn mount(&self, machine: &Arc<Machine>) -> Result<Mounted, String> {
         machine.reopen_devices();
-        let mut devices = Vec::new();
-        let present = machine.devices().into_iter().enumerate().filter(|(index, _)| !machine.is_away(*index));
-        for (index, device) in present {
-            let superblock = newest_superblock(&device)
-                .ok_or_else(|| format!("device {index} has no superblock that can be read"))?;
-            devices.push(DeviceIn { index: superblock.device_index, superblock, device, read_cost: READ_COST });
+        let absent = machine.absent();
+        let mut candidates = Vec::new();
+        for (number, device) in machine.devices().into_iter().enumerate().filter(|(at, _)| !absent.contains(at)) {
+            // One that tells nothing of itself counts as missing.
+            if matches!(identify(&*device), Holds::Member(_)) {
+                candidates.push(Candidate { path: name_of(number), device });
+            }
         }
-        let (store, report) =
-            Store::open(devices, self.store_options(machine)).map_err(|error| format!("open: {error}"))?;
-        let store = Arc::new(store);
+        if candidates.is_empty() {
+            return Err("no superblock can be read".into());
+        }
+        let assembly = Assembly::new(candidates).map_err(|error| format!("assemble: {error}"))?;
+        let options = OpenOptions {
+            memory_bytes: self.memory_bytes,
+            cleaner: self.cleaner(),
+            epoch_nonce: machine.draw() as u32,
+            ..OpenOptions::default()
+        };
+        let opened = assembly.open(&options, &|_| None).map_err(|error| format!("open: {error}"))?;
+        if opened.read_only {
+            return Err(format!("open: for reading only; {}", opened.warnings.join("; ")));
+        }
+        let store = Arc::new(opened.store);
         let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
-        Ok(Mounted { files, store, report })
+        Ok(Mounted { files, store, report: opened.recovery })
+    }
+
+    fn cleaner(&self) -> CleanerPolicy {
+        if self.greedy { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit }
     }
 }
 
-fn newest_superblock(device: &Arc<dyn Device>) -> Option<Superblock> {
-    let offsets = DeviceLayout::superblock_offsets_for_size(device.size_bytes());
-    let read = |offset: u64| {
-        let mut bytes = vec![0; Superblock::SIZE];
-        // A second try, as any caller of a real device makes one before giving a copy up.
-        device.read(offset, &mut bytes).or_else(|_| device.read(offset, &mut bytes)).ok()?;
-        Superblock::decode(&bytes).ok()
-    };
-    offsets.into_iter().filter_map(read).max_by_key(|superblock| superblock.generation)
+/// What the pool calls the device with this number of the machine.
+pub fn name_of(number: usize) -> String {
+    format!("simulated-{number}")
+}
+
+/// The number of the machine's device that the pool calls so.
+pub fn number_of(name: &str) -> Option<usize> {
+    name.strip_prefix("simulated-")?.parse().ok()
 }
 
 /// The machine's clock as the file system counts time.

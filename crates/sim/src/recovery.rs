@@ -29,7 +29,7 @@ impl History {
         }
         self.note_all_durable();
         self.change_devices();
-        let away = self.away();
+        let absent = self.machine.absent();
         match self.plan.pool.mount(&self.machine) {
             Ok(mounted) => {
                 let report = mounted.report.clone();
@@ -45,7 +45,7 @@ impl History {
             }
             Err(text) if text.contains("no superblock") && !self.is_calm() => Err(Stop::Over),
             // Gone in the middle of being mounted: without it the pool must mount.
-            Err(_) if self.away() != away => Err(Stop::Refused),
+            Err(_) if self.machine.absent() != absent => Err(Stop::Refused),
             Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
         }
     }
@@ -74,9 +74,9 @@ impl History {
             if let Some(events) = again.take() {
                 self.machine.power_off_after(u64::from(events));
             }
-            let away = self.away();
+            let absent = self.machine.absent();
             let mounted = self.plan.pool.mount(&self.machine);
-            if self.machine.is_off() || mounted.is_err() && self.away() != away {
+            if self.machine.is_off() || mounted.is_err() && self.machine.absent() != absent {
                 continue;
             }
             match mounted {
@@ -110,12 +110,8 @@ impl History {
         self.compare_recovered()
     }
 
-    pub(crate) fn away(&self) -> Option<usize> {
-        (0..self.plan.pool.device_bytes.len()).find(|device| self.machine.is_away(*device))
-    }
-
     fn calm(&mut self) {
-        for device in 0..self.plan.pool.device_bytes.len() {
+        for device in 0..self.machine.device_count() {
             self.machine.set_faults(device, crate::fault::FaultRates::none());
         }
     }

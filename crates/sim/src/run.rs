@@ -60,6 +60,7 @@ pub struct Totals {
     pub with_faults: u64,
     pub ended_early: u64,
     pub mended: u64,
+    pub changes: u64,
     pub groups_cut: u64,
 }
 
@@ -77,6 +78,7 @@ impl Totals {
         self.with_faults += u64::from(summary.faults > 0);
         self.ended_early += summary.ended_early;
         self.mended += summary.mended;
+        self.changes += summary.changes;
         self.groups_cut += summary.groups_cut;
     }
 }
@@ -120,7 +122,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     }
     let may_fill = profile == Profile::Full;
     // In a full pool the cleaner moves what has one copy, because a device was away, onto that device.
-    faults.retain(|(_, kind, _)| !may_fill || *kind != FaultKind::AwayDevice);
+    faults.retain(|(_, kind, _)| !may_fill || !kind.is_absence());
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
     let operations = Generator::new(random.fork(), profile, devices).history(steps, &faults);

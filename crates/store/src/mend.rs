@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
-use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
+use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 
 use crate::Store;
@@ -356,7 +356,7 @@ impl Store {
         self.log.segments.all().iter().filter(|segment| is_misfit(segment)).count()
     }
 
-    /// Calls a spare in where chunks of a device that failed find no place; whether one came.
+    /// Calls a spare in where chunks of a device that failed find no place, or too few devices are left for copies; whether one came.
     fn call_spare(&self, mender: &mut Mender) -> Result<bool, Error> {
         let standings = self.standings();
         let is_homeless = |task: &Task| {
@@ -366,7 +366,11 @@ impl Store {
                 is_failed && *need == Need::Move(None) && !self.has_room_beside(&task.place, *chunk)
             })
         };
-        if !self.tasks(mender).iter().any(is_homeless) || !self.activate_spare()? {
+        // Data may have been written anew in fewer copies, so that no chunk of it lacks a place.
+        let copies = Scheme { data: 1, parity: 1 };
+        let has_failed = standings.values().any(|standing| standing.state == DeviceState::Failed);
+        let is_short = has_failed && self.fit(copies) != copies;
+        if !(is_short || self.tasks(mender).iter().any(is_homeless)) || !self.activate_spare()? {
             return Ok(false);
         }
         mender.forget_failures();
