@@ -219,8 +219,8 @@ fn policy_is_set_explained_and_unset() {
 }
 
 #[test]
-fn compression_is_set_seen_changed_and_survives_a_kill() {
-    if !can_mount("compression_is_set_seen_changed_and_survives_a_kill") {
+fn compression_is_set_seen_changed_and_rescued() {
+    if !can_mount("compression_is_set_seen_changed_and_rescued") {
         return;
     }
     let world = World::new();
