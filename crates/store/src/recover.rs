@@ -431,8 +431,9 @@ impl Store {
     /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
     /// that alone held some of it. All data was flushed when the epoch began, or is by the commit.
     fn make_definite(&self, has_unproven: bool) -> Result<(), Error> {
-        if self.epochs_needed() >= Superblock::EPOCHS_MAX / 2 {
-            // One crash after the other: a checkpoint ends the need for the epochs of all of them.
+        if self.epochs_kept() >= Superblock::EPOCHS_MAX / 2 {
+            // One crash after the other: a checkpoint ends the need for the epochs of all of them. Until then the oldest that is
+            // needed keeps the list from letting go of the oldest, and another one would have to be forgotten.
             return self.checkpoint_holding(&mut self.checkpointer.lock(), &mut self.journal.lock(), false);
         }
         if !has_unproven {
@@ -447,13 +448,14 @@ impl Store {
         }
     }
 
-    /// Epochs that cover records which the journal still needs.
-    fn epochs_needed(&self) -> usize {
+    /// Epochs from the first on that covers records which the journal still needs.
+    fn epochs_kept(&self) -> usize {
         let superblocks = self.superblocks.lock();
         let Some(superblock) = superblocks.first() else { return 0 };
         let start = superblock.journal_start.sequence;
-        let epochs = superblock.epochs.windows(2);
-        epochs.filter(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start)).count()
+        let mut pairs = superblock.epochs.windows(2);
+        let first = pairs.position(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start));
+        first.map_or(0, |first| superblock.epochs.len() - first)
     }
 
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
@@ -475,7 +477,7 @@ impl Store {
                 // Who is away now holds nothing of the journal that is to come.
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
             }
-            self.store_superblocks(&superblocks)?;
+            self.store_superblocks_of_epoch(&superblocks)?;
         }
         state.generation += 1;
         journal.epoch = epoch;

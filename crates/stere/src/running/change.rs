@@ -243,7 +243,11 @@ impl Running {
         let newest = self.newest()?;
         let shown = path.display().to_string();
         let verdict = match identify(&*device) {
-            Holds::Member(identity) => (judge_return(&newest, entry, &identity.superblock), Some(identity.superblock)),
+            Holds::Member(identity) => {
+                let is_there = |index| self.attached(index).is_some();
+                let superblock = stere_pool::settled_superblock(&identity, &*device, &is_there);
+                (judge_return(&newest, entry, &superblock), Some(superblock))
+            }
             _ => (Return::Stranger, None),
         };
         match verdict {
