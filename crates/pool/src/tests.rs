@@ -253,6 +253,18 @@ fn metadata_copies_are_kept_when_the_pool_is_opened_again() {
     let superblock = superblock_of(&devices[0]);
     assert_eq!(superblock.checkpoint[0].place.scheme.width(), 5);
     assert_eq!(superblock.journal_devices.len(), 5);
+    // "All" goes on to mean all, and what was fitted while devices were away is no wish.
+    mount_and_change(&all[..2], 1);
+    let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
+    let sixth = memory_devices(&[64 * MIB]);
+    let joining = Joining { index: 5, state: DeviceState::Active, force: false };
+    let newest = superblock_of(&devices[0]);
+    let (device_in, entry) = newcomer(&newest, &new_devices(&sixth)[0], joining, &mut Counting(77)).unwrap();
+    opened.store.add_device(device_in, entry).unwrap();
+    while !opened.store.mend_step(64 << 20).unwrap().is_done {}
+    change(&opened.store);
+    opened.store.close().unwrap();
+    assert_eq!(superblock_of(&devices[0]).checkpoint[0].place.scheme.width(), 6);
 }
 
 #[test]

@@ -55,9 +55,7 @@ pub fn settled_superblock(
     let are_there =
         || superblock.journal_devices.iter().all(|index| *index == superblock.device_index || is_there(*index));
     match (only_begun(identity), &identity.previous) {
-        (Some(epoch), Some(previous))
-            if are_there() && !has_records(device, &superblock.layout, superblock, epoch) =>
-        {
+        (Some(epoch), Some(previous)) if are_there() && !has_records(device, &superblock.layout, superblock, epoch) => {
             previous.clone()
         }
         _ => superblock.clone(),
@@ -70,8 +68,7 @@ fn only_begun(identity: &Identity) -> Option<u32> {
     let previous = identity.previous.as_ref()?;
     let last = superblock.epochs.last()?;
     let is_new = previous.epochs.iter().all(|epoch| epoch.epoch < last.epoch);
-    let is_same =
-        superblock.checkpoint == previous.checkpoint && superblock.journal_start == previous.journal_start;
+    let is_same = superblock.checkpoint == previous.checkpoint && superblock.journal_start == previous.journal_start;
     let is_mirror = superblock.journal_devices.contains(&superblock.device_index);
     (is_new && is_same && is_mirror).then_some(last.epoch)
 }

@@ -207,6 +207,7 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
         devices: assembly.entries.iter().map(device).collect(),
         choose: None,
         scrub: known.map(|record| record.scrub.clone()).unwrap_or_default(),
+        is_reconcile_paused: known.is_some_and(|record| record.is_reconcile_paused),
     }
 }
 

@@ -92,6 +92,7 @@ impl Store {
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
+        store.load_metadata_wish()?;
         let changes_bytes = store.inner.read().active.bytes();
         store.reserve_for_checkpoint(changes_bytes);
         if !read_only {
@@ -183,6 +184,7 @@ impl Store {
             next_blob: AtomicU64::new(1),
             failure: Mutex::new(None),
             health_limits: Mutex::new(options.health),
+            metadata_wish: Mutex::new(None),
             log,
             options,
         }
@@ -346,8 +348,16 @@ impl Store {
         for (changed, value) in &group.changes {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
+            // What lay there before this group does not hang on it; it may be lost since, with its device.
+            let known = self.view(crate::Wait::Allowed, |view| view.blob(changed.object));
+            if known.is_ok_and(|known| known.value.address == blob.address) {
+                continue;
+            }
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
-            if !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
+            // What lies on devices that are away now cannot be looked at. The group may have been acknowledged, and cutting it would take from
+            // others what is there; taking it costs nobody more than the devices do.
+            let is_within_reach = self.readable_chunks(&segment, &[]) >= usize::from(segment.scheme.data);
+            if is_within_reach && !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -371,8 +381,8 @@ impl Store {
                         self.make_room(&self.stream_key(placement, 1, None)).and_then(|()| self.relocate_blob(&handle));
                 }
                 match outcome {
-                    // With no room left the copies stay as they are; a scrub finds what lacks.
-                    Ok(()) | Err(Error::NoSpace) => {}
+                    // With no room left the copies stay as they are; a scrub finds what lacks. What lies on devices that are away stays too.
+                    Ok(()) | Err(Error::NoSpace | Error::Damaged { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -108,7 +108,7 @@ impl Store {
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {
         let segments = self.log.segments.all();
         let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
-        let scheme = self.fit(self.options.meta_scheme);
+        let scheme = self.fit(self.meta_scheme());
         let chunk_bytes = u64::from(self.log.chunk_bytes());
         let total = self.log.stripe.room(scheme, &[]).1;
         let share = usize::try_from(total * chunk_bytes * u64::from(scheme.data) / OVERLAY_DIVISOR);

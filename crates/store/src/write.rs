@@ -92,7 +92,7 @@ impl Store {
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
     pub(crate) fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
-        if self.log.uncommitted_bytes() < UNPROVEN_BYTES_MAX {
+        if !self.log.wants_commit(UNPROVEN_BYTES_MAX) {
             return Ok(());
         }
         if wait == Wait::Never {
