@@ -59,7 +59,7 @@ pub use loss::{ClassLoss, Loss};
 pub use mend::{MendProgress, MendStatus};
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
-pub use relocate::{Move, Moved};
+pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
 pub use stere_format::ScrubCursor;
@@ -68,8 +68,12 @@ pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
+<<<<<<< HEAD
 pub use wish::MetadataWish;
 pub use write::{NewBlob, Owner, Placement};
+=======
+pub use write::{Content, NewBlob, Owner, Placement};
+>>>>>>> next
 
 use checkpoint::Checkpointer;
 use clean::Cleaner;
