@@ -162,6 +162,10 @@ impl Log {
             || *self.kept_bytes.lock() > self.options.flying_bytes_max
     }
 
+    pub(crate) fn keeps_too_much(&self) -> bool {
+        *self.kept_bytes.lock() > 2 * self.options.flying_bytes_max
+    }
+
     /// A commit begins.
     pub fn begin_commit(&self) {
         self.uncommitted_bytes.store(0, Ordering::Relaxed);

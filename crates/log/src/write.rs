@@ -196,6 +196,14 @@ impl Log {
     }
 
     fn throttle(&self, wait: Wait) -> Result<(), LogError> {
+        // Rows on one device only are kept until they are flushed. Writers commit before it comes to this; the cleaner does not.
+        if self.keeps_too_much() {
+            if wait == Wait::Never {
+                return Err(LogError::WouldBlock);
+            }
+            self.reap();
+            self.flush()?;
+        }
         if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
             return Ok(());
         }
@@ -230,6 +238,11 @@ impl Log {
         let others = self.stripe.open_devices().into_iter().filter(|index| !congested.contains(index)).count();
         if segment.home().is_none() && others >= segment.scheme.width() {
             self.end_segments(&|open| open.id == segment.id);
+            return Ok(());
+        }
+        // They may fill half of what may be under way: the rest is for others.
+        let most = (self.options.flying_bytes_max / ROW_BYTES_TARGET / 2) as u64;
+        if segment.chunks().iter().all(|place| self.stripe.pending_writes(place.device) < most) {
             return Ok(());
         }
         let first = self.rows.read().range((segment.id, 0)..).find_map(|(id, row)| match row {

@@ -68,12 +68,8 @@ pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
-<<<<<<< HEAD
 pub use wish::MetadataWish;
-pub use write::{NewBlob, Owner, Placement};
-=======
 pub use write::{Content, NewBlob, Owner, Placement};
->>>>>>> next
 
 use checkpoint::Checkpointer;
 use clean::Cleaner;

@@ -268,6 +268,11 @@ impl Devices {
         self.all().iter().find_map(|device| device.parallel())
     }
 
+    /// Whether there is such a device.
+    pub(crate) fn any(&self, is_such: impl Fn(&PoolDevice) -> bool) -> bool {
+        self.table.read().iter().flatten().any(|device| is_such(device))
+    }
+
     /// Flushes those that need it, at the same time where they can; returns who failed.
     pub(crate) fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
         let mut dirty = self.all();

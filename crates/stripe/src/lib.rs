@@ -232,16 +232,22 @@ impl Stripe {
 
     /// Devices with many times more writes waiting than others have: who can writes elsewhere.
     pub fn congested_devices(&self) -> Vec<DeviceIndex> {
+        // Asked for every record.
+        if !self.devices.any(|device| device.pending_writes() >= CONGESTED_WRITES_MIN) {
+            return Vec::new();
+        }
         let devices = self.devices.all();
         let mut pending: Vec<(u64, DeviceIndex)> =
             devices.iter().map(|device| (device.pending_writes(), device.index())).collect();
-        if pending.iter().all(|(writes, _)| *writes < CONGESTED_WRITES_MIN) {
-            return Vec::new();
-        }
         pending.sort_unstable();
         let usual = pending[(pending.len() - 1) / 2].0;
         let limit = CONGESTED_WRITES_MIN.max(usual * CONGESTED_FACTOR);
         pending.into_iter().filter(|(writes, _)| *writes >= limit).map(|(_, index)| index).collect()
+    }
+
+    /// Writes that wait for a device, or are being done.
+    pub fn pending_writes(&self, index: DeviceIndex) -> u64 {
+        self.devices.get(index).map_or(0, |device| device.pending_writes())
     }
 
     /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`; `only` names the one device that

@@ -5,7 +5,7 @@ use stere_device::{MemoryDevice, Operation};
 use stere_format::Key;
 
 use crate::tests::{COPIES, Rig, SINGLE, content, read_file, write_file};
-use crate::{Error, Owner, Store, Wait};
+use crate::{Content, Error, Owner, Store, Wait};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,7 +18,7 @@ fn fail(device: &MemoryDevice, failing: &'static [Operation]) {
 fn write_at(store: &Store, home: u16, inode: u64, data: &[u8]) {
     for (index, piece) in data.chunks(128 << 10).enumerate() {
         let owner = Owner { inode, offset: (index * (128 << 10)) as u64 };
-        let blob = store.append_blob_at_home(Wait::Allowed, SINGLE, Some(home), owner, piece).unwrap();
+        let blob = store.append_blob_at_home(Wait::Allowed, SINGLE, Some(home), owner, &Content::plain(piece)).unwrap();
         enter(store, &blob, owner);
     }
 }
@@ -108,7 +108,7 @@ fn a_blob_that_nobody_names_yet_is_not_forgotten() {
     let (mut rig, store) = Rig::new(3, 64 * MIB);
     let data = content(5, 100_000);
     let owner = Owner { inode: 10, offset: 0 };
-    let blob = store.append_blob_at_home(Wait::Allowed, SINGLE, Some(0), owner, &data).unwrap();
+    let blob = store.append_blob_at_home(Wait::Allowed, SINGLE, Some(0), owner, &Content::plain(&data)).unwrap();
     fail(&rig.devices[0], &[Operation::Write]);
     write_at(&store, 0, 11, &data);
     store.commit(Wait::Allowed).unwrap();
