@@ -329,6 +329,11 @@ impl Store {
         Ok(report)
     }
 
+    /// Whether enough devices are there for what lies in a segment.
+    fn is_within_reach(&self, segment: &Segment) -> bool {
+        self.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
+    }
+
     /// Whether every blob that the group names can be read and verified.
     fn data_is_there(&self, group: &Group) -> Result<bool, Error> {
         if is_planted(Bug::TailNotVerified) {
@@ -356,8 +361,7 @@ impl Store {
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
             // What lies on devices that are away now cannot be looked at. The group may have been acknowledged, and cutting it would take from
             // others what is there; taking it costs nobody more than the devices do.
-            let is_within_reach = self.readable_chunks(&segment, &[]) >= usize::from(segment.scheme.data);
-            if is_within_reach && !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
+            if self.is_within_reach(&segment) && !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -381,8 +385,10 @@ impl Store {
                         self.make_room(&self.stream_key(placement, 1, None)).and_then(|()| self.relocate_blob(&handle));
                 }
                 match outcome {
-                    // With no room left the copies stay as they are; a scrub finds what lacks. What lies on devices that are away stays too.
-                    Ok(()) | Err(Error::NoSpace | Error::Damaged { .. }) => {}
+                    // With no room left the copies stay as they are; a scrub finds what lacks.
+                    Ok(()) | Err(Error::NoSpace) => {}
+                    // So does what lies on devices that are away.
+                    Err(Error::Damaged { .. }) if !self.is_within_reach(&handle.segment) => {}
                     Err(error) => return Err(error),
                 }
             }
