@@ -40,10 +40,13 @@ impl Log {
         }
         tracing::error!(segment = segment.id, row_block, cause, "a row is on too few devices and is written elsewhere");
         segment.mark_failed();
-        // Whatever is written instead must not go there again.
+        // Whatever is written instead must not go there again, unless there is nothing else: another slot may take it.
         let chunks = segment.chunks();
         let failed = errors.iter().filter_map(|(tag, _)| chunks.get(stere_stripe::split_tag(*tag).1));
-        failed.for_each(|place| self.stripe.suspend(place.device));
+        let failed: Vec<_> = failed.map(|place| place.device).collect();
+        if self.stripe.open_devices().iter().any(|device| !failed.contains(device)) {
+            failed.into_iter().for_each(|device| self.stripe.suspend(device));
+        }
         let mut stranded = self.stranded.lock();
         let from = stranded.from.entry(segment.id).or_insert(row_block);
         *from = row_block.min(*from);

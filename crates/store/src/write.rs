@@ -188,6 +188,10 @@ impl Store {
                     let value = content.value(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
+                Err(LogError::NoSpace) if self.log.stripe.open_devices().is_empty() => {
+                    let cause = "no device takes writes any more; check the devices, then mount the pool again";
+                    return Err(self.fail(Error::Pool(cause.into())));
+                }
                 Err(LogError::NoSpace) => {
                     // Room comes before isolation: the rest of the file goes to a device that has some.
                     if let Some(other) = self.other_home(&key, data.len()) {

@@ -66,8 +66,9 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
         rows.push(row);
     }
     println!("a tenth full took {:.2} of the time of eight tenths (0.125 of the bytes)", seconds[0] / seconds[1]);
-    let file =
-        save_value(root, arguments, json!({ "rebuild": rows, "disk_writes_mb": write, "disk_copies_mb": copy }))?;
+    let caught_up = catch_up(&place, &binaries, device_bytes)?;
+    let value = json!({ "rebuild": rows, "catch_up": caught_up, "disk_writes_mb": write, "disk_copies_mb": copy });
+    let file = save_value(root, arguments, value)?;
     println!("written to {}", file.display());
     Ok(())
 }
@@ -91,6 +92,36 @@ fn disk_rates(place: &Place, runs: usize) -> Result<(f64, f64)> {
     drop((fs::remove_file(&one), fs::remove_file(&other)));
     let median = |values: &[f64]| Summary::of(values).map_or(0.0, |summary| summary.median);
     Ok((median(&writes), median(&copies)))
+}
+
+/// Of two devices one is away while some files are written: what is copied to it when it is back.
+fn catch_up(place: &Place, binaries: &Binaries, device_bytes: u64) -> Result<Value> {
+    let (mount_point, guard) = mount_folder()?;
+    let pool = Pool { place, binaries, mount_point, device_bytes, _guard: guard };
+    pool.stere(&format!("create rebuild {} {} --force", pool.spec(0), pool.spec(1)))?;
+    pool.stere(&format!("mount rebuild {}", quoted(&pool.mount_point)))?;
+    let held = pool.fill(10)? * FILE_BYTES as u64;
+    pool.stere("device offline rebuild d1 --yes")?;
+    let before = pool.status()?["work"]["bytes_done"].as_u64().unwrap_or(0);
+    let written = (held / 4).next_multiple_of(FILE_BYTES as u64);
+    for file in 0..written / FILE_BYTES as u64 {
+        let path = pool.mount_point.join(format!("meanwhile-{file}"));
+        fs::write(&path, vec![file as u8 | 1; FILE_BYTES]).at("write", &path)?;
+    }
+    pool.stere(&format!("flush {} --wait", quoted(&pool.mount_point)))?;
+    pool.stere("device online rebuild d1 --yes")?;
+    pool.wait_for_repair()?;
+    let copied = pool.status()?["work"]["bytes_done"].as_u64().unwrap_or(0) - before;
+    println!(
+        "away while {} MB were written, beside {} MB that it held: {} MB copied, {:.2} of what was written",
+        written / 1_000_000,
+        held / 1_000_000,
+        copied / 1_000_000,
+        copied as f64 / written as f64
+    );
+    pool.stere(&format!("umount {}", quoted(&pool.mount_point)))?;
+    drop((fs::remove_file(pool.image(0)), fs::remove_file(pool.image(1))));
+    Ok(json!({ "held_bytes": held, "written_bytes": written, "copied_bytes": copied }))
 }
 
 fn measure(
@@ -181,14 +212,7 @@ impl Pool<'_> {
         let before = self.status()?["work"]["bytes_done"].as_u64().unwrap_or(0);
         let work = || -> Result<()> {
             self.stere(&format!("device replace rebuild d{old} {} --yes", self.spec(new)))?;
-            let start = Instant::now();
-            while self.status()?["work"]["chunks_left"] != 0 {
-                if start.elapsed() > PATIENCE {
-                    return Err(XtaskError::found("the rebuild does not end"));
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Ok(())
+            self.wait_for_repair()
         };
         let start = Instant::now();
         let reads = match files {
@@ -198,6 +222,17 @@ impl Pool<'_> {
         let seconds = start.elapsed().as_secs_f64();
         let bytes = self.status()?["work"]["bytes_done"].as_u64().unwrap_or(0) - before;
         Ok(Rebuild { bytes, seconds, reads: reads / seconds })
+    }
+
+    fn wait_for_repair(&self) -> Result<()> {
+        let start = Instant::now();
+        while self.status()?["work"]["chunks_left"] != 0 {
+            if start.elapsed() > PATIENCE {
+                return Err(XtaskError::found("the repair does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Random reads past the kernel's cache while something is done; how many there were.
