@@ -75,6 +75,8 @@ impl Files {
         let placement = self.placement(context.wait, inode)?;
         let missing = self.hole_bytes(context, inode, &blocks)?;
         let room_until_counted = self.store.reserve(context.wait, placement, missing)?;
+        // Before the first of several transactions, for the next may fail.
+        content.extents_end = content.extents_end.max(blocks.end);
         let mut at = blocks.start;
         while at < blocks.end {
             let size = if keep_size { content.size } else { content.size.max(range.end) };
@@ -89,7 +91,6 @@ impl Files {
             content.size = content.size.max(range.end);
             content.stored_size = content.size;
         }
-        content.extents_end = content.extents_end.max(blocks.end);
         drop(room_until_counted);
         self.hold_set_aside(context.wait)
     }

@@ -14,6 +14,7 @@ mod copy;
 mod error;
 mod extents;
 mod facts;
+mod first_handle;
 mod home;
 mod keys;
 mod orphan;
@@ -41,6 +42,7 @@ use stere_store::{Placement, Store, Wait};
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
+pub use first_handle::FirstHandle;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
 pub use orphan::{Unlink, list_nameless, unlist};
@@ -137,14 +139,6 @@ impl Files {
         let value = self.store.view(context.wait, |view| keys::inode(view, inode))?;
         state.opens += 1;
         Ok(value)
-    }
-
-    /// Notes the first handle of an inode that the caller has just made and nobody else knows.
-    pub fn open_new(&self, inode: u64) {
-        let held = self.table.hold(inode);
-        let mut state = held.write(Wait::Allowed).expect("a caller who may wait gets the lock");
-        state.opens += 1;
-        state.content = Some(Content::new_file());
     }
 
     /// Lets one handle go. The last one saves what was written; an inode without a name is freed.

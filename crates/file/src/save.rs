@@ -120,11 +120,13 @@ impl Files {
             let mut value = keys::inode(transaction, inode)?;
             let mut allocation = Allocation::default();
             for new in appended {
-                if new.start < extents_end {
-                    let end = new.end().next_multiple_of(BLOCK);
-                    let (freed, _) = extents::clear(transaction, inode, new.start..end, usize::MAX - 1)?;
-                    allocation.add(freed);
-                }
+                let end = new.end().next_multiple_of(BLOCK);
+                let (freed, _) = extents::clear(transaction, inode, new.start..end, usize::MAX - 1)?;
+                assert!(
+                    new.start < extents_end || freed == Allocation::default(),
+                    "no extent of inode {inode} ends behind {extents_end}, as far as is known"
+                );
+                allocation.add(freed);
                 transaction.insert_blob(&new.blob);
                 allocation.add(extents::put_plain(transaction, inode, new.start, new.blob.id, 0, new.blob.length()));
             }

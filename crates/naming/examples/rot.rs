@@ -2,7 +2,8 @@
 //!
 //! The table of Loris (2010), section 6: a file of 100 MB with two copies is read through a corrupted block of 4 KiB, through
 //! 64 KiB, and through a corrupted tree node; milliseconds above the same read when all is well, medians. Then a scrub pass
-//! against reading the same bytes of the same files and doing nothing with them. `bench/repair.sh` runs it.
+//! against reading the same bytes of the same files, with as many reads under way, and doing nothing with them. The last line
+//! is all of it as JSON. `cargo xtask bench repair` runs it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -15,10 +16,13 @@ use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentValue, Key, PoolId
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
 
-const DEVICE_BYTES: u64 = 512 << 20;
+const DEVICE_BYTES: u64 = 1 << 30;
 const CHUNK_BYTES: u32 = 4 << 20;
 const FILE_BYTES: usize = 100_000_000;
+const OTHER_FILE_BYTES: usize = 400_000_000;
 const READ_BYTES: usize = 128 << 10;
+/// As many as scrubbing has under way.
+const RAW_READS_PER_DEVICE: usize = 2;
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
 
 fn caller() -> Caller<'static> {
@@ -131,7 +135,7 @@ fn read_through(fs: &FileSystem, inode: u64, offset: usize) -> (f64, f64) {
     (milliseconds(begun), one)
 }
 
-fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) {
+fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) -> String {
     let offset = 50 * READ_BYTES * 8;
     let (mut whole, mut one) = (Vec::new(), Vec::new());
     for _ in 0..runs {
@@ -151,7 +155,9 @@ fn damaged_content(pool: &Pool, inode: u64, bytes: u64, runs: usize) {
         fs.store().close().expect("a close");
     }
     let name = format!("{} KiB of content", bytes >> 10);
-    println!("{name:<28}{:>12.2}{:>16.2}", median(one), median(whole));
+    let (one_median, whole_median) = (median(one.clone()), median(whole.clone()));
+    println!("{name:<28}{one_median:>12.2}{whole_median:>16.2}");
+    format!("{{\"damage\": \"{name}\", \"request_ms\": {one:?}, \"file_ms\": {whole:?}}}")
 }
 
 /// The first read after a mount; with one copy of every tree node and checkpoint bad, where that is told. Time, and blocks that
@@ -175,7 +181,7 @@ fn first_read(pool: &Pool, inode: u64, bad_copy: Option<usize>) -> (f64, u64) {
     (time, blocks)
 }
 
-fn damaged_metadata(pool: &Pool, inode: u64, runs: usize) {
+fn damaged_metadata(pool: &Pool, inode: u64, runs: usize) -> String {
     let mut above = Vec::new();
     let mut blocks = 0;
     for _ in 0..runs {
@@ -192,6 +198,7 @@ fn damaged_metadata(pool: &Pool, inode: u64, runs: usize) {
         median(above.clone()),
         above.len()
     );
+    format!("{{\"damage\": \"tree nodes\", \"blocks\": {blocks}, \"request_ms\": {above:?}}}")
 }
 
 /// What of each device holds segments with live data.
@@ -207,55 +214,70 @@ fn used(fs: &FileSystem) -> Vec<Vec<(u64, usize)>> {
     ranges
 }
 
-/// Reads these ranges in pieces of a chunk, both devices at once; bytes and milliseconds.
+/// Reads these ranges in pieces of a chunk, from both devices at once; bytes and milliseconds.
 fn raw_read(pool: &Pool, ranges: &[Vec<(u64, usize)>]) -> (u64, f64) {
     let open = |path: &PathBuf| FileDevice::open(path, &FileOptions::default()).expect("an image file");
     let devices: Vec<FileDevice> = pool.paths.iter().map(open).collect();
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for (device, ranges) in devices.iter().zip(ranges) {
-            scope.spawn(move || {
-                let mut buffer = Buffer::zeroed(CHUNK_BYTES as usize);
-                for (start, length) in ranges {
-                    device.read(*start, &mut buffer.as_mut_slice()[..*length]).expect("a read");
-                }
-            });
+            for first in 0..RAW_READS_PER_DEVICE {
+                scope.spawn(move || {
+                    let mut buffer = Buffer::zeroed(CHUNK_BYTES as usize);
+                    for (start, length) in ranges.iter().skip(first).step_by(RAW_READS_PER_DEVICE) {
+                        device.read(*start, &mut buffer.as_mut_slice()[..*length]).expect("a read");
+                    }
+                });
+            }
         }
     });
     let elapsed = milliseconds(begun);
     (ranges.iter().flatten().map(|(_, length)| *length as u64).sum(), elapsed)
 }
 
-fn scrub_rate(pool: &Pool, runs: usize) {
+fn scrub_rate(pool: &Pool, runs: usize) -> String {
     let (mut ratios, mut raws, mut scrubs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..runs {
-        let fs = pool.open();
-        let ranges = used(&fs);
-        let begun = Instant::now();
-        let report = fs.store().scrub().expect("a pass");
-        let scrub = report.bytes_checked as f64 / milliseconds(begun) / 1e3;
-        assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
-        drop(fs);
-        let (bytes, raw_ms) = raw_read(pool, &ranges);
-        let raw = bytes as f64 / raw_ms / 1e3;
+    for run in 0..runs {
+        let mut ranges = Vec::new();
+        let mut scrub = || {
+            let fs = pool.open();
+            ranges = used(&fs);
+            let begun = Instant::now();
+            let report = fs.store().scrub().expect("a pass");
+            let rate = report.bytes_checked as f64 / milliseconds(begun) / 1e3;
+            assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
+            rate
+        };
+        let raw = |ranges: &[Vec<(u64, usize)>]| {
+            let (bytes, raw_ms) = raw_read(pool, ranges);
+            bytes as f64 / raw_ms / 1e3
+        };
+        // Each is first every other time.
+        let (scrub, raw) = if run % 2 == 0 {
+            let rate = scrub();
+            (rate, raw(&ranges))
+        } else {
+            let fs = pool.open();
+            let ranges = used(&fs);
+            drop(fs);
+            let rate = raw(&ranges);
+            (scrub(), rate)
+        };
         ratios.push(scrub / raw);
         raws.push(raw);
         scrubs.push(scrub);
     }
-    let (raw, scrub, ratio) = (median(raws), median(scrubs), median(ratios));
+    let (raw, scrub, ratio) = (median(raws.clone()), median(scrubs.clone()), median(ratios.clone()));
     println!("scrub: {scrub:.0} MB/s; bare reads of the same bytes: {raw:.0} MB/s; ratio {ratio:.2}");
+    format!("{{\"scrub_mb_s\": {scrubs:?}, \"raw_mb_s\": {raws:?}, \"ratio\": {ratios:?}}}")
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let directory = PathBuf::from(arguments.next().expect("usage: rot DIRECTORY [RUNS]"));
-    let runs: usize = arguments.next().map_or(5, |runs| runs.parse().expect("RUNS is a number"));
-    let pool = Pool::create(&directory);
-    let fs = pool.open();
-    let (made, handle) = fs.create(&caller(), ROOT, b"file", 0o644, FLAGS).expect("a file");
+/// A file of so many random bytes.
+fn make_file(fs: &FileSystem, name: &[u8], bytes: usize) -> u64 {
+    let (made, handle) = fs.create(&caller(), ROOT, name, 0o644, FLAGS).expect("a file");
     let mut state = 1u64;
-    for at in (0..FILE_BYTES).step_by(READ_BYTES) {
-        let piece: Vec<u8> = (0..READ_BYTES.min(FILE_BYTES - at))
+    for at in (0..bytes).step_by(READ_BYTES) {
+        let piece: Vec<u8> = (0..READ_BYTES.min(bytes - at))
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 56) as u8
@@ -264,13 +286,25 @@ fn main() {
         fs.write(&caller(), made.inode, at as u64, &piece, false).expect("a write");
     }
     fs.release(&caller(), made.inode, handle).expect("a release");
+    made.inode
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let directory = PathBuf::from(arguments.next().expect("usage: rot DIRECTORY [RUNS]"));
+    let runs: usize = arguments.next().map_or(5, |runs| runs.parse().expect("RUNS is a number"));
+    let pool = Pool::create(&directory);
+    let fs = pool.open();
+    let inode = make_file(&fs, b"file", FILE_BYTES);
+    // What is scrubbed beside it, so that a pass takes long enough to be timed.
+    make_file(&fs, b"other", OTHER_FILE_BYTES);
     fs.syncfs(&caller()).expect("a sync");
     fs.store().close().expect("a close");
     drop(fs);
     println!("{:<28}{:>12}{:>16}", "ms above a healthy read of", "the request", "the whole file");
-    damaged_content(&pool, made.inode, 4 << 10, runs);
-    damaged_content(&pool, made.inode, 64 << 10, runs);
-    damaged_metadata(&pool, made.inode, runs);
-    scrub_rate(&pool, runs);
+    let content = [4 << 10, 64 << 10].map(|bytes| damaged_content(&pool, inode, bytes, runs));
+    let nodes = damaged_metadata(&pool, inode, runs);
+    let scrub = scrub_rate(&pool, runs);
+    println!("{{\"reads\": [{}, {}, {nodes}], \"scrub\": {scrub}}}", content[0], content[1]);
     pool.paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
 }

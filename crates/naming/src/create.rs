@@ -1,6 +1,6 @@
 //! Making inodes and names: files, directories, links, special files, files without a name.
 
-use stere_file::inode_if_any;
+use stere_file::{FirstHandle, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_store::Transaction;
 
@@ -67,9 +67,10 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
-        match self.make(caller, parent, name, &new) {
+        let mut first = self.files.first_handle();
+        match self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first)) {
             Ok(attributes) => {
-                self.files.open_new(attributes.inode);
+                first.keep(attributes.inode);
                 Ok((attributes, self.new_handle()))
             }
             Err(Error::Exists) if !flags.exclusive => {
@@ -90,9 +91,10 @@ impl FileSystem {
         _flags: OpenFlags,
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
+        let mut first = self.files.first_handle();
         let (inode, value) = self.store.update(caller.wait, |transaction| {
             let directory = living_directory(transaction, parent)?;
-            let inode = transaction.allocate_inode();
+            let inode = opened(transaction, &mut first);
             let mut value = prepare(transaction, caller, parent, &directory, inode, &new)?;
             value.nlink = 0;
             value.flags |= NEVER_NAMED;
@@ -100,7 +102,7 @@ impl FileSystem {
             stere_file::list_nameless(transaction, inode);
             Ok::<_, Error>((inode, value))
         })?;
-        self.files.open_new(inode);
+        first.keep(inode);
         self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
         Ok((Attributes::of(inode, &value), self.new_handle()))
     }
@@ -151,13 +153,24 @@ impl FileSystem {
     }
 
     fn make(&self, caller: &Caller<'_>, parent: u64, name: &[u8], new: &New<'_>) -> Result<Attributes, Error> {
+        self.make_numbered(caller, parent, name, new, |transaction| transaction.allocate_inode())
+    }
+
+    fn make_numbered(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        new: &New<'_>,
+        mut number: impl FnMut(&mut Transaction<'_>) -> u64,
+    ) -> Result<Attributes, Error> {
         check_new_name(name)?;
         let (inode, value) = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, parent)?;
             if self.hasher.find(transaction, parent, name)?.is_some() {
                 return Err(Error::Exists);
             }
-            let inode = transaction.allocate_inode();
+            let inode = number(transaction);
             let value = prepare(transaction, caller, parent, &directory, inode, new)?;
             self.hasher.insert(transaction, parent, &mut directory, name, inode, new.kind)?;
             if new.kind == FileKind::Directory {
@@ -168,6 +181,16 @@ impl FileSystem {
             Ok((inode, value))
         })?;
         Ok(Attributes::of(inode, &value))
+    }
+}
+
+/// A new number, with a handle noted for the file that gets it.
+fn opened(transaction: &mut Transaction<'_>, first: &mut FirstHandle<'_>) -> u64 {
+    loop {
+        let inode = transaction.allocate_inode();
+        if first.open(inode) {
+            return inode;
+        }
     }
 }
 

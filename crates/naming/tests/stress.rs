@@ -273,6 +273,54 @@ fn a_power_cut_amid_work_keeps_what_was_fsynced() {
     assert_clean(&fs);
 }
 
+/// Threads make the same file at once: some of them open what one has just made, before that one goes on.
+#[test]
+fn a_file_opened_by_others_as_it_is_made_keeps_what_all_write() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u64 = 1500;
+    // Steps of less than what each writes, so that all of the file is written and records are replaced in part.
+    const STEP: u64 = 24;
+    let (_rig, store) = Rig::new(1, 128 << 20, 32 << 20, 1, 0);
+    let fs = formatted(store);
+    let start = std::sync::Barrier::new(THREADS as usize);
+    let lost = AtomicBool::new(false);
+    let worker = |worker: u64| {
+        let wait = caller(Wait::Allowed);
+        for round in 0..ROUNDS {
+            let name = format!("n{round}").into_bytes();
+            start.wait();
+            let (made, handle) = fs.create(&wait, ROOT, &name, 0o644, FLAGS).expect("a new file");
+            let blocks = worker * STEP..worker * STEP + 40;
+            let data: Vec<u8> = blocks.clone().flat_map(|block| fill(made.inode, block, 1 + worker)).collect();
+            // A thread that panics would leave the others waiting.
+            let written = fs.write(&wait, made.inode, blocks.start * BLOCK, &data, false);
+            let closed = fs.release(&wait, made.inode, handle);
+            if written.is_err() || closed.is_err() {
+                lost.store(true, Ordering::SeqCst);
+            }
+            if start.wait().is_leader() {
+                let mut out = vec![0; BLOCK as usize];
+                for block in 0..THREADS * STEP {
+                    let read = fs.read(&wait, made.inode, block * BLOCK, &mut out);
+                    if read.is_err() || out.iter().all(|byte| *byte == 0) {
+                        lost.store(true, Ordering::SeqCst);
+                    }
+                }
+                if fs.unlink(&wait, ROOT, &name).is_err() {
+                    lost.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let worker = &worker;
+        (0..THREADS).for_each(|number| drop(scope.spawn(move || worker(number))));
+    });
+    assert!(!lost.load(Ordering::SeqCst), "what one of the threads wrote is lost");
+    finish_orphans(&fs);
+    assert_clean(&fs);
+}
+
 /// A file of so many extents that they do not go in one step.
 fn large_file(fs: &FileSystem, name: &[u8]) -> (u64, stere_naming::Handle) {
     let wait = caller(Wait::Allowed);

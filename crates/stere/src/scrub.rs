@@ -12,7 +12,8 @@ use crate::running::scrub::ScrubReport;
 use crate::status::to_json;
 
 const POLL: Duration = Duration::from_millis(200);
-const STEP_BYTES: u64 = 16 << 20;
+/// Large, because nothing is read ahead between steps.
+const STEP_BYTES: u64 = 128 << 20;
 
 pub fn run(registry: &Registry, command: &ScrubCommand) -> Result<u8> {
     match command {

@@ -7,8 +7,9 @@
 //!
 //! The caller keeps the cursor and sets the pace: a step does about as much as it is told to. Invariants: only verified bytes
 //! are written over anything that could still be of use; a segment is held while it is looked at, so its slots are not used
-//! for anything else. Read next: `scrub/segment.rs`, `scrub/row.rs`, `scrub/metadata.rs`; on reads: the log's `repair.rs`.
+//! for anything else. Read next: `scrub/segment.rs`, `scrub/ahead.rs`, `scrub/row.rs`, `scrub/metadata.rs`; on reads: the log's `repair.rs`.
 
+mod ahead;
 mod live;
 mod metadata;
 mod names;
@@ -80,6 +81,9 @@ pub struct ScrubProgress {
     pub is_done: bool,
 }
 
+/// Of a whole pass: between steps nothing is read ahead, so they are large.
+const PASS_STEP_BYTES: u64 = 256 << 20;
+
 impl Store {
     /// Scrubs about so many bytes from the cursor on, and moves it.
     pub fn scrub_step(&self, cursor: &mut ScrubCursor, budget_bytes: u64) -> Result<ScrubProgress, Error> {
@@ -100,7 +104,10 @@ impl Store {
                     cursor.part = ScrubPart::Segments;
                     (cursor.segment, cursor.block) = (0, 0);
                 }
-                ScrubPart::Segments => is_done = self.scrub_segments(cursor, budget_bytes, &mut report)?,
+                ScrubPart::Segments => {
+                    let left_bytes = budget_bytes.saturating_sub(report.bytes_checked);
+                    is_done = self.scrub_segments(cursor, left_bytes, &mut report)?;
+                }
             }
         }
         self.name_files(&mut report)?;
@@ -118,7 +125,7 @@ impl Store {
         let mut cursor = ScrubCursor::default();
         let mut whole = ScrubReport::default();
         loop {
-            let ScrubProgress { report, is_done } = self.scrub_step(&mut cursor, 64 << 20)?;
+            let ScrubProgress { report, is_done } = self.scrub_step(&mut cursor, PASS_STEP_BYTES)?;
             whole.add(report);
             if is_done {
                 return Ok(whole);

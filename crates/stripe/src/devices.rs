@@ -249,6 +249,11 @@ impl Devices {
         self.table.read().iter().flatten().cloned().collect()
     }
 
+    /// The threads that the devices bring.
+    pub(crate) fn parallel(&self) -> Option<Arc<dyn Parallel>> {
+        self.all().iter().find_map(|device| device.parallel())
+    }
+
     /// Flushes those that need it, at the same time where they can; returns who failed.
     pub(crate) fn flush(&self) -> Vec<(DeviceIndex, DeviceError)> {
         let mut dirty = self.all();

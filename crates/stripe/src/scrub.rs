@@ -9,7 +9,7 @@ use crate::hull::Hull;
 use crate::{Stripe, parity};
 use std::borrow::Cow;
 use std::ops::Range;
-use stere_device::{Buffer, DeviceError, Piece, SharedBuffer};
+use stere_device::{Buffer, DeviceError, Job, Piece, SharedBuffer};
 use stere_format::{BLOCK_BYTES, STRIPE_UNIT_BYTES, Scheme, SegmentChunks};
 
 /// A stretch of all chunks of a segment.
@@ -56,6 +56,21 @@ impl Stripe {
         Ok(Stretch { scheme, blocks, units, readable, failed })
     }
 
+    /// Runs reads beside other work, on the threads that the devices bring; without any, the work first and then the reads.
+    pub fn run_beside<'a>(&self, mut reads: Vec<Job<'a>>, work: Job<'a>) {
+        match self.devices.parallel().filter(|_| !reads.is_empty()) {
+            Some(parallel) => {
+                // The last is done on this thread.
+                reads.push(work);
+                parallel.run(reads);
+            }
+            None => {
+                work();
+                reads.into_iter().for_each(|read| read());
+            }
+        }
+    }
+
     /// How a row lies on its chunks: the bytes of each, in pieces.
     pub fn row_units(&self, scheme: Scheme, row: &SharedBuffer) -> Result<Vec<Vec<Piece>>, StripeError> {
         self.units_of_row(scheme, row)
@@ -70,6 +85,12 @@ impl Stretch {
     /// Bytes that were read from devices.
     pub fn read_bytes(&self) -> u64 {
         u64::from(self.readable.count_ones()) * self.blocks.len() as u64 * BLOCK_BYTES as u64
+    }
+
+    /// A block as its own device gave it, if it did.
+    pub fn read_block(&self, chunk: usize, block: u32) -> Option<&[u8]> {
+        let is_inside = self.blocks.contains(&block) && self.readable >> chunk & 1 == 1;
+        if is_inside { self.part(chunk, &(block..block + 1)) } else { None }
     }
 
     fn part(&self, chunk: usize, blocks: &Range<u32>) -> Option<&[u8]> {

@@ -21,6 +21,7 @@ use crate::running::mend::STEP_BYTES;
 /// How often somebody looks whether there is something to repair.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
+const SCRUB_STEP_IDLE_BYTES: u64 = 64 << 20;
 /// A device that does not answer is looked for so often at first, and ever less often while it fails.
 const RETURN_AFTER: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(300);
 
@@ -129,7 +130,10 @@ impl<F: Fn() -> u64> Repairer<F> {
     fn scrub(&mut self) -> bool {
         let due = self.daemon.running.begin_scheduled_scrub(self.scrub_every);
         self.told(due);
-        self.daemon.running.scrubbing.is_wanted() && self.work(|running| running.scrub_step(STEP_BYTES))
+        // Nothing is read ahead between steps, so they are large where nobody waits.
+        let is_idle = self.last_request.elapsed() >= IDLE_AFTER;
+        let step_bytes = if is_idle { SCRUB_STEP_IDLE_BYTES } else { STEP_BYTES };
+        self.daemon.running.scrubbing.is_wanted() && self.work(|running| running.scrub_step(step_bytes))
     }
 
     fn look_after_devices(&mut self) {

@@ -7,14 +7,11 @@ use stere_log::{RowContents, Segment, Wait};
 use stere_stripe::Stretch;
 
 use super::ScrubReport;
+use super::ahead::{Ahead, Window};
 use super::live::{Standing, standing};
 use super::row::{parse, parse_header, row_is_right, stripe_error};
 use crate::Store;
 use crate::error::Error;
-
-/// Memory for what is read in one go, all chunks together, and of one chunk at most.
-const STRETCH_BYTES: u64 = 32 << 20;
-const STRETCH_CHUNK_BYTES: u64 = 4 << 20;
 
 /// How often an account is gone through again because something changed meanwhile.
 const ROUNDS_MAX: u32 = 3;
@@ -25,7 +22,7 @@ enum Found {
     Row(u32),
     /// No row begins here.
     Nothing,
-    /// A row that is higher than the stretch: to be read again from its start, with so many blocks.
+    /// A row of so many blocks that goes on behind the stretch: to be read by itself.
     Beyond(u32),
 }
 
@@ -37,33 +34,44 @@ impl Store {
         budget_bytes: u64,
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
-        let ids: Vec<u64> = self.log.segments.all().iter().map(|segment| segment.id).collect();
-        let from = cursor.segment;
-        for id in ids.into_iter().filter(|id| *id >= from) {
-            if id != cursor.segment {
-                (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
-            }
-            while let Some(segment) = self.log.segments.get(id) {
-                let is_dead = segment.live_bytes() == 0;
-                if is_dead || self.scrub_segment(&segment, cursor, report)? {
-                    break;
-                }
-                if report.bytes_checked >= budget_bytes {
-                    return Ok(false);
-                }
-            }
-            (cursor.segment, cursor.block, cursor.live_bytes) = (id + 1, 0, 0);
-            if report.bytes_checked >= budget_bytes {
-                return Ok(false);
-            }
+        let mut ahead = Ahead::new(self, cursor, budget_bytes);
+        let mut batch = ahead.plan();
+        self.read_beside(&mut batch, || ());
+        while !batch.is_empty() {
+            let mut next = ahead.plan();
+            let windows = std::mem::take(&mut batch);
+            self.read_beside(&mut next, || {
+                windows.into_iter().try_for_each(|window| self.scrub_window(window, cursor, report))
+            })?;
+            batch = next;
         }
-        Ok(true)
+        Ok(ahead.is_at_end())
     }
 
-    /// Scrubs a stretch of a segment; true when that was its end.
-    fn scrub_segment(
+    /// Scrubs a part of a segment and moves the cursor behind it.
+    fn scrub_window(&self, window: Window, cursor: &mut ScrubCursor, report: &mut ScrubReport) -> Result<(), Error> {
+        let id = window.segment.id;
+        if cursor.segment > id {
+            return Ok(());
+        }
+        if cursor.segment < id {
+            (cursor.segment, cursor.block, cursor.live_bytes) = (id, 0, 0);
+        }
+        let is_at_end = match self.log.segments.get(id) {
+            Some(segment) if segment.live_bytes() > 0 => self.scrub_part(&segment, window, cursor, report)?,
+            _ => true,
+        };
+        if is_at_end {
+            (cursor.segment, cursor.block, cursor.live_bytes) = (id + 1, 0, 0);
+        }
+        Ok(())
+    }
+
+    /// Scrubs a part of a segment; true when nothing more is to be done for all of it.
+    fn scrub_part(
         &self,
         segment: &Arc<Segment>,
+        mut window: Window,
         cursor: &mut ScrubCursor,
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
@@ -72,45 +80,53 @@ impl Store {
             report.unreachable_bytes += segment.live_bytes();
             return Ok(true);
         }
+        if *placed != *window.placed {
+            // A chunk was moved or filled since: what was read is of the old place.
+            window.placed = placed;
+            self.read_window(&mut window);
+        }
+        let Window { placed, blocks, is_last, stretch, .. } = window;
+        report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
         if cursor.block == 0 {
-            self.scrub_headers(segment, &placed, report);
+            self.scrub_headers(segment, &placed, stretch.as_ref(), report);
             (cursor.block, cursor.live_bytes) = (1, 0);
         }
-        let end = self.log.arrived_blocks(segment);
-        let mut stretch_blocks = stretch_blocks(&placed);
-        while cursor.block < end {
-            let blocks = cursor.block..end.min(cursor.block + stretch_blocks);
-            // Where it cannot be read: row by row then, each may be readable elsewhere.
-            let stretch = self.log.stripe.read_stretch(segment.id, &placed, blocks.clone()).ok();
-            report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
-            let before = cursor.block;
-            let mut wanted = None;
-            while cursor.block < blocks.end {
-                let found = self.scrub_row(segment, &placed, stretch.as_ref(), cursor, blocks.end, report)?;
-                match found {
-                    Found::Row(height) => cursor.block += height,
-                    Found::Nothing => cursor.block += 1,
-                    Found::Beyond(height) => {
-                        wanted = Some(height);
-                        break;
-                    }
-                }
-            }
-            match wanted {
-                // The row that did not fit is larger than any stretch.
-                Some(height) if cursor.block == before => stretch_blocks = height.max(stretch_blocks + 1),
-                _ => break,
-            }
+        while cursor.block < blocks.end {
+            let found = self.scrub_row(segment, &placed, stretch.as_ref(), cursor, blocks.end, report)?;
+            cursor.block += match found {
+                Found::Row(height) => height,
+                Found::Nothing => 1,
+                Found::Beyond(height) => self.scrub_long_row(segment, &placed, height, cursor, report)?,
+            };
         }
-        if cursor.block < end {
+        if !is_last {
             return Ok(false);
         }
         // Rows that were still under way are for the next pass.
-        if end == segment.written_blocks() {
+        if cursor.block >= segment.written_blocks() {
             self.check_account(segment, cursor.live_bytes, report)?;
         }
         report.chunks_checked += segment.chunks().len() as u64;
         Ok(true)
+    }
+
+    /// A row that goes on behind the stretch that was read is read by itself; blocks to go on by.
+    fn scrub_long_row(
+        &self,
+        segment: &Arc<Segment>,
+        placed: &SegmentChunks,
+        height: u32,
+        cursor: &mut ScrubCursor,
+        report: &mut ScrubReport,
+    ) -> Result<u32, Error> {
+        let blocks = cursor.block..cursor.block + height;
+        let stretch = self.log.stripe.read_stretch(segment.id, placed, blocks.clone()).ok();
+        report.bytes_checked += stretch.as_ref().map_or(0, Stretch::read_bytes);
+        match self.scrub_row(segment, placed, stretch.as_ref(), cursor, blocks.end, report)? {
+            Found::Row(height) => Ok(height),
+            // It would be another row than was seen a moment ago.
+            Found::Nothing | Found::Beyond(_) => Ok(1),
+        }
     }
 
     /// Chunks that can be read as far as anybody knows.
@@ -146,7 +162,13 @@ impl Store {
                 return Ok(Found::Row(header.row_height));
             }
         } else if let Some(stretch) = stretch {
-            if stretch.failed == 0 && stretch.agrees(&self.log.stripe, block..block + 1).map_err(stripe_error)? {
+            let is_header = |bytes: &[u8]| parse_header(segment, pool, block, bytes).is_some();
+            let is_nowhere = match placed.scheme.data {
+                // Whether the copies agree does not matter where none of them begins a row.
+                1 => !(0..placed.chunks.len()).filter_map(|copy| stretch.read_block(copy, block)).any(is_header),
+                _ => stretch.agrees(&self.log.stripe, block..block + 1).map_err(stripe_error)?,
+            };
+            if stretch.failed == 0 && is_nowhere {
                 return Ok(Found::Nothing);
             }
         }
@@ -180,18 +202,28 @@ impl Store {
     }
 
     /// The first block of each chunk says whose it is.
-    fn scrub_headers(&self, segment: &Arc<Segment>, placed: &SegmentChunks, report: &mut ScrubReport) {
+    fn scrub_headers(
+        &self,
+        segment: &Arc<Segment>,
+        placed: &SegmentChunks,
+        stretch: Option<&Stretch>,
+        report: &mut ScrubReport,
+    ) {
         let pool: PoolId = self.log.pool_id();
         for (chunk, place) in placed.chunks.iter().enumerate() {
             let is_there = !placed.is_missing(chunk) && self.log.stripe.device(place.device).is_some();
             if !is_there {
                 continue;
             }
-            report.bytes_checked += BLOCK_BYTES as u64;
-            let is_right = self.log.stripe.read_chunk_header(*place).is_ok_and(|header| {
+            let is_own = |header: ChunkHeader| {
                 header.pool == pool && header.segment == segment.id && usize::from(header.chunk) == chunk
-            });
-            if is_right {
+            };
+            let read = stretch.and_then(|stretch| stretch.read_block(chunk, 0));
+            if read.is_some_and(|bytes| ChunkHeader::decode(bytes).is_ok_and(is_own)) {
+                continue;
+            }
+            report.bytes_checked += BLOCK_BYTES as u64;
+            if self.log.stripe.read_chunk_header(*place).is_ok_and(is_own) {
                 continue;
             }
             if !self.log.repairs_on_read() {
@@ -336,10 +368,4 @@ struct Count {
 
 fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
     entries.iter().zip(standings).map(|(entry, standing)| standing.usage_bytes(entry)).sum()
-}
-
-/// Blocks of each chunk that are read in one go.
-fn stretch_blocks(placed: &SegmentChunks) -> u32 {
-    let of_chunk = (STRETCH_BYTES / placed.scheme.width() as u64).clamp(256 << 10, STRETCH_CHUNK_BYTES);
-    (of_chunk / BLOCK_BYTES as u64) as u32
 }
