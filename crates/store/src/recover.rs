@@ -173,6 +173,7 @@ impl Store {
         Store {
             cache: NodeCache::new(budget.cache_bytes),
             inner: RwLock::new(inner),
+            journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),
             journal: Mutex::new(journal),
             checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
             cleaner: Mutex::new(Cleaner::default()),
