@@ -45,7 +45,7 @@ fn on_loop_devices() {
     if device.is_none() {
         return eprintln!("SKIPPED: on_loop_devices needs loop devices, which are not here");
     }
-    for name in ["lose-a-disk.sh", "replace-a-disk.sh", "hot-spare.sh"] {
+    for name in ["lose-a-disk.sh", "replace-a-disk.sh", "hot-spare.sh", "return-a-stale-disk.sh"] {
         drill_on(name, "1");
     }
 }
