@@ -8,6 +8,7 @@ mod bars;
 mod compare;
 mod isolation;
 mod plot;
+mod rebuild;
 mod report;
 mod special;
 mod statistics;
@@ -39,6 +40,8 @@ pub enum BenchName {
     Memory,
     /// How many files are left when devices are lost: figures 5 and 6 of the Loris paper.
     Isolation,
+    /// How fast a lost device is rebuilt, a tenth and eight tenths full, and what that leaves to readers.
+    Rebuild,
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +79,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
         BenchName::Recovery => special::recovery(root, arguments),
         BenchName::Memory => special::memory(root, arguments),
         BenchName::Isolation => isolation::run(root, arguments),
+        BenchName::Rebuild => rebuild::run(root, arguments),
         _ => compare::run(root, arguments),
     }
 }
