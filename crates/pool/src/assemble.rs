@@ -55,7 +55,9 @@ impl WhyLeftOut {
         match self {
             WhyLeftOut::AwayTooLong => "it was away too long to tell whether it was written to without the others",
             WhyLeftOut::OtherHistory => "it was written to without the others, and another half was chosen",
-            WhyLeftOut::NotInTable => "it was removed from the pool, or replaced, while it was away, or was not added to its end",
+            WhyLeftOut::NotInTable => {
+                "it was removed from the pool, or replaced, while it was away, or was not added to its end"
+            }
             WhyLeftOut::Offline => "it was taken offline; bring it back with `stere device online`",
         }
     }

@@ -12,6 +12,7 @@ use stere_store::Wait;
 
 use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
+use crate::model::ROOT;
 use crate::pool::caller;
 
 /// Rounds in which everything must be whole; each does what one step of the background work does.
@@ -78,6 +79,9 @@ impl History {
             return Ok(());
         }
         self.give_up_lost()?;
+        // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
+        let asked = self.mounted().files.reconcile(&caller(&self.machine), ROOT);
+        self.must("asking for what policies say", asked)?;
         self.mend_all()?;
         let scrubbed = self.mounted().store.scrub();
         let scrubbed = self.must("scrub", scrubbed.map_err(Error::from))?;
@@ -116,7 +120,8 @@ impl History {
     fn has_lost_member(&self) -> bool {
         let members = self.members();
         members.iter().any(|(device, entry)| {
-            self.machine.is_lost(*device) && !matches!(entry.device_state(), DeviceState::Failed | DeviceState::Removing)
+            self.machine.is_lost(*device)
+                && !matches!(entry.device_state(), DeviceState::Failed | DeviceState::Removing)
         })
     }
 
@@ -144,7 +149,10 @@ impl History {
             let is_wished = placed.scheme.parity == 0 && self.plan.budget == Budget::None;
             if good <= usize::from(placed.scheme.data) && !is_wished {
                 let status = store.mend_status();
-                return Some(format!("not safe after mending: segment {} ({:?}): {placed:?}; {status:?}", segment.id, segment.kind));
+                return Some(format!(
+                    "not safe after mending: segment {} ({:?}): {placed:?}; {status:?}",
+                    segment.id, segment.kind
+                ));
             }
         }
         None

@@ -115,6 +115,48 @@ fn what_recovery_showed_once_is_there_again() {
     }
 }
 
+/// P-22: a crash in the middle of adding a device left one that said it was of the pool, which did not know it; the pool was then
+/// refused.
+#[test]
+fn a_crash_while_a_device_is_added_keeps_nobody_out() {
+    for events in 1..40 {
+        let operations = [
+            Operation::ArmCrash { events, manner: CrashManner::Mixed },
+            Operation::AddDevice { mebibytes: 80, spare: false },
+            Operation::Mend,
+            Operation::Check,
+        ];
+        for seed in 0..4 {
+            let plan = Plan { seed, pool: two_devices(), budget: Budget::None, may_fill: false, canary: false };
+            let outcome = run::run(&plan, &operations, false);
+            assert!(outcome.is_ok(), "{events}, seed {seed}: {}", outcome.expect_err("it failed"));
+        }
+    }
+}
+
+/// P-20: a spare that came after the loss was not called in, because what was left had been written anew without copies.
+#[test]
+fn a_spare_that_comes_late_takes_over() {
+    let slot = Target::Slot;
+    let operations = [
+        Operation::Write { target: slot(4), offset: 0, length: 18, seed: 1 },
+        Operation::Lose { device: 1, events: 0 },
+        Operation::Fsync { target: slot(4) },
+        Operation::Mend,
+        Operation::Write { target: slot(4), offset: 5_432, length: 262_144, seed: 2 },
+        Operation::AddDevice { mebibytes: 200, spare: true },
+        Operation::Mend,
+        Operation::Lose { device: 0, events: 0 },
+        Operation::Crash { manner: CrashManner::Mixed, again: None },
+        Operation::VerifyAll,
+    ];
+    for seed in 0..4 {
+        let plan = Plan { seed, pool: two_devices(), budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false).expect("nothing is lost");
+        assert!(outcome.mended >= 1, "{outcome:?}");
+    }
+}
+
 fn two_devices() -> PoolConfig {
     PoolConfig { device_bytes: vec![64 << 20, 96 << 20], block_bytes: vec![512, 4096], ..one_device() }
 }

@@ -110,7 +110,9 @@ impl History {
     }
 
     pub(crate) fn replace_device(&mut self, device: usize, mebibytes: u32) -> Result<(), Stop> {
-        let Some(old) = self.member(device).filter(|_| self.machine.device_count() < DEVICES_MAX) else { return Ok(()) };
+        let Some(old) = self.member(device).filter(|_| self.machine.device_count() < DEVICES_MAX) else {
+            return Ok(());
+        };
         let is_away = self.machine.absent().contains(&device);
         // What is away for a time comes back; and nothing is replaced by what is smaller.
         let is_wanted = (!is_away || self.machine.is_lost(device)) && self.offline != Some(device);
