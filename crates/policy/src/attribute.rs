@@ -154,7 +154,7 @@ impl Own {
             Setting::Parity => {
                 let units = text.and_then(parity_units);
                 (self.parity_data, self.parity) = units.ok_or_else(|| {
-                    bad(setting, value, "a number of parity units, or data+parity such as 4+2 (32 in all)")
+                    bad(setting, value, "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)")
                 })?;
             }
         }
@@ -175,16 +175,21 @@ impl Own {
         match setting {
             Setting::Class => Class::from_code(self.class).map(|class| class.word().to_owned()),
             Setting::Copies => (self.copies > 0).then(|| self.copies.to_string()),
-            Setting::Parity if self.parity == 0 => None,
+            Setting::Parity if !self.has_parity() => None,
             Setting::Parity if self.parity_data == 0 => Some(self.parity.to_string()),
             Setting::Parity => Some(format!("{}+{}", self.parity_data, self.parity)),
         }
     }
 
+    /// Parity units are set, or striping without any.
+    fn has_parity(&self) -> bool {
+        (self.parity_data, self.parity) != (0, 0)
+    }
+
     /// The redundancy asked for here by number; the more careful of the two when both are set.
     pub fn scheme_wish(&self) -> Option<SchemeWish> {
         let copies = (self.copies > 0).then_some(SchemeWish::Copies(self.copies));
-        let parity = (self.parity > 0).then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
+        let parity = self.has_parity().then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
         match (copies, parity) {
             (Some(copies), Some(parity)) if copies.survives() > parity.survives() => Some(copies),
             (Some(_), Some(parity)) => Some(parity),
@@ -211,7 +216,8 @@ fn parity_units(text: &str) -> Option<(u8, u8)> {
         None => (0, number(text)?),
     };
     let total = data.max(1).checked_add(parity)?;
-    (parity >= 1 && total <= UNITS_MAX).then_some((data, parity))
+    // Striping without parity is asked for in full; a bare 0 says nothing.
+    ((parity >= 1 || data >= 2) && total <= UNITS_MAX).then_some((data, parity))
 }
 
 #[cfg(test)]

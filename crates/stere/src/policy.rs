@@ -42,7 +42,7 @@ fn set(path: &Path, settings: &[String]) -> Result<u8> {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::INVAL) => {
                 return refused(format!(
-                    "{key} cannot be '{value}'; class takes scratch, normal, precious or archive, copies takes 1 and more, parity takes a number or k+m such as 4+2"
+                    "{key} cannot be '{value}'; class takes scratch, normal, precious or archive, copies takes 1 and more, parity takes a number or k+m such as 4+2 or 5+0"
                 ));
             }
             other => explain_not_here(other, path, "set the policy of")?,
