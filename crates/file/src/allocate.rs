@@ -72,7 +72,7 @@ impl Files {
         keep_size: bool,
     ) -> Result<(), Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
-        let placement = self.placement(context.wait, inode)?;
+        let placement = self.storing(context.wait, inode)?.placement;
         let missing = self.hole_bytes(context, inode, &blocks)?;
         let room_until_counted = self.store.reserve(context.wait, placement, missing)?;
         // Before the first of several transactions, for the next may fail.

@@ -32,6 +32,14 @@ pub enum Error {
     /// A caller's own change within a transaction refused; the caller knows why.
     #[error("the change was refused by the layer above")]
     Refused,
+    /// Stored bytes that are right by their checksums, and yet cannot be turned into content.
+    #[error("blob {blob} cannot be decoded: {why}")]
+    Undecodable {
+        /// Which blob.
+        blob: u64,
+        /// What the plugin says.
+        why: String,
+    },
     /// A value in the tree is not valid.
     #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
     BadValue {

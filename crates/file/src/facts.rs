@@ -1,8 +1,10 @@
 //! Where a file's data lies, from the blob map and the segments: facts, not settings.
 
-use stere_format::{DeviceIndex, Scheme};
+use stere_format::{BlobEncoding, DeviceIndex, Scheme};
+use stere_policy::Compression;
 use stere_store::{BlobHandle, Store, Wait};
 
+use crate::encode::is_as_asked;
 use crate::error::Error;
 use crate::extents::{BLOCK, END};
 use crate::keys::{Extent, extents_touching};
@@ -19,6 +21,10 @@ pub struct StoredFact {
     pub bytes: u64,
     /// How many of them are shared with another file, which may want them stored better than this one.
     pub shared_bytes: u64,
+    /// How many are not encoded as the file's policy asks, those aside that are shared.
+    pub otherwise_encoded_bytes: u64,
+    /// Stored bytes behind all of them, in proportion where a blob is used in part.
+    pub stored_bytes: u64,
 }
 
 /// Extents looked at in one view.
@@ -65,9 +71,18 @@ pub fn stored_extents(
     })
 }
 
+/// Its part of what is stored of its blob.
+fn stored_bytes(extent: &StoredExtent) -> u64 {
+    let value = &extent.blob.value;
+    if value.encoding == BlobEncoding::PLAIN {
+        return u64::from(extent.length);
+    }
+    u64::from(value.address.length) * u64::from(extent.length) / u64::from(value.logical_bytes)
+}
+
 impl Files {
     /// Where the data of a file lies that has been handed to the store, one fact per segment.
-    pub fn stored_facts(&self, context: &Context, inode: u64) -> Result<Vec<StoredFact>, Error> {
+    pub fn stored_facts(&self, context: &Context, inode: u64, wanted: Compression) -> Result<Vec<StoredFact>, Error> {
         let mut by_segment: std::collections::BTreeMap<u64, StoredFact> = std::collections::BTreeMap::new();
         let mut from = Some(0);
         while let Some(at) = from {
@@ -79,9 +94,16 @@ impl Files {
                     devices: extent.blob.devices(),
                     bytes: 0,
                     shared_bytes: 0,
+                    otherwise_encoded_bytes: 0,
+                    stored_bytes: 0,
                 });
                 fact.bytes += bytes;
-                fact.shared_bytes += if extent.blob.is_shared() { bytes } else { 0 };
+                let is_shared = extent.blob.is_shared();
+                fact.shared_bytes += if is_shared { bytes } else { 0 };
+                let can_change = !is_shared && extent.blob.value.encoding.is_known();
+                let is_other = can_change && !is_as_asked(&extent.blob, wanted);
+                fact.otherwise_encoded_bytes += if is_other { bytes } else { 0 };
+                fact.stored_bytes += stored_bytes(&extent);
             }
             from = next;
         }

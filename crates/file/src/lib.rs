@@ -11,6 +11,7 @@
 
 mod allocate;
 mod copy;
+mod encode;
 mod error;
 mod extents;
 mod facts;
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
-use stere_policy::{Ancestor, Class, Effective, Own, Resolver, SchemeWish};
+use stere_policy::{Ancestor, Class, Effective, Own, Resolver};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
@@ -53,6 +54,7 @@ pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
 
+use encode::{Decoded, Storing};
 use set_aside::SetAside;
 use state::{Content, State};
 use table::Table;
@@ -100,6 +102,7 @@ pub struct Files {
     /// Removed inodes are kept until the kernel forgets them.
     holds_removed: AtomicBool,
     set_aside: Mutex<SetAside>,
+    decoded: Decoded,
 }
 
 impl Files {
@@ -115,6 +118,7 @@ impl Files {
             orphans: Mutex::new(orphans),
             holds_removed: AtomicBool::new(false),
             set_aside: Mutex::default(),
+            decoded: Decoded::default(),
             store,
             options,
         };
@@ -266,29 +270,27 @@ impl Files {
         self.resolver.resolve(inode, &own_policy(value), value.parent, fetch)
     }
 
-    /// Where new data of a file goes.
-    fn placement(&self, wait: Wait, inode: u64) -> Result<Placement, Error> {
+    /// How new data of a file is stored.
+    fn storing(&self, wait: Wait, inode: u64) -> Result<Storing, Error> {
         self.store.view(wait, |view| {
             let value = keys::inode(view, inode)?;
             let effective = self.effective(view, inode, &value)?;
-            Ok(self.placement_of(&effective))
+            Ok(self.storing_of(&effective))
         })
     }
 
-    /// The placement a policy asks for; the store fits it to the devices there are.
-    fn placement_of(&self, effective: &Effective) -> Placement {
-        // Only "so many parity units, and data units as suits the pool" depends on the number of devices.
-        let devices = match effective.wish.scheme {
-            SchemeWish::Parity { data: 0, .. } => self.device_count(),
-            _ => stere_format::WIDTH_MAX,
-        };
-        let (data, parity) = effective.wish.scheme(devices);
-        Placement { scheme: Scheme { data, parity }, class: effective.wish.class.code() }
+    /// What a policy asks for; the store fits the placement to the devices there are.
+    fn storing_of(&self, effective: &Effective) -> Storing {
+        let wish = &effective.wish;
+        let devices = if wish.scheme.depends_on_devices() { self.device_count() } else { stere_format::WIDTH_MAX };
+        let (data, parity) = wish.scheme.scheme(devices);
+        let placement = Placement { scheme: Scheme { data, parity }, class: wish.class.code() };
+        Storing { placement, compression: wish.compression }
     }
 
     /// The scheme that new data of a policy gets with the devices there are.
     pub fn scheme_now(&self, effective: &Effective) -> Scheme {
-        self.store.fit(self.placement_of(effective).scheme)
+        self.store.fit(self.storing_of(effective).placement.scheme)
     }
 
     /// Devices that can take data.
@@ -371,12 +373,14 @@ impl Files {
 /// What an inode says about its policy itself.
 pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
-    Own { copies: policy.copies, parity_data: policy.parity_k, parity: policy.parity_m, class: policy.class }
+    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy } = policy;
+    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy }
 }
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let policy = InodePolicy { copies: own.copies, parity_k: own.parity_data, parity_m: own.parity, class: own.class };
+    let Own { copies, parity_data, parity, class, compression, redundancy } = own;
+    let policy = InodePolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy };
     value.policy = (!own.is_empty()).then_some(policy);
 }
 

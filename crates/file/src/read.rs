@@ -49,7 +49,7 @@ impl Files {
         let out = &mut out[..length];
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.store.read_blobs(context.wait, &pieces, out)?;
+            self.read_pieces(context.wait, &pieces, out)?;
         }
         if let Some(content) = content {
             lay_dirty_over(content, offset, out);
@@ -63,7 +63,7 @@ impl Files {
         let pieces = self.store.view(wait, |view| gather(view, inode, offset, length))?;
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.store.read_blobs(wait, &pieces, out)?;
+            self.read_pieces(wait, &pieces, out)?;
         }
         Ok(())
     }

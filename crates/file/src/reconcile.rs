@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use stere_format::{FileKind, Scheme};
+use stere_policy::{Algorithm, Compression};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
+use crate::encode::is_as_asked;
 use crate::error::Error;
 use crate::facts::stored_extents;
 use crate::{Context, Files, keys};
@@ -18,23 +20,36 @@ const EXTENTS_PER_STEP: usize = 64;
 /// Shared blobs remembered in one walk until all their extents have been seen.
 const SHARED_MAX: usize = 1 << 18;
 
-/// What a walk over files remembers of blobs that several of them share: how many extents asked for which scheme.
+/// What a walk over files remembers of blobs that several of them share: how many extents asked for the same.
 #[derive(Debug, Default)]
 pub struct SharedWishes {
-    seen: BTreeMap<u64, (Scheme, u32)>,
+    schemes: Asked<Scheme>,
+    compressions: Asked<Option<Algorithm>>,
 }
 
-impl SharedWishes {
-    /// Notes one extent's wish; true when every extent of the blob has asked for this scheme.
-    fn all_ask(&mut self, blob: &BlobHandle, wanted: Scheme) -> bool {
+#[derive(Debug)]
+struct Asked<T> {
+    seen: BTreeMap<u64, (T, u32)>,
+}
+
+impl<T> Default for Asked<T> {
+    fn default() -> Asked<T> {
+        Asked { seen: BTreeMap::new() }
+    }
+}
+
+impl<T: PartialEq> Asked<T> {
+    /// Notes one extent's wish; true when every extent of the blob has asked for this.
+    fn all_ask(&mut self, blob: &BlobHandle, wanted: T) -> bool {
         if self.seen.len() >= SHARED_MAX && !self.seen.contains_key(&blob.id) {
             return false;
         }
-        let (scheme, count) = self.seen.entry(blob.id).or_insert((wanted, 0));
-        if *scheme != wanted {
+        let is_asked = self.seen.get(&blob.id).is_none_or(|(asked, _)| *asked == wanted);
+        if !is_asked {
             // They do not agree, and the count never reaches all of them.
             return false;
         }
+        let (_, count) = self.seen.entry(blob.id).or_insert((wanted, 0));
         *count += 1;
         let all = *count >= blob.value.references;
         if all {
@@ -68,28 +83,44 @@ impl Files {
         shared: &mut SharedWishes,
     ) -> Result<Reconciled, Error> {
         let mut done = Reconciled { next: Some(from), ..Reconciled::default() };
-        let placement = self.store.view(context.wait, |view| {
+        let storing = self.store.view(context.wait, |view| {
             let value = keys::inode_if_any(view, inode)?;
             let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
-            Ok::<_, Error>(Some(self.placement_of(&self.effective(view, inode, &value)?)))
+            Ok::<_, Error>(Some(self.storing_of(&self.effective(view, inode, &value)?)))
         })?;
-        let Some(placement) = placement else { return Ok(Reconciled::default()) };
+        let Some(storing) = storing else { return Ok(Reconciled::default()) };
+        let placement = storing.placement;
         let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
         let home = self.home(context.wait, inode, known, placement)?;
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
             let mut moves: Vec<Move> = Vec::new();
             for extent in extents {
-                match self.judge(&extent.blob, placement, home, shared) {
-                    Judgement::Right => {}
-                    Judgement::Waits => done.waiting_bytes += u64::from(extent.length),
-                    // Several extents may lie in one blob.
-                    Judgement::Moves if moves.iter().any(|one| one.blob.id == extent.blob.id) => {}
-                    Judgement::Moves => {
-                        let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
-                        moves.push(Move { blob: extent.blob, owner: Owner { inode, offset } });
-                    }
+                let judgement = self.judge(&extent.blob, placement, home, shared);
+                let is_other = self.is_to_be_recoded(&extent.blob, storing.compression, shared);
+                if judgement == Judgement::Waits {
+                    done.waiting_bytes += u64::from(extent.length);
                 }
+                let moves_on = match judgement {
+                    Judgement::Moves => true,
+                    Judgement::Right => is_other,
+                    Judgement::Stays | Judgement::Waits => false,
+                };
+                // Several extents may lie in one blob.
+                if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
+                    continue;
+                }
+                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, storing.compression)) {
+                    None => None,
+                    Some(Ok(recoded)) => Some(recoded),
+                    Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
+                        done.damaged_blobs += 1;
+                        continue;
+                    }
+                    Some(Err(error)) => return Err(error),
+                };
+                let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
+                moves.push(Move { blob: extent.blob, owner: Owner { inode, offset }, recoded });
             }
             if !moves.is_empty() {
                 let moved = self.store.relocate(&moves, placement, home)?;
@@ -99,6 +130,15 @@ impl Files {
             done.next = next;
         }
         Ok(done)
+    }
+
+    /// Whether a blob's content is to be stored in another encoding. What files share is stored as one of them asks until all
+    /// ask for the same.
+    fn is_to_be_recoded(&self, blob: &BlobHandle, wanted: Compression, shared: &mut SharedWishes) -> bool {
+        if is_as_asked(blob, wanted) || !blob.value.encoding.is_known() {
+            return false;
+        }
+        !blob.is_shared() || shared.compressions.all_ask(blob, wanted.algorithm())
     }
 
     fn judge(
@@ -118,19 +158,22 @@ impl Files {
         }
         // Devices are away: what there is may be better than what could be had now.
         if possible != placement.scheme && possible.parity <= now.parity {
-            return if now == placement.scheme { Judgement::Right } else { Judgement::Waits };
+            return if now == placement.scheme { Judgement::Stays } else { Judgement::Waits };
         }
-        if blob.is_shared() && possible.parity <= now.parity && !shared.all_ask(blob, possible) {
-            return Judgement::Right;
+        if blob.is_shared() && possible.parity <= now.parity && !shared.schemes.all_ask(blob, possible) {
+            return Judgement::Stays;
         }
         Judgement::Moves
     }
 }
 
 /// What is to be done with a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
-    /// Nothing.
+    /// It lies as it should.
     Right,
+    /// It lies better than this file could have it now, or must be stored as another one wants it.
+    Stays,
     /// It does not lie as it should, and cannot until devices come back.
     Waits,
     /// It moves.

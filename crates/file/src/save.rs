@@ -79,8 +79,8 @@ impl Files {
         }
         let mut appended = Vec::with_capacity(batch.len());
         if !batch.is_empty() {
-            let placement = self.placement(context.wait, inode)?;
-            let mut home = self.home(context.wait, inode, content.home, placement)?;
+            let storing = self.storing(context.wait, inode)?;
+            let mut home = self.home(context.wait, inode, content.home, storing.placement)?;
             let blob_bytes_max = self.store.blob_bytes_max() as u32 / BLOCK as u32 * BLOCK as u32;
             for index in batch {
                 let record = &content.records[index];
@@ -91,7 +91,7 @@ impl Files {
                         let offset = start + u64::from(from);
                         let owner = Owner { inode, offset };
                         let data = record.slice(&piece);
-                        let blob = self.store.append_blob_at_home(context.wait, placement, home, owner, data)?;
+                        let blob = self.append(context.wait, &storing, home, owner, data)?;
                         home = blob.home();
                         appended.push(Appended { start: offset, blob });
                     }

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use stere_format::{BlobFlags, DeviceIndex};
+use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
 use stere_store::{Owner, Placement, Reservation, View, Wait};
 
+use crate::encode::Storing;
 use crate::error::Error;
 use crate::extents::BLOCK;
 use crate::keys::extents_touching;
@@ -26,6 +27,10 @@ struct Part<'data> {
 impl Part<'_> {
     fn is_whole(&self) -> bool {
         self.data.len() as u64 == RECORD_BYTES
+    }
+
+    fn ends_its_record(&self) -> bool {
+        u64::from(self.range().end) == RECORD_BYTES
     }
 
     fn range(&self) -> Range<u32> {
@@ -74,14 +79,18 @@ impl Files {
         data: &[u8],
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
-        let placement = self.placement(context.wait, inode)?;
+        let storing = self.storing(context.wait, inode)?;
+        if context.wait == Wait::Never && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
+            // Those who call without waiting have others to serve.
+            return Err(Error::Store(stere_store::Error::WouldBlock));
+        }
         if parts.len() == 1 && !parts[0].is_whole() {
             let part = &parts[0];
-            self.buffer(context, inode, placement, content, part, true)?;
+            self.buffer(context, inode, storing.placement, content, part, true)?;
             self.hand_over_full(context, inode, content, part.record);
             return Ok(data.len());
         }
-        self.write_many(context, inode, content, placement, &parts)
+        self.write_many(context, inode, content, &storing, &parts)
     }
 
     /// Several parts, or a whole record: blobs are appended first, because only that may have to wait.
@@ -90,16 +99,17 @@ impl Files {
         context: &Context,
         inode: u64,
         content: &mut Content,
-        placement: Placement,
+        storing: &Storing,
         parts: &[Part<'_>],
     ) -> Result<usize, Error> {
+        let placement = storing.placement;
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
         let _room_until_entered = self.reserve_whole(context, inode, placement, parts)?;
         let mut home = self.home(context.wait, inode, content.home, placement)?;
         for part in parts.iter().filter(|part| part.is_whole()) {
             let owner = Owner { inode, offset: Content::record_start(part.record) };
-            match self.append_whole(context, placement, home, owner, part.data) {
+            match self.append_whole(context, storing, home, owner, part.data) {
                 Ok(blobs) => {
                     home = blobs.last().map_or(home, |last| last.blob.home());
                     content.home = home;
@@ -208,7 +218,8 @@ impl Files {
         }
     }
 
-    /// Whether every block of `range` is the file's own already (written or set aside, and not shared).
+    /// Whether every block of `range` is the file's own already (written or set aside, and not shared) and replacing it makes
+    /// its room free, which replacing a part of an encoded blob does not.
     fn is_replacement(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
         self.store.view(context.wait, |view| {
@@ -217,7 +228,7 @@ impl Files {
                 if extent.start > covered_to {
                     return Ok(false);
                 }
-                if !extent.is_preallocated() && is_shared(view, extent.value.blob)? {
+                if !extent.is_preallocated() && !is_free_when_replaced(view, extent.value.blob)? {
                     return Ok(false);
                 }
                 covered_to = extent.end().next_multiple_of(BLOCK);
@@ -229,7 +240,7 @@ impl Files {
     fn append_whole(
         &self,
         context: &Context,
-        placement: Placement,
+        storing: &Storing,
         mut home: Option<DeviceIndex>,
         owner: Owner,
         data: &[u8],
@@ -238,7 +249,7 @@ impl Files {
         let mut start = owner.offset;
         for piece in data.chunks(self.store.blob_bytes_max()) {
             let owner = Owner { offset: start, ..owner };
-            let blob = self.store.append_blob_at_home(context.wait, placement, home, owner, piece)?;
+            let blob = self.append(context.wait, storing, home, owner, piece)?;
             home = blob.home();
             blobs.push(Appended { start, blob });
             start += piece.len() as u64;
@@ -345,4 +356,9 @@ impl Files {
 
 pub(crate) fn is_shared(view: &View<'_>, blob: u64) -> Result<bool, Error> {
     Ok(view.blob(blob)?.value.flags.contains(BlobFlags::SHARED))
+}
+
+fn is_free_when_replaced(view: &View<'_>, blob: u64) -> Result<bool, Error> {
+    let value = view.blob(blob)?.value;
+    Ok(!value.flags.contains(BlobFlags::SHARED) && value.encoding == BlobEncoding::PLAIN)
 }

@@ -25,19 +25,41 @@ impl BlobFlags {
     pub const NONE: Self = Self(0);
     /// More than one extent refers, or once referred, to it.
     pub const SHARED: Self = Self(1);
-    const KNOWN: u8 = 1;
+    /// It is stored plain because LZ4 was tried and saved too little.
+    pub const GAVE_UP_LZ4: Self = Self(2);
+    /// The same with Zstandard.
+    pub const GAVE_UP_ZSTD: Self = Self(4);
+    const KNOWN: u8 = 7;
 
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 }
 
-/// What was done to the content before it was stored. Codes other than PLAIN name a plugin stack.
+/// What was done to the content before it was stored: the low four bits say how it was compressed, the high four how it
+/// was encrypted after that. Codes that are not named here are kept and moved, but not read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct BlobEncoding(pub u8);
 
 impl BlobEncoding {
     pub const PLAIN: Self = Self(0);
+    /// One LZ4 block, without a frame.
+    pub const LZ4: Self = Self(1);
+    /// One Zstandard frame.
+    pub const ZSTD: Self = Self(2);
+
+    /// Whether this version can read it.
+    pub const fn is_known(self) -> bool {
+        self.0 <= Self::ZSTD.0
+    }
 }
 
 /// The value of [`crate::Key::blob`].
@@ -74,6 +96,13 @@ impl BlobValue {
             present: all,
             checksums,
         }
+    }
+
+    /// A blob just stored whole in some encoding, with one reference.
+    pub fn encoded(address: Address, checksums: Checksums, encoding: BlobEncoding, logical_bytes: u32) -> Self {
+        let all = BlockBitmap::full(logical_bytes.div_ceil(BLOCK));
+        let flags = BlobFlags::NONE;
+        Self { address, logical_bytes, references: 1, flags, encoding, live: all, present: all, checksums }
     }
 
     /// Number of 4 KiB blocks of the content.

@@ -31,6 +31,35 @@ pub struct InodePolicy {
     pub parity_k: u8,
     pub parity_m: u8,
     pub class: u8,
+    /// How content is compressed.
+    pub compression: u8,
+    /// A place on the scale of redundancy.
+    pub redundancy: u8,
+}
+
+impl InodePolicy {
+    /// Whether the second part is needed.
+    fn has_more(&self) -> bool {
+        self.compression != 0 || self.redundancy != 0
+    }
+
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, self.class]);
+        if self.has_more() {
+            out.extend_from_slice(&[self.compression, self.redundancy, 0, 0, 0, 0, 0, 0]);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>, has_more: bool) -> Result<Self, DecodeError> {
+        let [copies, parity_k, parity_m, class] = reader.array()?;
+        let mut policy = Self { copies, parity_k, parity_m, class, ..Self::default() };
+        if has_more {
+            [policy.compression, policy.redundancy] = reader.array()?;
+            reader.zeros(6)?;
+            reader.check(policy.has_more(), "second part of the policy", 0)?;
+        }
+        Ok(policy)
+    }
 }
 
 /// The value of [`crate::Key::inode`].
@@ -61,6 +90,7 @@ pub struct InodeValue {
 }
 
 const HAS_POLICY: u8 = 1;
+const HAS_MORE_POLICY: u8 = 2;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -100,7 +130,7 @@ impl InodeValue {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::SIZE_MIN + 4 + self.symlink_target.len());
+        let mut out = Vec::with_capacity(Self::SIZE_MIN + 12 + self.symlink_target.len());
         self.encode_to(&mut out);
         out
     }
@@ -108,7 +138,12 @@ impl InodeValue {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let target = &self.symlink_target;
         assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4096 bytes");
-        out.extend_from_slice(&[Self::VERSION, if self.policy.is_some() { HAS_POLICY } else { 0 }]);
+        let form = match &self.policy {
+            None => 0,
+            Some(policy) if policy.has_more() => HAS_POLICY | HAS_MORE_POLICY,
+            Some(_) => HAS_POLICY,
+        };
+        out.extend_from_slice(&[Self::VERSION, form]);
         out.put_u16(target.len() as u16);
         for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.flags, self.generation] {
             out.put_u32(field);
@@ -120,7 +155,7 @@ impl InodeValue {
             time.write(out);
         }
         if let Some(policy) = self.policy {
-            out.extend_from_slice(&[policy.copies, policy.parity_k, policy.parity_m, policy.class]);
+            policy.encode_to(out);
         }
         out.extend_from_slice(target);
     }
@@ -129,7 +164,8 @@ impl InodeValue {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
-        reader.check(form & !HAS_POLICY == 0, "form", u64::from(form))?;
+        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY) == 0 && form != HAS_MORE_POLICY;
+        reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);
         reader.check(target_length <= Self::SYMLINK_TARGET_BYTES_MAX, "target length", target_length as u64)?;
         let mode = reader.u32()?;
@@ -155,8 +191,7 @@ impl InodeValue {
         };
         reader.check(value.size <= SIZE_MAX, "size", value.size)?;
         if form & HAS_POLICY != 0 {
-            let [copies, parity_k, parity_m, class] = reader.array()?;
-            value.policy = Some(InodePolicy { copies, parity_k, parity_m, class });
+            value.policy = Some(InodePolicy::read(&mut reader, form & HAS_MORE_POLICY != 0)?);
         }
         value.symlink_target = reader.take(target_length)?.to_vec();
         reader.finish()?;

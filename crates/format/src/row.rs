@@ -122,6 +122,14 @@ impl RecordSubject {
         let encoding = BlobEncoding::PLAIN;
         Self::Blob { blob, inode, file_offset, logical_bytes, encoding, present }
     }
+
+    /// The same blob stored in some encoding; nothing else has one.
+    pub fn in_encoding(mut self, to: BlobEncoding) -> Self {
+        if let Self::Blob { encoding, .. } = &mut self {
+            *encoding = to;
+        }
+        self
+    }
 }
 
 const KIND_BLOB: u8 = 1;

@@ -126,7 +126,9 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::Invalid(text) => Error::Invalid(text),
             stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
             stere_file::Error::Unsupported(text) => Error::Unsupported(text),
-            error @ stere_file::Error::BadValue { .. } => Error::Damaged(error.to_string()),
+            error @ (stere_file::Error::BadValue { .. } | stere_file::Error::Undecodable { .. }) => {
+                Error::Damaged(error.to_string())
+            }
         }
     }
 }

@@ -33,6 +33,7 @@ impl FileSystem {
             Computed::Source(setting) => self.source_of(caller, inode, setting),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
+            Computed::Stored => self.stored(caller, inode),
             Computed::Survives => self.survives(caller, inode),
             // Everything lies on local devices as long as there is no tertiary storage.
             Computed::Residency => Ok(b"online".to_vec()),
@@ -64,10 +65,10 @@ impl FileSystem {
     fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let wanted = self.files.scheme_now(&effective);
-        let facts = self.files.stored_facts(&caller.context(), inode)?;
+        let facts = self.facts(caller, inode, &effective)?;
         // What is shared with a file that wants more stays with the better of both.
         let pending_of = |fact: &StoredFact| match fact.scheme == wanted {
-            true => 0,
+            true => fact.otherwise_encoded_bytes,
             false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
             false => fact.bytes,
         };
@@ -75,22 +76,32 @@ impl FileSystem {
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
-        let (survives, wished) = (wanted.parity, effective.wish.scheme.survives());
+        let devices = self.files.device_count();
+        let (survives, wished) = (wanted.parity, effective.wish.scheme.survives_at_least(devices));
         if survives < wished {
-            let devices = self.files.device_count();
             let why = format!("impossible: surviving {wished} device losses needs more than {devices} devices");
             return Ok(why.into_bytes());
         }
         Ok(b"compliant".to_vec())
     }
 
+    fn facts(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        effective: &stere_policy::Effective,
+    ) -> Result<Vec<StoredFact>, Error> {
+        Ok(self.files.stored_facts(&caller.context(), inode, effective.wish.compression)?)
+    }
+
     fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let facts = self.files.stored_facts(&caller.context(), inode)?;
+        let effective = self.effective(caller, inode)?;
+        let facts = self.facts(caller, inode, &effective)?;
         let stored = facts.iter().map(|fact| fact.scheme.parity).min();
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.
-            None => self.files.scheme_now(&self.effective(caller, inode)?).parity,
+            None => self.files.scheme_now(&effective).parity,
         };
         Ok(survives.to_string().into_bytes())
     }
@@ -110,8 +121,14 @@ impl FileSystem {
         Ok((runs, next))
     }
 
+    fn stored(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let facts = self.facts(caller, inode, &self.effective(caller, inode)?)?;
+        let stored: u64 = facts.iter().map(|fact| fact.stored_bytes).sum();
+        Ok(stored.to_string().into_bytes())
+    }
+
     fn devices(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let facts = self.files.stored_facts(&caller.context(), inode)?;
+        let facts = self.facts(caller, inode, &self.effective(caller, inode)?)?;
         let indices: BTreeSet<u16> = facts.iter().flat_map(|fact| fact.devices.iter().copied()).collect();
         let entries = self.store.device_entries();
         let names = indices.iter().map(|index| {

@@ -4,6 +4,7 @@
 //! what is read back means the same as what was set, whatever leading zeros it had.
 
 use crate::class::{Class, SchemeWish};
+use crate::compression::Compression;
 use crate::error::PolicyError;
 
 /// A recognised policy name.
@@ -24,6 +25,10 @@ pub enum Setting {
     Copies,
     /// `parity`.
     Parity,
+    /// `redundancy`.
+    Redundancy,
+    /// `compress`.
+    Compress,
 }
 
 /// Facts that can be read.
@@ -39,13 +44,16 @@ pub enum Computed {
     Where,
     /// `survives`: how many device losses the data survives.
     Survives,
+    /// `stored`: how many bytes are stored of the content, before copies and parity.
+    Stored,
     /// `residency`: how near the bytes are.
     Residency,
 }
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 3] = [Setting::Class, Setting::Copies, Setting::Parity];
+    pub const ALL: [Setting; 5] =
+        [Setting::Class, Setting::Copies, Setting::Parity, Setting::Redundancy, Setting::Compress];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
@@ -53,6 +61,8 @@ impl Setting {
             Setting::Class => "class",
             Setting::Copies => "copies",
             Setting::Parity => "parity",
+            Setting::Redundancy => "redundancy",
+            Setting::Compress => "compress",
         }
     }
 
@@ -62,10 +72,24 @@ impl Setting {
             Setting::Class => "user.stere.class",
             Setting::Copies => "user.stere.copies",
             Setting::Parity => "user.stere.parity",
+            Setting::Redundancy => "user.stere.redundancy",
+            Setting::Compress => "user.stere.compress",
         }
     }
 
-    fn from_word(word: &str) -> Option<Setting> {
+    /// What values it takes, for messages.
+    pub fn expected(self) -> &'static str {
+        match self {
+            Setting::Class => "scratch, normal, precious or archive",
+            Setting::Copies => "a number of copies from 1 to 32",
+            Setting::Parity => "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)",
+            Setting::Redundancy => "a number from 0 (one copy) to 10 (a copy on every device)",
+            Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
+        }
+    }
+
+    /// The setting people call by `word`.
+    pub fn from_word(word: &str) -> Option<Setting> {
         Setting::ALL.into_iter().find(|setting| setting.word() == word)
     }
 }
@@ -79,6 +103,7 @@ impl Computed {
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
+            Computed::Stored => "stored",
             Computed::Residency => "residency",
         }
     }
@@ -107,6 +132,7 @@ fn recognise(key: &str) -> Option<Name> {
         "state" => Computed::State,
         "where" => Computed::Where,
         "survives" => Computed::Survives,
+        "stored" => Computed::Stored,
         "residency" => Computed::Residency,
         _ => return None,
     };
@@ -124,10 +150,16 @@ pub struct Own {
     pub parity: u8,
     /// Code of the class, 0 when not set.
     pub class: u8,
+    /// Code of the compression, 0 when not set.
+    pub compression: u8,
+    /// Place on the scale of redundancy and 1, 0 when not set.
+    pub redundancy: u8,
 }
 
 /// Units a scheme may have in all.
 const UNITS_MAX: u8 = 32;
+/// The end of the scale of redundancy.
+pub const REDUNDANCY_MAX: u8 = 10;
 
 impl Own {
     /// Whether nothing is set here.
@@ -142,20 +174,22 @@ impl Own {
             return Ok(());
         }
         let text = std::str::from_utf8(value).ok();
+        let refused = || bad(setting, value);
         match setting {
-            Setting::Class => {
-                let class = text.and_then(Class::from_word);
-                self.class = class.ok_or_else(|| bad(setting, value, "scratch, normal, precious or archive"))?.code();
-            }
+            Setting::Class => self.class = text.and_then(Class::from_word).ok_or_else(refused)?.code(),
             Setting::Copies => {
                 let copies = text.and_then(number).filter(|copies| (1..=UNITS_MAX).contains(copies));
-                self.copies = copies.ok_or_else(|| bad(setting, value, "a number of copies from 1 to 32"))?;
+                self.copies = copies.ok_or_else(refused)?;
             }
             Setting::Parity => {
-                let units = text.and_then(parity_units);
-                (self.parity_data, self.parity) = units.ok_or_else(|| {
-                    bad(setting, value, "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)")
-                })?;
+                (self.parity_data, self.parity) = text.and_then(parity_units).ok_or_else(refused)?;
+            }
+            Setting::Redundancy => {
+                let place = text.and_then(number).filter(|place| *place <= REDUNDANCY_MAX);
+                self.redundancy = place.ok_or_else(refused)? + 1;
+            }
+            Setting::Compress => {
+                self.compression = text.and_then(Compression::from_text).ok_or_else(refused)?.code();
             }
         }
         Ok(())
@@ -167,6 +201,8 @@ impl Own {
             Setting::Class => self.class = 0,
             Setting::Copies => self.copies = 0,
             Setting::Parity => (self.parity_data, self.parity) = (0, 0),
+            Setting::Redundancy => self.redundancy = 0,
+            Setting::Compress => self.compression = 0,
         }
     }
 
@@ -178,6 +214,8 @@ impl Own {
             Setting::Parity if !self.has_parity() => None,
             Setting::Parity if self.parity_data == 0 => Some(self.parity.to_string()),
             Setting::Parity => Some(format!("{}+{}", self.parity_data, self.parity)),
+            Setting::Redundancy => self.redundancy.checked_sub(1).map(|place| place.to_string()),
+            Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
         }
     }
 
@@ -186,24 +224,31 @@ impl Own {
         (self.parity_data, self.parity) != (0, 0)
     }
 
-    /// The redundancy asked for here by number; the more careful of the two when both are set.
+    /// The redundancy asked for here by number; the most careful where several are set.
     pub fn scheme_wish(&self) -> Option<SchemeWish> {
         let copies = (self.copies > 0).then_some(SchemeWish::Copies(self.copies));
         let parity = self.has_parity().then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
-        match (copies, parity) {
-            (Some(copies), Some(parity)) if copies.survives() > parity.survives() => Some(copies),
-            (Some(_), Some(parity)) => Some(parity),
-            (copies, parity) => copies.or(parity),
-        }
+        let scale = self.redundancy.checked_sub(1).map(SchemeWish::Scale);
+        // Of those that survive as much, the first named here.
+        [parity, copies, scale].into_iter().flatten().fold(None, |best: Option<SchemeWish>, wish| match best {
+            Some(best) if best.survives() >= wish.survives() => Some(best),
+            _ => Some(wish),
+        })
+    }
+
+    /// The compression asked for here.
+    pub fn compression(&self) -> Option<Compression> {
+        Compression::from_code(self.compression)
     }
 }
 
-fn bad(setting: Setting, value: &[u8], expected: &'static str) -> PolicyError {
-    PolicyError::BadValue { key: setting.word(), value: String::from_utf8_lossy(value).into_owned(), expected }
+fn bad(setting: Setting, value: &[u8]) -> PolicyError {
+    let (key, expected) = (setting.word(), setting.expected());
+    PolicyError::BadValue { key, value: String::from_utf8_lossy(value).into_owned(), expected }
 }
 
 /// A plain decimal number; signs and blanks, which `parse` would take, are refused.
-fn number(text: &str) -> Option<u8> {
+pub(crate) fn number(text: &str) -> Option<u8> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

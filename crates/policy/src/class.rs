@@ -3,6 +3,8 @@
 //! A class is a small number on media ([`Class::code`]) and a word for people. A [`SchemeWish`] is what a user asked
 //! for; [`SchemeWish::scheme`] turns it into units the pool really has, and never asks for more devices than exist.
 
+use crate::compression::Compression;
+
 /// A built-in class of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Class {
@@ -59,6 +61,14 @@ impl Class {
             Class::Precious => SchemeWish::Copies(3),
         }
     }
+
+    /// How the class compresses what says nothing else; none if it says nothing about that.
+    pub fn compression(self) -> Option<Compression> {
+        match self {
+            Class::Archive => Some(Compression::ZSTD),
+            Class::Scratch | Class::Normal | Class::Precious => None,
+        }
+    }
 }
 
 /// What redundancy was asked for, before the number of devices is known.
@@ -73,18 +83,47 @@ pub enum SchemeWish {
         /// Parity units.
         parity: u8,
     },
+    /// A place on the scale from 0 to 10: the best that the devices there are can give for it.
+    Scale(u8),
 }
 
 /// Data units the pool chooses at most when only a number of parity units was asked for.
 const CHOSEN_DATA_UNITS_MAX: usize = 8;
 
 impl SchemeWish {
+    /// What a place on the scale stands for: more of the devices' room for more losses survived, up to a copy on every device.
+    /// Parity where it costs least, copies where they are also faster to read.
+    fn of_place(place: u8) -> SchemeWish {
+        match place {
+            0 => SchemeWish::Copies(1),
+            1..=3 => SchemeWish::Parity { data: 0, parity: 1 },
+            4..=5 => SchemeWish::Copies(2),
+            6..=7 => SchemeWish::Parity { data: 0, parity: 2 },
+            8..=9 => SchemeWish::Copies(3),
+            _ => SchemeWish::Copies(32),
+        }
+    }
+
     /// How many device losses the wish survives when there are devices enough.
     pub fn survives(self) -> u8 {
         match self {
             SchemeWish::Copies(copies) => copies.saturating_sub(1),
             SchemeWish::Parity { parity, .. } => parity,
+            SchemeWish::Scale(place) => SchemeWish::of_place(place).survives(),
         }
+    }
+
+    /// How many device losses must be survived for the wish to be fulfilled. The scale asks for what there is.
+    pub fn survives_at_least(self, devices: usize) -> u8 {
+        match self {
+            SchemeWish::Scale(_) => self.scheme(devices).1,
+            _ => self.survives(),
+        }
+    }
+
+    /// Whether the number of devices decides which scheme it is, beyond what there must be.
+    pub fn depends_on_devices(self) -> bool {
+        matches!(self, SchemeWish::Parity { data: 0, .. } | SchemeWish::Scale(_))
     }
 
     /// The data and parity units for a pool of `devices`: as asked when they suffice, else fewer data units first,
@@ -98,6 +137,7 @@ impl SchemeWish {
                 (chosen, usize::from(parity))
             }
             SchemeWish::Parity { data, parity } => (usize::from(data), usize::from(parity)),
+            SchemeWish::Scale(place) => return SchemeWish::of_place(place).scheme(devices),
         };
         let parity = parity.min(devices - 1);
         let data = data.clamp(1, devices - parity);
@@ -113,12 +153,14 @@ pub struct Wish {
     pub class: Class,
     /// Its redundancy.
     pub scheme: SchemeWish,
+    /// How its content is compressed.
+    pub compression: Compression,
 }
 
 impl Wish {
     /// What a class asks for on its own.
     pub fn of_class(class: Class) -> Wish {
-        Wish { class, scheme: class.wish() }
+        Wish { class, scheme: class.wish(), compression: class.compression().unwrap_or(Compression::NONE) }
     }
 
     /// The data and parity units in a pool of `devices`.

@@ -11,10 +11,12 @@
 
 mod attribute;
 mod class;
+mod compression;
 mod error;
 mod resolver;
 
 pub use attribute::{Computed, Name, Own, Setting, parse_name};
 pub use class::{Class, SchemeWish, Wish};
+pub use compression::{Algorithm, Compression};
 pub use error::PolicyError;
 pub use resolver::{Ancestor, Effective, Resolver, Source};

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
+use crate::compression::Compression;
 
 /// What one inode contributes: its own policy and the directory above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct Effective {
     pub class_source: Source,
     /// Who decided the redundancy.
     pub scheme_source: Source,
+    /// Who decided the compression.
+    pub compression_source: Source,
 }
 
 impl Effective {
@@ -50,6 +53,9 @@ impl Effective {
             Setting::Class => Some(self.wish.class.word().to_owned()),
             Setting::Copies => (data == 1).then(|| (parity + 1).to_string()),
             Setting::Parity => (parity > 0).then(|| format!("{data}+{parity}")),
+            // The scale is a way to ask; what came of it is copies or parity.
+            Setting::Redundancy => None,
+            Setting::Compress => Some(self.wish.compression.text()),
         }
     }
 
@@ -57,7 +63,8 @@ impl Effective {
     pub fn source(&self, setting: Setting) -> Source {
         match setting {
             Setting::Class => self.class_source,
-            Setting::Copies | Setting::Parity => self.scheme_source,
+            Setting::Copies | Setting::Parity | Setting::Redundancy => self.scheme_source,
+            Setting::Compress => self.compression_source,
         }
     }
 }
@@ -72,6 +79,7 @@ const CACHED_MAX: usize = 65_536;
 struct Findings {
     class: Option<(Class, u64)>,
     scheme: Option<(SchemeWish, u64)>,
+    compression: Option<(Compression, u64)>,
 }
 
 impl Findings {
@@ -82,13 +90,22 @@ impl Findings {
             let wish = own.scheme_wish().or(class.filter(|_| self.class.is_none()).map(Class::wish));
             self.scheme = wish.map(|wish| (wish, inode));
         }
+        if self.compression.is_none() {
+            let wish = own.compression().or(class.filter(|_| self.class.is_none()).and_then(Class::compression));
+            self.compression = wish.map(|wish| (wish, inode));
+        }
         if self.class.is_none() {
             self.class = class.map(|class| (class, inode));
         }
     }
 
     fn finish(self, default: Class) -> Effective {
-        self.over(Effective { wish: Wish::of_class(default), class_source: Source::Pool, scheme_source: Source::Pool })
+        self.over(Effective {
+            wish: Wish::of_class(default),
+            class_source: Source::Pool,
+            scheme_source: Source::Pool,
+            compression_source: Source::Pool,
+        })
     }
 
     /// Lays what was found nearer over what holds above.
@@ -101,11 +118,15 @@ impl Findings {
             Some((scheme, inode)) => (scheme, Source::Inode(inode)),
             None => (above.wish.scheme, above.scheme_source),
         };
-        Effective { wish: Wish { class, scheme }, class_source, scheme_source }
+        let (compression, compression_source) = match self.compression {
+            Some((compression, inode)) => (compression, Source::Inode(inode)),
+            None => (above.wish.compression, above.compression_source),
+        };
+        Effective { wish: Wish { class, scheme, compression }, class_source, scheme_source, compression_source }
     }
 
     fn complete(&self) -> bool {
-        self.class.is_some() && self.scheme.is_some()
+        self.class.is_some() && self.scheme.is_some() && self.compression.is_some()
     }
 }
 

@@ -164,8 +164,13 @@ impl Walk<'_> {
         let value = self.keys.get(&Key::blob(extent.blob)).0.and_then(|bytes| BlobValue::decode(&bytes).ok());
         let value = value.map(Arc::new);
         let piece = Piece { file_offset: start, blob: extent.blob, blob_offset: extent.blob_offset, length, value };
-        if length > 0 {
-            self.piece(piece, copying);
+        match &piece.value {
+            Some(value) if length > 0 && value.encoding != BlobEncoding::PLAIN => {
+                let value = value.clone();
+                self.encoded_piece(piece, &value, copying)?;
+            }
+            _ if length > 0 => self.piece(piece, copying),
+            _ => {}
         }
         if copying.wanted_bytes >= READ_BYTES {
             self.read(copying)?;
@@ -173,9 +178,45 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Writes a piece of a blob that is stored as one piece: all of it is read and decoded.
+    fn encoded_piece(&mut self, piece: Piece, value: &Arc<BlobValue>, copying: &mut Copying) -> Result<(), Error> {
+        let range = piece.blob_offset as usize..(piece.blob_offset + piece.length) as usize;
+        if self.options.names_only {
+            return Ok(());
+        }
+        let content = match &self.decoded {
+            Some((blob, content)) if *blob == piece.blob => Some(content.clone()),
+            _ => self.decode(value),
+        };
+        let Some(content) = content.filter(|content| content.len() >= range.end) else {
+            copying.lost.push(piece);
+            return Ok(());
+        };
+        self.decoded = Some((piece.blob, content.clone()));
+        self.write(&piece, &content[range])
+    }
+
+    /// The content of a blob that is stored as one piece, if all of it can be read.
+    fn decode(&mut self, value: &BlobValue) -> Option<Arc<[u8]>> {
+        if !value.encoding.is_known() {
+            return None;
+        }
+        let place = self.places.get(&mut self.keys, value.address.segment)?;
+        let mut stored = vec![0; value.address.length as usize];
+        let (address, range) = (value.address, 0..value.address.length);
+        let mut run = Run { place: &place, address, range, checksums: &value.checksums, out: &mut stored };
+        // Each block from where it is right.
+        if !self.keys.media.blocks(&mut run).iter().all(|is_right| *is_right) {
+            return None;
+        }
+        let mut content = vec![0; value.logical_bytes as usize];
+        stere_plugin::decode(value.encoding, &stored, &mut content).ok()?;
+        Some(content.into())
+    }
+
     /// Cuts a piece into runs of blocks that are stored one behind the other.
     fn piece(&mut self, piece: Piece, copying: &mut Copying) {
-        let Some(value) = piece.value.clone().filter(|value| value.encoding == BlobEncoding::PLAIN) else {
+        let Some(value) = piece.value.clone() else {
             return copying.lost.push(piece);
         };
         let Some(place) = self.places.get(&mut self.keys, value.address.segment) else {
@@ -309,9 +350,9 @@ impl Walk<'_> {
                 _ => ranges.push(LostRange { offset, length }),
             }
         }
-        let is_encoded =
-            pieces.iter().any(|piece| piece.value.as_ref().is_some_and(|value| value.encoding != BlobEncoding::PLAIN));
-        let what = match is_encoded {
+        let is_unknown =
+            pieces.iter().any(|piece| piece.value.as_ref().is_some_and(|value| !value.encoding.is_known()));
+        let what = match is_unknown {
             true => "contents are stored in a way that this version does not know; a newer stere may read them",
             false => "contents cannot be read from any device; the ranges are holes",
         };

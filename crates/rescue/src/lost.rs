@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, BlockBitmap, FileKind, InodeValue, Key, RecordSubject, SegmentKind,
-    SegmentValue, key,
+    SegmentValue, block_checksums, key,
 };
 
 use crate::content::{Hole, Piece};
@@ -27,8 +27,28 @@ struct Seen {
     file_offset: u64,
     logical_bytes: u32,
     present: BlockBitmap,
+    encoding: BlobEncoding,
     address: Address,
     crc32c: u32,
+}
+
+impl Seen {
+    /// The present blocks, from what is stored of them. What is encoded otherwise than the blob map says is not the blob, or
+    /// not the one that is meant; what is encoded as it says must be what it says byte for byte.
+    fn content(&self, stored: Vec<u8>, value: Option<&BlobValue>) -> Option<Vec<u8>> {
+        if value.is_some_and(|value| value.encoding != self.encoding || value.logical_bytes != self.logical_bytes) {
+            return None;
+        }
+        if self.encoding == BlobEncoding::PLAIN {
+            return Some(stored);
+        }
+        if value.is_some_and(|value| value.checksums != block_checksums(&stored)) {
+            return None;
+        }
+        let mut content = vec![0; self.logical_bytes as usize];
+        stere_plugin::decode(self.encoding, &stored, &mut content).ok()?;
+        Some(content)
+    }
 }
 
 impl Walk<'_> {
@@ -163,8 +183,8 @@ impl Walk<'_> {
                             return None;
                         };
                         let (address, crc32c) = (row.address(entry)?, entry.crc32c);
-                        let is_plain = encoding == BlobEncoding::PLAIN;
-                        is_plain.then_some(Seen { blob, inode, file_offset, logical_bytes, present, address, crc32c })
+                        let seen = Seen { blob, inode, file_offset, logical_bytes, present, encoding, address, crc32c };
+                        encoding.is_known().then_some(seen)
                     }));
                 });
             }
@@ -245,6 +265,8 @@ impl Walk<'_> {
             let place = self.places.get(&mut self.keys, seen.address.segment);
             let is_right = |bytes: &[u8]| stere_format::crc32c(bytes) == seen.crc32c;
             let Some(bytes) = self.keys.media.record(&seen.address, place.as_deref(), &is_right) else { continue };
+            let Some(bytes) = seen.content(bytes, value) else { continue };
+            let value = value.filter(|value| value.encoding == BlobEncoding::PLAIN);
             let block_of = |index: usize| seen.present.iter().nth(index);
             for (index, content) in bytes.chunks(BLOCK_BYTES).enumerate() {
                 let Some(block) = block_of(index) else { break };

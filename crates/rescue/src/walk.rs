@@ -112,6 +112,8 @@ pub(crate) struct Walk<'a> {
     pub places: Places,
     /// Bytes on their way; kept for the next file.
     pub buffer: Vec<u8>,
+    /// The blob decoded last, and its content.
+    pub decoded: Option<(u64, Arc<[u8]>)>,
     links: HashMap<u64, (Vec<u8>, u32)>,
     stack: Vec<Frame>,
 }
@@ -130,6 +132,7 @@ impl<'a> Walk<'a> {
             holes: Vec::new(),
             places: Places::default(),
             buffer: Vec::new(),
+            decoded: None,
             links: HashMap::new(),
             stack: Vec::new(),
         }

@@ -13,7 +13,7 @@ use crate::registry::Registry;
 use crate::status::to_json;
 
 const VALUE_BYTES_MAX: usize = 4096;
-const FACTS: [&str; 4] = ["state", "survives", "where", "residency"];
+const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
@@ -41,9 +41,8 @@ fn set(path: &Path, settings: &[String]) -> Result<u8> {
     for (key, value) in pairs {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::INVAL) => {
-                return refused(format!(
-                    "{key} cannot be '{value}'; class takes scratch, normal, precious or archive, copies takes 1 and more, parity takes a number or k+m such as 4+2 or 5+0"
-                ));
+                let expected = Setting::from_word(key).map_or("another value", Setting::expected);
+                return refused(format!("{key} cannot be '{value}'; give {expected}"));
             }
             other => explain_not_here(other, path, "set the policy of")?,
         }

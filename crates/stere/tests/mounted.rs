@@ -219,6 +219,47 @@ fn policy_is_set_explained_and_unset() {
 }
 
 #[test]
+fn compression_is_set_seen_changed_and_rescued() {
+    if !can_mount("compression_is_set_seen_changed_and_rescued") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=128M b.img,size=128M");
+    world.ok("mount tank mount");
+    let logs = world.mountpoint().join("logs");
+    fs::create_dir(&logs).unwrap();
+    world.ok("policy set mount/logs compress=zstd");
+    world.refused("policy set mount/logs compress=gzip", 1, &["compress cannot be 'gzip'", "zstd:19"]);
+    let text: Vec<u8> = (0..200_000).flat_map(|at| format!("line {at} of the log\n").into_bytes()).collect();
+    fs::write(logs.join("one"), &text).unwrap();
+    fs::write(world.mountpoint().join("plain"), &text).unwrap();
+    world.ok("flush mount --wait");
+    let stored = |path: &str| -> u64 {
+        let facts = world.json(&format!("policy get {path} --json"));
+        assert_eq!(facts["state"], "compliant", "{facts}");
+        facts["stored"].as_str().unwrap().parse().unwrap()
+    };
+    assert!(stored("mount/logs/one") < text.len() as u64 / 3);
+    assert_eq!(stored("mount/plain"), text.len() as u64);
+    // What is there already follows, and back.
+    world.ok("policy set mount/plain compress=lz4");
+    world.ok("policy set mount/logs compress=none");
+    world.ok("reconcile wait tank");
+    assert!(stored("mount/plain") < text.len() as u64 * 3 / 4);
+    assert_eq!(stored("mount/logs/one"), text.len() as u64);
+    world.ok("policy set mount/logs compress=zstd:9");
+    world.ok("reconcile wait tank");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    assert!(fs::read(logs.join("one")).unwrap() == text);
+    assert!(fs::read(world.mountpoint().join("plain")).unwrap() == text);
+    world.ok("umount mount");
+    assert_eq!(world.run("rescue a.img --to rescued").code, 3);
+    assert!(fs::read(world.path("rescued/logs/one")).unwrap() == text, "one device of two has all of it");
+}
+
+#[test]
 fn lost_data_is_named_by_path_with_an_exit_code_of_its_own() {
     if !can_mount("lost_data_is_named_by_path_with_an_exit_code_of_its_own") {
         return;

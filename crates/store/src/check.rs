@@ -275,6 +275,11 @@ fn check_blob(report: &mut CheckReport, blob: u64, value: &BlobValue, named: Opt
             format!("blob {blob} says {} references, but {} extents name it", value.references, named.references);
         report.add(false, Some(named.inode), text);
     }
+    if !value.encoding.is_known() {
+        let code = value.encoding.0;
+        let text = format!("blob {blob} is stored in encoding {code:#04x}, which this version does not know");
+        report.add(true, Some(named.inode), text);
+    }
     let shared = value.flags.contains(BlobFlags::SHARED);
     if !shared && named.blocks != value.live_blocks() {
         let text = format!("blob {blob} says {} live blocks, but extents name {}", value.live_blocks(), named.blocks);

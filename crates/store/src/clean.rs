@@ -383,18 +383,25 @@ impl Store {
             value.present = old.live;
             value.checksums = block_checksums(&data);
         }
+        self.append_stored(handle.id, value, &data, inode, file_offset, key)
+    }
+
+    /// Appends what is to be stored of a blob from now on; its new entry is still to be entered.
+    pub(crate) fn append_stored(
+        &self,
+        blob: u64,
+        mut value: BlobValue,
+        data: &[u8],
+        inode: u64,
+        file_offset: u64,
+        key: &StreamKey,
+    ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let crc32c = stere_format::record_checksum(&value.checksums, data.len());
-        let subject = RecordSubject::Blob {
-            blob: handle.id,
-            inode,
-            file_offset,
-            logical_bytes: value.logical_bytes,
-            encoding: value.encoding,
-            present: value.present,
-        };
+        let (logical_bytes, encoding, present) = (value.logical_bytes, value.encoding, value.present);
+        let subject = RecordSubject::Blob { blob, inode, file_offset, logical_bytes, encoding, present };
         let append = |key: &StreamKey| {
             self.log.append(key, data.len(), Wait::Allowed, |target| {
-                target.copy_from_slice(&data);
+                target.copy_from_slice(data);
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             })
         };

@@ -57,7 +57,7 @@ pub use loss::{ClassLoss, Loss};
 pub use mend::{MendProgress, MendStatus};
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
-pub use relocate::{Move, Moved};
+pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
 pub use stere_format::ScrubCursor;
@@ -66,7 +66,7 @@ pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
-pub use write::{NewBlob, Owner, Placement};
+pub use write::{Content, NewBlob, Owner, Placement};
 
 use checkpoint::Checkpointer;
 use clean::Cleaner;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use stere_format::{BLOCK_BYTES, Node, NodeReference};
+use stere_format::{BLOCK_BYTES, BlobEncoding, Node, NodeReference};
 use stere_log::{LogError, Part, Segment, Wait};
 use stere_tree::NodeCache;
 
@@ -76,9 +76,38 @@ impl Store {
         }
     }
 
+    /// Reads what is stored of whole blobs, in whatever encoding, each into an output as long as its stored bytes.
+    pub fn read_stored(&self, wait: Wait, blobs: Vec<(&BlobHandle, &mut [u8])>) -> Result<(), Error> {
+        let mut parts = Vec::with_capacity(blobs.len());
+        let mut lengths = Vec::with_capacity(blobs.len());
+        for (BlobHandle { id, value, segment }, into) in blobs {
+            assert_eq!(into.len(), value.address.length as usize, "a blob is read whole");
+            lengths.push((*id, value.logical_bytes));
+            parts.push(Part {
+                tag: *id,
+                segment,
+                address: value.address,
+                offset: 0,
+                checksums: &value.checksums,
+                into,
+            });
+        }
+        match self.log.read(wait, &mut parts) {
+            Ok(()) => Ok(()),
+            Err(LogError::WouldBlock) => Err(Error::WouldBlock),
+            // One piece: where some of it cannot be read, none of the content can.
+            Err(LogError::Damaged { tag, .. }) => {
+                let length = lengths.iter().find(|(id, _)| *id == tag).map_or(0, |(_, length)| *length);
+                Err(Error::Damaged { blob: tag, offset: 0, length })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Cuts a piece into runs of blocks that are stored one behind the other.
     fn parts_of<'a>(&self, piece: &'a Piece, into: &'a mut [u8], parts: &mut Vec<Part<'a>>) -> Result<(), Error> {
         let value = &*piece.blob.value;
+        assert!(value.encoding == BlobEncoding::PLAIN, "who asks for pieces has sorted out what is encoded");
         let end = piece.offset + piece.length;
         if end > value.logical_bytes {
             return Err(Error::BadValue {

@@ -97,7 +97,8 @@ impl Store {
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
-            store.rewrite_unproven(&unproven)?;
+            // What a crash tore is no sign of a bad device.
+            store.log.stripe.excusing(|| store.rewrite_unproven(&unproven))?;
             store.make_definite(!unproven.is_empty())?;
         }
         Ok((store, report))

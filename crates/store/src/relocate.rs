@@ -4,7 +4,9 @@
 //! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
 //! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
 
-use stere_format::{DeviceIndex, Scheme, sector_aligned};
+use stere_format::{
+    BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
+};
 use stere_log::Wait;
 
 use crate::Store;
@@ -17,6 +19,35 @@ use crate::write::{Owner, Placement};
 pub struct Move {
     pub blob: BlobHandle,
     pub owner: Owner,
+    /// Its content in another encoding, if it is not to stay as it is.
+    pub recoded: Option<Recoded>,
+}
+
+/// What is to be stored in the place of a blob's stored bytes: the same content in another encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recoded {
+    pub encoding: BlobEncoding,
+    pub flags: BlobFlags,
+    /// In the plain encoding the live blocks only, else the whole content, with anything where it is dead.
+    pub stored: Vec<u8>,
+}
+
+impl Recoded {
+    fn value(&self, old: &BlobValue) -> BlobValue {
+        let present = match self.encoding {
+            BlobEncoding::PLAIN => old.live,
+            _ => BlockBitmap::full(old.blocks()),
+        };
+        let (encoding, flags) = (self.encoding, self.flags);
+        BlobValue { encoding, flags, present, checksums: block_checksums(&self.stored), ..old.clone() }
+    }
+}
+
+impl Move {
+    fn stored_bytes(&self) -> u64 {
+        let stored = self.recoded.as_ref().map_or(self.blob.value.address.length, |new| new.stored.len() as u32);
+        u64::from(sector_aligned(stored))
+    }
 }
 
 /// What came of moving blobs.
@@ -42,18 +73,25 @@ impl Store {
         self.bound_unproven(Wait::Allowed)?;
         let scheme = self.fit(placement.scheme);
         // What takes less room than before needs none to be free in the books.
-        let stored = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
-        let grown =
-            |one: &Move| raw_bytes(scheme, stored(one)).saturating_sub(raw_bytes(one.blob.scheme(), stored(one)));
+        let before = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
+        let grown = |one: &Move| {
+            raw_bytes(scheme, one.stored_bytes()).saturating_sub(raw_bytes(one.blob.scheme(), before(one)))
+        };
         let _room_until_entered = match moves.iter().map(grown).sum::<u64>() {
             0 => None,
-            _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(stored).sum())?),
+            _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(Move::stored_bytes).sum())?),
         };
         let key = self.stream_key(placement, 0, home);
         let mut moved = Moved::default();
         let mut appended = Vec::with_capacity(moves.len());
         for one in moves {
-            let copy = || self.append_copy(&one.blob, one.owner.inode, one.owner.offset, &key);
+            let copy = || match &one.recoded {
+                None => self.append_copy(&one.blob, one.owner.inode, one.owner.offset, &key),
+                Some(new) => {
+                    let value = new.value(&one.blob.value);
+                    self.append_stored(one.blob.id, value, &new.stored, one.owner.inode, one.owner.offset, &key)
+                }
+            };
             let copied = match copy() {
                 Err(Error::NoSpace) => {
                     self.make_room(&stere_log::StreamKey { home: None, ..key })?;

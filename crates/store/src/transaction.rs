@@ -9,7 +9,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobFlags, BlobValue, Key, sector_aligned};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, Key, sector_aligned};
 use stere_log::Segment;
 
 use crate::error::Error;
@@ -17,10 +17,14 @@ use crate::value::Value;
 use crate::view::{BlobHandle, View};
 use crate::write::NewBlob;
 
-/// Live bytes a blob keeps in its segment.
+/// Live bytes a blob keeps in its segment. What is encoded is one piece: all of it is kept until its last block is dead.
 pub fn blob_usage_bytes(value: &BlobValue) -> u64 {
     let stored = u64::from(sector_aligned(value.address.length));
-    if value.live == value.present { stored } else { stored.min(u64::from(value.live_blocks()) * BLOCK_BYTES as u64) }
+    if value.encoding != BlobEncoding::PLAIN || value.live == value.present {
+        stored
+    } else {
+        stored.min(u64::from(value.live_blocks()) * BLOCK_BYTES as u64)
+    }
 }
 
 /// Marks the blocks dead that lie wholly within this byte range of the blob.

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use stere_format::checksum::Checksums;
 use stere_format::{
-    BLOCK_BYTES, BlobValue, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry, crc32c, record_checksum,
+    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry,
+    crc32c, record_checksum,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
@@ -30,6 +31,33 @@ pub struct Placement {
 pub struct Owner {
     pub inode: u64,
     pub offset: u64,
+}
+
+/// A record as it is to be stored. What an encoding means is not the store's business: it keeps the bytes, and moves them.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    pub stored: &'a [u8],
+    /// Bytes of content that the stored bytes stand for.
+    pub logical_bytes: u32,
+    pub encoding: BlobEncoding,
+    /// What is noted about it.
+    pub flags: BlobFlags,
+}
+
+impl<'a> Content<'a> {
+    /// Bytes that are stored as they are.
+    pub fn plain(data: &'a [u8]) -> Self {
+        let logical_bytes = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
+        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, flags: BlobFlags::NONE }
+    }
+
+    fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
+        let value = match self.encoding {
+            BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
+            encoding => BlobValue::encoded(address, checksums, encoding, self.logical_bytes),
+        };
+        BlobValue { flags: self.flags, ..value }
+    }
 }
 
 /// A blob that was appended but that no extent names yet.
@@ -70,7 +98,7 @@ impl Store {
     /// Appends `data` as a blob. It is readable at once and durable after the next commit that follows the update which
     /// enters it into the blob map.
     pub fn append_blob(&self, wait: Wait, placement: Placement, owner: Owner, data: &[u8]) -> Result<NewBlob, Error> {
-        self.append_blob_at_home(wait, placement, None, owner, data)
+        self.append_blob_at_home(wait, placement, None, owner, &Content::plain(data))
     }
 
     /// The same for a file that lies whole on one device if it is unreplicated. Where `home` has no room, or is not there, another
@@ -81,13 +109,13 @@ impl Store {
         placement: Placement,
         home: Option<DeviceIndex>,
         owner: Owner,
-        data: &[u8],
+        content: &Content<'_>,
     ) -> Result<NewBlob, Error> {
         self.check_writable()?;
         self.bound_unproven(wait)?;
         let key = self.stream_key(placement, 0, home);
         let id = self.next_blob.fetch_add(1, Ordering::AcqRel);
-        self.append_making_room(wait, key, id, owner, data)
+        self.append_making_room(wait, key, id, owner, content)
     }
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
@@ -143,20 +171,21 @@ impl Store {
         mut key: StreamKey,
         id: u64,
         owner: Owner,
-        data: &[u8],
+        content: &Content<'_>,
     ) -> Result<NewBlob, Error> {
+        let Content { stored: data, logical_bytes, encoding, .. } = *content;
         loop {
-            let length = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
             let mut checksums = Checksums::with_capacity(data.len().div_ceil(BLOCK_BYTES));
             let appended = self.log.append(&key, data.len(), wait, |target| {
                 copy_and_checksum(data, target, &mut checksums);
                 let crc32c = record_checksum(&checksums, data.len());
-                let subject = RecordSubject::plain_blob(id, owner.inode, owner.offset, length);
+                let whole = RecordSubject::plain_blob(id, owner.inode, owner.offset, logical_bytes);
+                let subject = whole.in_encoding(encoding);
                 SummaryEntry { offset: 0, length: 0, crc32c, subject, hint: Vec::new() }
             });
             match appended {
                 Ok(appended) => {
-                    let value = BlobValue::plain(appended.address, checksums);
+                    let value = content.value(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
                 }
                 Err(LogError::NoSpace) => {

@@ -61,6 +61,21 @@ fn compressed_blob() -> BlobValue {
     blob
 }
 
+fn zstd_blob() -> BlobValue {
+    let mut blob = BlobValue::encoded(
+        address(1, 5001),
+        [0xfeed_0001, 0xfeed_0002].into_iter().collect(),
+        BlobEncoding::ZSTD,
+        20_000,
+    );
+    blob.kill(1..3);
+    blob
+}
+
+fn gave_up_blob() -> BlobValue {
+    BlobValue { flags: BlobFlags::SHARED.with(BlobFlags::GAVE_UP_LZ4).with(BlobFlags::GAVE_UP_ZSTD), ..whole_blob() }
+}
+
 fn inode(mode: u32, policy: Option<InodePolicy>, symlink_target: &[u8]) -> InodeValue {
     let time = |at: i64| Timestamp { seconds: 1_700_000_000 + at, nanoseconds: 123_456_789 };
     InodeValue {
@@ -236,7 +251,8 @@ fn superblock(parts: u32) -> Vec<u8> {
 pub fn samples() -> Vec<Sample> {
     let (row, summary) = row_and_summary();
     let with_header = [row.encode(), summary].concat();
-    let policy = InodePolicy { copies: 2, parity_k: 4, parity_m: 1, class: 3 };
+    let policy = InodePolicy { copies: 2, parity_k: 4, parity_m: 1, class: 3, ..InodePolicy::default() };
+    let more_policy = InodePolicy { compression: 0x13, redundancy: 6, ..InodePolicy::default() };
     let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
     let chunk = ChunkHeader {
         pool: POOL,
@@ -256,6 +272,8 @@ pub fn samples() -> Vec<Sample> {
         ("blob-whole", "blob", whole_blob().encode()),
         ("blob-trimmed", "blob", trimmed_blob().encode()),
         ("blob-compressed", "blob", compressed_blob().encode()),
+        ("blob-zstd", "blob", zstd_blob().encode()),
+        ("blob-gave-up", "blob", gave_up_blob().encode()),
         ("segment-data", "segment", segment(4, 2).encode()),
         ("segment-meta", "segment", meta_segment().encode()),
         ("chunk-header", "chunk", chunk.encode()),
@@ -270,6 +288,7 @@ pub fn samples() -> Vec<Sample> {
         ("superblock", "superblock", superblock(3)),
         ("superblock-clean", "superblock", superblock(0)),
         ("inode-file", "inode", inode(0o100_644, Some(policy), b"").encode()),
+        ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),

@@ -52,7 +52,7 @@ fn a_nearer_class_speaks_for_redundancy_too() {
 fn a_nearer_number_keeps_the_farther_class() {
     let entries = [(1, 1, class(Class::Precious)), (2, 1, copies(1)), (3, 2, Own::default())];
     let effective = resolve(&Resolver::new(Class::Normal), 3, &entries);
-    assert_eq!(effective.wish, Wish { class: Class::Precious, scheme: SchemeWish::Copies(1) });
+    assert_eq!(effective.wish, Wish { scheme: SchemeWish::Copies(1), ..Wish::of_class(Class::Precious) });
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Compression of one record, and giving up on what does not become smaller.
+//!
+//! Invariants: what is stored compressed takes at least an eighth fewer sectors than it would plain; the compressed bytes
+//! depend on the content and the policy only. Compressors keep their tables from record to record, because making them takes
+//! longer than a small record does.
+
+use std::cell::RefCell;
+
+use stere_format::{BlobEncoding, sector_aligned};
+use stere_policy::{Algorithm, Compression};
+use zstd::bulk::{Compressor, Decompressor};
+
+use crate::error::PluginError;
+
+/// Levels above this are slow enough for a quick trial before them to be worth it.
+const TRIAL_ABOVE_LEVEL: i32 = 5;
+/// Level of that trial.
+const TRIAL_LEVEL: i32 = 1;
+/// The least that can be saved is one sector.
+const CONTENT_BYTES_MIN: usize = stere_format::SECTOR_BYTES + 1;
+
+thread_local! {
+    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// The compressed record, if that is worth it.
+pub(crate) fn compress(compression: Compression, content: &[u8]) -> Option<(BlobEncoding, Vec<u8>)> {
+    let algorithm = compression.algorithm()?;
+    let bytes_max = worthwhile_bytes_max(content.len())?;
+    match algorithm {
+        Algorithm::Lz4 => Some((BlobEncoding::LZ4, lz4(content, bytes_max)?)),
+        Algorithm::Zstd => {
+            let level = i32::from(compression.level());
+            if level > TRIAL_ABOVE_LEVEL {
+                // What the quickest level cannot make smaller at all, the best one makes hardly smaller.
+                zstd(TRIAL_LEVEL, content, content.len())?;
+            }
+            Some((BlobEncoding::ZSTD, zstd(level, content, bytes_max)?))
+        }
+    }
+}
+
+/// The most bytes that a compressed record may have to be stored as such; none if no length is worth it.
+fn worthwhile_bytes_max(content_bytes: usize) -> Option<usize> {
+    if content_bytes < CONTENT_BYTES_MIN {
+        return None;
+    }
+    let sector = stere_format::SECTOR_BYTES as u32;
+    let sectors = sector_aligned(u32::try_from(content_bytes).ok()?) / sector;
+    // At least one sector less, or an eighth.
+    let sectors_max = sectors - sectors.div_ceil(8);
+    Some((sectors_max * sector) as usize)
+}
+
+fn lz4(content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; lz4_flex::block::get_maximum_output_size(content.len())];
+    let length = lz4_flex::block::compress_into(content, &mut out).ok()?;
+    out.truncate(length);
+    (length <= bytes_max).then_some(out)
+}
+
+/// Always with room for the worst case: a context that ran out of room is not good for what comes after.
+fn zstd(level: i32, content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; zstd::zstd_safe::compress_bound(content.len())];
+    let length = COMPRESSOR.with_borrow_mut(|kept| {
+        let length = zstd_into(kept, level, content, &mut out);
+        if length.is_err() {
+            *kept = None;
+        }
+        length.ok()
+    })?;
+    out.truncate(length);
+    (length <= bytes_max).then_some(out)
+}
+
+fn zstd_into(
+    kept: &mut Option<(i32, Compressor<'static>)>,
+    level: i32,
+    content: &[u8],
+    out: &mut [u8],
+) -> std::io::Result<usize> {
+    let compressor = match kept {
+        Some((known, compressor)) => {
+            if *known != level {
+                compressor.set_compression_level(level)?;
+                *known = level;
+            }
+            compressor
+        }
+        None => &mut kept.insert((level, Compressor::new(level)?)).1,
+    };
+    compressor.compress_to_buffer(content, out)
+}
+
+pub(crate) fn decompress_lz4(stored: &[u8], out: &mut [u8]) -> Result<(), PluginError> {
+    let malformed = |detail: String| PluginError::Malformed { what: "LZ4 block", detail };
+    let got = lz4_flex::block::decompress_into(stored, out).map_err(|error| malformed(error.to_string()))?;
+    check_length(got, out.len())
+}
+
+pub(crate) fn decompress_zstd(stored: &[u8], out: &mut [u8]) -> Result<(), PluginError> {
+    let malformed =
+        |error: std::io::Error| PluginError::Malformed { what: "Zstandard frame", detail: error.to_string() };
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new().map_err(malformed)?),
+        };
+        let got = decompressor.decompress_to_buffer(stored, out).map_err(malformed)?;
+        check_length(got, out.len())
+    })
+}
+
+fn check_length(got: usize, expected: usize) -> Result<(), PluginError> {
+    if got == expected { Ok(()) } else { Err(PluginError::Length { got, expected }) }
+}
