@@ -11,6 +11,7 @@ mod checksums;
 mod compare;
 mod isolation;
 mod plot;
+mod rebuild;
 mod redundancy;
 mod repair;
 mod report;
@@ -50,6 +51,8 @@ pub enum BenchName {
     Memory,
     /// How many files are left when devices are lost: figures 5 and 6 of the Loris paper.
     Isolation,
+    /// How fast a lost device is rebuilt, a tenth and eight tenths full, and what that leaves to readers.
+    Rebuild,
     /// Five devices, 4+1 beside 5+0, and 4+1 with a device lost.
     Redundancy,
     /// What checksums cost: beside a build that computes and verifies none.
@@ -106,6 +109,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
         BenchName::Recovery => special::recovery(root, arguments),
         BenchName::Memory => special::memory(root, arguments),
         BenchName::Isolation => isolation::run(root, arguments),
+        BenchName::Rebuild => rebuild::run(root, arguments),
         BenchName::Redundancy => redundancy::run(root, arguments),
         BenchName::Checksums => checksums::run(root, arguments),
         BenchName::Amplification => amplification::run(root, arguments),

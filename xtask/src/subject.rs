@@ -131,6 +131,8 @@ pub struct Subject {
     unmount_lines: Vec<String>,
     /// Proves the unmounted devices sound, where the file system has such a command.
     check_line: Option<String>,
+    /// Tells the state of the mounted pool as JSON.
+    status_line: Option<String>,
     /// Part of the command line of the process that serves the mount, where there is one.
     daemon: Option<String>,
     guards: Vec<Guard>,
@@ -149,6 +151,7 @@ impl Subject {
             mount_lines: Vec::new(),
             unmount_lines: Vec::new(),
             check_line: None,
+            status_line: None,
             daemon: None,
             guards: vec![Guard::new(format!("rm -rf --one-file-system {}", quoted(&directory)))],
         };
@@ -199,6 +202,16 @@ impl Subject {
         let path = self.directory.join("lose.sh");
         fs::write(&path, format!("set -e\n{}\n", lines.join("\n"))).at("write", &path)?;
         Ok(format!("sh {}", quoted(&path)))
+    }
+
+    /// What `stere status --json` says of the mounted pool.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let Some(line) = &self.status_line else {
+            return Err(XtaskError::found(format!("{} tells no status", self.kind.name())));
+        };
+        // The exit code tells health, which is not what is asked for here.
+        let said = output(&mut shell(line), MINUTE)?.stdout;
+        serde_json::from_str(&said).map_err(|error| XtaskError::found(format!("`{line}` is not JSON: {error}")))
     }
 
     /// The process that serves the mount; only file systems in user space have one.

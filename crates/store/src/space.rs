@@ -117,7 +117,7 @@ impl Store {
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {
         let segments = self.log.segments.all();
         let live: u64 = segments.iter().filter(|s| s.kind == SegmentKind::Meta).map(|s| s.live_bytes()).sum();
-        let scheme = self.fit(self.options.meta_scheme);
+        let scheme = self.fit(self.meta_scheme());
         let chunk_bytes = u64::from(self.log.chunk_bytes());
         let total = self.log.stripe.room(scheme, &[]).1;
         let share = usize::try_from(total * chunk_bytes * u64::from(scheme.data) / OVERLAY_DIVISOR);
@@ -295,9 +295,12 @@ impl Store {
             let frozen = inner.frozen.as_ref().map_or(0, |overlay| overlay.bytes());
             (inner.active.bytes() + frozen, inner.generation, inner.next_inode)
         };
-        let (journal_used_bytes, journal_bytes) = match self.journal.try_lock() {
-            Some(journal) => (journal.used_bytes(), journal.region_bytes),
-            None => (0, 0),
+        let (journal_used_bytes, journal_bytes) = {
+            let mut seen = self.journal_bytes_seen.lock();
+            if let Some(journal) = self.journal.try_lock() {
+                *seen = (journal.used_bytes(), journal.region_bytes);
+            }
+            *seen
         };
         Statistics {
             total_bytes: total,
