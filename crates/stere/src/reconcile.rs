@@ -117,7 +117,7 @@ pub fn apply(registry: &Registry, path: &Path, is_waiting: bool) -> Result<u8> {
 }
 
 /// Returns when nothing is left to do, or nothing can be done.
-fn wait(connection: &mut Connection) -> Result<u8> {
+pub fn wait(connection: &mut Connection) -> Result<u8> {
     loop {
         let report = ask(connection, Order::Tell)?;
         match report.state.as_str() {
