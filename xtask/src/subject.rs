@@ -114,6 +114,8 @@ pub struct Subject {
     unmount_lines: Vec<String>,
     /// Proves the unmounted devices sound, where the file system has such a command.
     check_line: Option<String>,
+    /// Tells the state of the mounted pool as JSON.
+    status_line: Option<String>,
     /// Part of the command line of the process that serves the mount, where there is one.
     daemon: Option<String>,
     guards: Vec<Guard>,
@@ -132,6 +134,7 @@ impl Subject {
             mount_lines: Vec::new(),
             unmount_lines: Vec::new(),
             check_line: None,
+            status_line: None,
             daemon: None,
             guards: vec![Guard::new(format!("rm -rf --one-file-system {}", quoted(&directory)))],
         };
@@ -169,6 +172,16 @@ impl Subject {
     /// A command that unmounts and mounts again, for workloads that want nothing cached.
     pub fn remount_hook(&self) -> String {
         format!("sh {}", quoted(&self.remount_script()))
+    }
+
+    /// What `stere status --json` says of the mounted pool.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let Some(line) = &self.status_line else {
+            return Err(XtaskError::found(format!("{} tells no status", self.kind.name())));
+        };
+        // The exit code tells health, which is not what is asked for here.
+        let said = output(&mut shell(line), MINUTE)?.stdout;
+        serde_json::from_str(&said).map_err(|error| XtaskError::found(format!("`{line}` is not JSON: {error}")))
     }
 
     /// The process that serves the mount; only file systems in user space have one.

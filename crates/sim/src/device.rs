@@ -126,6 +126,11 @@ impl Machine {
         state.media[device].is_away = false;
     }
 
+    /// No device goes away that has not gone yet.
+    pub fn cancel_away(&self) {
+        self.state.lock().away_at = None;
+    }
+
     /// Whether a device is away.
     pub fn is_away(&self, device: usize) -> bool {
         self.state.lock().media[device].is_away
@@ -144,6 +149,11 @@ impl Machine {
     /// Sets how often faults strike a device.
     pub fn set_faults(&self, device: usize, rates: FaultRates) {
         self.state.lock().media[device].rates = rates;
+    }
+
+    /// Whether faults may strike a device.
+    pub fn is_faulty(&self, device: usize) -> bool {
+        self.state.lock().media[device].rates.any()
     }
 
     /// Faults that struck so far: kind and device.

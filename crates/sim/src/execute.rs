@@ -11,7 +11,7 @@ use std::rc::Rc;
 use stere_naming::{Error, OpenFlags};
 
 use crate::content::{Content, pattern};
-use crate::history::{History, Slot, Stop};
+use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Node, ROOT};
 use crate::operation::{DIRECTORIES, NAMES, Operation, Path, Target};
 use crate::pool::caller;
@@ -93,6 +93,11 @@ impl History {
                 self.machine.power_off();
                 self.recover(*manner, *again)
             }
+            Operation::Faults { device, .. } | Operation::KeepImage { device }
+                if self.plan.budget == Budget::Tolerated && !self.may_suffer(usize::from(*device)) =>
+            {
+                Ok(())
+            }
             Operation::Faults { device, kind, per_million } => {
                 let mut rates = crate::fault::FaultRates::none();
                 rates.set(*kind, *per_million);
@@ -114,6 +119,7 @@ impl History {
                 self.returning = Some(usize::from(*device));
                 Ok(())
             }
+            Operation::Mend => self.mend(),
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }

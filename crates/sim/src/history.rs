@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stere_format::DeviceState;
 use stere_naming::Handle;
 
 use crate::content::Content;
@@ -82,6 +83,8 @@ pub struct Summary {
     pub faults: u64,
     pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub ended_early: u64,
+    /// How often everything was made whole again after a device had been away.
+    pub mended: u64,
     pub groups_cut: u64,
     pub trace: u64,
 }
@@ -104,6 +107,8 @@ pub(crate) struct History {
     pub random: Random,
     pub crash_manner: CrashManner,
     pub kept_image: Option<(usize, Medium)>,
+    /// The device that was away, as long as not everything is known to be whole without it.
+    pub exposed: Option<usize>,
     /// The device that comes back at the next mount.
     pub returning: Option<usize>,
     pub fill_count: u32,
@@ -156,6 +161,7 @@ impl History {
             random,
             crash_manner: CrashManner::Mixed,
             kept_image: None,
+            exposed: None,
             returning: None,
             fill_count: 0,
             summary: Summary::default(),
@@ -284,8 +290,24 @@ impl History {
         match report.findings.first() {
             Some(_) if self.plan.budget == Budget::Beyond && self.has_struck(|_| true) => Err(Stop::Over),
             Some(first) => Err(Stop::Failure(format!("check found {} things: {}", report.findings.len(), first.text))),
-            None => Ok(()),
+            None => self.check_nobody_is_accused(),
         }
+    }
+
+    /// No device is held to be bad that did nothing wrong.
+    fn check_nobody_is_accused(&self) -> Result<(), Stop> {
+        if self.plan.budget != Budget::None {
+            return Ok(());
+        }
+        let store = &self.mounted().store;
+        for entry in store.device_entries() {
+            let health = store.health(entry.index);
+            if health.is_some_and(|health| health.errors() > 0) || entry.device_state() == DeviceState::Failed {
+                let text = format!("device {} is held to be bad: {:?}, {health:?}", entry.index, entry.device_state());
+                return Err(Stop::Failure(text));
+            }
+        }
+        Ok(())
     }
 
     /// The names changed: one more state that a crash may leave.

@@ -13,6 +13,7 @@ mod execute;
 pub mod exhaustive;
 pub mod fault;
 pub mod history;
+mod life;
 pub mod medium;
 pub mod model;
 pub mod observe;

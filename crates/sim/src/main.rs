@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Parser;
 use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
+use stere_sim::operation::Profile;
 use stere_sim::run::{self, Request};
 
 /// The simulator: the real stack on simulated devices, a reference model as oracle.
@@ -23,6 +24,9 @@ struct Arguments {
     /// Kinds of faults to choose from; "all" for all, "none" for none.
     #[arg(long, num_args = 1.., default_value = "all")]
     faults: Vec<String>,
+    /// Only histories of this profile: mixed, names, data, sync, churn or full.
+    #[arg(long)]
+    profile: Option<String>,
     /// Histories run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -73,6 +77,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let profile = arguments.profile.as_deref().map(Profile::parse);
+    if profile == Some(None) {
+        eprintln!("sim: there is no such profile; see --help");
+        return ExitCode::from(2);
+    }
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.exhaustive {
         return run_exhaustive(&arguments);
@@ -84,6 +93,7 @@ fn main() -> ExitCode {
         steps,
         faults,
         threads,
+        profile: profile.flatten(),
         canary,
         twice,
         #[cfg(feature = "planted-bugs")]
@@ -125,7 +135,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let totals = outcome.totals;
     println!(
         "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} faults in {} histories, \
-         {} groups cut, {} ended by damage beyond their copies, {:.1} s",
+         {} groups cut, {} times mended, {} ended by damage beyond their copies, {:.1} s",
         outcome.histories,
         request.seed,
         totals.operations,
@@ -136,6 +146,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.faults,
         totals.with_faults,
         totals.groups_cut,
+        totals.mended,
         totals.ended_early,
         begin.elapsed().as_secs_f64()
     );

@@ -185,6 +185,8 @@ pub enum Operation {
     BringBack {
         device: u8,
     },
+    /// With all devices there: everything is scrubbed and mended, and is whole again after that.
+    Mend,
 }
 
 /// What kind of life a history leads.
@@ -200,6 +202,12 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// The profile of this name.
+    pub fn parse(name: &str) -> Option<Profile> {
+        let all = [Profile::Mixed, Profile::Names, Profile::Data, Profile::Sync, Profile::Churn, Profile::Full];
+        all.into_iter().find(|profile| format!("{profile:?}").eq_ignore_ascii_case(name))
+    }
+
     /// Draws one.
     pub fn draw(random: &mut Random) -> Profile {
         match random.below(100) {
@@ -460,7 +468,7 @@ impl Generator {
     /// Lets a device go away and come back a few times, between operations, in their middle, or within a recovery; mounted again
     /// without it some times.
     fn send_away(&mut self, operations: &mut Vec<Operation>, device: u8) {
-        let mut at = 0;
+        let (mut at, mut device) = (0, device);
         for _ in 0..self.random.between(1, 3) {
             at += self.random.below(30) as usize;
             let events = if self.random.chance(1, 3) { 0 } else { self.random.between(1, 30) as u32 };
@@ -484,6 +492,11 @@ impl Generator {
             }
             if self.random.chance(3, 4) {
                 put(&mut at, mount);
+            }
+            // What is whole again bears the loss of any device.
+            if self.random.chance(2, 3) {
+                put(&mut at, Operation::Mend);
+                device = self.random.below(self.devices as u64) as u8;
             }
         }
     }

@@ -110,15 +110,7 @@ impl History {
         self.compare_recovered()
     }
 
-    /// A device goes away. One at a time: more are beyond what copies bear.
-    pub(crate) fn take_away(&mut self, device: usize, events: u64) {
-        let count = self.plan.pool.device_bytes.len();
-        if self.plan.budget == Budget::Tolerated && count > 1 && self.away().is_none() {
-            self.machine.take_away_after(device, events);
-        }
-    }
-
-    fn away(&self) -> Option<usize> {
+    pub(crate) fn away(&self) -> Option<usize> {
         (0..self.plan.pool.device_bytes.len()).find(|device| self.machine.is_away(*device))
     }
 

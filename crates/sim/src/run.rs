@@ -22,6 +22,8 @@ pub struct Request {
     /// Kinds to choose from; empty: histories without faults only.
     pub faults: Vec<FaultKind>,
     pub threads: usize,
+    /// Only histories of this profile.
+    pub profile: Option<Profile>,
     pub canary: bool,
     /// Run each history twice: the same operations must reach the devices in the same order.
     pub twice: bool,
@@ -57,6 +59,7 @@ pub struct Totals {
     pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub with_faults: u64,
     pub ended_early: u64,
+    pub mended: u64,
     pub groups_cut: u64,
 }
 
@@ -73,6 +76,7 @@ impl Totals {
         }
         self.with_faults += u64::from(summary.faults > 0);
         self.ended_early += summary.ended_early;
+        self.mended += summary.mended;
         self.groups_cut += summary.groups_cut;
     }
 }
@@ -98,7 +102,8 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
 /// The history of a seed.
 pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     let mut random = Random::new(seed);
-    let profile = Profile::draw(&mut random);
+    let drawn = Profile::draw(&mut random);
+    let profile = request.profile.unwrap_or(drawn);
     let pool = draw_pool(&mut random, profile);
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();

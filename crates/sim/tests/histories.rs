@@ -11,6 +11,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
         steps: 60,
         faults: faults.to_vec(),
         threads: 2,
+        profile: None,
         canary: false,
         twice: false,
         #[cfg(feature = "planted-bugs")]

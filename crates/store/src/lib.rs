@@ -141,6 +141,8 @@ pub struct Store {
     pub(crate) cache: NodeCache,
     pub(crate) inner: RwLock<Inner>,
     pub(crate) journal: Mutex<Journal>,
+    /// How full the journal was when it was last looked at, of how much: for those who do not wait for a commit.
+    pub(crate) journal_bytes_seen: Mutex<(u64, u64)>,
     pub(crate) checkpointer: Mutex<Checkpointer>,
     pub(crate) cleaner: Mutex<Cleaner>,
     pub(crate) mender: Mutex<Mender>,

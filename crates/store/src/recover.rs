@@ -97,7 +97,8 @@ impl Store {
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
-            store.rewrite_unproven(&unproven)?;
+            // What a crash tore is no sign of a bad device.
+            store.log.stripe.excusing(|| store.rewrite_unproven(&unproven))?;
             store.make_definite(!unproven.is_empty())?;
         }
         Ok((store, report))
@@ -173,6 +174,7 @@ impl Store {
         Store {
             cache: NodeCache::new(budget.cache_bytes),
             inner: RwLock::new(inner),
+            journal_bytes_seen: Mutex::new((journal.used_bytes(), journal.region_bytes)),
             journal: Mutex::new(journal),
             checkpointer: Mutex::new(Checkpointer { generation: superblock.generation, ..Checkpointer::default() }),
             cleaner: Mutex::new(Cleaner::default()),

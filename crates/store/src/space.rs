@@ -266,9 +266,12 @@ impl Store {
             let frozen = inner.frozen.as_ref().map_or(0, |overlay| overlay.bytes());
             (inner.active.bytes() + frozen, inner.generation, inner.next_inode)
         };
-        let (journal_used_bytes, journal_bytes) = match self.journal.try_lock() {
-            Some(journal) => (journal.used_bytes(), journal.region_bytes),
-            None => (0, 0),
+        let (journal_used_bytes, journal_bytes) = {
+            let mut seen = self.journal_bytes_seen.lock();
+            if let Some(journal) = self.journal.try_lock() {
+                *seen = (journal.used_bytes(), journal.region_bytes);
+            }
+            *seen
         };
         Statistics {
             total_bytes: total,

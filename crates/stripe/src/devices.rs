@@ -90,6 +90,11 @@ impl PoolDevice {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Takes back what was counted since there were so many.
+    pub(crate) fn set_checksum_errors(&self, count: u64) {
+        self.counters.checksum_errors.store(count, Ordering::Relaxed);
+    }
+
     /// Right bytes were written over so many bad blocks.
     pub fn count_repaired(&self, blocks: u64) {
         self.counters.repaired.fetch_add(blocks, Ordering::Relaxed);

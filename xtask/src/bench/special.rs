@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::BenchArguments;
 use super::report::save_value;
 use super::statistics::Summary;
 use crate::cleanup::Place;
-use crate::command::{MINUTE, capture, quoted, shell};
+use crate::command::{MINUTE, capture, quoted, shell, start, wait};
 use crate::error::{At, Result, XtaskError};
 use crate::subject::{Binaries, Kind, Shape, Subject, memory_of};
 
@@ -21,8 +21,8 @@ const RECOVERY_FILES: [u64; 2] = [10_000, 1_000_000];
 const RECOVERY_BAR: Duration = Duration::from_secs(2);
 const MEMORY_FILES: u64 = 3_000_000;
 const MEMORY_BUDGETS: [(&str, u64); 2] = [("128M", 128 << 20), ("1G", 1 << 30)];
-/// Work just before the kill, so that the journal holds as much as it can.
-const JOURNAL_OPERATIONS: &str = "1500";
+/// A checkpoint begins when half of the journal's region is in use, and frees it.
+const JOURNAL_SHARE: f64 = 0.45;
 
 /// Few files and many, and after each kill: the time until the mount is back and a first file is read.
 pub fn recovery(root: &Path, arguments: &BenchArguments) -> Result<()> {
@@ -33,32 +33,44 @@ pub fn recovery(root: &Path, arguments: &BenchArguments) -> Result<()> {
         let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
         let subject = Subject::new(Kind::Stere, &place.directory, &shape, &binaries)?;
         create_files(&binaries, &subject, files, 100)?;
-        let mut seconds = Vec::new();
+        let (mut seconds, mut shares) = (Vec::new(), Vec::new());
         for round in 0..arguments.runs {
-            seconds.push(recover_once(&binaries, &place, &subject, round)?.as_secs_f64());
+            let recovery = recover_once(&binaries, &place, &subject, round)?;
+            seconds.push(recovery.seconds);
+            shares.push(recovery.journal_share);
         }
         let summary = Summary::of(&seconds).expect("there is at least one round");
         let word = if summary.max < RECOVERY_BAR.as_secs_f64() { "met" } else { "MISSED" };
         println!(
-            "recovery with {files} files: median {:.3} s ({:.3}..{:.3}), bar: under {} s: {word}",
+            "recovery with {files} files, journal {:.0} % full: median {:.3} s ({:.3}..{:.3}), bar: under {} s: {word}",
+            Summary::of(&shares).map_or(0.0, |shares| shares.median * 100.0),
             summary.median,
             summary.min,
             summary.max,
             RECOVERY_BAR.as_secs()
         );
-        rows.push(json!({ "files": files, "seconds": seconds, "met": word == "met" }));
+        rows.push(json!({ "files": files, "seconds": seconds, "journal_shares": shares, "met": word == "met" }));
     }
     finish(root, arguments, json!({ "recovery": rows }))
 }
 
-fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: usize) -> Result<Duration> {
+struct Recovery {
+    seconds: f64,
+    journal_share: f64,
+}
+
+/// Three writers work until the journal is as full as it gets before a checkpoint empties it; then the process is killed.
+fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: usize) -> Result<Recovery> {
     let directory = subject.mount_point.join(format!("journal-{round}"));
     fs::create_dir(&directory).at("mkdir", &directory)?;
     let log = place.directory.join(format!("journal-{round}.log"));
     let mut command = Command::new(&binaries.bench);
-    command.arg("acknowledge").arg(&directory).arg(&log).args(["--operations", JOURNAL_OPERATIONS]);
-    capture(&mut command, 30 * MINUTE)?;
+    command.arg("acknowledge").arg(&directory).arg(&log).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut writers = start(&mut command, "the writers")?;
+    let journal_share = fill_journal(subject);
     subject.kill()?;
+    wait(&mut writers, 5 * MINUTE, "the writers")?;
+    let journal_share = journal_share?;
     capture(&mut shell("sync; echo 3 >/proc/sys/vm/drop_caches"), 5 * MINUTE)?;
     let start = Instant::now();
     subject.mount()?;
@@ -70,7 +82,24 @@ fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: us
     }
     let mut verify = Command::new(&binaries.bench);
     capture(verify.arg("verify").arg(&directory).arg(&log), 30 * MINUTE)?;
-    Ok(elapsed)
+    Ok(Recovery { seconds: elapsed.as_secs_f64(), journal_share })
+}
+
+/// Returns once the journal holds `JOURNAL_SHARE` of its region: how much it holds then.
+fn fill_journal(subject: &Subject) -> Result<f64> {
+    let begin = Instant::now();
+    while begin.elapsed() < 5 * MINUTE {
+        let status = subject.status()?;
+        let bytes = |name: &str| status[name].as_u64().map(|bytes| bytes as f64);
+        let (Some(used), Some(whole)) = (bytes("journal_used_bytes"), bytes("journal_bytes")) else {
+            return Err(XtaskError::found("`stere status --json` does not tell how full the journal is"));
+        };
+        if used / whole >= JOURNAL_SHARE {
+            return Ok(used / whole);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Err(XtaskError::found("the journal did not fill within five minutes"))
 }
 
 /// The process's memory while very many files are created and found, under each budget.

@@ -79,6 +79,7 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
     subject.unmount_lines = vec![format!("{environment} {stere} umount {point}")];
     let images = (0..subject.kind.devices()).map(|number| quoted(&subject.directory.join(format!("{number}.img"))));
     subject.check_line = Some(format!("{environment} {stere} check {}", images.collect::<Vec<_>>().join(" ")));
+    subject.status_line = Some(format!("{environment} {stere} status {POOL} --json"));
     subject.daemon = Some("/stere".to_owned());
     if subject.kind == Kind::StereParity {
         set_parity(subject, &format!("{environment} {stere} policy set {point} parity=1"))?;

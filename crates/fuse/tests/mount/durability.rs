@@ -100,3 +100,41 @@ fn unmounting_makes_everything_durable_before_it_returns() {
         mounted.end();
     }
 }
+
+/// With the kernel's write-back cache a file's times come after its data, so for a file that was removed meanwhile too.
+#[test]
+fn with_write_back_sync_succeeds_after_a_removal() {
+    for transport in transports("with_write_back_sync_succeeds_after_a_removal") {
+        let options = stere_fuse::MountOptions { writeback_cache: true, ..options(transport) };
+        let device = memory();
+        let mounted = mount_on(&[Arc::clone(&device)], &options);
+        let root = mounted.path.clone();
+        let directory = File::open(&root).unwrap();
+        let sync = |when: &str| {
+            // SAFETY: a live descriptor.
+            let outcome = unsafe { libc::syncfs(directory.as_raw_fd()) };
+            assert_eq!(outcome, 0, "syncfs {when}: {}", std::io::Error::last_os_error());
+        };
+        for round in 0..50 {
+            let [kept, closed, open] = ["kept", "closed", "open"].map(|name| root.join(format!("{name}{round}")));
+            fs::write(&kept, pattern(10_000, round)).unwrap();
+            fs::write(&closed, pattern(10_000, round)).unwrap();
+            fs::remove_file(&closed).unwrap();
+            sync("after the removal of a closed file");
+            let file = File::create(&open).unwrap();
+            file.write_all_at(&pattern(10_000, round), 0).unwrap();
+            fs::remove_file(&open).unwrap();
+            sync("after the removal of an open file");
+            file.write_all_at(&pattern(10_000, round), 5_000).unwrap();
+            sync("after a write to a removed file");
+            file.sync_all().unwrap();
+            // Not written back yet when it is closed.
+            file.write_all_at(b"more", 30_000).unwrap();
+            drop(file);
+            sync("after closing a removed file");
+        }
+        assert!(content(&after_power_loss(&device), "kept49").unwrap() == pattern(10_000, 49));
+        drop(directory);
+        finish(mounted);
+    }
+}

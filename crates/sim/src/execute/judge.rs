@@ -34,7 +34,7 @@ impl History {
     }
 
     /// For calls that have no reason to fail.
-    pub(super) fn must<T>(&mut self, what: &str, real: Result<T, Error>) -> Result<T, Stop> {
+    pub(crate) fn must<T>(&mut self, what: &str, real: Result<T, Error>) -> Result<T, Stop> {
         // An answer after the power went off reaches nobody.
         if self.machine.is_off() {
             return Err(Stop::Power);
