@@ -85,7 +85,8 @@ impl FileSystem {
         }
     }
 
-    /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent.
+    /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent, or its
+    /// name where names decide something.
     fn rename_plain(
         &self,
         transaction: &mut Transaction<'_>,

@@ -10,7 +10,7 @@ mod forecast;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -118,8 +118,10 @@ impl Scopes {
 pub(crate) struct Rules {
     kept: Mutex<FxHashMap<u64, Arc<Scopes>>>,
     pool: Mutex<(u64, Option<Arc<RuleSet>>)>,
-    /// Counts changes of rules that took effect.
+    /// Counts changes of rules, and of what they depend on, that took effect.
     changes: AtomicU64,
+    /// Whether there are, or were since the mount, any rules.
+    has_any: AtomicBool,
     next_log_entry: AtomicU64,
     /// When what changes by itself is looked at next, in seconds.
     next_review: AtomicU64,
@@ -220,9 +222,9 @@ impl Rules {
         *self.pool.lock() = (version, (!set.is_empty()).then(|| Arc::new(set)));
     }
 
-    /// See `changes`.
+    /// See `changes`; the same for ever where there are no rules.
     pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        if self.has_any.load(Ordering::Acquire) { self.changes.load(Ordering::Acquire) } else { 0 }
     }
 
     pub fn note_change(&self) {
@@ -238,6 +240,9 @@ impl FileSystem {
             return Ok(scopes.clone());
         }
         let scopes = self.read_scopes(wait, directory, generation, None)?;
+        if !scopes.is_empty() {
+            self.rules.has_any.store(true, Ordering::Release);
+        }
         let scopes = Arc::new(scopes);
         let mut kept = self.rules.kept.lock();
         if kept.len() >= KEPT_MAX {
@@ -393,6 +398,7 @@ impl FileSystem {
             self.note_reconcile(transaction, inode)
         })?;
         self.files.resolver().invalidate();
+        self.rules.has_any.store(true, Ordering::Release);
         self.rules.note_change();
         Ok(())
     }
@@ -409,6 +415,7 @@ impl FileSystem {
         })?;
         self.rules.put_pool(version, set);
         self.files.resolver().invalidate();
+        self.rules.has_any.store(true, Ordering::Release);
         self.rules.note_change();
         Ok(version)
     }

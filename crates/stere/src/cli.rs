@@ -223,6 +223,9 @@ pub enum PolicyCommand {
         /// compress=none|lz4|zstd|zstd:1...19
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
+        /// Return when what exists is stored so
+        #[arg(long)]
+        wait: bool,
     },
     /// What is set on a path itself, and what holds there
     Get {

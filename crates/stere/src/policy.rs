@@ -20,7 +20,10 @@ const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
-        PolicyCommand::Set { path, settings } => set(path, settings),
+        PolicyCommand::Set { path, settings, wait } => {
+            set(path, settings)?;
+            if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
+        }
         PolicyCommand::Get { path, json } => get(path, *json),
         PolicyCommand::Unset { path, keys } => unset(path, keys),
         PolicyCommand::Explain { path } => explain(path),
@@ -36,7 +39,7 @@ fn attribute(key: &str) -> String {
     format!("user.stere.{key}")
 }
 
-fn set(path: &Path, settings: &[String]) -> Result<u8> {
+fn set(path: &Path, settings: &[String]) -> Result<()> {
     // All are looked at before the first is set.
     let mut pairs = Vec::new();
     for setting in settings {
@@ -54,7 +57,7 @@ fn set(path: &Path, settings: &[String]) -> Result<u8> {
             other => explain_not_here(other, path, "set the policy of")?,
         }
     }
-    Ok(DONE)
+    Ok(())
 }
 
 /// Why a value is refused, which the system call does not tell.

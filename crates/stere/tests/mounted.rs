@@ -247,8 +247,8 @@ fn compression_is_set_seen_changed_and_rescued() {
     world.ok("reconcile wait tank");
     assert!(stored("mount/plain") < text.len() as u64 * 3 / 4);
     assert_eq!(stored("mount/logs/one"), text.len() as u64);
-    world.ok("policy set mount/logs compress=zstd:9");
-    world.ok("reconcile wait tank");
+    world.ok("policy set mount/logs compress=zstd:9 --wait");
+    assert!(stored("mount/logs/one") < text.len() as u64 / 3);
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
     world.ok("mount tank mount");
