@@ -188,7 +188,7 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 32);
     while bytes.len() < length {
         let word = random.next_u64().to_le_bytes().map(|byte| byte | 1);
-        let times = if seed.is_multiple_of(2) { 4 } else { 1 };
+        let times = if seed & 1 == 0 { 4 } else { 1 };
         bytes.extend(word.repeat(times));
     }
     bytes.truncate(length);
