@@ -52,10 +52,10 @@ expect() {
     [ "$code" = "$wanted" ] || fail "stere $* ended with $code, not $wanted"
 }
 
-# disk NAME: an image of its own, or a loop device on it.
+# disk NAME: an image of its own, or a loop device on it, known to the pool by this name.
 disk() {
     truncate -s "${2:-128M}" "$1.img"
-    if [ "${LOOP:-0}" = 1 ]; then losetup -f --show "$PWD/$1.img"; else echo "$PWD/$1.img"; fi
+    if [ "${LOOP:-0}" = 1 ]; then echo "$(losetup -f --show "$PWD/$1.img"),name=$1"; else echo "$PWD/$1.img"; fi
 }
 
 # pull NAME: the disk is gone, with everything on it.

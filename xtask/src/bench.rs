@@ -4,10 +4,16 @@
 //! that a slow minute of the machine hits all of them. Printed are medians, spreads and ratios, never a number alone.
 //! Read next: `bench/compare.rs` (turns and rounds), `bench/report.rs` (tables and bars), `bench/special.rs` (recovery, memory).
 
+mod amplification;
 mod bars;
+mod cases;
+mod checksums;
 mod compare;
 mod isolation;
 mod plot;
+mod rebuild;
+mod redundancy;
+mod repair;
 mod report;
 mod special;
 mod statistics;
@@ -31,6 +37,12 @@ pub enum BenchName {
     RandomWrite,
     SmallFiles,
     Tree,
+    /// Sequential requests of 512 bytes to 16 MiB, by one client and by eight (Sawmill), drawn.
+    Sweep,
+    /// PostMark-like mixes of small and of larger files.
+    Postmark,
+    /// Device bytes for each user byte, fresh and aged, for both cleaner policies, drawn.
+    Amplification,
     /// Creates, stats and cached reads beside a file system that keeps nothing, through the same front end.
     Null,
     /// From `kill -9` with a full journal to the first byte read, with few and with many files.
@@ -39,6 +51,21 @@ pub enum BenchName {
     Memory,
     /// How many files are left when devices are lost: figures 5 and 6 of the Loris paper.
     Isolation,
+    /// How fast a lost device is rebuilt, a tenth and eight tenths full, and what that leaves to readers.
+    Rebuild,
+    /// Five devices, 4+1 beside 5+0, and 4+1 with a device lost.
+    Redundancy,
+    /// What checksums cost: beside a build that computes and verifies none.
+    Checksums,
+    /// What damage costs a reader (Loris, table 1), and how fast scrubbing is.
+    Repair,
+}
+
+/// What image files lie on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Images {
+    Disk,
+    Memory,
 }
 
 #[derive(Debug, clap::Args)]
@@ -51,12 +78,18 @@ pub struct BenchArguments {
     /// Rounds; the median is taken over them.
     #[arg(long, default_value_t = 5)]
     pub runs: usize,
+    /// Most time for the comparison of file systems, shared by its workloads; fewer rounds are made when it is over.
+    #[arg(long, default_value_t = 30)]
+    pub minutes: u32,
     /// Only these file systems.
     #[arg(long, value_delimiter = ',')]
     pub subjects: Vec<Kind>,
     /// Mount options for stere.
     #[arg(long, default_value = "")]
     pub options: String,
+    /// Where the image files lie: on the disk this is run from, or in memory, where only processors limit.
+    #[arg(long, default_value = "disk")]
+    pub images: Images,
     /// Files for the memory and recovery benches, instead of 3,000,000 and 1,000,000.
     #[arg(long)]
     pub files: Option<u64>,
@@ -76,6 +109,11 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
         BenchName::Recovery => special::recovery(root, arguments),
         BenchName::Memory => special::memory(root, arguments),
         BenchName::Isolation => isolation::run(root, arguments),
+        BenchName::Rebuild => rebuild::run(root, arguments),
+        BenchName::Redundancy => redundancy::run(root, arguments),
+        BenchName::Checksums => checksums::run(root, arguments),
+        BenchName::Amplification => amplification::run(root, arguments),
+        BenchName::Repair => repair::run(root, arguments),
         _ => compare::run(root, arguments),
     }
 }

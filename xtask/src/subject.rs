@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cleanup::{Guard, detach_line, mount_folder};
 use crate::command::{MINUTE, capture, is_installed, output, quoted, shell};
 use crate::error::{At, Result, XtaskError};
-pub use setup::{Binaries, cargo};
+pub use setup::{Binaries, build_unchecked, cargo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
@@ -27,6 +27,10 @@ pub enum Kind {
     StereMirror,
     /// Three devices, two data and one parity.
     StereParity,
+    /// Five devices, files striped over all of them without redundancy.
+    StereStripe5,
+    /// Five devices, four data and one parity.
+    StereParity5,
     Ext4,
     Xfs,
     Btrfs,
@@ -48,6 +52,8 @@ impl Kind {
             Kind::SterePool => "stere-pool",
             Kind::StereMirror => "stere-mirror",
             Kind::StereParity => "stere-parity",
+            Kind::StereStripe5 => "stere-5+0",
+            Kind::StereParity5 => "stere-4+1",
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
             Kind::Btrfs => "btrfs",
@@ -61,7 +67,17 @@ impl Kind {
     }
 
     pub fn is_stere(self) -> bool {
-        matches!(self, Kind::Stere | Kind::SterePool | Kind::StereMirror | Kind::StereParity)
+        matches!(self, Kind::Stere | Kind::SterePool | Kind::StereMirror) || self.policy().is_some()
+    }
+
+    /// How files are to be stored, where that is not a class of its own.
+    pub fn policy(self) -> Option<&'static str> {
+        match self {
+            Kind::StereParity => Some("parity=1"),
+            Kind::StereStripe5 => Some("parity=5+0"),
+            Kind::StereParity5 => Some("parity=4+1"),
+            _ => None,
+        }
     }
 
     pub fn devices(self) -> usize {
@@ -69,6 +85,7 @@ impl Kind {
             Kind::Stere | Kind::Ext4 | Kind::Xfs | Kind::Btrfs | Kind::Gocryptfs => 1,
             Kind::SterePool | Kind::StereMirror | Kind::StereParity => 3,
             Kind::BtrfsRaid1 | Kind::BtrfsRaid5 | Kind::Mergerfs => 3,
+            Kind::StereStripe5 | Kind::StereParity5 => 5,
             Kind::Null | Kind::Tmpfs => 0,
         }
     }
@@ -174,6 +191,19 @@ impl Subject {
         format!("sh {}", quoted(&self.remount_script()))
     }
 
+    /// A command like the one above, after which one of stere's devices is gone.
+    pub fn loss_hook(&self, device: usize) -> Result<String> {
+        let image = self.directory.join(format!("{device}.img"));
+        let lost = format!("if [ -e {0} ]; then mv {0} {1}; fi", quoted(&image), quoted(&image.with_extension("lost")));
+        let mut lines: Vec<String> = self.unmount_lines.clone();
+        lines.push(lost);
+        // Degraded mounts answer with the exit code for that.
+        lines.extend(self.mount_lines.iter().map(|line| format!("{line},degraded=auto,wait=0s || [ $? = 3 ]")));
+        let path = self.directory.join("lose.sh");
+        fs::write(&path, format!("set -e\n{}\n", lines.join("\n"))).at("write", &path)?;
+        Ok(format!("sh {}", quoted(&path)))
+    }
+
     /// What `stere status --json` says of the mounted pool.
     pub fn status(&self) -> Result<serde_json::Value> {
         let Some(line) = &self.status_line else {
@@ -262,6 +292,18 @@ pub fn memory_of(process: u32) -> Result<(u64, u64)> {
     let status = status.at("read", Path::new("/proc/PID/status"))?;
     let rollup = output(&mut shell(&format!("cat /proc/{process}/smaps_rollup")), MINUTE)?.stdout;
     Ok((kilobytes(&status, "VmHWM:") * 1024, kilobytes(&rollup, "Pss:") * 1024))
+}
+
+/// Processor time a process has used, in all its threads.
+pub fn processor_time_of(process: u32) -> Result<Duration> {
+    let path = PathBuf::from(format!("/proc/{process}/stat"));
+    let stat = fs::read_to_string(&path).at("read", &path)?;
+    // User and system time are the 14th and 15th field; the second, in brackets, may hold anything.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    // SAFETY: plain system call.
+    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1000 / ticks_per_second))
 }
 
 fn kilobytes(text: &str, key: &str) -> u64 {

@@ -1,5 +1,6 @@
 //! What a workload found: named figures, each with what was durable and what was cached while it was taken.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ pub enum Unit {
 
 #[derive(Debug, Clone)]
 pub struct Metric {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub value: f64,
     pub unit: Unit,
     pub duration: Duration,
@@ -23,12 +24,12 @@ pub struct Metric {
 }
 
 impl Metric {
-    pub fn bytes(name: &'static str, bytes: u64, duration: Duration) -> Self {
-        Self::new(name, bytes as f64 / 1e6, Unit::MegabytesPerSecond, duration)
+    pub fn bytes(name: impl Into<Cow<'static, str>>, bytes: u64, duration: Duration) -> Self {
+        Self::new(name.into(), bytes as f64 / 1e6, Unit::MegabytesPerSecond, duration)
     }
 
-    pub fn count(name: &'static str, count: u64, duration: Duration) -> Self {
-        Self::new(name, count as f64, Unit::PerSecond, duration)
+    pub fn count(name: impl Into<Cow<'static, str>>, count: u64, duration: Duration) -> Self {
+        Self::new(name.into(), count as f64, Unit::PerSecond, duration)
     }
 
     pub fn durable(self, durable: &'static str) -> Self {
@@ -39,7 +40,7 @@ impl Metric {
         Metric { cached, ..self }
     }
 
-    fn new(name: &'static str, amount: f64, unit: Unit, duration: Duration) -> Self {
+    fn new(name: Cow<'static, str>, amount: f64, unit: Unit, duration: Duration) -> Self {
         let seconds = duration.as_secs_f64().max(1e-9);
         Metric { name, value: amount / seconds, unit, duration, durable: "nothing", cached: "nothing" }
     }

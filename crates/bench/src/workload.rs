@@ -4,9 +4,11 @@
 //! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
 
 mod front_end;
+mod postmark;
 mod random;
 mod sequential;
 mod small_files;
+mod sweep;
 mod tree;
 
 use std::fs::{self, File};
@@ -33,6 +35,10 @@ pub enum Workload {
     SmallFiles,
     /// A tree like a source repository: untar, find, grep, copy, rm.
     Tree,
+    /// Sequential requests of 512 bytes to 16 MiB by one client and by eight.
+    Sweep,
+    /// PostMark-like transactions on small files and on larger ones.
+    Postmark,
     /// Creates, stats and cached reads with nothing synced or checked, for file systems that keep nothing.
     FrontEnd,
 }
@@ -46,6 +52,8 @@ impl Workload {
             Workload::RandomWrite => ("random-write", random::run_writes(run)),
             Workload::SmallFiles => ("small-files", small_files::run(run)),
             Workload::Tree => ("tree", tree::run(run)),
+            Workload::Sweep => ("sweep", sweep::run(run)),
+            Workload::Postmark => ("postmark", postmark::run(run)),
             Workload::FrontEnd => ("front-end", front_end::run(run)),
         };
         let metrics = metrics?;

@@ -62,6 +62,9 @@ pub enum DeviceError {
     #[error("{device} was opened to be read only; open it for writing first")]
     ReadOnly { device: String },
 
+    #[error("{device} takes many times longer than usual; the bytes were wanted from elsewhere")]
+    TooSlow { device: String },
+
     #[error("a queued write was dropped before it was carried out; treat it as not written")]
     Abandoned,
 }

@@ -4,10 +4,12 @@
 //! Invariants: one writer per file at any time (flock, and O_EXCL for block devices); the file never changes its size;
 //! after a failed flush nothing is written any more, because the kernel may have dropped what it could not write.
 //!
-//! Read next: `file/system.rs`, all that talks to the kernel.
+//! Read next: `file/readers.rs`, reads that can be left behind; `file/system.rs`, all that talks to the kernel.
 
+mod faults;
 mod flush;
 mod queue;
+mod readers;
 mod system;
 mod vectors;
 
@@ -17,13 +19,15 @@ use crate::error::{DeviceError, Operation};
 use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
 use crate::{Device, Piece, Scatter, check_range, length_of};
+use faults::Faults;
 use flush::FlushGate;
 use queue::{Job, WriteQueue};
+use readers::Readers;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 use system::Transfer;
 use vectors::Plan;
 
@@ -70,14 +74,25 @@ struct OpenFile {
     flush: FlushGate,
     is_discard_supported: AtomicBool,
     latency: Latency,
+    faults: Option<Faults>,
 }
 
 #[derive(Debug)]
 pub struct FileDevice {
     open: Arc<OpenFile>,
     queue: WriteQueue,
+    readers: Readers,
     bounce: BufferPool,
 }
+
+/// What latency is told of.
+const LATENCY_UNIT_BYTES: usize = 64 << 10;
+/// Reads that take this long can be left behind: changing threads costs little beside it.
+const LEAVABLE_FROM: Duration = Duration::from_millis(1);
+/// They are left behind after so many times what they should take,
+const PATIENCE: u32 = 8;
+/// within these bounds.
+const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// Free bounce memory a device keeps.
 const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
@@ -121,10 +136,11 @@ impl FileDevice {
             flush: FlushGate::default(),
             is_discard_supported: AtomicBool::new(true),
             latency: Latency::default(),
+            faults: Faults::of(path),
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
             .map_err(|source| DeviceError::io(&open.name, Operation::Open, 0, source))?;
-        Ok(FileDevice { open, queue, bounce: BufferPool::new(BOUNCE_RETAINED_BYTES) })
+        Ok(FileDevice { open, queue, readers: Readers::default(), bounce: BufferPool::new(BOUNCE_RETAINED_BYTES) })
     }
 
     /// Whether I/O passes the page cache by.
@@ -164,15 +180,37 @@ impl OpenFile {
     fn flush_data(&self) -> Result<(), DeviceError> {
         match self.access {
             Access::ReadOnly => Ok(()),
-            Access::ReadWrite => self.flush.run(&self.name, || self.file.sync_data()),
+            Access::ReadWrite => self.flush.run(&self.name, || {
+                self.strike(Operation::Flush)?;
+                self.file.sync_data()
+            }),
         }
+    }
+
+    fn strike(&self, operation: Operation) -> std::io::Result<()> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.strike(operation))
+    }
+
+    /// Carries a planned read out; the latency of the device is of `length` bytes.
+    fn read(
+        &self,
+        plan: &Plan,
+        start: u64,
+        pieces: &mut [Scatter<'_>],
+        scratch: &mut [u8],
+        length: usize,
+    ) -> std::io::Result<()> {
+        let begun = self.latency.begin();
+        let outcome = self.strike(Operation::Read).and_then(|()| plan.read(&self.file, start, pieces, scratch));
+        self.latency.end(begun, length);
+        outcome
     }
 
     fn write(&self, offset: u64, pieces: &[Piece]) -> Result<(), DeviceError> {
         self.flush.refuse_after_failure(&self.name)?;
-        let begun = Instant::now();
-        let outcome = system::write_all(&self.file, offset, pieces);
-        self.latency.note(begun.elapsed(), length_of(pieces));
+        let begun = self.latency.begin();
+        let outcome = self.strike(Operation::Write).and_then(|()| system::write_all(&self.file, offset, pieces));
+        self.latency.end(begun, length_of(pieces));
         outcome.map_err(|source| DeviceError::io(&self.name, Operation::Write, offset, source))
     }
 }
@@ -199,10 +237,42 @@ impl Device for FileDevice {
         let (start, head, tail) = self.widen(offset, length);
         let plan = Plan::new(&self.open.transfer, head, pieces, tail);
         let mut scratch = self.bounce.take(plan.scratch_bytes());
-        let begun = Instant::now();
-        let outcome = plan.read(&self.open.file, start, pieces, &mut scratch);
-        self.open.latency.note(begun.elapsed(), length);
+        let outcome = self.open.read(&plan, start, pieces, &mut scratch, length);
         outcome.map_err(|source| DeviceError::io(&self.open.name, Operation::Read, offset, source))
+    }
+
+    fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let length: usize = pieces.iter().map(Scatter::length).sum();
+        let units = length.div_ceil(LATENCY_UNIT_BYTES).max(1) as u32;
+        let expected = Duration::from_micros(u64::from(self.open.latency.microseconds())) * units;
+        // A fast device is done before another thread is awake.
+        if expected < LEAVABLE_FROM {
+            return self.read_scattered(offset, pieces);
+        }
+        check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes)?;
+        let (start, head, tail) = self.widen(offset, length);
+        let read = move |open: &OpenFile| {
+            let mut buffer = Buffer::zeroed(head + length + tail);
+            let mut whole = [Scatter::Into(buffer.as_mut_slice())];
+            let plan = Plan::new(&open.transfer, 0, &whole, 0);
+            let mut scratch = vec![0; plan.scratch_bytes()];
+            let outcome = open.read(&plan, start, &mut whole, &mut scratch, length);
+            outcome.map_err(|source| DeviceError::io(&open.name, Operation::Read, offset, source))?;
+            Ok(buffer)
+        };
+        let patience = (expected * PATIENCE).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1);
+        let Some(buffer) = self.readers.read(&self.open, patience, read) else {
+            return Err(DeviceError::TooSlow { device: self.open.name.clone() });
+        };
+        let buffer = buffer?;
+        let mut at = head;
+        for piece in pieces {
+            if let Scatter::Into(slice) = piece {
+                slice.copy_from_slice(&buffer[at..at + slice.len()]);
+            }
+            at += piece.length();
+        }
+        Ok(())
     }
 
     fn latency_us(&self) -> u32 {

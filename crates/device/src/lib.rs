@@ -98,6 +98,12 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// As `read_scattered`, for callers that can have the bytes elsewhere: `TooSlow` where a device that can tell time has not
+    /// given them in the time that is to be expected. What the pieces hold then is not defined.
+    fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        self.read_scattered(offset, pieces)
+    }
+
     /// Queues one write of the pieces, one after the other, at `offset`. The offset and the length of every piece are multiples
     /// of `block_bytes`. The ticket is finished with the outcome, possibly before this returns. Writes that overlap and are
     /// in flight together have no order.

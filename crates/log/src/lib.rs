@@ -2,8 +2,8 @@
 //!
 //! A stream appends records to the open row of the open segment of its class and tells the record's address at once; rows
 //! leave for the devices when they are full or when a commit closes them. Rows that have not arrived yet are read from
-//! memory. The log knows nothing of what records mean. Read next: `segment.rs`, `stream.rs`, `write.rs`, `read.rs`,
-//! `recover.rs`.
+//! memory. The log knows nothing of what records mean. Read next: `segment.rs`, `stream.rs`, `write.rs`, `stranded.rs`,
+//! `read.rs`, `recover.rs`.
 
 mod ahead;
 mod error;
@@ -11,6 +11,7 @@ mod read;
 mod recover;
 mod repair;
 mod segment;
+mod stranded;
 mod stream;
 mod verify;
 mod write;
@@ -34,6 +35,7 @@ pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
 use repair::Repairs;
+use stranded::Stranded;
 use stream::Stream;
 use write::RowInMemory;
 
@@ -116,7 +118,10 @@ pub struct Log {
     flushes: Mutex<()>,
     headers_flying: Mutex<Vec<(Arc<Segment>, Completion)>>,
     dirty: Mutex<Vec<Arc<Segment>>>,
-    unflushed: Mutex<BTreeMap<u64, Arc<Segment>>>,
+    /// Segments with rows that no flush has covered, and the first of those rows.
+    unflushed: Mutex<BTreeMap<u64, (Arc<Segment>, u32)>>,
+    stranded: Mutex<Stranded>,
+    kept_bytes: Mutex<usize>,
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
     meta_room: Mutex<MetaRoom>,
@@ -144,6 +149,8 @@ impl Log {
             headers_flying: Mutex::default(),
             dirty: Mutex::default(),
             unflushed: Mutex::default(),
+            stranded: Mutex::default(),
+            kept_bytes: Mutex::new(0),
             lost_row: Mutex::default(),
             uncommitted_bytes: AtomicU64::new(0),
             meta_room: Mutex::default(),

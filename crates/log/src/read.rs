@@ -10,7 +10,7 @@ use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, Summ
 use stere_stripe::{ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
-use crate::write::RowInMemory;
+use crate::write::{FlyingRow, RowInMemory};
 use crate::{Log, LogError, Wait};
 
 /// A run of bytes of one record, and where they go.
@@ -228,8 +228,8 @@ impl Log {
                 let rows = self.rows.read();
                 match rows.get(&id) {
                     None => return false,
-                    Some(RowInMemory::Flying(row)) => {
-                        into.copy_from_slice(&row.buffer[start..start + into.len()]);
+                    Some(RowInMemory::Flying(FlyingRow { buffer, .. }) | RowInMemory::Kept(buffer)) => {
+                        into.copy_from_slice(&buffer[start..start + into.len()]);
                         return true;
                     }
                     Some(RowInMemory::Open(stream)) => stream.clone(),
@@ -252,7 +252,9 @@ impl Log {
         // In this order: a row is in the map before it counts as written, and until it has arrived.
         let written = segment.written_blocks();
         let rows = self.rows.read();
-        rows.keys().filter(|(id, _)| *id == segment.id).map(|(_, block)| *block).fold(written, u32::min)
+        let of_segment = rows.range((segment.id, 0)..=(segment.id, u32::MAX));
+        let under_way = of_segment.filter(|(id, row)| !self.has_landed(**id, row));
+        under_way.map(|((_, block), _)| *block).fold(written, u32::min)
     }
 
     /// What the row that begins at this block holds; `None` where no row of this segment begins.

@@ -73,7 +73,10 @@ impl Log {
 
     /// Segments whose rows or headers are still in memory: not all of their bytes are on devices.
     pub fn segments_in_memory(&self) -> BTreeSet<u64> {
-        let mut ids: BTreeSet<u64> = self.rows.read().keys().map(|(segment, _)| *segment).collect();
+        let rows = self.rows.read();
+        let in_memory = rows.iter().filter(|(id, row)| !self.has_landed(**id, row));
+        let mut ids: BTreeSet<u64> = in_memory.map(|((segment, _), _)| *segment).collect();
+        drop(rows);
         ids.extend(self.headers_flying.lock().iter().map(|(segment, _)| segment.id));
         ids
     }

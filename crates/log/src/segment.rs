@@ -30,6 +30,8 @@ pub struct Segment {
     reach_blocks: AtomicU32,
     live_bytes: AtomicU64,
     sealed: AtomicBool,
+    /// A row of it could not be written to enough devices, and was saved elsewhere.
+    failed: AtomicBool,
     dirty: AtomicBool,
 }
 
@@ -48,6 +50,7 @@ impl Segment {
             reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
         }
     }
@@ -67,6 +70,7 @@ impl Segment {
             reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(value.live_bytes),
             sealed: AtomicBool::new(value.state == SegmentState::Sealed),
+            failed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
         }
     }
@@ -145,18 +149,34 @@ impl Segment {
 
     /// Marks a chunk as not (wholly) written.
     pub fn mark_missing(&self, chunk: usize) {
+        self.mark_missing_up_to(chunk, u32::MAX);
+    }
+
+    /// The same, unless more than so many chunks were missing then; false if it was not marked.
+    pub(crate) fn mark_missing_up_to(&self, chunk: usize, most: u32) -> bool {
         let mut places = self.places.write();
         assert!(chunk < places.current.chunks.len(), "a chunk of this segment");
-        if !places.current.is_missing(chunk) {
-            let missing = places.current.missing | 1 << chunk;
+        let missing = places.current.missing | 1 << chunk;
+        if missing != places.current.missing && missing.count_ones() <= most {
             let changed = SegmentChunks { missing, ..SegmentChunks::clone(&places.current) };
             places.replace(changed);
         }
+        places.current.is_missing(chunk)
+    }
+
+    /// Says that a row of it could not be written to enough devices: nothing more is appended.
+    pub(crate) fn mark_failed(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether that happened.
+    pub fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Whether a chunk was lost after the segment was begun, so that its stream would be better off with a new one.
     pub fn has_lost_chunks(&self) -> bool {
-        self.missing() & !self.missing_at_birth != 0
+        self.missing() & !self.missing_at_birth != 0 || self.is_failed()
     }
 
     /// Says that these chunks are wholly there now, in these slots. `None`, with nothing changed, if the chunks do not lie where

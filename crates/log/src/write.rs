@@ -51,6 +51,8 @@ pub(crate) struct FlyingRow {
 pub(crate) enum RowInMemory {
     Open(Arc<Mutex<Stream>>),
     Flying(FlyingRow),
+    /// Its writes have ended. It is kept because it is on too few devices, or on one only and not flushed yet.
+    Kept(SharedBuffer),
 }
 
 impl Log {
@@ -65,6 +67,7 @@ impl Log {
         assert!(length > 0 && length <= self.record_bytes_max(), "a record of {length} bytes");
         self.throttle(wait)?;
         let stream = self.stream(key);
+        self.throttle_stream(&stream, wait)?;
         let mut guard = stream.lock();
         self.ensure_room(key, &stream, &mut guard, length)?;
         let Stream { segment, row, idle_rounds } = &mut *guard;
@@ -100,7 +103,7 @@ impl Log {
             .iter()
             .filter_map(|(id, row)| match row {
                 RowInMemory::Flying(row) => Some((*id, row.segment.clone(), row.completion.clone())),
-                RowInMemory::Open(_) => None,
+                RowInMemory::Open(_) | RowInMemory::Kept(_) => None,
             })
             .collect();
         let headers = self.headers_flying.lock().clone();
@@ -148,23 +151,33 @@ impl Log {
     }
 
     fn row_arrived(&self, id: (u64, u32), segment: &Arc<Segment>, errors: Vec<(u64, stere_device::DeviceError)>) {
+        let mut is_on_too_few = false;
         for (chunk, error) in &errors {
             tracing::warn!(segment = segment.id, chunk, %error, "a chunk could not be written");
-            self.chunk_failed(segment, split_tag(*chunk).1, error);
+            is_on_too_few |= !self.chunk_failed(segment, split_tag(*chunk).1, error);
         }
-        if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
-            let detail = errors.first().map_or_else(String::new, |(_, error)| error.to_string());
-            *self.lost_row.lock() = Some(detail);
+        if is_on_too_few {
+            self.strand(segment, id.1, &errors);
         }
-        if let Some(RowInMemory::Flying(row)) = self.rows.write().remove(&id) {
-            *self.flying_bytes.lock() -= row.buffer.len();
-        }
+        self.row_landed(id, segment, is_on_too_few);
     }
 
-    fn chunk_failed(&self, segment: &Arc<Segment>, chunk: usize, error: &DeviceError) {
-        segment.mark_missing(chunk);
+    /// A write of a chunk failed; false if its segment cannot do without the chunk.
+    fn chunk_failed(&self, segment: &Arc<Segment>, chunk: usize, error: &DeviceError) -> bool {
+        let device = segment.chunks()[chunk].device;
+        self.note_write_error(device, error);
+        self.give_chunk_up(segment, chunk)
+    }
+
+    /// Marks a chunk as missing, unless too few were left then: what is right of it is still needed, and known by its checksums.
+    pub(crate) fn give_chunk_up(&self, segment: &Arc<Segment>, chunk: usize) -> bool {
+        let was_missing = segment.missing();
+        let is_marked = segment.mark_missing_up_to(chunk, u32::from(segment.scheme.parity));
+        if segment.missing() != was_missing && segment.kind == SegmentKind::Data {
+            self.note_unrecorded();
+        }
         self.note_dirty(segment);
-        self.note_write_error(segment.chunks()[chunk].device, error);
+        is_marked
     }
 
     /// Counts a failed write of a device; one that is gone or fails again and again takes nothing new until it is attached again.
@@ -183,6 +196,14 @@ impl Log {
     }
 
     fn throttle(&self, wait: Wait) -> Result<(), LogError> {
+        // Rows on one device only are kept until they are flushed. Writers commit before it comes to this; the cleaner does not.
+        if self.keeps_too_much() {
+            if wait == Wait::Never {
+                return Err(LogError::WouldBlock);
+            }
+            self.reap();
+            self.flush()?;
+        }
         if *self.flying_bytes.lock() <= self.options.flying_bytes_max {
             return Ok(());
         }
@@ -195,13 +216,48 @@ impl Log {
         }
         let first = self.rows.read().values().find_map(|row| match row {
             RowInMemory::Flying(row) => Some(row.completion.clone()),
-            RowInMemory::Open(_) => None,
+            RowInMemory::Open(_) | RowInMemory::Kept(_) => None,
         });
         if let Some(completion) = first {
             completion.wait_done();
         }
         self.reap();
         Ok(())
+    }
+
+    /// Lets only those wait for a device with too many writes before it who cannot write elsewhere: their stream goes on in a new
+    /// segment, or waits here.
+    fn throttle_stream(&self, stream: &Arc<Mutex<Stream>>, wait: Wait) -> Result<(), LogError> {
+        let congested = self.stripe.congested_devices();
+        if congested.is_empty() {
+            return Ok(());
+        }
+        let open = stream.lock().segment.clone();
+        let is_hit = |segment: &Segment| segment.chunks().iter().any(|place| congested.contains(&place.device));
+        let Some(segment) = open.filter(|segment| is_hit(segment)) else { return Ok(()) };
+        let others = self.stripe.open_devices().into_iter().filter(|index| !congested.contains(index)).count();
+        if segment.home().is_none() && others >= segment.scheme.width() {
+            self.end_segments(&|open| open.id == segment.id);
+            return Ok(());
+        }
+        // They may fill half of what may be under way: the rest is for others.
+        let most = (self.options.flying_bytes_max / ROW_BYTES_TARGET / 2) as u64;
+        if segment.chunks().iter().all(|place| self.stripe.pending_writes(place.device) < most) {
+            return Ok(());
+        }
+        let first = self.rows.read().range((segment.id, 0)..).find_map(|(id, row)| match row {
+            RowInMemory::Flying(row) if id.0 == segment.id => Some(row.completion.clone()),
+            _ => None,
+        });
+        match (first, wait) {
+            (None, _) => Ok(()),
+            (Some(_), Wait::Never) => Err(LogError::WouldBlock),
+            (Some(completion), Wait::Allowed) => {
+                completion.wait_done();
+                self.reap();
+                Ok(())
+            }
+        }
     }
 
     /// Makes sure that the open row takes a record of this length, closing rows and segments on the way.
@@ -335,26 +391,17 @@ impl Log {
         }
     }
 
-    /// Row bytes that left since the last commit began: what recovery may have to verify.
-    pub fn uncommitted_bytes(&self) -> u64 {
-        self.uncommitted_bytes.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// A commit begins.
-    pub fn begin_commit(&self) {
-        self.uncommitted_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
-    }
-
     /// Flushes every device that was written to since its last flush. Returns the devices that failed; what was written to
     /// them counts as missing, and it is an error if too little of a row is left.
     pub fn flush(&self) -> Result<Vec<DeviceIndex>, LogError> {
         // One at a time: whoever comes while a flush fails must find noted what that cost.
         let _alone = self.flushes.lock();
+        let kept = self.kept_rows();
         let written = std::mem::take(&mut *self.unflushed.lock());
         // Rows still on their way may end too late for this flush: they belong to the next one.
-        for row in self.rows.read().values() {
+        for ((_, row_block), row) in self.rows.read().iter() {
             if let RowInMemory::Flying(row) = row {
-                self.unflushed.lock().insert(row.segment.id, row.segment.clone());
+                self.note_unflushed(&row.segment, *row_block);
             }
         }
         let failed = self.stripe.flush();
@@ -362,17 +409,15 @@ impl Log {
             tracing::error!(device, %error, "a device could not be flushed; what was written to it counts as missing");
             // What a failed flush dropped cannot be known: the device takes nothing any more.
             self.stripe.suspend(*device);
-            for segment in written.values() {
+            for (segment, first_row) in written.values() {
                 let chunk = segment.chunks().iter().position(|place| place.device == *device);
-                if let Some(chunk) = chunk {
-                    segment.mark_missing(chunk);
-                    self.note_dirty(segment);
-                }
-                if segment.missing().count_ones() > u32::from(segment.scheme.parity) {
-                    *self.lost_row.lock() = Some(error.to_string());
+                let Some(chunk) = chunk else { continue };
+                if !self.give_chunk_up(segment, chunk) {
+                    self.strand(segment, *first_row, &[(write_tag(0, chunk), error.clone())]);
                 }
             }
         }
+        self.let_go_of(kept);
         self.check_not_lost()?;
         Ok(failed.into_iter().map(|(device, _)| device).collect())
     }
@@ -441,7 +486,7 @@ impl Log {
         self.note_dirty(&segment);
         self.statistics.row(length);
         self.uncommitted_bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
-        self.unflushed.lock().insert(segment.id, segment.clone());
+        self.note_unflushed(&segment, row_block);
         if let Err(error) = self.stripe.write_row(segment.id, &segment.placed(), row_block, &buffer, 0, &completion) {
             *self.lost_row.lock() = Some(error.to_string());
         }

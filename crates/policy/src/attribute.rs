@@ -84,7 +84,7 @@ impl Setting {
         match self {
             Setting::Class => "scratch, normal, precious or archive",
             Setting::Copies => "a number of copies from 1 to 32",
-            Setting::Parity => "a number of parity units, or data+parity such as 4+2 (32 in all)",
+            Setting::Parity => "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)",
             Setting::Redundancy => "a number from 0 (one copy) to 10 (a copy on every device)",
             Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
         }
@@ -216,7 +216,7 @@ impl Own {
         match setting {
             Setting::Class => Class::from_code(self.class).map(|class| class.word().to_owned()),
             Setting::Copies => (self.copies > 0).then(|| self.copies.to_string()),
-            Setting::Parity if self.parity == 0 => None,
+            Setting::Parity if !self.has_parity() => None,
             Setting::Parity if self.parity_data == 0 => Some(self.parity.to_string()),
             Setting::Parity => Some(format!("{}+{}", self.parity_data, self.parity)),
             Setting::Redundancy => self.redundancy.checked_sub(1).map(|place| place.to_string()),
@@ -224,10 +224,15 @@ impl Own {
         }
     }
 
+    /// Parity units are set, or striping without any.
+    fn has_parity(&self) -> bool {
+        (self.parity_data, self.parity) != (0, 0)
+    }
+
     /// The redundancy asked for here by number; the most careful where several are set.
     pub fn scheme_wish(&self) -> Option<SchemeWish> {
         let copies = (self.copies > 0).then_some(SchemeWish::Copies(self.copies));
-        let parity = (self.parity > 0).then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
+        let parity = self.has_parity().then_some(SchemeWish::Parity { data: self.parity_data, parity: self.parity });
         let scale = self.redundancy.checked_sub(1).map(SchemeWish::Scale);
         // Of those that survive as much, the first named here.
         [parity, copies, scale].into_iter().flatten().fold(None, |best: Option<SchemeWish>, wish| match best {
@@ -275,7 +280,8 @@ fn parity_units(text: &str) -> Option<(u8, u8)> {
         None => (0, number(text)?),
     };
     let total = data.max(1).checked_add(parity)?;
-    (parity >= 1 && total <= UNITS_MAX).then_some((data, parity))
+    // Striping without parity is asked for in full; a bare 0 says nothing.
+    ((parity >= 1 || data >= 2) && total <= UNITS_MAX).then_some((data, parity))
 }
 
 #[cfg(test)]

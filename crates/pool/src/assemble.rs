@@ -5,7 +5,7 @@
 //! Every mount begins an epoch with a random number, and superblocks list the epochs a device took part in. A device whose last
 //! epoch is known to the newest superblock was only away: nothing happened on it that the pool does not know, and what it
 //! missed is marked in the segment table, so it is used and caught up. A device with an epoch that the newest does not know
-//! went on by itself: nobody but a person can say which half counts. Read next: `history.rs`, `open.rs`.
+//! went on by itself: nobody but a person can say which half counts. Read next: `history.rs`, `void.rs`, `open.rs`.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::class::DeviceClass;
 use crate::error::Error;
 use crate::history::{Relation, age, relation};
 use crate::identify::{DamagedCopy, describe_copies, member};
+use crate::void::take_back_void_epochs;
 
 /// An open device that may belong to the pool.
 pub struct Candidate {
@@ -105,6 +106,7 @@ impl Assembly {
         members.sort_by_key(|member| (member.superblock.device_index, age(&member.superblock)));
         check_one_pool(&members)?;
         check_no_copies(&members)?;
+        take_back_void_epochs(&mut members);
         let mut left_out = Vec::new();
         if let Some(prefer) = options.prefer {
             members = choose_half(members, prefer, &mut left_out)?;

@@ -10,7 +10,7 @@ use stere_format::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
     DeviceState, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
-use stere_store::{DeviceIn, Store, StoreOptions};
+use stere_store::{DeviceIn, MetadataWish, Store, StoreOptions};
 
 use crate::class::DeviceClass;
 use crate::error::Error;
@@ -122,7 +122,13 @@ pub fn create(
             read_cost: new.class.read_cost(),
         });
     }
-    Ok(Store::create(devices_in, entries, store_options)?)
+    let store = Store::create(devices_in, entries, store_options)?;
+    match options.metadata_copies {
+        MetadataCopies::Default => {}
+        MetadataCopies::All => store.set_metadata_wish(MetadataWish::All)?,
+        MetadataCopies::Exactly(_) => store.set_metadata_wish(MetadataWish::Copies(copies as u8))?,
+    }
+    Ok(store)
 }
 
 fn check_text(what: &'static str, text: &str) -> Result<(), Error> {

@@ -1,8 +1,9 @@
 //! Whether two devices of a pool share one history, told by the epochs in their superblocks.
 //!
 //! Every mount for writing begins an epoch with a random number and writes it to all devices that are there. So the device
-//! whose last epoch the other knows has nothing that the other does not know. Superblocks keep the last sixteen epochs; who was
-//! away for longer cannot be told.
+//! whose last epoch the other knows has nothing that the other does not know. Only the number tells: from where on an epoch covers
+//! the journal may change afterwards, and epochs that cover nothing may be dropped. Superblocks keep the last sixteen epochs; who
+//! was away for longer cannot be told. Read next: `void.rs`.
 
 use stere_format::Superblock;
 
@@ -28,7 +29,8 @@ pub(crate) fn relation(one: &Member, other: &Member) -> Relation {
     let is_older = age(&one.superblock) <= age(&other.superblock);
     let (older, newer) = if is_older { (one, other) } else { (other, one) };
     let (old, new) = (&older.superblock, &newer.superblock);
-    if old.epochs == new.epochs {
+    let last_of = |superblock: &Superblock| superblock.epochs.last().map(|epoch| epoch.epoch);
+    if last_of(old) == last_of(new) {
         return match old.generation == new.generation && !say_the_same(old, new) {
             true => Relation::Split,
             false => Relation::Shared,
@@ -39,15 +41,17 @@ pub(crate) fn relation(one: &Member, other: &Member) -> Relation {
     {
         return Relation::Shared;
     }
-    let oldest_kept = new.epochs.first().map_or(0, |epoch| epoch.epoch);
-    if age(old).0 < oldest_kept {
-        return Relation::Unknown;
-    }
-    // Every epoch that the older one knows must be known to the newer, unless that has dropped it.
-    match old.epochs.iter().filter(|epoch| epoch.epoch >= oldest_kept).all(|epoch| new.epochs.contains(epoch)) {
+    match knows_last_epoch(new, old) {
         true => Relation::Shared,
+        false if age(old).0 < new.epochs.first().map_or(0, |epoch| epoch.epoch) => Relation::Unknown,
         false => Relation::Split,
     }
+}
+
+/// Whether one superblock tells of the newest epoch of another.
+pub(crate) fn knows_last_epoch(one: &Superblock, other: &Superblock) -> bool {
+    let last = other.epochs.last();
+    last.is_some_and(|last| one.epochs.iter().any(|epoch| epoch.epoch == last.epoch))
 }
 
 /// Superblocks of one generation tell of one checkpoint, or they are of different histories.

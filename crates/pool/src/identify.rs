@@ -14,6 +14,8 @@ use crate::error::Error;
 pub struct DamagedCopy {
     pub offset: u64,
     pub cause: String,
+    /// The device gave no bytes there at all.
+    pub is_unreadable: bool,
 }
 
 /// A device of a pool.
@@ -43,19 +45,31 @@ pub enum Holds {
     Truncated(Box<Superblock>),
 }
 
+fn damaged_copy(offset: u64, cause: String) -> DamagedCopy {
+    DamagedCopy { offset, cause, is_unreadable: false }
+}
+
+impl Holds {
+    /// Whether the device gives nothing at all where superblocks are: it is as good as gone.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Holds::Damaged(copies) if copies.iter().all(|copy| copy.is_unreadable))
+    }
+}
+
 enum Copy {
     Good(Box<Superblock>),
     Unwritten,
     Foreign,
     OtherVersion(u16),
     Damaged(String),
+    Unreadable(String),
 }
 
 fn read_copy(device: &dyn Device, offset: u64) -> Copy {
     let mut bytes = vec![0; Superblock::SIZE];
     // A second try, because a copy given up is redundancy lost.
     if let Err(error) = device.read(offset, &mut bytes).or_else(|_| device.read(offset, &mut bytes)) {
-        return Copy::Damaged(format!("it cannot be read: {error}"));
+        return Copy::Unreadable(format!("it cannot be read: {error}"));
     }
     match Superblock::decode(&bytes) {
         Ok(superblock) => {
@@ -105,11 +119,12 @@ fn judge(device: &dyn Device, copies: Vec<(u64, Copy)>) -> Holds {
     for (offset, copy) in copies {
         match copy {
             Copy::Good(superblock) if Some((superblock.pool, superblock.device)) == owner => good.push(*superblock),
-            Copy::Good(_) => damaged.push(DamagedCopy { offset, cause: "it belongs to another device".into() }),
+            Copy::Good(_) => damaged.push(damaged_copy(offset, "it belongs to another device".into())),
             Copy::Unwritten => {}
-            Copy::Foreign => foreign.push(DamagedCopy { offset, cause: "it was overwritten".into() }),
+            Copy::Foreign => foreign.push(damaged_copy(offset, "it was overwritten".into())),
             Copy::OtherVersion(found) => version = version.max(Some(found)),
-            Copy::Damaged(cause) => damaged.push(DamagedCopy { offset, cause }),
+            Copy::Damaged(cause) => damaged.push(damaged_copy(offset, cause)),
+            Copy::Unreadable(cause) => damaged.push(DamagedCopy { is_unreadable: true, ..damaged_copy(offset, cause) }),
         }
     }
     good.sort_by_key(|superblock| superblock.generation);

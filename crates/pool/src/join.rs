@@ -13,6 +13,7 @@ use stere_store::{DeviceIn, Store};
 
 use crate::create::{NewDevice, Randomness, SLOTS_MIN, check_content, check_label_texts, draw_uuid, wipe_device};
 use crate::error::Error;
+use crate::history::knows_last_epoch;
 use crate::identify::{Holds, identify};
 
 /// How a device joins.
@@ -92,8 +93,7 @@ pub enum Return {
 /// Judges a device of the table that came back while the pool is open. `newest` is a superblock of the pool as it is now.
 pub fn judge_return(newest: &Superblock, entry: &DeviceEntry, returned: &Superblock) -> Return {
     let is_it = returned.pool == newest.pool && returned.device == entry.id && returned.device_index == entry.index;
-    let knows = |last: &stere_format::Epoch| newest.epochs.contains(last);
-    match (is_it, returned.epochs.last().is_some_and(knows)) {
+    match (is_it, knows_last_epoch(newest, returned)) {
         (false, _) => Return::Stranger,
         (true, true) => Return::Welcome,
         (true, false) => Return::OtherHistory,

@@ -17,6 +17,7 @@ mod history;
 mod identify;
 mod join;
 mod open;
+mod void;
 
 #[cfg(test)]
 mod tests;
@@ -29,3 +30,4 @@ pub use floors::{Floors, floors};
 pub use identify::{DamagedCopy, Holds, Identity, identify};
 pub use join::{Joining, Return, check_newcomer, free_index, judge_return, newcomer, release};
 pub use open::{Degraded, OpenOptions, Opened};
+pub use void::settled_superblock;

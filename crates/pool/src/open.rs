@@ -57,7 +57,7 @@ pub struct Opened {
 }
 
 impl Assembly {
-    /// Copies of metadata that the pool keeps: what the newest checkpoint has, or the journal where that was degraded. While
+    /// Copies of metadata that the pool keeps where it holds no wish: what the newest checkpoint has, or the journal where that was degraded. While
     /// devices are missing or leaving, what is stored may be less than what was asked for, so it is not taken for a wish.
     fn metadata_scheme(&self) -> Scheme {
         let stored = self.newest.checkpoint.first().map_or(0, |part| part.place.scheme.parity);

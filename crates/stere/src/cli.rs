@@ -219,7 +219,7 @@ pub enum PolicyCommand {
     /// Set how a file, or everything below a directory, is stored
     Set {
         path: PathBuf,
-        /// class=scratch|normal|precious|archive, copies=1..., parity=1 or parity=4+2, redundancy=0...10,
+        /// class=scratch|normal|precious|archive, copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
         /// compress=none|lz4|zstd|zstd:1...19
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,

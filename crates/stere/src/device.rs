@@ -29,7 +29,9 @@ pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
     let immediate = How { dry_run: false, wait: false, yes: true };
     match command {
         DeviceCommand::List { words, json, bytes } => list(registry, words, *json, *bytes),
-        DeviceCommand::Add { pool, devices, spare, force, how } => add(registry, pool, devices, *spare, *force, *how),
+        DeviceCommand::Add { pool, devices, spare, force, rebalance, how } => {
+            add(registry, pool, devices, (*spare, *force, *rebalance), *how)
+        }
         DeviceCommand::Remove { pool, device, how } => {
             let warning =
                 format!("{device} is emptied and taken out of {pool}; then it is no part of the pool any more");
@@ -75,7 +77,13 @@ fn list(registry: &Registry, words: &[String], json: bool, bytes: bool) -> Resul
     Ok(report.exit_code())
 }
 
-fn add(registry: &Registry, pool: &str, devices: &[DeviceSpec], spare: bool, force: bool, how: How) -> Result<u8> {
+fn add(
+    registry: &Registry,
+    pool: &str,
+    devices: &[DeviceSpec],
+    (spare, force, rebalance): (bool, bool, bool),
+    how: How,
+) -> Result<u8> {
     let mut made = MadeFiles::default();
     let mut specs = Vec::with_capacity(devices.len());
     for spec in devices {
@@ -83,7 +91,7 @@ fn add(registry: &Registry, pool: &str, devices: &[DeviceSpec], spare: bool, for
         specs.push(DeviceSpec { path: absolute(&spec.path), ..spec.clone() });
     }
     let warning = force.then(|| format!("everything on {} is destroyed", paths(&specs)));
-    let outcome = change(registry, pool, &Change::Add { devices: specs, spare, force }, warning, how);
+    let outcome = change(registry, pool, &Change::Add { devices: specs, spare, force, rebalance }, warning, how);
     made.keep = outcome.is_ok() && !how.dry_run;
     outcome
 }
@@ -187,7 +195,8 @@ pub fn epoch_nonce() -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
+/// Forecasts a change, asks, and carries it out.
+pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
     let mut place = Place::open(registry, pool, how.dry_run)?;
     if !matches!(change, Change::Label { .. })
         && let Some(forecast) = place.forecast(change)?

@@ -148,6 +148,8 @@ fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::r
         Holds::Member(identity) => {
             identity.superblock.pool.to_string() == pool.id && identity.superblock.device.to_string() == device.id
         }
+        // A dead disk, or a node behind which nothing is any more: the pool goes on as if it were not there.
+        holds if holds.is_unreadable() => false,
         // Let the assembly say what is wrong with it.
         Holds::Damaged(_) | Holds::OtherVersion { .. } | Holds::Truncated(_) => true,
         Holds::NothingOfStere => false,
@@ -207,6 +209,7 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
         devices: assembly.entries.iter().map(device).collect(),
         choose: None,
         scrub: known.map(|record| record.scrub.clone()).unwrap_or_default(),
+        is_reconcile_paused: known.is_some_and(|record| record.is_reconcile_paused),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cli::ReconcileCommand;
 use crate::control::{Answer, Connection, Request};
 use crate::error::{DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
+use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, size};
 
@@ -46,12 +47,22 @@ pub struct ReconcileReport {
     pub damaged_blobs: u64,
 }
 
+/// The devices are not what they were: what was blocked for want of them is tried again, unless somebody paused all of it.
+pub fn try_again(filesystem: &FileSystem, running: &Running) {
+    if !running.is_reconcile_paused() {
+        filesystem.pause_reconcile(false);
+    }
+}
+
 /// Answers for the daemon.
-pub fn serve(filesystem: &FileSystem, order: Order) -> Result<ReconcileReport> {
+pub fn serve(filesystem: &FileSystem, running: &Running, order: Order) -> Result<ReconcileReport> {
     match order {
         Order::Tell => {}
-        Order::Pause => filesystem.pause_reconcile(true),
-        Order::Resume => filesystem.pause_reconcile(false),
+        Order::Pause | Order::Resume => {
+            let is_paused = order == Order::Pause;
+            filesystem.pause_reconcile(is_paused);
+            running.remember_reconcile_paused(is_paused)?;
+        }
         Order::Apply(inode) => filesystem.reconcile(&clock::own_caller(Wait::Allowed), inode)?,
     }
     let status = filesystem.reconcile_status(Wait::Allowed)?;

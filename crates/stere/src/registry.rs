@@ -45,6 +45,9 @@ pub struct PoolRecord {
     pub choose: Option<String>,
     #[serde(default)]
     pub scrub: ScrubRecord,
+    /// Whether bringing files in line with their policy rests until somebody says `resume`.
+    #[serde(default)]
+    pub is_reconcile_paused: bool,
 }
 
 /// What is remembered of scrubbing between mounts; how far it is stands in the pool itself.
@@ -52,6 +55,9 @@ pub struct PoolRecord {
 pub struct ScrubRecord {
     /// Whether a pass is under way.
     pub is_wanted: bool,
+    /// Whether somebody stopped it, so that the schedule does not begin it again.
+    #[serde(default)]
+    pub is_paused: bool,
     /// Seconds since 1970 when the last pass ended; none if there was none yet.
     pub ended: Option<i64>,
 }

@@ -3,17 +3,23 @@
 mod devices;
 mod judge;
 
+use std::ops::ControlFlow;
+
 use serde::{Deserialize, Serialize};
 use stere_format::Scheme;
 use stere_policy::{Class, Wish};
 use stere_store::{RecoveryReport, Store};
 
 use crate::error::{DATA_LOST, DEGRADED, DONE};
+use crate::lose::LostLine;
 use crate::running::Running;
 use crate::running::forecast::show_duration;
 use crate::running::mend::WorkReport;
 use crate::running::scrub::ScrubReport;
 use crate::size;
+
+/// So many files are named by `status`.
+const LOST_FILES_MAX: usize = 20;
 
 /// How a pool is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +118,9 @@ pub struct StatusReport {
     pub recovery: RecoveryFacts,
     /// Bytes of files that cannot be read from the devices that are there.
     pub unreadable_bytes: u64,
+    /// The first files that lose something by that; `stere lose` names them all.
+    pub lost_files: Vec<LostLine>,
+    pub has_more_lost_files: bool,
     /// What is being repaired, caught up or moved.
     pub work: WorkReport,
     pub scrub: ScrubReport,
@@ -133,7 +142,10 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
     let judgement = judge::judge(running, &devices, &floors, &work);
     let default = Wish::of_class(Class::default());
     let statistics = store.statistics(scheme(default, devices.len()));
+    let (lost_files, has_more_lost_files) = lost_files(store);
     StatusReport {
+        lost_files,
+        has_more_lost_files,
         pool: running.pool.clone(),
         state: judgement.state,
         survives: judgement.survives,
@@ -154,6 +166,27 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         work,
         scrub: running.scrub_report(),
     }
+}
+
+/// The first files that lose content without the devices that are away, and whether there are more.
+fn lost_files(store: &Store) -> (Vec<LostLine>, bool) {
+    let mut found: Vec<LostLine> = Vec::new();
+    let mut has_more = false;
+    let walked = stere_naming::lost_files(store, &store.loss(&|_| false), &mut |file| {
+        if found.len() == LOST_FILES_MAX {
+            has_more = true;
+            return ControlFlow::Break(());
+        }
+        if !file.is_repeated {
+            found.push(file.into());
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = walked {
+        tracing::warn!(%error, "files that cannot be read could not all be named");
+        has_more = true;
+    }
+    (found, has_more)
 }
 
 fn scheme(wish: Wish, devices: usize) -> Scheme {
@@ -209,6 +242,15 @@ impl StatusReport {
         if let Some(scrub) = self.scrub.text() {
             println!("{scrub}");
         }
+        for file in &self.lost_files {
+            println!("lost: {}, {} of {}", file.path, size::show(file.lost_bytes), size::show(file.size_bytes));
+        }
+        if self.has_more_lost_files {
+            let first =
+                self.devices.iter().find(|device| matches!(device.state.as_str(), "missing" | "left out" | "offline"));
+            let name = first.map_or("DEVICE", |device| device.name.as_str());
+            println!("and more: `stere lose {name}` names all");
+        }
         for warning in &self.warnings {
             println!("note: {warning}");
         }
@@ -223,6 +265,9 @@ impl StatusReport {
 pub fn work_text(work: &WorkReport) -> Option<String> {
     if work.is_done() {
         return None;
+    }
+    if work.chunks_left == 0 {
+        return Some(format!("evening out how full the devices are: {} moved", size::show(work.bytes_done)));
     }
     let hopeless = match work.impossible_chunks {
         0 => String::new(),

@@ -1,6 +1,7 @@
 //! `stere device resize`: all of a device that has grown is used.
 //!
-//! The superblock copies behind move and new slots lie where they were, so this is done while the pool is not mounted.
+//! The superblock copies behind move to the new end; slots lie where they were. A mounted pool lets go of the device for a moment and takes
+//! it back in its new size, as any device that was away (`running/grow.rs`).
 
 use std::time::Duration;
 
@@ -9,20 +10,19 @@ use stere_pool::OpenOptions;
 
 use crate::cli::How;
 use crate::control;
-use crate::device::{confirm, epoch_nonce};
+use crate::device::{change, confirm, epoch_nonce};
 use crate::devices::{Target, record_of};
 use crate::error::{DONE, Result, refused};
 use crate::registry::Registry;
+use crate::running::change::Change;
 use crate::size;
 
 const MEMORY_BYTES: usize = 256 << 20;
 
 pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> {
-    if let Some(about) = control::about(registry, pool) {
-        return refused(format!(
-            "the pool '{pool}' is mounted on {0}; unmount it with `stere umount {0}`, then resize its devices",
-            about.mountpoint.display()
-        ));
+    if control::about(registry, pool).is_some() {
+        let warning = format!("device {word} cannot be made smaller again");
+        return change(registry, pool, &Change::Resize { device: word.to_owned() }, Some(warning), how);
     }
     let target = Target::parse(registry, &[pool.to_owned()])?;
     let mut assembly = target.assemble(Access::ReadWrite, Duration::ZERO, None)?;

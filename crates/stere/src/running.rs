@@ -6,6 +6,7 @@
 
 pub mod change;
 pub mod forecast;
+mod grow;
 pub mod mend;
 pub mod scrub;
 mod spares;
@@ -207,13 +208,29 @@ impl Running {
         let scrub = old.as_ref().map(|old| old.scrub.clone()).unwrap_or_default();
         // A choice is carried out by a mount for writing.
         let choose = old.as_ref().and_then(|old| old.choose.clone()).filter(|_| self.read_only);
-        let record = PoolRecord { name: self.pool.clone(), id: self.id.clone(), devices, choose, scrub };
+        let is_reconcile_paused = old.as_ref().is_some_and(|old| old.is_reconcile_paused);
+        let (name, id) = (self.pool.clone(), self.id.clone());
+        let record = PoolRecord { name, id, devices, choose, scrub, is_reconcile_paused };
         if old.as_ref() == Some(&record) {
             return;
         }
         if let Err(error) = self.registry.save(&record) {
             tracing::warn!(%error, "the pool's devices could not be remembered");
         }
+    }
+
+    /// Whether somebody paused the bringing of files in line with their policy, in this mount or an earlier one.
+    pub fn is_reconcile_paused(&self) -> bool {
+        let record = self.registry.find(&self.pool).ok().flatten();
+        record.is_some_and(|record| record.id == self.id && record.is_reconcile_paused)
+    }
+
+    pub fn remember_reconcile_paused(&self, is_paused: bool) -> Result<()> {
+        let Some(mut record) = self.registry.find(&self.pool)?.filter(|record| record.id == self.id) else {
+            return Ok(());
+        };
+        record.is_reconcile_paused = is_paused;
+        self.registry.save(&record)
     }
 
     pub fn class_of(entry: &DeviceEntry) -> DeviceClass {

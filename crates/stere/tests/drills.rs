@@ -12,16 +12,42 @@ use support::can_mount;
 const DURATION_MAX: Duration = Duration::from_secs(30);
 
 fn drill(name: &str) {
+    drill_on(name, "0");
+}
+
+/// On image files, or with "1" on loop devices.
+fn drill_on(name: &str, loops: &str) {
     if !can_mount(name) {
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/drills").join(name);
     let start = Instant::now();
-    let said = Command::new("sh").arg(&script).env("STERE", env!("CARGO_BIN_EXE_stere")).output().unwrap();
+    let said =
+        Command::new("sh").arg(&script).env("STERE", env!("CARGO_BIN_EXE_stere")).env("LOOP", loops).output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success(), "{name}:\n{text}");
     assert!(text.contains("the drill went well"), "{name}:\n{text}");
     assert!(start.elapsed() < DURATION_MAX, "{name} took {:?}", start.elapsed());
+}
+
+/// Block devices: another way to lock, to tell the size and to discard.
+#[test]
+fn on_loop_devices() {
+    let probe = std::env::temp_dir().join(format!("stere-loop-{}", std::process::id()));
+    std::fs::File::create(&probe).unwrap().set_len(1 << 20).unwrap();
+    let made = Command::new("losetup").args(["--find", "--show"]).arg(&probe).output();
+    let device = made.ok().filter(|made| made.status.success());
+    let device = device.map(|made| String::from_utf8_lossy(&made.stdout).trim().to_owned());
+    if let Some(device) = &device {
+        assert!(Command::new("losetup").arg("-d").arg(device).status().unwrap().success());
+    }
+    std::fs::remove_file(&probe).unwrap();
+    if device.is_none() {
+        return eprintln!("SKIPPED: on_loop_devices needs loop devices, which are not here");
+    }
+    for name in ["lose-a-disk.sh", "replace-a-disk.sh", "hot-spare.sh", "return-a-stale-disk.sh"] {
+        drill_on(name, "1");
+    }
 }
 
 macro_rules! drills {

@@ -125,6 +125,7 @@ impl Store {
         journal: &mut MutexGuard<'_, Journal>,
         clean: bool,
     ) -> Result<(), Error> {
+        self.settle_rows().map_err(|error| self.fail(error))?;
         let frozen = self.freeze_unjournaled(journal);
         let outcome = self.log.wait_for_rows().map_err(Error::from);
         let superblock =
@@ -213,7 +214,7 @@ impl Store {
 
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
-        let scheme = self.fit(self.options.meta_scheme);
+        let scheme = self.fit(self.meta_scheme());
         StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None }
     }
 

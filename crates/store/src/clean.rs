@@ -304,15 +304,29 @@ impl Store {
         Ok(true)
     }
 
-    /// Moves those blobs of the entries that still lie there.
-    fn move_blobs(
+    /// Enters where blobs are now, but for those that were changed meanwhile; how many it entered.
+    pub(crate) fn enter_moved(
+        &self,
+        moved: &[(BlobHandle, BlobValue, Arc<Segment>)],
+        refusable: bool,
+    ) -> Result<usize, Error> {
+        self.update_now(Wait::Allowed, refusable, |transaction| {
+            let mut entered = 0;
+            for (handle, value, to) in moved {
+                entered += usize::from(transaction.move_blob(handle, value, to)?);
+            }
+            Ok::<_, Error>(entered)
+        })
+    }
+
+    /// Those blobs of a row's entries that still lie there, with inode and offset in the file.
+    pub(crate) fn live_blobs(
         &self,
         segment: &Segment,
         row_block: u32,
         entries: &[SummaryEntry],
-        key: &StreamKey,
-    ) -> Result<bool, Error> {
-        let live = self.view(Wait::Allowed, |view| {
+    ) -> Result<Vec<(BlobHandle, u64, u64)>, Error> {
+        self.view(Wait::Allowed, |view| {
             let mut live: Vec<(BlobHandle, u64, u64)> = Vec::new();
             for entry in entries {
                 let RecordSubject::Blob { blob, inode, file_offset, .. } = entry.subject else { continue };
@@ -327,26 +341,33 @@ impl Store {
                 }
             }
             Ok::<_, Error>(live)
-        })?;
-        let mut moved = Vec::with_capacity(live.len());
-        for (handle, inode, file_offset) in live {
+        })
+    }
+
+    /// Moves those blobs of the entries that still lie there.
+    fn move_blobs(
+        &self,
+        segment: &Segment,
+        row_block: u32,
+        entries: &[SummaryEntry],
+        key: &StreamKey,
+    ) -> Result<bool, Error> {
+        let mut moved = Vec::new();
+        for (handle, inode, file_offset) in self.live_blobs(segment, row_block, entries)? {
             match self.append_copy(&handle, inode, file_offset, key) {
                 Ok((value, to)) => moved.push((handle, value, to)),
                 Err(Error::Damaged { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
-        self.update(Wait::Allowed, |transaction| {
-            for (handle, value, to) in &moved {
-                transaction.move_blob(handle, value, to)?;
-            }
-            Ok::<_, Error>(())
-        })?;
+        self.check_writable()?;
+        self.throttle(Wait::Allowed)?;
+        self.enter_moved(&moved, true)?;
         Ok(true)
     }
 
     /// Where what survived cleaning goes: unreplicated data stays on its device.
-    fn cold_stream(&self, segment: &Segment) -> StreamKey {
+    pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
         let placement = Placement { scheme: segment.scheme, class: segment.class };
         self.stream_key(placement, 1, segment.home())
     }

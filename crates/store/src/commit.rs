@@ -2,7 +2,8 @@
 //!
 //! Rows and the journal record that names their blobs are written together and made durable by one flush per device: recovery
 //! verifies the blobs that the last, unproven records name. Invariants: changes reach the journal in the order in which they
-//! took effect; a caller returns only when all it did before is durable. Read next: `journal.rs`, `checkpoint.rs`.
+//! took effect; a caller returns only when all it did before is durable. Read next: `journal.rs`, `stranded.rs`,
+//! `checkpoint.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ pub(crate) struct Frozen {
     pub mirrors: Vec<Mirror>,
 }
 
-struct Batch {
+pub(crate) struct Batch {
     changes: Vec<Change>,
     counters: Counters,
     change: u64,
@@ -46,13 +47,13 @@ impl Store {
             };
             // With the lock held: whoever had it before may have failed with this caller's changes in its batch.
             self.check_writable()?;
-            if journal.durable_change >= target {
+            if journal.durable_change >= target && !journal.is_unsettled && !self.log.has_failures() {
                 return Ok(());
             }
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }
-            if self.write_batch(&mut journal, false)?.is_some() {
+            if self.write_batch(&mut journal, false)?.is_some() && self.settle_failures(&mut journal)? {
                 return Ok(());
             }
             drop(journal);
@@ -71,6 +72,8 @@ impl Store {
         let Some(batch) = self.write_batch(journal, true)? else { return Ok(None) };
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
+        // What devices did not take is elsewhere before the checkpoint names it.
+        self.settle_failures(journal)?;
         let mirrors = journal.mirrors.clone();
         Ok(Some(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors }))
     }
@@ -85,7 +88,11 @@ impl Store {
     }
 
     /// Takes and writes what the journal does not hold yet; `None`, with nothing taken, when it has no room for that.
-    fn write_batch(&self, journal: &mut MutexGuard<'_, Journal>, freeze: bool) -> Result<Option<Batch>, Error> {
+    pub(crate) fn write_batch(
+        &self,
+        journal: &mut MutexGuard<'_, Journal>,
+        freeze: bool,
+    ) -> Result<Option<Batch>, Error> {
         let Some(batch) = self.take_batch(freeze, Some(&**journal)) else { return Ok(None) };
         let outcome = self.write_durably(journal, &batch);
         match outcome {

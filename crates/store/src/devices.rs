@@ -526,15 +526,21 @@ impl Store {
     /// Who shall mirror the journal: those who do and can, and more until there are as many as copies of metadata.
     pub(crate) fn wanted_mirrors(&self, current: &[Mirror], region_bytes: u64) -> Vec<Mirror> {
         let stripe = &self.log.stripe;
-        let count = self.options.meta_scheme.width().min(Superblock::JOURNAL_DEVICES_MAX);
-        let mut wanted: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
+        let count = self.meta_scheme().width().min(Superblock::JOURNAL_DEVICES_MAX);
+        let mut able: Vec<Mirror> = current.iter().filter(|mirror| stripe.is_open(mirror.device)).cloned().collect();
         for device in stripe.devices() {
-            let is_new = !wanted.iter().any(|mirror| mirror.device == device.index());
+            let is_new = !able.iter().any(|mirror| mirror.device == device.index());
             let is_fit = stripe.is_open(device.index()) && device.layout().journal_bytes >= region_bytes;
-            if wanted.len() < count && is_new && is_fit {
-                wanted.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
+            if is_new && is_fit {
+                able.push(Mirror { device: device.index(), offset: device.layout().journal_offset });
             }
         }
+        // Every commit waits for the mirrors: slow ones only where there are not enough others.
+        let slow = if able.len() > count { stripe.slow_devices() } else { Vec::new() };
+        let (able, slow): (Vec<Mirror>, Vec<Mirror>) =
+            able.into_iter().partition(|mirror| !slow.contains(&mirror.device));
+        let kept = able.iter().filter(|mirror| current.contains(mirror)).count();
+        let wanted: Vec<Mirror> = able.into_iter().chain(slow).take(count.max(kept)).collect();
         if wanted.is_empty() { current.to_vec() } else { wanted }
     }
 

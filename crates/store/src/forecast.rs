@@ -85,7 +85,7 @@ impl Store {
             survives = Some(survives.map_or(left, |least: usize| least.min(left)));
         }
         forecast.fits = forecast.homeless_chunks == 0;
-        let default = usize::from(self.fit(self.options.meta_scheme).parity);
+        let default = usize::from(self.fit(self.meta_scheme()).parity);
         forecast.survives_after = u8::try_from(survives.unwrap_or(default)).unwrap_or(u8::MAX);
         forecast
     }

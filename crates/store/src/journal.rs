@@ -35,6 +35,8 @@ pub(crate) struct Journal {
     pub epoch: u32,
     pub durable_sequence: u64,
     pub durable_change: u64,
+    /// Whether what devices failed to take of the last batch is not recorded yet.
+    pub is_unsettled: bool,
     pub start_position: u64,
     pub generation: u64,
 }
@@ -51,6 +53,7 @@ impl Journal {
             epoch: superblock.epochs.last().map_or(0, |epoch| epoch.epoch),
             durable_sequence: start.sequence.saturating_sub(1),
             durable_change: 0,
+            is_unsettled: false,
             start_position: start.position,
             generation: superblock.generation,
         }

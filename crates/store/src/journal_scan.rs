@@ -70,9 +70,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Takes the records that some mirrors lack: place and bytes of each, and where it lacks.
+    /// Takes the durable records that some mirrors lack: place and bytes of each, and where it lacks. Of others nobody knows whether
+    /// they are only being written.
     pub fn take_lacking(&mut self) -> Vec<(JournalHeader, Vec<u8>, Vec<Mirror>)> {
-        std::mem::take(&mut self.lacking)
+        let mut lacking = std::mem::take(&mut self.lacking);
+        lacking.retain(|(header, _, _)| header.at.sequence <= self.proven);
+        lacking
     }
 
     /// Every record up to this sequence was durable when a later one was written.

@@ -30,10 +30,12 @@ mod relocate;
 mod resize;
 mod scrub;
 mod space;
+mod stranded;
 mod superblock;
 mod transaction;
 mod value;
 mod view;
+mod wish;
 mod write;
 
 #[cfg(test)]
@@ -43,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Scheme, SegmentKind, Superblock};
+use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Scheme, Superblock};
 use stere_log::{FormerPlaces, Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
 
@@ -66,6 +68,7 @@ pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
+pub use wish::MetadataWish;
 pub use write::{Content, NewBlob, Owner, Placement};
 
 use checkpoint::Checkpointer;
@@ -81,7 +84,7 @@ use space::Space;
 pub struct StoreOptions {
     /// Memory for the overlay, the node cache and rows together.
     pub memory_bytes: usize,
-    /// Copies of metadata, fitted to the devices there are.
+    /// Copies of metadata where the pool holds no wish, fitted to the devices there are.
     pub meta_scheme: Scheme,
     pub cleaner: CleanerPolicy,
     /// Refuse everything that would write.
@@ -152,6 +155,7 @@ pub struct Store {
     pub(crate) next_blob: AtomicU64,
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) health_limits: Mutex<HealthLimits>,
+    pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
     pub(crate) options: StoreOptions,
 }
 
@@ -161,6 +165,9 @@ pub(crate) struct Budget {
     pub cache_bytes: usize,
     pub flying_bytes: usize,
 }
+
+/// Checkpoints in which devices fail, before the pool is left as it is.
+const CLOSING_ROUNDS_MAX: u32 = 4;
 
 impl StoreOptions {
     pub(crate) fn budget(&self) -> Budget {
@@ -250,10 +257,20 @@ impl Store {
     pub fn update<T, E: From<Error>>(
         &self,
         wait: Wait,
-        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         self.check_writable()?;
         self.throttle(wait)?;
+        self.update_now(wait, true, closure)
+    }
+
+    /// An update that waits for no checkpoint; one that is not `refusable` is not refused for lack of room either.
+    pub(crate) fn update_now<T, E: From<Error>>(
+        &self,
+        wait: Wait,
+        refusable: bool,
+        mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut needed = NeededNodes::default();
         let mut has_made_room = false;
         loop {
@@ -265,7 +282,7 @@ impl Store {
                 let mut transaction = Transaction::new(view, next_inode);
                 let result = closure(&mut transaction);
                 let is_done = result.is_ok() && transaction.view.missed.get().is_none();
-                let refused = if is_done { self.is_refused(&inner, &transaction) } else { Ok(false) };
+                let refused = if is_done && refusable { self.is_refused(&inner, &transaction) } else { Ok(false) };
                 match transaction.view.take_missed() {
                     None if !refused? => {
                         let value = result?;
@@ -364,9 +381,13 @@ impl Store {
             return Ok(());
         }
         // What cannot be written is known before the segment table is written for the last time.
-        self.log.close_rows(SegmentKind::Data);
-        let settled = self.log.wait_for_rows().and_then(|()| self.log.flush());
-        settled.map_err(|error| self.fail(error.into()))?;
-        self.checkpoint_holding(&mut state, &mut journal, true)
+        self.checkpoint_holding(&mut state, &mut journal, true)?;
+        for _ in 0..CLOSING_ROUNDS_MAX {
+            if !self.log.has_failures() {
+                break;
+            }
+            self.checkpoint_holding(&mut state, &mut journal, true)?;
+        }
+        Ok(())
     }
 }

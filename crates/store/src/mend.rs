@@ -43,6 +43,8 @@ pub struct MendStatus {
     pub waiting_chunks: u64,
     /// Of them, those that were written to meanwhile: what the device will be caught up on.
     pub waiting_bytes: u64,
+    /// Whether chunks move for the sake of even filling, so that there is more to do than is counted here.
+    pub is_rebalancing: bool,
 }
 
 /// What the mender remembers; nothing of it is needed after a crash.
@@ -188,7 +190,11 @@ impl Store {
         let mender = self.mender.lock();
         let under_way: BTreeSet<u64> = mender.submitted.iter().map(|(_, one)| one.segment.id).collect();
         let submitted_bytes: u64 = mender.submitted.iter().map(|(_, one)| one.bytes).sum();
-        let mut status = MendStatus { bytes_done: mender.bytes_done + submitted_bytes, ..MendStatus::default() };
+        let mut status = MendStatus {
+            bytes_done: mender.bytes_done + submitted_bytes,
+            is_rebalancing: mender.rebalances,
+            ..MendStatus::default()
+        };
         for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {
             for (chunk, need) in &task.needs {
                 let bytes = task.chunk_bytes();
@@ -300,7 +306,7 @@ impl Store {
 
     /// Moving must leave the cleaner and the next checkpoint their room.
     pub(crate) fn has_room_to_move(&self) -> bool {
-        let capacity = self.log.stripe.capacity(self.fit(self.options.meta_scheme));
+        let capacity = self.log.stripe.capacity(self.fit(self.meta_scheme()));
         capacity.segments_free > SEGMENTS_KEPT.min(capacity.segments_total / 8)
     }
 

@@ -92,6 +92,7 @@ impl Store {
         let mut unproven = Vec::new();
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
+        store.load_metadata_wish()?;
         let changes_bytes = store.inner.read().active.bytes();
         store.reserve_for_checkpoint(changes_bytes);
         if !read_only {
@@ -185,6 +186,7 @@ impl Store {
             next_blob: AtomicU64::new(1),
             failure: Mutex::new(None),
             health_limits: Mutex::new(options.health),
+            metadata_wish: Mutex::new(None),
             log,
             options,
         }
@@ -329,6 +331,11 @@ impl Store {
         Ok(report)
     }
 
+    /// Whether enough devices are there for what lies in a segment.
+    fn is_within_reach(&self, segment: &Segment) -> bool {
+        self.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
+    }
+
     /// Whether every blob that the group names can be read and verified.
     fn data_is_there(&self, group: &Group) -> Result<bool, Error> {
         if is_planted(Bug::TailNotVerified) {
@@ -348,8 +355,15 @@ impl Store {
         for (changed, value) in &group.changes {
             let (true, Some(bytes)) = (changed.tree == key::tree::BLOBS, value) else { continue };
             let Ok(blob) = BlobValue::decode(bytes) else { return Ok(false) };
+            // What lay there before this group does not hang on it; it may be lost since, with its device.
+            let known = self.view(crate::Wait::Allowed, |view| view.blob(changed.object));
+            if known.is_ok_and(|known| known.value.address == blob.address) {
+                continue;
+            }
             let Some(segment) = placed(blob.address.segment) else { return Ok(false) };
-            if !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
+            // What lies on devices that are away now cannot be looked at. The group may have been acknowledged, and cutting it would take from
+            // others what is there; taking it costs nobody more than the devices do.
+            if self.is_within_reach(&segment) && !self.log.has_blocks(&segment, &blob.address, &blob.checksums) {
                 return Ok(false);
             }
         }
@@ -375,6 +389,8 @@ impl Store {
                 match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
                     Ok(()) | Err(Error::NoSpace) => {}
+                    // So does what lies on devices that are away.
+                    Err(Error::Damaged { .. }) if !self.is_within_reach(&handle.segment) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -433,8 +449,9 @@ impl Store {
     /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
     /// that alone held some of it. All data was flushed when the epoch began, or is by the commit.
     fn make_definite(&self, has_unproven: bool) -> Result<(), Error> {
-        if self.epochs_needed() >= Superblock::EPOCHS_MAX / 2 {
-            // One crash after the other: a checkpoint ends the need for the epochs of all of them.
+        if self.epochs_kept() >= Superblock::EPOCHS_MAX / 2 {
+            // One crash after the other: a checkpoint ends the need for the epochs of all of them. Until then the oldest that is
+            // needed keeps the list from letting go of the oldest, and another one would have to be forgotten.
             return self.checkpoint_holding(&mut self.checkpointer.lock(), &mut self.journal.lock(), false);
         }
         if !has_unproven {
@@ -449,13 +466,14 @@ impl Store {
         }
     }
 
-    /// Epochs that cover records which the journal still needs.
-    fn epochs_needed(&self) -> usize {
+    /// Epochs from the first on that covers records which the journal still needs.
+    fn epochs_kept(&self) -> usize {
         let superblocks = self.superblocks.lock();
         let Some(superblock) = superblocks.first() else { return 0 };
         let start = superblock.journal_start.sequence;
-        let epochs = superblock.epochs.windows(2);
-        epochs.filter(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start)).count()
+        let mut pairs = superblock.epochs.windows(2);
+        let first = pairs.position(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start));
+        first.map_or(0, |first| superblock.epochs.len() - first)
     }
 
     /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
@@ -477,7 +495,7 @@ impl Store {
                 // Who is away now holds nothing of the journal that is to come.
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
             }
-            self.store_superblocks(&superblocks)?;
+            self.store_superblocks_of_epoch(&superblocks)?;
         }
         state.generation += 1;
         journal.epoch = epoch;

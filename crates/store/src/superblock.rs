@@ -10,6 +10,26 @@ use crate::error::Error;
 
 impl Store {
     pub(crate) fn store_superblocks(&self, superblocks: &[Superblock]) -> Result<(), Error> {
+        let (present, failed) = self.write_superblocks_of(&superblocks.iter().collect::<Vec<_>>())?;
+        check_superblocks(present, &failed)
+    }
+
+    /// The same for those of a new epoch: the mirrors of the journal have theirs before anybody else, so that no device without a
+    /// journal ever is the only one that knows of an epoch.
+    pub(crate) fn store_superblocks_of_epoch(&self, superblocks: &[Superblock]) -> Result<(), Error> {
+        let is_mirror = |superblock: &&Superblock| superblock.journal_devices.contains(&superblock.device_index);
+        let (mirrors, others): (Vec<_>, Vec<_>) = superblocks.iter().partition(is_mirror);
+        let (mut present, mut failed) = self.write_superblocks_of(&mirrors)?;
+        if !others.is_empty() {
+            let (more, failed_more) = self.write_superblocks_of(&others)?;
+            present += more;
+            failed.extend(failed_more);
+        }
+        check_superblocks(present, &failed)
+    }
+
+    /// How many of these devices are there, and which of them did not take theirs.
+    fn write_superblocks_of(&self, superblocks: &[&Superblock]) -> Result<(usize, Vec<u64>), Error> {
         let stripe = &self.log.stripe;
         let completion = Completion::new();
         let mut present = 0;
@@ -29,14 +49,18 @@ impl Store {
         failed.extend(self.log.flush()?.into_iter().map(u64::from));
         failed.sort_unstable();
         failed.dedup();
-        if failed.len() >= present {
-            return Err(Error::Pool(
-                "no device took the new superblock; check the devices, then mount the pool again".into(),
-            ));
-        }
-        for device in failed {
-            tracing::warn!(device, "a device did not take the new superblock");
-        }
-        Ok(())
+        Ok((present, failed))
     }
+}
+
+fn check_superblocks(present: usize, failed: &[u64]) -> Result<(), Error> {
+    if failed.len() >= present {
+        return Err(Error::Pool(
+            "no device took the new superblock; check the devices, then mount the pool again".into(),
+        ));
+    }
+    for device in failed {
+        tracing::warn!(device, "a device did not take the new superblock");
+    }
+    Ok(())
 }

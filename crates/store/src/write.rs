@@ -120,7 +120,7 @@ impl Store {
 
     /// Commits now and then under a stream of writes, so that recovery never has much data to verify.
     pub(crate) fn bound_unproven(&self, wait: Wait) -> Result<(), Error> {
-        if self.log.uncommitted_bytes() < UNPROVEN_BYTES_MAX {
+        if !self.log.wants_commit(UNPROVEN_BYTES_MAX) {
             return Ok(());
         }
         if wait == Wait::Never {
@@ -187,6 +187,10 @@ impl Store {
                 Ok(appended) => {
                     let value = content.value(appended.address, checksums);
                     return Ok(NewBlob { id, value, segment: appended.segment });
+                }
+                Err(LogError::NoSpace) if self.log.stripe.open_devices().is_empty() => {
+                    let cause = "no device takes writes any more; check the devices, then mount the pool again";
+                    return Err(self.fail(Error::Pool(cause.into())));
                 }
                 Err(LogError::NoSpace) => {
                     // Room comes before isolation: the rest of the file goes to a device that has some.

@@ -20,8 +20,8 @@ struct Degraded {
 }
 
 impl Stripe {
-    /// Rebuilds failed requests in groups; those that worked are marked so.
-    pub(crate) fn rebuild_neighbours(&self, requests: &mut [ReadRequest<'_>], fast: &mut [Fast]) {
+    /// Rebuilds failed requests in groups; those that worked are marked so. `left` are the chunks of each that were too slow.
+    pub(crate) fn rebuild_neighbours(&self, requests: &mut [ReadRequest<'_>], fast: &mut [Fast], left: &[u32]) {
         let mut degraded: Vec<Degraded> = Vec::new();
         for (index, request) in requests.iter().enumerate() {
             // Copies are not rebuilt, they are read elsewhere.
@@ -48,19 +48,25 @@ impl Stripe {
             }
             let (group, later) = rest.split_at(count);
             rest = later;
-            if self.rebuild_group(requests, group).is_ok() {
+            let left = group.iter().fold(0, |set, one| set | left[one.request]);
+            if self.rebuild_group(requests, group, left).is_ok() {
                 group.iter().for_each(|one| fast[one.request] = Fast::Rebuilt);
             }
         }
     }
 
-    fn rebuild_group(&self, requests: &mut [ReadRequest<'_>], group: &[Degraded]) -> Result<(), StripeError> {
+    fn rebuild_group(
+        &self,
+        requests: &mut [ReadRequest<'_>],
+        group: &[Degraded],
+        left: u32,
+    ) -> Result<(), StripeError> {
         let first = &requests[group[0].request];
         let (number, segment) = (first.address.segment, first.segment);
         let each: Vec<Vec<RowPiece>> = group.iter().map(|one| pieces_of(&requests[one.request])).collect();
         let all: Vec<RowPiece> = each.iter().flatten().copied().collect();
         // A chunk that is there and very slow is rebuilt like one that is away.
-        let mut hull = Hull::new(self, number, segment, &all).without(self.slow_chunks(segment));
+        let mut hull = Hull::new(self, number, segment, &all).without(self.slow_chunks(segment) | left);
         let lost = hull.load_touched(&all)?;
         let rebuilt = hull.rebuild_touched(&all, lost)?;
         if hull.failed().is_empty() {

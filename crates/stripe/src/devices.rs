@@ -85,6 +85,13 @@ impl PoolDevice {
         u64::from(self.read_cost.max(self.device.latency_us() / COST_UNIT_US))
     }
 
+    /// Writes that have not ended yet.
+    pub(crate) fn pending_writes(&self) -> u64 {
+        // In this order: what ends in between counts as pending.
+        let ended = self.ended.load(Ordering::Acquire);
+        self.counters.writes.load(Ordering::Acquire).saturating_sub(ended)
+    }
+
     /// One more read gave bytes that do not match their checksum.
     pub fn count_checksum_error(&self) {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
@@ -129,8 +136,10 @@ impl PoolDevice {
         let outcome = read();
         let before = self.reads_in_flight.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "this read was in flight");
-        // One that is away says nothing of its health.
-        if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
+        // One that is away says nothing of its health, nor one that was only not waited for.
+        let is_no_fault =
+            |error: &DeviceError| matches!(error, DeviceError::Absent { .. } | DeviceError::TooSlow { .. });
+        if outcome.as_ref().is_err_and(|error| !is_no_fault(error)) {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
         }
         outcome
@@ -153,6 +162,11 @@ impl Device for PoolDevice {
     fn read_scattered(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         let length = pieces.iter().map(Scatter::length).sum();
         self.counted_read(length, || self.device.read_scattered(offset, pieces))
+    }
+
+    fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let length = pieces.iter().map(Scatter::length).sum();
+        self.counted_read(length, || self.device.read_scattered_or_leave(offset, pieces))
     }
 
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
@@ -257,6 +271,11 @@ impl Devices {
     /// The threads that the devices bring.
     pub(crate) fn parallel(&self) -> Option<Arc<dyn Parallel>> {
         self.all().iter().find_map(|device| device.parallel())
+    }
+
+    /// Whether there is such a device.
+    pub(crate) fn any(&self, is_such: impl Fn(&PoolDevice) -> bool) -> bool {
+        self.table.read().iter().flatten().any(|device| is_such(device))
     }
 
     /// Flushes those that need it, at the same time where they can; returns who failed.

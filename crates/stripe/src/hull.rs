@@ -15,8 +15,8 @@ use stere_format::SegmentChunks;
 /// The same range of all chunks of a segment, each read at most once.
 pub(crate) struct Hull<'a> {
     stripe: &'a Stripe,
-    number: u64,
-    segment: &'a SegmentChunks,
+    pub(crate) number: u64,
+    pub(crate) segment: &'a SegmentChunks,
     range: Range<u64>,
     units: Vec<Option<Result<Buffer, Option<BadCause>>>>,
 }

@@ -64,6 +64,11 @@ pub const READ_COST_FAST: u32 = 1;
 /// Read cost of a device with a seeking head: it is read only where fast copies are missing or very busy.
 pub const READ_COST_SEEKING: u32 = 30;
 
+/// Fewer writes that wait for a device are nothing: its queue is there to be used.
+const CONGESTED_WRITES_MIN: u64 = 12;
+/// A device is congested if so many times more writes wait for it than for the device in the middle.
+const CONGESTED_FACTOR: u64 = 4;
+
 impl Stripe {
     /// A pool with no devices yet.
     pub fn new(chunk_bytes: u32, buffers: BufferPool) -> Stripe {
@@ -192,7 +197,10 @@ impl Stripe {
 
     /// The same, unless what is kept for others, of whatever schemes, would then not fit any more.
     pub fn allocate_keeping(&self, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
-        let slow = self.slow_devices();
+        let mut slow = self.slow_devices();
+        slow.extend(self.congested_devices());
+        slow.sort_unstable();
+        slow.dedup();
         let mut placement = self.placement.lock();
         if !slow.is_empty()
             && let Some(places) = placement.allocate_without(&slow, scheme, kept)
@@ -220,6 +228,26 @@ impl Stripe {
         let Some((usual, _)) = costs.get(costs.len().saturating_sub(1) / 2) else { return Vec::new() };
         let limit = (usual * read::SLOW_FACTOR).max(read::SLOW_COST_MIN);
         costs.into_iter().filter(|(cost, _)| *cost >= limit).map(|(_, index)| index).collect()
+    }
+
+    /// Devices with many times more writes waiting than others have: who can writes elsewhere.
+    pub fn congested_devices(&self) -> Vec<DeviceIndex> {
+        // Asked for every record.
+        if !self.devices.any(|device| device.pending_writes() >= CONGESTED_WRITES_MIN) {
+            return Vec::new();
+        }
+        let devices = self.devices.all();
+        let mut pending: Vec<(u64, DeviceIndex)> =
+            devices.iter().map(|device| (device.pending_writes(), device.index())).collect();
+        pending.sort_unstable();
+        let usual = pending[(pending.len() - 1) / 2].0;
+        let limit = CONGESTED_WRITES_MIN.max(usual * CONGESTED_FACTOR);
+        pending.into_iter().filter(|(writes, _)| *writes >= limit).map(|(_, index)| index).collect()
+    }
+
+    /// Writes that wait for a device, or are being done.
+    pub fn pending_writes(&self, index: DeviceIndex) -> u64 {
+        self.devices.get(index).map_or(0, |device| device.pending_writes())
     }
 
     /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`; `only` names the one device that

@@ -60,7 +60,19 @@ struct Part<'a> {
     device: Arc<PoolDevice>,
     offset: u64,
     request: usize,
+    chunk: usize,
+    /// Whether the bytes can be had elsewhere, so that nobody waits long for the device.
+    can_be_left: bool,
     out: &'a mut [u8],
+}
+
+/// What the fast path did before recovery.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    /// The copy that was read.
+    pub copy: usize,
+    /// Chunks that were too slow to be waited for, as a bit set.
+    pub left: u32,
 }
 
 /// How the fast path went for one request.
@@ -107,14 +119,21 @@ impl Stripe {
                 parts.truncate(before);
             }
         }
-        for group in read_parts(parts).iter().filter(|group| group.failure.is_some()) {
-            // Recovery asks again, part by part, and says what exactly is bad.
-            group.requests.iter().for_each(|&request| fast[request] = Fast::Failed);
+        let mut left = vec![0; fast.len()];
+        for group in read_parts(parts) {
+            let Some(failure) = group.failure else { continue };
+            let is_left = matches!(failure, DeviceError::TooSlow { .. });
+            for (request, chunk) in group.requests {
+                // Recovery asks again, part by part, and says what exactly is bad. It asks who was left behind last.
+                fast[request] = Fast::Failed;
+                left[request] |= u32::from(is_left) << chunk;
+            }
         }
-        self.rebuild_neighbours(requests, &mut fast);
+        self.rebuild_neighbours(requests, &mut fast, &left);
         let mut outcomes = Vec::with_capacity(requests.len());
-        for (((checked, request), fast), copy) in checked.into_iter().zip(requests.iter_mut()).zip(fast).zip(copies) {
-            outcomes.push(checked.and_then(|()| self.settle(request, fast, copy)));
+        for (index, (checked, request)) in checked.into_iter().zip(requests.iter_mut()).enumerate() {
+            let before = Before { copy: copies[index], left: left[index] };
+            outcomes.push(checked.and_then(|()| self.settle(request, fast[index], before)));
         }
         outcomes
     }
@@ -170,6 +189,14 @@ impl Stripe {
         costs.iter().filter(|(cost, _)| *cost >= limit).fold(0, |set, (_, chunk)| set | 1 << chunk)
     }
 
+    /// Whether all bytes can be had without any one of the chunks.
+    fn has_spare(&self, segment: &SegmentChunks) -> bool {
+        let is_there =
+            |chunk: &usize| !segment.is_missing(*chunk) && self.devices.get(segment.chunks[*chunk].device).is_some();
+        segment.scheme.parity > 0
+            && (0..segment.chunks.len()).filter(is_there).count() > usize::from(segment.scheme.data)
+    }
+
     /// Adds the parts of a request; `None` if one of its chunks cannot be read.
     fn collect_parts<'a>(
         &self,
@@ -181,6 +208,7 @@ impl Stripe {
         let segment = request.segment;
         let is_copies = parity::is_copies(segment.scheme);
         let slow = if is_copies { 0 } else { self.slow_chunks(segment) };
+        let can_be_left = self.has_spare(segment);
         let mut rest = &mut request.out[..];
         for piece in
             row_pieces(segment.scheme, request.address.row_block, record_range(&request.address, &request.range))
@@ -192,13 +220,14 @@ impl Stripe {
                 return None;
             }
             let (device, chunk_start) = self.chunk(segment, chunk).ok()??;
-            parts.push(Part { device, offset: chunk_start + piece.chunk_offset, request: index, out });
+            let offset = chunk_start + piece.chunk_offset;
+            parts.push(Part { device, offset, request: index, chunk, can_be_left, out });
         }
         Some(())
     }
 
-    /// Verifies what the fast path read, of copies from this one, and recovers the rest.
-    fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast, copy: usize) -> Result<ReadReport, StripeError> {
+    /// Verifies what the fast path read and recovers the rest.
+    fn settle(&self, request: &mut ReadRequest<'_>, fast: Fast, before: Before) -> Result<ReadReport, StripeError> {
         let mut report = ReadReport::default();
         let (granule_bytes, length) = (request.granule_bytes, request.out.len());
         let granules = (0..length).step_by(granule_bytes);
@@ -207,7 +236,7 @@ impl Stripe {
         if fast == Fast::Failed {
             // Most likely a device is away: all at once then, with few large reads.
             let accepts = |bytes: &[u8]| granules.clone().all(|granule| verify(granule.start, &bytes[granule]));
-            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, copy) {
+            match self.recover(&request.address, request.segment, &request.range, request.out, &accepts, before) {
                 Ok(bad) => return Ok(ReadReport { bad, recovered_bytes: length }),
                 // Different chunks may be bad in different granules: one by one then.
                 Err(StripeError::Damaged { .. } | StripeError::TooFewChunks { .. }) if length > granule_bytes => {}
@@ -222,7 +251,7 @@ impl Stripe {
             }
             let range = request.range.start + granule.start as u32..request.range.start + granule.end as u32;
             let accepts = |bytes: &[u8]| verify(granule.start, bytes);
-            report.bad.extend(self.recover(&request.address, request.segment, &range, out, &accepts, copy)?);
+            report.bad.extend(self.recover(&request.address, request.segment, &range, out, &accepts, before)?);
             report.recovered_bytes += granule.len();
         }
         Ok(report)
@@ -258,7 +287,8 @@ impl Stripe {
             let chunk = if is_copies { copy } else { piece.chunk };
             let index = segment.chunks[chunk].device;
             let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
-            parts.push(Part { device, offset: start + piece.chunk_offset, request: 0, out });
+            let can_be_left = attempt == Attempt::Cheapest && self.has_spare(segment);
+            parts.push(Part { device, offset: start + piece.chunk_offset, request: 0, chunk, can_be_left, out });
         }
         let groups = read_parts(parts);
         groups.into_iter().find_map(|group| group.failure).map_or(Ok(()), |error| Err(error.into()))
@@ -270,13 +300,19 @@ struct Group<'a> {
     device: Arc<PoolDevice>,
     offset: u64,
     scattered: Vec<Scatter<'a>>,
-    requests: Vec<usize>,
+    /// Which requests it is for, and of which chunk.
+    requests: Vec<(usize, usize)>,
+    can_be_left: bool,
     failure: Option<DeviceError>,
 }
 
 impl Group<'_> {
     fn read(&mut self) {
-        self.failure = self.device.read_scattered(self.offset, &mut self.scattered).err();
+        let outcome = match self.can_be_left {
+            true => self.device.read_scattered_or_leave(self.offset, &mut self.scattered),
+            false => self.device.read_scattered(self.offset, &mut self.scattered),
+        };
+        self.failure = outcome.err();
     }
 }
 
@@ -296,13 +332,15 @@ fn group(parts: Vec<Part<'_>>) -> Vec<Group<'_>> {
                     group.scattered.push(Scatter::Skip((part.offset - end) as usize));
                 }
                 group.scattered.push(Scatter::Into(part.out));
-                group.requests.push(part.request);
+                group.requests.push((part.request, part.chunk));
+                group.can_be_left &= part.can_be_left;
             }
             _ => groups.push(Group {
                 device: part.device,
                 offset: part.offset,
                 scattered: vec![Scatter::Into(part.out)],
-                requests: vec![part.request],
+                requests: vec![(part.request, part.chunk)],
+                can_be_left: part.can_be_left,
                 failure: None,
             }),
         }

@@ -9,6 +9,7 @@
 use crate::error::{BadCause, BadChunk, StripeError};
 use crate::geometry::{RowPiece, check_chunk_range};
 use crate::hull::{Hull, Rebuilt, touches};
+use crate::read::Before;
 use crate::{Stripe, parity};
 use std::ops::Range;
 use stere_device::{Buffer, Device};
@@ -33,8 +34,8 @@ pub struct RangeCheck {
 }
 
 impl Stripe {
-    /// Finds bytes for a part of a record that `accepts` likes, and tells what was bad on the way. `copy` is the one that was
-    /// read before.
+    /// Finds bytes for a part of a record that `accepts` likes, and tells what was bad on the way. `before` is what was
+    /// tried already.
     pub(crate) fn recover(
         &self,
         address: &Address,
@@ -42,12 +43,18 @@ impl Stripe {
         range: &Range<u32>,
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
-        copy: usize,
+        before: Before,
     ) -> Result<Vec<BadChunk>, StripeError> {
         let pieces = self.check_pieces(address, segment, range)?;
-        match parity::is_copies(segment.scheme) {
-            true => self.recover_copy(address.segment, segment, &pieces, out, accepts, copy),
-            false => self.recover_units(address.segment, segment, &pieces, out, accepts, 0),
+        if parity::is_copies(segment.scheme) {
+            return self.recover_copy(address.segment, segment, &pieces, out, accepts, before);
+        }
+        let first = |left: u32| Hull::new(self, address.segment, segment, &pieces).without(left);
+        match before.left {
+            0 => self.recover_units(first(0), &pieces, out, accepts, 0),
+            left => self
+                .recover_units(first(left), &pieces, out, accepts, LAST_RETRIES)
+                .or_else(|_| self.recover_units(first(0), &pieces, out, accepts, 0)),
         }
     }
 
@@ -58,7 +65,7 @@ impl Stripe {
         pieces: &[RowPiece],
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
-        copy: usize,
+        before: Before,
     ) -> Result<Vec<BadChunk>, StripeError> {
         let (mut bad, mut readable) = (Vec::new(), 0);
         let [piece] = pieces else { return Ok(bad) };
@@ -66,7 +73,7 @@ impl Stripe {
         let slow = self.slow_chunks(segment);
         let mut chunks: Vec<usize> = (0..segment.scheme.width()).collect();
         // The copy that gave nothing right before comes first: what is wrong with it is to be told.
-        chunks.sort_by_key(|chunk| (*chunk != copy, slow >> chunk & 1));
+        chunks.sort_by_key(|chunk| (before.left >> chunk & 1, *chunk != before.copy, slow >> chunk & 1));
         loop {
             for chunk in std::mem::take(&mut chunks) {
                 let Some((device, start)) = self.chunk(segment, chunk)? else { continue };
@@ -96,15 +103,14 @@ impl Stripe {
 
     fn recover_units(
         &self,
-        number: u64,
-        segment: &SegmentChunks,
+        mut hull: Hull<'_>,
         pieces: &[RowPiece],
         out: &mut [u8],
         accepts: &dyn Fn(&[u8]) -> bool,
         retries: u32,
     ) -> Result<Vec<BadChunk>, StripeError> {
+        let (number, segment) = (hull.number, hull.segment);
         let scheme = segment.scheme;
-        let mut hull = Hull::new(self, number, segment, pieces);
         let lost = hull.load_touched(pieces)?;
         if lost == 0 {
             // The first failure may have been a passing one, or another request's.
@@ -143,7 +149,8 @@ impl Stripe {
         }
         let readable = (0..scheme.width()).filter(|&chunk| hull.load(chunk).unwrap_or(false)).count();
         if retries < LAST_RETRIES && !hull.failed().is_empty() {
-            return self.recover_units(number, segment, pieces, out, accepts, retries + 1);
+            let again = Hull::new(self, number, segment, pieces);
+            return self.recover_units(again, pieces, out, accepts, retries + 1);
         }
         Err(self.give_up(number, readable, usize::from(scheme.data), hull.failed()))
     }

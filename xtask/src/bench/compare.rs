@@ -1,15 +1,19 @@
 //! Turns and rounds: every workload on every file system, made fresh for each turn.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 
+use super::plot::{Chart, Series, draw_charts};
+use super::redundancy::memory_if_wanted;
 use super::statistics::Summary;
 use super::{BenchArguments, BenchName, bars, report};
 use crate::cleanup::Place;
 use crate::command::{MINUTE, capture};
-use crate::error::{Result, XtaskError};
+use crate::error::{At, Result, XtaskError};
 use crate::subject::{Binaries, Kind, Shape, Subject};
 
 const USUAL_SUBJECTS: &[Kind] = &[
@@ -89,9 +93,19 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let subjects = choose_subjects(arguments);
     let binaries = Binaries::build(root, subjects.contains(&Kind::Null))?;
     let place = Place::new(root)?;
+    let _memory = memory_if_wanted(&place, arguments.images)?;
     let mut results = Results::default();
-    for workload in workloads(arguments.name) {
+    let workloads = workloads(arguments.name);
+    let share = MINUTE * arguments.minutes / workloads.len() as u32;
+    for workload in workloads {
+        let begun = Instant::now();
         for round in 1..=arguments.runs {
+            // As many rounds as go into the time, and at least one: a round is whole, so that all are measured alike.
+            let spent = begun.elapsed();
+            if spent + spent / (round as u32 - 1).max(1) > share {
+                println!("{workload}: {} rounds, more would take too long (--minutes)", round - 1);
+                break;
+            }
             for kind in &subjects {
                 println!("{workload}, round {round} of {}: {}", arguments.runs, kind.name());
                 let turn = turn(&place, &binaries, arguments, workload, *kind);
@@ -106,6 +120,9 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     report::print(&results, &verdicts, &subjects, arguments);
     let file = report::save(root, &results, &verdicts, arguments)?;
     println!("\nwritten to {}", file.display());
+    if arguments.name == BenchName::Sweep {
+        println!("drawn in {}", draw_sweep(root, &results, &subjects, arguments)?.display());
+    }
     match results.failures.len() {
         0 => Ok(()),
         count => Err(XtaskError::found(format!("{count} turns failed, listed above"))),
@@ -126,6 +143,28 @@ fn turn(place: &Place, binaries: &Binaries, arguments: &BenchArguments, workload
     capture(&mut command, 30 * MINUTE)
 }
 
+/// Rates over request sizes: a chart for writes and one for reads, a line for each file system and number of clients.
+fn draw_sweep(root: &Path, results: &Results, subjects: &[Kind], arguments: &BenchArguments) -> Result<PathBuf> {
+    const SIZES: [&str; 6] = ["512", "4k", "32k", "256k", "2m", "16m"];
+    let chart = |word: &str, title: &str| {
+        let series =
+            subjects.iter().flat_map(|kind| ["c1", "c8"].map(|clients| (kind, clients))).map(|(kind, clients)| {
+                let value = |size| results.summary(&format!("sweep_{word}_{clients}_{size}"), *kind);
+                let values = SIZES.iter().map(|size| value(size).map(|summary| summary.median)).collect();
+                let many = if clients == "c1" { "1 client" } else { "8 clients" };
+                Series { label: format!("{}, {many}", kind.name()), values }
+            });
+        let ticks = SIZES.map(str::to_owned).to_vec();
+        Chart { title: title.into(), x_label: "bytes a request", y_label: "MB/s", ticks, series: series.collect() }
+    };
+    let charts = [chart("write", "sequential write + fsync"), chart("read", "sequential read, cold")];
+    let folder = root.join(if arguments.publish { "docs/performance" } else { "bench/results" });
+    fs::create_dir_all(&folder).at("mkdir", &folder)?;
+    let picture = folder.join("sweep.svg");
+    fs::write(&picture, draw_charts(&charts)).at("write", &picture)?;
+    Ok(picture)
+}
+
 fn workloads(name: BenchName) -> Vec<&'static str> {
     match name {
         BenchName::Sequential => vec!["sequential"],
@@ -133,8 +172,10 @@ fn workloads(name: BenchName) -> Vec<&'static str> {
         BenchName::RandomWrite => vec!["random-write"],
         BenchName::SmallFiles => vec!["small-files"],
         BenchName::Tree => vec!["tree"],
+        BenchName::Sweep => vec!["sweep"],
+        BenchName::Postmark => vec!["postmark"],
         BenchName::Null => vec!["front-end"],
-        _ => vec!["sequential", "random-read", "random-write", "small-files", "tree"],
+        _ => vec!["sequential", "random-read", "random-write", "small-files", "tree", "postmark"],
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::BenchArguments;
 use super::bars::Verdict;
 use super::compare::Results;
+use super::{BenchArguments, Images};
 use crate::error::{At, Result};
 use crate::subject::Kind;
 
@@ -97,6 +97,7 @@ pub fn save_value(root: &Path, arguments: &BenchArguments, mut value: Value) -> 
     let folder = root.join("bench").join(if arguments.publish { "published" } else { "results" });
     fs::create_dir_all(&folder).at("mkdir", &folder)?;
     let name = arguments.name.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name = if arguments.images == Images::Memory { format!("{name}-memory") } else { name };
     let file = if arguments.publish { format!("{name}.json") } else { format!("{name}-{seconds}.json") };
     let path = folder.join(file);
     fs::write(&path, format!("{value:#}\n")).at("write", &path)?;

@@ -34,6 +34,14 @@ impl Binaries {
     }
 }
 
+/// A stere that computes and verifies no checksums, for the bench that shows what they cost. Its pools are of no other use.
+pub fn build_unchecked(root: &Path) -> Result<PathBuf> {
+    let target = target_directory(root).join("unchecked");
+    let mut command = cargo(root, &["build", "--release", "--quiet", "-p", "stere", "--features", "unchecked"]);
+    run(command.arg("--target-dir").arg(&target), 40 * MINUTE)?;
+    Ok(target.join("release/stere"))
+}
+
 pub fn cargo(root: &Path, words: &[&str]) -> std::process::Command {
     let mut command = program(&["cargo"]);
     command.args(words).current_dir(root);
@@ -81,8 +89,8 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
     subject.check_line = Some(format!("{environment} {stere} check {}", images.collect::<Vec<_>>().join(" ")));
     subject.status_line = Some(format!("{environment} {stere} status {POOL} --json"));
     subject.daemon = Some("/stere".to_owned());
-    if subject.kind == Kind::StereParity {
-        set_parity(subject, &format!("{environment} {stere} policy set {point} parity=1"))?;
+    if let Some(policy) = subject.kind.policy() {
+        set_parity(subject, &format!("{environment} {stere} policy set {point} {policy}"))?;
     }
     Ok(())
 }

@@ -190,3 +190,43 @@ fn a_submitted_flush_finishes_its_ticket() {
         assert!(completion.wait().is_empty());
     }
 }
+
+/// A read that takes many times longer than usual is left behind; when the device is itself again it is read again.
+#[test]
+fn a_read_that_takes_too_long_is_left_behind() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    let mut device = FileDevice::create(&path, 8 * MIB, &options(true, 0)).unwrap();
+    let open = Arc::get_mut(&mut device.open).unwrap();
+    open.faults = Some(Faults::beside(&path));
+    device.write_bytes(0, &pattern(65_536, 3)).unwrap();
+    let read = |device: &FileDevice| {
+        let (mut head, mut tail) = (vec![0; 100], vec![0; 5000]);
+        let mut pieces = [Scatter::Into(&mut head), Scatter::Skip(700), Scatter::Into(&mut tail)];
+        let begun = std::time::Instant::now();
+        let outcome = device.read_scattered_or_leave(10, &mut pieces);
+        (outcome.map(|()| (head, tail)), begun.elapsed())
+    };
+    let expected = pattern(65_536, 3);
+    let is_right = |(head, tail): (Vec<u8>, Vec<u8>)| head == expected[10..110] && tail == expected[810..5810];
+    assert!(is_right(read(&device).0.unwrap()), "fast: on this thread");
+    std::fs::write(folder.path().join("d.slow"), "20").unwrap();
+    for _ in 0..4 {
+        assert!(is_right(read(&device).0.unwrap()), "a disk with a head: on another thread");
+    }
+    std::fs::write(folder.path().join("d.slow"), "3000").unwrap();
+    for _ in 0..3 {
+        let (outcome, took) = read(&device);
+        assert!(matches!(outcome, Err(DeviceError::TooSlow { .. })));
+        assert!(took < Duration::from_millis(900), "{took:?}");
+    }
+    assert!(device.latency_us() > 100_000, "{}", device.latency_us());
+    std::fs::remove_file(folder.path().join("d.slow")).unwrap();
+    let begun = std::time::Instant::now();
+    while read(&device).0.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is never asked again");
+    }
+    std::fs::write(folder.path().join("d.fail"), "write").unwrap();
+    assert!(device.write_bytes(0, &expected).is_err());
+    assert!(device.read(0, &mut [0; 512]).is_ok());
+}

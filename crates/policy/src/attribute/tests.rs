@@ -29,6 +29,7 @@ fn good_values_are_read_back_canonically() {
         (Setting::Copies, "03", "3"),
         (Setting::Parity, "2", "2"),
         (Setting::Parity, "4+2", "4+2"),
+        (Setting::Parity, "5+0", "5+0"),
         (Setting::Parity, "30+2", "30+2"),
         (Setting::Class, "precious", "precious"),
     ] {
@@ -45,7 +46,8 @@ fn bad_values_are_refused() {
         (Setting::Copies, "2 "),
         (Setting::Copies, "two"),
         (Setting::Parity, "0"),
-        (Setting::Parity, "4+0"),
+        (Setting::Parity, "1+0"),
+        (Setting::Parity, "0+0"),
         (Setting::Parity, "0+2"),
         (Setting::Parity, "31+2"),
         (Setting::Parity, "4+"),

@@ -17,8 +17,10 @@ impl History {
     pub(super) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
         let mut after = (*self.content(inode)).clone();
         let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
+        // A crash comes in the middle, or there is no more room, or no device that takes it.
+        let may_end_early = self.plan.may_fill || self.machine.is_off() || self.mounted().store.failure().is_some();
         let accepted = match &real {
-            Ok(length) if *length < data.len() && self.plan.may_fill => *length,
+            Ok(length) if *length < data.len() && may_end_early => *length,
             Ok(length) if *length != data.len() => {
                 return Err(Stop::Failure(format!("write: {length} of {} bytes written", data.len())));
             }

@@ -46,6 +46,9 @@ pub enum DeviceCommand {
         /// Destroy what the devices hold
         #[arg(long)]
         force: bool,
+        /// Move what is there already, until all devices are filled alike within 5 %
+        #[arg(long, conflicts_with = "spare")]
+        rebalance: bool,
         #[command(flatten)]
         how: How,
     },
@@ -120,7 +123,7 @@ pub enum DeviceCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Use all of a device that has grown; the pool must not be mounted
+    /// Use all of a device that has grown; while the pool is mounted, the others must be able to do without it for a moment
     Resize {
         pool: String,
         /// Name, path, id or number of a device

@@ -174,6 +174,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             self.tries.insert(entry.index, (now + delay, delay));
             if is_there && let Some(said) = self.told(running.return_of(entry, &path)) {
                 tracing::info!("{said}");
+                crate::reconcile::try_again(&self.daemon.filesystem, &running);
             }
         }
     }

@@ -92,6 +92,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         },
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
+    filesystem.pause_reconcile(running.is_reconcile_paused());
     let mut fuse = job.options.fuse.clone();
     fuse.source = running.pool.clone();
     fuse.read_only = running.read_only;
@@ -272,7 +273,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(layout) => Answer::Layout(layout),
             Err(error) => failed(&error),
         },
-        Request::Reconcile { order } => match reconcile::serve(&daemon.filesystem, order) {
+        Request::Reconcile { order } => match reconcile::serve(&daemon.filesystem, &daemon.running, order) {
             Ok(report) => Answer::Reconcile(report),
             Err(error) => failed(&error),
         },
@@ -282,6 +283,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(Changed::Forecast(forecast)) => Answer::Forecast(forecast),
             Ok(Changed::Done(said)) => {
                 tracing::info!(?change, "{said}");
+                reconcile::try_again(&daemon.filesystem, &daemon.running);
                 Answer::Changed { said }
             }
             Err(error) => failed(&error),

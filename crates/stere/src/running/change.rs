@@ -21,7 +21,8 @@ use crate::spec::DeviceSpec;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    Add { devices: Vec<DeviceSpec>, spare: bool, force: bool },
+    Add { devices: Vec<DeviceSpec>, spare: bool, force: bool, rebalance: bool },
+    Resize { device: String },
     Remove { device: String },
     Replace { old: String, new: DeviceSpec, force: bool },
     Evacuate { device: String },
@@ -58,7 +59,12 @@ impl Running {
         }
         let _one_at_a_time = lock(&self.changing);
         let outcome = match change {
-            Change::Add { devices, spare, force } => self.add(devices, *spare, *force, dry_run),
+            Change::Add { devices, spare, force, rebalance } => {
+                let outcome = self.add(devices, *spare, *force, dry_run)?;
+                self.store.set_rebalancing(*rebalance && !dry_run);
+                Ok(outcome)
+            }
+            Change::Resize { device } => self.resize(device, dry_run),
             Change::Remove { device } => self.empty(device, DeviceState::Removing, dry_run),
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
             Change::Fail { device } => self.fail(device, dry_run),
@@ -243,7 +249,11 @@ impl Running {
         let newest = self.newest()?;
         let shown = path.display().to_string();
         let verdict = match identify(&*device) {
-            Holds::Member(identity) => (judge_return(&newest, entry, &identity.superblock), Some(identity.superblock)),
+            Holds::Member(identity) => {
+                let is_there = |index| self.attached(index).is_some();
+                let superblock = stere_pool::settled_superblock(&identity, &*device, &is_there);
+                (judge_return(&newest, entry, &superblock), Some(superblock))
+            }
             _ => (Return::Stranger, None),
         };
         match verdict {

@@ -26,11 +26,13 @@ pub struct WorkReport {
     pub waiting_bytes: u64,
     pub bytes_per_second: u64,
     pub seconds_left: u64,
+    /// Whether chunks move so that all devices are filled alike.
+    pub rebalancing: bool,
 }
 
 impl WorkReport {
     pub fn is_done(&self) -> bool {
-        self.chunks_left == 0
+        self.chunks_left == 0 && !self.rebalancing
     }
 }
 
@@ -111,6 +113,7 @@ impl Running {
             waiting_bytes: status.waiting_bytes,
             bytes_per_second,
             seconds_left: status.bytes_left.div_ceil(bytes_per_second.max(1)),
+            rebalancing: status.is_rebalancing,
         }
     }
 }

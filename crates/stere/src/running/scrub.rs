@@ -35,6 +35,8 @@ struct State {
     saved: Option<Instant>,
     damages: Vec<Damage>,
     ended: Option<i64>,
+    /// Somebody said so.
+    is_paused: bool,
     /// Of the last pass since the pool was opened.
     last: Option<Totals>,
     is_loaded: bool,
@@ -112,6 +114,7 @@ impl Running {
             && record.id == self.id
         {
             state.ended = record.scrub.ended;
+            state.is_paused = record.scrub.is_paused;
             self.scrubbing.is_wanted.store(record.scrub.is_wanted, Ordering::Release);
         }
     }
@@ -121,7 +124,11 @@ impl Running {
         let Some(mut record) = self.registry.find(&self.pool)?.filter(|record| record.id == self.id) else {
             return Ok(());
         };
-        record.scrub = crate::registry::ScrubRecord { is_wanted: self.scrubbing.is_wanted(), ended: state.ended };
+        record.scrub = crate::registry::ScrubRecord {
+            is_wanted: self.scrubbing.is_wanted(),
+            is_paused: state.is_paused,
+            ended: state.ended,
+        };
         self.registry.save(&record)
     }
 
@@ -144,11 +151,13 @@ impl Running {
                     state.damages.clear();
                 }
                 self.scrubbing.is_wanted.store(true, Ordering::Release);
+                state.is_paused = false;
                 self.remember_scrub(&state)?;
                 self.mending.wake();
             }
             ScrubOrder::Pause => {
                 self.scrubbing.is_wanted.store(false, Ordering::Release);
+                state.is_paused = true;
                 if let Some(cursor) = &state.cursor {
                     self.store.save_scrub_cursor(cursor)?;
                     self.store.commit(Wait::Allowed)?;
@@ -160,11 +169,12 @@ impl Running {
         Ok(self.scrub_report())
     }
 
-    /// Begins a pass if the last one ended longer ago than this. The first is due that long after the pool was first mounted here.
+    /// Begins a pass if the last one ended longer ago than this and none was paused. The first is due that long after the pool was
+    /// first mounted here.
     pub fn begin_scheduled_scrub(&self, every: Option<Duration>) -> Result<()> {
         let mut state = lock(&self.scrubbing.state);
         self.load_scrub(&mut state);
-        let Some(every) = every.filter(|_| !self.scrubbing.is_wanted()) else { return Ok(()) };
+        let Some(every) = every.filter(|_| !self.scrubbing.is_wanted() && !state.is_paused) else { return Ok(()) };
         let now = clock::now().seconds;
         let Some(ended) = state.ended else {
             state.ended = Some(now);

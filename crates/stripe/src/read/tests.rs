@@ -308,3 +308,68 @@ fn the_copy_that_was_read_is_the_one_that_is_told() {
         assert_eq!(bad, [copy]);
     }
 }
+
+/// A device that never gives in time what others can give too, and that counts who waits for it all the same.
+struct Tardy {
+    memory: std::sync::Arc<stere_device::MemoryDevice>,
+    waited_for: std::sync::atomic::AtomicU64,
+}
+
+impl Device for Tardy {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.memory.block_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.waited_for.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        self.memory.read(offset, buffer)
+    }
+
+    fn read_scattered_or_leave(&self, _: u64, _: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        Err(DeviceError::TooSlow { device: self.describe() })
+    }
+
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<stere_device::Piece>, ticket: stere_device::Ticket) {
+        self.memory.submit_write_gathered(offset, pieces, ticket);
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.memory.discard(offset, length)
+    }
+
+    fn describe(&self) -> String {
+        "tardy".into()
+    }
+}
+
+/// A read that a device does not answer in time is had from the others, and only what nobody else has is waited for.
+#[test]
+fn a_slow_device_is_left_behind_where_others_have_the_bytes() {
+    for (data, parity) in [(1, 1), (1, 2), (2, 1), (4, 1), (3, 2), (1, 0), (4, 0)] {
+        let pool = Pool::new(6);
+        let segment = pool.segment(scheme(data, parity));
+        let row = eight_records(&pool, &segment);
+        for chunk in 0..segment.chunks.len() {
+            let index = segment.chunks[chunk].device;
+            let waited_for = std::sync::atomic::AtomicU64::new(0);
+            let tardy = std::sync::Arc::new(Tardy { memory: pool.memories[usize::from(index)].clone(), waited_for });
+            let layout = *pool.stripe.device(index).unwrap().layout();
+            pool.stripe.attach(index, tardy.clone(), layout, crate::READ_COST_FAST).unwrap();
+            let (out, outcomes) = read_eight(&pool, &segment, &row);
+            assert_eq!(out, row[512..512 + 8 * 65_536], "{data}+{parity}, chunk {chunk}");
+            let bad = outcomes.iter().filter(|outcome| outcome.as_ref().is_ok_and(|report| !report.bad.is_empty()));
+            assert_eq!(bad.count(), 0, "to be slow is no damage");
+            let waits = tardy.waited_for.load(std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(waits > 0, parity == 0, "{data}+{parity}, chunk {chunk}: waited {waits} times");
+            pool.attach(usize::from(index));
+        }
+    }
+}

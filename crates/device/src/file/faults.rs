@@ -1,0 +1,44 @@
+//! Faults on demand, for tests of whole mounts: a device that fails or becomes slow while it is in use.
+//!
+//! Only in a process that was started with `STERE_TEST_FAULTS` set, and then told by files beside the image: `IMAGE.fail` holds the
+//! words of what fails (`read`, `write`, `flush`), `IMAGE.slow` how many milliseconds everything takes longer.
+
+use crate::error::Operation;
+use std::io::Result;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Faults {
+    fail: PathBuf,
+    slow: PathBuf,
+}
+
+impl Faults {
+    pub(super) fn of(path: &Path) -> Option<Faults> {
+        std::env::var_os("STERE_TEST_FAULTS").map(|_| Faults::beside(path))
+    }
+
+    /// Faults of the device at this path, whatever the environment says.
+    pub(super) fn beside(path: &Path) -> Faults {
+        let beside = |extension: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(extension);
+            PathBuf::from(name)
+        };
+        Faults { fail: beside(".fail"), slow: beside(".slow") }
+    }
+
+    /// Takes as long as it shall, then fails if it shall.
+    pub(super) fn strike(&self, operation: Operation) -> Result<()> {
+        let slow = std::fs::read_to_string(&self.slow).ok().and_then(|text| text.trim().parse().ok());
+        std::thread::sleep(Duration::from_millis(slow.unwrap_or(0)));
+        let word = operation.to_string();
+        match std::fs::read_to_string(&self.fail) {
+            Ok(words) if words.split_whitespace().any(|failing| failing == word) => {
+                Err(std::io::Error::from_raw_os_error(libc::EIO))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Rows that did not reach enough devices: they stay in memory until their content is elsewhere.
+//!
+//! A row that failed on so many devices that its segment could not bear it is *stranded*: it is kept, readable as before, and
+//! whoever owns its records appends them elsewhere. A device may also lose what it took when its flush fails, so rows that are on
+//! one device only are kept until they are flushed. Metadata is not saved that way: what its writer wrote is not valid elsewhere.
+//!
+//! Invariants: a stranded row leaves memory only when nobody but the table knows its segment any more, so that no record of it
+//! can still be entered anywhere; the chunk that failed last is not marked missing, for what it holds already may be nowhere else.
+//! Read next: the store's `stranded.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stere_device::DeviceError;
+use stere_format::SegmentKind;
+
+use crate::Log;
+use crate::segment::Segment;
+use crate::write::RowInMemory;
+
+/// What waits to be appended elsewhere.
+#[derive(Default)]
+pub(crate) struct Stranded {
+    /// By segment: the first row that failed. All behind it counts.
+    from: BTreeMap<u64, u32>,
+    /// Whether something came that nobody has looked at.
+    is_new: bool,
+    /// Whether chunks were given up since somebody recorded that.
+    is_unrecorded: bool,
+}
+
+impl Log {
+    /// Notes that the rows of a segment from this one on are on too few devices.
+    pub(crate) fn strand(&self, segment: &Arc<Segment>, row_block: u32, errors: &[(u64, DeviceError)]) {
+        let cause = errors.first().map_or_else(String::new, |(_, error)| error.to_string());
+        if segment.kind == SegmentKind::Meta {
+            *self.lost_row.lock() = Some(cause);
+            return;
+        }
+        tracing::error!(segment = segment.id, row_block, cause, "a row is on too few devices and is written elsewhere");
+        segment.mark_failed();
+        // Whatever is written instead must not go there again, unless there is nothing else: another slot may take it.
+        let chunks = segment.chunks();
+        let failed = errors.iter().filter_map(|(tag, _)| chunks.get(stere_stripe::split_tag(*tag).1));
+        let failed: Vec<_> = failed.map(|place| place.device).collect();
+        if self.stripe.open_devices().iter().any(|device| !failed.contains(device)) {
+            failed.into_iter().for_each(|device| self.stripe.suspend(device));
+        }
+        let mut stranded = self.stranded.lock();
+        let from = stranded.from.entry(segment.id).or_insert(row_block);
+        *from = row_block.min(*from);
+        stranded.is_new = true;
+    }
+
+    pub(crate) fn note_unrecorded(&self) {
+        self.stranded.lock().is_unrecorded = true;
+    }
+
+    /// Whether a row was stranded or a chunk given up since the last `take_failures`.
+    pub fn has_failures(&self) -> bool {
+        let stranded = self.stranded.lock();
+        stranded.is_new || stranded.is_unrecorded
+    }
+
+    /// Segments with stranded rows, each with the first of them, and whether chunks were given up since the last call.
+    pub fn take_failures(&self) -> (Vec<(u64, u32)>, bool) {
+        let mut stranded = self.stranded.lock();
+        stranded.is_new = false;
+        let from = stranded.from.iter().map(|(segment, row)| (*segment, *row)).collect();
+        (from, std::mem::take(&mut stranded.is_unrecorded))
+    }
+
+    pub fn stranded_segments(&self) -> Vec<u64> {
+        self.stranded.lock().from.keys().copied().collect()
+    }
+
+    /// Lets go of a segment's stranded rows, whose content is elsewhere, unless somebody still has records that are not entered
+    /// anywhere. The caller holds `handles` of the segment.
+    pub fn release_stranded(&self, segment: &Arc<Segment>, handles: usize) {
+        let rows = self.rows.read();
+        let flying =
+            rows.values().filter(|row| matches!(row, RowInMemory::Flying(row) if row.segment.id == segment.id));
+        let flying = flying.count();
+        let headers_flying = self.headers_flying.lock();
+        let unflushed = self.unflushed.lock();
+        let dirty_segments = self.dirty.lock();
+        let headers = headers_flying.iter().filter(|(other, _)| other.id == segment.id).count();
+        let dirty = dirty_segments.iter().filter(|other| other.id == segment.id).count();
+        let known = flying + headers + dirty + usize::from(unflushed.contains_key(&segment.id));
+        let in_table = 1;
+        if flying > 0 || Arc::strong_count(segment) > known + handles + in_table {
+            return;
+        }
+        drop((headers_flying, unflushed, dirty_segments, rows));
+        self.forget_stranded(segment.id);
+    }
+
+    /// Lets go of the rows of a segment that are kept in memory.
+    pub fn forget_stranded(&self, id: u64) {
+        let mut rows = self.rows.write();
+        let kept: Vec<_> = rows.range((id, 0)..=(id, u32::MAX)).map(|(id, _)| *id).collect();
+        for id in kept {
+            if !matches!(rows.get(&id), Some(RowInMemory::Kept(_))) {
+                continue;
+            }
+            if let Some(RowInMemory::Kept(buffer)) = rows.remove(&id) {
+                *self.kept_bytes.lock() -= buffer.len();
+            }
+        }
+        self.stranded.lock().from.remove(&id);
+    }
+
+    /// A row's writes have ended: it leaves memory, unless it is needed there.
+    pub(crate) fn row_landed(&self, id: (u64, u32), segment: &Segment, is_stranded: bool) {
+        let mut rows = self.rows.write();
+        // Two may have waited for the same row.
+        let Some(RowInMemory::Flying(row)) = rows.get(&id) else { return };
+        let (buffer, length) = (row.buffer.clone(), row.buffer.len());
+        let is_single = segment.scheme.parity == 0 && segment.kind == SegmentKind::Data;
+        match is_stranded || is_single {
+            true => {
+                rows.insert(id, RowInMemory::Kept(buffer));
+                *self.kept_bytes.lock() += length;
+            }
+            false => drop(rows.remove(&id)),
+        }
+        drop(rows);
+        *self.flying_bytes.lock() -= length;
+    }
+
+    /// Whether all of a row that is still in memory is on its devices.
+    pub(crate) fn has_landed(&self, id: (u64, u32), row: &RowInMemory) -> bool {
+        let is_stranded = || self.stranded.lock().from.get(&id.0).is_some_and(|from| id.1 >= *from);
+        matches!(row, RowInMemory::Kept(_)) && !is_stranded()
+    }
+
+    /// Rows that are kept until they are flushed.
+    pub(crate) fn kept_rows(&self) -> Vec<(u64, u32)> {
+        let rows = self.rows.read();
+        rows.iter().filter(|(_, row)| matches!(row, RowInMemory::Kept(_))).map(|(id, _)| *id).collect()
+    }
+
+    /// Rows that were flushed, but for those that are stranded.
+    pub(crate) fn let_go_of(&self, kept: Vec<(u64, u32)>) {
+        let mut rows = self.rows.write();
+        let stranded = self.stranded.lock();
+        for id in kept {
+            let is_stranded = stranded.from.get(&id.0).is_some_and(|from| id.1 >= *from);
+            if !is_stranded && let Some(RowInMemory::Kept(buffer)) = rows.remove(&id) {
+                *self.kept_bytes.lock() -= buffer.len();
+            }
+        }
+    }
+
+    pub(crate) fn note_unflushed(&self, segment: &Arc<Segment>, row_block: u32) {
+        let mut unflushed = self.unflushed.lock();
+        let (_, first) = unflushed.entry(segment.id).or_insert_with(|| (segment.clone(), row_block));
+        *first = row_block.min(*first);
+    }
+
+    /// Whether so much left since the last commit, or is kept in memory until it is flushed, that a commit is due.
+    pub fn wants_commit(&self, unproven_bytes_max: u64) -> bool {
+        self.uncommitted_bytes.load(Ordering::Relaxed) >= unproven_bytes_max
+            || *self.kept_bytes.lock() > self.options.flying_bytes_max
+    }
+
+    pub(crate) fn keeps_too_much(&self) -> bool {
+        *self.kept_bytes.lock() > 2 * self.options.flying_bytes_max
+    }
+
+    /// A commit begins.
+    pub fn begin_commit(&self) {
+        self.uncommitted_bytes.store(0, Ordering::Relaxed);
+    }
+}

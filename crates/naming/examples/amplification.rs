@@ -1,0 +1,129 @@
+//! What the device writes for a byte the user writes: `amplification [MIB] [PERCENT...]`, as Rosenblum and Ousterhout (1991, section 3)
+//! asked it of their cleaner, but with everything a real pool writes: content, cleaning, tree, journal, summaries.
+//!
+//! One device in memory, one file that fills so many percent of it, overwritten block by block of 4 KiB: all blocks alike
+//! (uniform), or 80 % of the writes on 20 % of the blocks. Both cleaner policies. "fresh" is the first tenth of the device's
+//! size in overwrites after the fill, "aged" is one size after two sizes. Nothing is random but by a fixed seed and nothing
+//! depends on time, so the figures are the same on every machine. One line of JSON each. `cargo xtask bench amplification` runs it.
+
+use std::sync::Arc;
+
+use stere_device::MemoryDevice;
+use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Scheme, Superblock};
+use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
+use stere_store::{CleanerPolicy, DeviceIn, Store, StoreOptions};
+
+const CHUNK_BYTES: u32 = 1 << 20;
+const BLOCK_BYTES: u64 = 4096;
+/// Between two syncs: 4 MiB.
+const WRITES_PER_SYNC: u64 = 1024;
+const FILL_BYTES: usize = 128 << 10;
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+/// What a file may fill, of the percent asked for, before the pool's own needs are in the way.
+const SINGLE: Scheme = Scheme { data: 1, parity: 0 };
+
+#[derive(Clone, Copy)]
+enum Pattern {
+    Uniform,
+    /// 80 % of the writes on a fifth of the blocks.
+    Skewed,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+struct Pool {
+    device: Arc<MemoryDevice>,
+    fs: FileSystem,
+    inode: u64,
+    blocks: u64,
+    random: Random,
+}
+
+fn caller() -> Caller<'static> {
+    let now = Timestamp { seconds: 1, nanoseconds: 0 };
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed }
+}
+
+impl Pool {
+    /// A pool with one file of so many percent of what files can have.
+    fn filled(size_bytes: u64, percent: u64, cleaner: CleanerPolicy) -> Pool {
+        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+        let device = Arc::new(MemoryDevice::new(size_bytes));
+        let superblock = Superblock {
+            journal_devices: vec![0],
+            pool_name: "amplification".into(),
+            ..Superblock::first(PoolId([9; 16]), DeviceId([1; 16]), 0, layout)
+        };
+        let entry = DeviceEntry::of(&superblock, "memory".into());
+        let given = DeviceIn { index: 0, superblock, device: device.clone(), read_cost: 1 };
+        let options = StoreOptions { cleaner, memory_bytes: 512 << 20, hash_key: [7; 16], ..StoreOptions::default() };
+        let store = Store::create(vec![given], vec![entry], options).expect("a pool");
+        FileSystem::format(&store, caller().now).expect("a root");
+        let slots_bytes = store.statistics(SINGLE).raw_bytes;
+        let fs = FileSystem::new(Arc::new(store), Options::default()).expect("a file system");
+        let (made, handle) = fs.create(&caller(), ROOT, b"file", 0o644, FLAGS).expect("a file");
+        let bytes = slots_bytes / 100 * percent / FILL_BYTES as u64 * FILL_BYTES as u64;
+        let mut pool = Pool { device, fs, inode: made.inode, blocks: bytes / BLOCK_BYTES, random: Random(1) };
+        let piece = vec![7; FILL_BYTES];
+        for offset in (0..bytes).step_by(FILL_BYTES) {
+            pool.fs.write(&caller(), pool.inode, offset, &piece, false).expect("room for the file");
+        }
+        pool.fs.release(&caller(), made.inode, handle).expect("a release");
+        pool.sync();
+        pool
+    }
+
+    fn sync(&mut self) {
+        self.fs.syncfs(&caller()).expect("a sync");
+        while self.fs.store().step(false).expect("a step") {}
+    }
+
+    /// Device bytes for each user byte, over so many overwrites.
+    fn overwrite(&mut self, pattern: Pattern, writes: u64) -> f64 {
+        let before = self.device.counters().written_bytes;
+        let mut block_bytes = vec![0; BLOCK_BYTES as usize];
+        for write in 0..writes {
+            let hot = (self.blocks / 5).max(1);
+            let block = match pattern {
+                Pattern::Uniform => self.random.below(self.blocks),
+                Pattern::Skewed if self.random.below(100) < 80 => self.random.below(hot),
+                Pattern::Skewed => hot + self.random.below(self.blocks - hot),
+            };
+            block_bytes[..8].copy_from_slice(&write.to_le_bytes());
+            self.fs.write(&caller(), self.inode, block * BLOCK_BYTES, &block_bytes, false).expect("room to overwrite");
+            if (write + 1) % WRITES_PER_SYNC == 0 {
+                self.sync();
+            }
+        }
+        self.sync();
+        (self.device.counters().written_bytes - before) as f64 / (writes * BLOCK_BYTES) as f64
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("numbers: MIB PERCENT..."));
+    let size_bytes = arguments.next().unwrap_or(1024) << 20;
+    let percents: Vec<u64> = arguments.collect();
+    let percents = if percents.is_empty() { vec![50, 80, 90] } else { percents };
+    for (policy, cleaner) in [("cost-benefit", CleanerPolicy::CostBenefit), ("greedy", CleanerPolicy::Greedy)] {
+        for (word, pattern) in [("uniform", Pattern::Uniform), ("80/20", Pattern::Skewed)] {
+            for percent in &percents {
+                let mut pool = Pool::filled(size_bytes, *percent, cleaner);
+                let size_writes = size_bytes / BLOCK_BYTES;
+                let fresh = pool.overwrite(pattern, size_writes / 10);
+                pool.overwrite(pattern, size_writes * 2);
+                let aged = pool.overwrite(pattern, size_writes);
+                println!(
+                    "{{\"cleaner\": \"{policy}\", \"pattern\": \"{word}\", \"percent\": {percent}, \"fresh\": {fresh:.3}, \"aged\": {aged:.3}}}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask bench redundancy`: what parity costs and what a lost device costs, with the real binary on five devices.
+//!
+//! 5+0 (striping) and 4+1 write the same; 4+1 is read with all devices and after one is lost, and is written with one lost
+//! from the start. A loss is a mount without the device's image. Images lie on one disk, which then gives all devices
+//! together what it gives one, or in memory (`--images memory`), where the processors are the limit.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::cases::{CaseBar, Cases};
+use super::report::save_value;
+use super::{BenchArguments, Images};
+use crate::cleanup::{Guard, Place};
+use crate::command::{MINUTE, capture, quoted, shell};
+use crate::error::Result;
+use crate::subject::{Binaries, Kind, Shape, Subject};
+
+const STRIPED: &str = "5+0";
+const HEALTHY: &str = "4+1";
+const DEGRADED: &str = "4+1, one lost";
+/// The device that is lost; not the first, which would be too special.
+const LOST: usize = 2;
+
+const fn bar(
+    what: &'static str,
+    metric: &'static str,
+    case: &'static str,
+    beside: &'static str,
+    least: f64,
+) -> CaseBar {
+    CaseBar { what, metric, case, beside, ratio_min: least }
+}
+
+const BARS: &[CaseBar] = &[
+    bar("4+1 write / 5+0 write", "seqwrite", HEALTHY, STRIPED, 0.9),
+    bar("one lost / healthy: sequential read", "seqread_cold", DEGRADED, HEALTHY, 0.8),
+    bar("one lost / healthy: 4 KiB random read, depth 16", "randread4k_qd16", DEGRADED, HEALTHY, 0.5),
+    bar("one lost / healthy: 4 KiB random read, depth 1", "randread4k_qd1", DEGRADED, HEALTHY, 0.5),
+    bar("one lost / healthy: sequential write", "seqwrite", DEGRADED, HEALTHY, 0.95),
+    bar("one lost / healthy: 4 KiB random write", "randwrite4k", DEGRADED, HEALTHY, 0.95),
+    bar("one lost / healthy: 4 KiB random write, fsync/32", "randwrite4k_fs32", DEGRADED, HEALTHY, 0.95),
+];
+
+/// When the device is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Never,
+    /// Before the first cold phase.
+    BeforeReads,
+    /// Before anything is written.
+    FromTheStart,
+}
+
+/// A case, the file system it is taken on, what is run on it, and which of its figures count.
+const TURNS: &[(&str, Kind, Loss, &str, &[&str])] = &[
+    (STRIPED, Kind::StereStripe5, Loss::Never, "sequential", &["seqwrite", "seqread_cold"]),
+    (HEALTHY, Kind::StereParity5, Loss::Never, "sequential", &["seqwrite", "seqread_cold"]),
+    (DEGRADED, Kind::StereParity5, Loss::BeforeReads, "sequential", &["seqread_cold"]),
+    (DEGRADED, Kind::StereParity5, Loss::FromTheStart, "sequential", &["seqwrite"]),
+    (HEALTHY, Kind::StereParity5, Loss::Never, "random-read", &["randread4k_qd16", "randread4k_qd1"]),
+    (DEGRADED, Kind::StereParity5, Loss::BeforeReads, "random-read", &["randread4k_qd16", "randread4k_qd1"]),
+    (HEALTHY, Kind::StereParity5, Loss::Never, "random-write", &["randwrite4k", "randwrite4k_fs32"]),
+    (DEGRADED, Kind::StereParity5, Loss::FromTheStart, "random-write", &["randwrite4k", "randwrite4k_fs32"]),
+];
+
+pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
+    let (place, binaries) = (Place::new(root)?, Binaries::build(root, false)?);
+    let _memory = memory_if_wanted(&place, arguments.images)?;
+    let mut cases = Cases::default();
+    for round in 1..=arguments.runs {
+        for (case, kind, loss, workload, metrics) in TURNS {
+            println!("round {round} of {}: {workload} on {case}", arguments.runs);
+            let printed = turn(&place, &binaries, arguments, (*kind, *loss, *workload))?;
+            cases.add_printed(case, &printed, metrics);
+        }
+    }
+    cases.print(BARS);
+    let mut value = cases.to_json(BARS);
+    value["images"] = images_word(arguments.images).into();
+    println!("written to {}", save_value(root, arguments, value)?.display());
+    Ok(())
+}
+
+pub fn images_word(images: Images) -> &'static str {
+    match images {
+        Images::Disk => "files on one disk",
+        Images::Memory => "files in memory (tmpfs)",
+    }
+}
+
+/// Images of this place lie in memory from now on, if that is wanted.
+pub fn memory_if_wanted(place: &Place, images: Images) -> Result<Option<Guard>> {
+    if images == Images::Disk {
+        return Ok(None);
+    }
+    let point = quoted(&place.directory);
+    capture(&mut shell(&format!("mount -t tmpfs -o size=75%,huge=always tmpfs {point}")), MINUTE)?;
+    Ok(Some(Guard::new(format!("umount {point}"))))
+}
+
+fn turn(
+    place: &Place,
+    binaries: &Binaries,
+    arguments: &BenchArguments,
+    (kind, loss, workload): (Kind, Loss, &str),
+) -> Result<String> {
+    let shape = Shape { options: arguments.options.clone(), device_size: "1G" };
+    let subject = Subject::new(kind, &place.directory, &shape, binaries)?;
+    let mut command = Command::new(&binaries.bench);
+    command.args(["run", workload]).arg(&subject.mount_point).arg("--scratch").arg(&place.directory);
+    let hook = match loss {
+        Loss::Never => subject.remount_hook(),
+        Loss::BeforeReads | Loss::FromTheStart => subject.loss_hook(LOST)?,
+    };
+    if loss == Loss::FromTheStart {
+        capture(&mut shell(&hook), 5 * MINUTE)?;
+    }
+    command.args(["--cold-hook", &hook]);
+    if arguments.quick {
+        command.arg("--quick");
+    }
+    capture(&mut command, 30 * MINUTE)
+}
