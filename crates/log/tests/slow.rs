@@ -91,7 +91,7 @@ fn append(log: &Log, key: &StreamKey, blob: u64) -> Result<(), LogError> {
     .map(drop)
 }
 
-/// Rule: a slow device delays nobody who does not need it. Only a bounded number of writes waits for it.
+/// P-23: a slow device delays nobody who does not need it. Only a bounded number of writes waits for it.
 #[test]
 fn streams_go_on_beside_a_device_that_hangs() {
     let (devices, log) = log(4);

@@ -134,7 +134,7 @@ fn read_all(world: &World, files: &[(String, Vec<u8>)]) -> Duration {
     start.elapsed()
 }
 
-/// A device that takes a second for everything holds up neither reads of what others have nor writes for which others suffice.
+/// P-23: a device that takes a second for everything holds up neither reads of what others have nor writes for which others suffice.
 #[test]
 fn a_device_that_turns_slow_holds_nobody_up() {
     if !can_mount("a_device_that_turns_slow_holds_nobody_up") {

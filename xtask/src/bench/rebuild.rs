@@ -191,9 +191,12 @@ impl Pool<'_> {
         serde_json::from_str(&text).map_err(|error| XtaskError::found(format!("status --json: {error}")))
     }
 
-    /// Two copies of this part of the room there is; how many files that is.
+    /// Two copies of this part of the room there is for that; how many files that is.
     fn fill(&self, percent: u64) -> Result<u64> {
-        let files = self.device_bytes * DEVICES / 2 * percent / 100 / FILE_BYTES as u64;
+        let status = self.status()?;
+        let normal = status["classes"].as_array().and_then(|all| all.iter().find(|one| one["class"] == "normal"));
+        let room = normal.and_then(|class| class["total_bytes"].as_u64()).unwrap_or(0);
+        let files = room * percent / 100 / FILE_BYTES as u64;
         let mut bytes = vec![0u8; FILE_BYTES];
         for file in 0..files {
             for (at, word) in bytes.chunks_exact_mut(8).enumerate() {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_format::{
-    Address, BLOCK_BYTES, BlobValue, RecordSubject, RowHeader, SegmentChunks, Summary, SummaryEntry, block_checksums,
-    record_checksum,
+    Address, BLOCK_BYTES, BlobValue, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary, SummaryEntry,
+    block_checksums, record_checksum,
 };
 use stere_log::{RowContents, Segment};
 use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
@@ -180,7 +180,8 @@ impl Store {
                 Standing::Meta(crc32c) => {
                     let out = record_of(&mut truth.row, entry);
                     let accepts = |bytes: &[u8]| stere_format::crc32c(bytes) == *crc32c;
-                    if let Err(lost) = self.read_whole_of(placed, &address, out, &accepts) {
+                    let outcome = self.read_whole_of(placed, &address, out, &accepts);
+                    if let Err(lost) = outcome.or_else(|lost| self.node_in_memory(entry, &address, out).ok_or(lost)) {
                         let damage = Damage {
                             segment: segment.id,
                             blob: None,
@@ -202,6 +203,18 @@ impl Store {
             }
         }
         Ok(truth)
+    }
+
+    /// A tree node that is right nowhere on media and still in memory: its bytes, which are then written again in place.
+    fn node_in_memory(&self, entry: &SummaryEntry, address: &Address, out: &mut [u8]) -> Option<()> {
+        let RecordSubject::Node { level, .. } = entry.subject else { return None };
+        let reference = NodeReference { address: *address, crc32c: entry.crc32c, level };
+        let node = self.cache.get(&reference)?;
+        let is_it = node.bytes().len() == out.len() && stere_format::crc32c(node.bytes()) == entry.crc32c;
+        is_it.then(|| {
+            tracing::warn!(segment = address.segment, "a tree node that was lost on all copies is written from memory");
+            out.copy_from_slice(node.bytes());
+        })
     }
 
     fn read_whole_of(

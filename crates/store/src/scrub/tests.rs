@@ -445,3 +445,28 @@ fn scrubbing_beside_work_finds_nothing() {
     assert!(report.is_clean() && report.repaired_blocks == 0, "{report:?}");
     assert_clean(&store);
 }
+
+/// P-31: a tree node that rots on all copies is written again from memory, if it is still there.
+#[test]
+fn a_node_that_is_only_in_memory_is_written_again() {
+    let (mut rig, store) = Rig::new(3, 64 << 20);
+    let data = content(5, 2 << 20);
+    write_file(&store, COPIES, 7, &data);
+    store.close().unwrap();
+    drop(store);
+    rig.read_superblocks();
+    let (store, _) = rig.reopen();
+    assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
+    let root = store.inner.read().tree.root.unwrap();
+    let segment = store.segments().get(root.address.segment).unwrap();
+    for copy in 0..segment.scheme.width() {
+        let (device, start) = place(&rig, &segment, copy, root.address.row_block);
+        rig.devices[device].corrupt(start + u64::from(root.address.offset) + 100, 50);
+    }
+    let report = store.scrub().unwrap();
+    assert!(report.unrepairable.is_empty() && report.repaired_blocks >= 3, "{report:?}");
+    drop((segment, store));
+    let (store, _) = rig.reopen();
+    assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
+    assert!(store.scrub().unwrap().is_clean());
+}

@@ -350,7 +350,7 @@ impl Device for Tardy {
     }
 }
 
-/// A read that a device does not answer in time is had from the others, and only what nobody else has is waited for.
+/// P-23: a read that a device does not answer in time is had from the others, and only what nobody else has is waited for.
 #[test]
 fn a_slow_device_is_left_behind_where_others_have_the_bytes() {
     for (data, parity) in [(1, 1), (1, 2), (2, 1), (4, 1), (3, 2), (1, 0), (4, 0)] {
