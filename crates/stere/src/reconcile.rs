@@ -127,8 +127,14 @@ pub fn apply(registry: &Registry, path: &Path, is_waiting: bool) -> Result<u8> {
     Ok(DONE)
 }
 
+/// Waits for the pool that a path is in.
+pub fn wait_for(registry: &Registry, path: &Path) -> Result<u8> {
+    let (_, mut connection, _) = locate::connect(registry, path)?;
+    wait(&mut connection)
+}
+
 /// Returns when nothing is left to do, or nothing can be done.
-fn wait(connection: &mut Connection) -> Result<u8> {
+pub fn wait(connection: &mut Connection) -> Result<u8> {
     loop {
         let report = ask(connection, Order::Tell)?;
         match report.state.as_str() {
