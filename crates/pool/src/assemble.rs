@@ -43,7 +43,7 @@ pub enum WhyLeftOut {
     AwayTooLong,
     /// It went on without the others, and another half was chosen.
     OtherHistory,
-    /// The pool does not know it any more: it was removed or replaced while it was away.
+    /// The pool does not know it: it was removed or replaced while it was away, or a crash came while it was added.
     NotInTable,
     /// A person took it offline.
     Offline,
@@ -55,7 +55,9 @@ impl WhyLeftOut {
         match self {
             WhyLeftOut::AwayTooLong => "it was away too long to tell whether it was written to without the others",
             WhyLeftOut::OtherHistory => "it was written to without the others, and another half was chosen",
-            WhyLeftOut::NotInTable => "it was removed from the pool, or replaced, while it was away",
+            WhyLeftOut::NotInTable => {
+                "it was removed from the pool, or replaced, while it was away, or was not added to its end"
+            }
             WhyLeftOut::Offline => "it was taken offline; bring it back with `stere device online`",
         }
     }
@@ -113,25 +115,20 @@ impl Assembly {
         }
         check_one_history(&members)?;
         let newest = members.iter().max_by_key(|member| age(&member.superblock)).ok_or(Error::NoDevices)?.clone();
-        let members = leave_out(members, &mut left_out, WhyLeftOut::AwayTooLong, |member, _| {
+        let members = leave_out(members, &mut left_out, WhyLeftOut::AwayTooLong, |member| {
             relation(member, &newest) == Relation::Unknown
         });
-        // Two devices of one number: the older one was replaced.
-        let members = leave_out(members, &mut left_out, WhyLeftOut::NotInTable, |member, all| {
-            let index = member.superblock.device_index;
-            all.iter().any(|(other, other_age)| *other == index && *other_age > age(&member.superblock))
-        });
         let newest = newest.superblock;
-        let entries = read_device_table(&newest, &members, options)?;
-        check_membership(&members, &entries, &newest)?;
+        // Of two devices of one number one was replaced by the other, or was to be when a crash came: the table knows.
+        let entries = read_device_table(&newest, &one_of_each_number(&members), options)?;
         let is_known = |member: &Member| entries.iter().any(|entry| is_entry_of(entry, member));
-        let members = leave_out(members, &mut left_out, WhyLeftOut::NotInTable, |member, _| !is_known(member));
+        let members = leave_out(members, &mut left_out, WhyLeftOut::NotInTable, |member| !is_known(member));
         let is_offline = |member: &Member| {
             entries.iter().any(|entry| {
                 is_entry_of(entry, member) && DeviceState::from_code(entry.state) == Some(DeviceState::Offline)
             })
         };
-        let members = leave_out(members, &mut left_out, WhyLeftOut::Offline, |member, _| is_offline(member));
+        let members = leave_out(members, &mut left_out, WhyLeftOut::Offline, |member| is_offline(member));
         if members.is_empty() {
             return Err(Error::NoDevices);
         }
@@ -231,10 +228,9 @@ fn leave_out(
     members: Vec<Member>,
     left_out: &mut Vec<LeftOut>,
     why: WhyLeftOut,
-    is_out: impl Fn(&Member, &[(DeviceIndex, (u32, u64))]) -> bool,
+    is_out: impl Fn(&Member) -> bool,
 ) -> Vec<Member> {
-    let all: Vec<_> = members.iter().map(|member| (member.superblock.device_index, age(&member.superblock))).collect();
-    let (out, kept): (Vec<Member>, Vec<Member>) = members.into_iter().partition(|member| is_out(member, &all));
+    let (out, kept): (Vec<Member>, Vec<Member>) = members.into_iter().partition(is_out);
     left_out.extend(out.into_iter().map(|member| LeftOut { member, why }));
     kept
 }
@@ -250,7 +246,7 @@ fn choose_half(members: Vec<Member>, prefer: &str, left_out: &mut Vec<LeftOut>) 
         let present = members.iter().map(|member| member.path.clone()).collect::<Vec<_>>().join(", ");
         return Err(Error::ChosenNotThere { chosen: prefer.to_owned(), present });
     };
-    let is_other = |member: &Member, _: &[_]| relation(member, &chosen) == Relation::Split;
+    let is_other = |member: &Member| relation(member, &chosen) == Relation::Split;
     Ok(leave_out(members, left_out, WhyLeftOut::OtherHistory, is_other))
 }
 
@@ -347,6 +343,18 @@ fn read_part(stripe: &Stripe, part: &CheckpointPart) -> Result<Vec<u8>, String> 
     Ok(bytes)
 }
 
+/// The newest device of each number.
+fn one_of_each_number(members: &[Member]) -> Vec<Member> {
+    let number = |member: &Member| member.superblock.device_index;
+    let is_newest = |member: &&Member| {
+        let mut others = members.iter().filter(|other| number(other) == number(member));
+        others.all(|other| age(&other.superblock) <= age(&member.superblock))
+    };
+    let mut newest: Vec<Member> = members.iter().filter(is_newest).cloned().collect();
+    newest.dedup_by_key(|member| number(member));
+    newest
+}
+
 /// Reads the device table from the checkpoint that the newest superblock names.
 fn read_device_table(
     newest: &Superblock,
@@ -384,18 +392,4 @@ fn read_device_table(
         return Err(damaged("its checkpoint is of another pool".into()));
     }
     Ok(record.devices)
-}
-
-/// Whoever is as new as the newest must be in the table, under its number.
-fn check_membership(members: &[Member], entries: &[DeviceEntry], newest: &Superblock) -> Result<(), Error> {
-    for member in members.iter().filter(|member| age(&member.superblock) == age(newest)) {
-        if !entries.iter().any(|entry| is_entry_of(entry, member)) {
-            let index = member.superblock.device_index;
-            return Err(Error::NotStere {
-                device: member.path.clone(),
-                found: format!("it says it is device number {} of the pool, but the pool does not know it", index + 1),
-            });
-        }
-    }
-    Ok(())
 }
