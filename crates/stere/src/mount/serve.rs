@@ -284,6 +284,11 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(Changed::Done(said)) => {
                 tracing::info!(?change, "{said}");
                 reconcile::try_again(&daemon.filesystem, &daemon.running);
+                if change.gives_devices()
+                    && let Err(error) = reconcile::use_new_devices(&daemon.filesystem)
+                {
+                    return failed(&error);
+                }
                 Answer::Changed { said }
             }
             Err(error) => failed(&error),
