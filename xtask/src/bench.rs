@@ -9,6 +9,7 @@ mod bars;
 mod cases;
 mod checksums;
 mod compare;
+mod disks;
 mod isolation;
 mod plot;
 mod rebuild;

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use stere_format::{FileKind, InodePolicy, InodeValue, Scheme, Timestamp};
-use stere_policy::{Ancestor, Class, Effective, Own, Resolver};
+use stere_format::{FileKind, InodePolicy, InodeValue, RuledPolicy, Scheme, Timestamp};
+use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
@@ -267,7 +267,7 @@ impl Files {
             Ok(keys::inode_if_any(keys, number)?
                 .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
         };
-        self.resolver.resolve(inode, &own_policy(value), value.parent, fetch)
+        self.resolver.resolve(inode, &own_policy(value), &rule_decision(value), value.parent, fetch)
     }
 
     /// How new data of a file is stored.
@@ -373,15 +373,34 @@ impl Files {
 /// What an inode says about its policy itself.
 pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
-    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy } = policy;
+    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, .. } = policy;
     Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy }
+}
+
+/// What rules decided for an inode.
+pub fn rule_decision(value: &InodeValue) -> Decision {
+    let ruled = value.policy.unwrap_or_default().ruled;
+    let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided } = ruled;
+    let own = Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy };
+    Decision { own, decided: Decided(decided) }
 }
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
     let Own { copies, parity_data, parity, class, compression, redundancy } = own;
-    let policy = InodePolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy };
-    value.policy = (!own.is_empty()).then_some(policy);
+    let ruled = value.policy.unwrap_or_default().ruled;
+    let policy = InodePolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy, ruled };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// Notes what rules decided for an inode.
+pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
+    let Own { copies, parity_data, parity, class, compression, redundancy } = decision.own;
+    let decided = decision.decided.0;
+    let ruled =
+        RuledPolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy, decided };
+    let policy = InodePolicy { ruled, ..value.policy.unwrap_or_default() };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// The inode with what is in memory of it laid over.

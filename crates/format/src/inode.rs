@@ -35,6 +35,21 @@ pub struct InodePolicy {
     pub compression: u8,
     /// A place on the scale of redundancy.
     pub redundancy: u8,
+    /// What rules decided, not the owner: the same fields, and which of them count.
+    pub ruled: RuledPolicy,
+}
+
+/// What rules decided for an inode. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RuledPolicy {
+    pub copies: u8,
+    pub parity_k: u8,
+    pub parity_m: u8,
+    pub class: u8,
+    pub compression: u8,
+    pub redundancy: u8,
+    /// Which were decided, a set of bits.
+    pub decided: u8,
 }
 
 impl InodePolicy {
@@ -48,15 +63,34 @@ impl InodePolicy {
         if self.has_more() {
             out.extend_from_slice(&[self.compression, self.redundancy, 0, 0, 0, 0, 0, 0]);
         }
+        if self.is_ruled() {
+            let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided } = self.ruled;
+            out.extend_from_slice(&[copies, parity_k, parity_m, class, compression, redundancy, decided, 0]);
+        }
     }
 
-    fn read(reader: &mut Reader<'_>, has_more: bool) -> Result<Self, DecodeError> {
+    /// Whether the third part is needed.
+    fn is_ruled(&self) -> bool {
+        self.ruled != RuledPolicy::default()
+    }
+
+    fn form(&self) -> u8 {
+        let more = if self.has_more() { HAS_MORE_POLICY } else { 0 };
+        HAS_POLICY | more | if self.is_ruled() { HAS_RULED_POLICY } else { 0 }
+    }
+
+    fn read(reader: &mut Reader<'_>, form: u8) -> Result<Self, DecodeError> {
         let [copies, parity_k, parity_m, class] = reader.array()?;
         let mut policy = Self { copies, parity_k, parity_m, class, ..Self::default() };
-        if has_more {
+        if form & HAS_MORE_POLICY != 0 {
             [policy.compression, policy.redundancy] = reader.array()?;
             reader.zeros(6)?;
             reader.check(policy.has_more(), "second part of the policy", 0)?;
+        }
+        if form & HAS_RULED_POLICY != 0 {
+            let [copies, parity_k, parity_m, class, compression, redundancy, decided, reserved] = reader.array()?;
+            policy.ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided };
+            reader.check(policy.is_ruled() && reserved == 0, "third part of the policy", u64::from(reserved))?;
         }
         Ok(policy)
     }
@@ -91,6 +125,7 @@ pub struct InodeValue {
 
 const HAS_POLICY: u8 = 1;
 const HAS_MORE_POLICY: u8 = 2;
+const HAS_RULED_POLICY: u8 = 4;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -130,7 +165,7 @@ impl InodeValue {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::SIZE_MIN + 12 + self.symlink_target.len());
+        let mut out = Vec::with_capacity(Self::SIZE_MIN + 20 + self.symlink_target.len());
         self.encode_to(&mut out);
         out
     }
@@ -138,11 +173,7 @@ impl InodeValue {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let target = &self.symlink_target;
         assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4096 bytes");
-        let form = match &self.policy {
-            None => 0,
-            Some(policy) if policy.has_more() => HAS_POLICY | HAS_MORE_POLICY,
-            Some(_) => HAS_POLICY,
-        };
+        let form = self.policy.as_ref().map_or(0, InodePolicy::form);
         out.extend_from_slice(&[Self::VERSION, form]);
         out.put_u16(target.len() as u16);
         for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.flags, self.generation] {
@@ -164,7 +195,8 @@ impl InodeValue {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
-        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY) == 0 && form != HAS_MORE_POLICY;
+        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY) == 0;
+        let is_known = is_known && (form == 0 || form & HAS_POLICY != 0);
         reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);
         reader.check(target_length <= Self::SYMLINK_TARGET_BYTES_MAX, "target length", target_length as u64)?;
@@ -191,7 +223,7 @@ impl InodeValue {
         };
         reader.check(value.size <= SIZE_MAX, "size", value.size)?;
         if form & HAS_POLICY != 0 {
-            value.policy = Some(InodePolicy::read(&mut reader, form & HAS_MORE_POLICY != 0)?);
+            value.policy = Some(InodePolicy::read(&mut reader, form)?);
         }
         value.symlink_target = reader.take(target_length)?.to_vec();
         reader.finish()?;

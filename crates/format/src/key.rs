@@ -42,6 +42,10 @@ pub mod kind {
     /// In SYSTEM, object = inode below which files are to be stored as their policy says now (u64, little-endian: how often
     /// that was asked).
     pub const RECONCILE: u8 = 8;
+    /// In SYSTEM, object = version: the pool's rules, the greatest version being those that hold.
+    pub const RULES: u8 = 9;
+    /// In SYSTEM, object = number: what rules changed.
+    pub const RULE_LOG: u8 = 10;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -104,6 +108,14 @@ impl Key {
 
     pub const fn reconcile(inode: u64) -> Self {
         Self::new(tree::SYSTEM, inode, kind::RECONCILE, 0)
+    }
+
+    pub const fn rules(version: u64) -> Self {
+        Self::new(tree::SYSTEM, version, kind::RULES, 0)
+    }
+
+    pub const fn rule_log(number: u64) -> Self {
+        Self::new(tree::SYSTEM, number, kind::RULE_LOG, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

@@ -45,7 +45,7 @@ pub use dirent::{DirentBucket, DirentValue, FileKind};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use identity::{DeviceId, DeviceIndex, PoolId};
-pub use inode::{InodePolicy, InodeValue, Timestamp};
+pub use inode::{InodePolicy, InodeValue, RuledPolicy, Timestamp};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;

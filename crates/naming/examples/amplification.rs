@@ -19,7 +19,6 @@ const BLOCK_BYTES: u64 = 4096;
 const WRITES_PER_SYNC: u64 = 1024;
 const FILL_BYTES: usize = 128 << 10;
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
-/// What a file may fill, of the percent asked for, before the pool's own needs are in the way.
 const SINGLE: Scheme = Scheme { data: 1, parity: 0 };
 
 #[derive(Clone, Copy)]
@@ -52,8 +51,8 @@ fn caller() -> Caller<'static> {
 }
 
 impl Pool {
-    /// A pool with one file of so many percent of what files can have.
-    fn filled(size_bytes: u64, percent: u64, cleaner: CleanerPolicy) -> Pool {
+    /// A pool with one file of so many percent of all slots; none where the pool does not promise so much to files.
+    fn filled(size_bytes: u64, percent: u64, cleaner: CleanerPolicy) -> Option<Pool> {
         let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
         let device = Arc::new(MemoryDevice::new(size_bytes));
         let superblock = Superblock {
@@ -73,11 +72,17 @@ impl Pool {
         let mut pool = Pool { device, fs, inode: made.inode, blocks: bytes / BLOCK_BYTES, random: Random(1) };
         let piece = vec![7; FILL_BYTES];
         for offset in (0..bytes).step_by(FILL_BYTES) {
-            pool.fs.write(&caller(), pool.inode, offset, &piece, false).expect("room for the file");
+            if pool.fs.write(&caller(), pool.inode, offset, &piece, false).is_err() {
+                let reached = offset * 100 / slots_bytes;
+                eprintln!(
+                    "{percent} % cannot be filled: files may have about {reached} % of a device of {size_bytes} bytes"
+                );
+                return None;
+            }
         }
         pool.fs.release(&caller(), made.inode, handle).expect("a release");
         pool.sync();
-        pool
+        Some(pool)
     }
 
     fn sync(&mut self) {
@@ -115,7 +120,7 @@ fn main() {
     for (policy, cleaner) in [("cost-benefit", CleanerPolicy::CostBenefit), ("greedy", CleanerPolicy::Greedy)] {
         for (word, pattern) in [("uniform", Pattern::Uniform), ("80/20", Pattern::Skewed)] {
             for percent in &percents {
-                let mut pool = Pool::filled(size_bytes, *percent, cleaner);
+                let Some(mut pool) = Pool::filled(size_bytes, *percent, cleaner) else { continue };
                 let size_writes = size_bytes / BLOCK_BYTES;
                 let fresh = pool.overwrite(pattern, size_writes / 10);
                 pool.overwrite(pattern, size_writes * 2);

@@ -9,9 +9,9 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use stere_device::{Buffer, Device, FileDevice, FileOptions};
+use stere_device::{Buffer, Device, DeviceError, FileDevice, FileOptions};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentValue, Key, PoolId, SegmentKind, Superblock, key};
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
@@ -24,6 +24,17 @@ const READ_BYTES: usize = 128 << 10;
 /// As many as scrubbing has under way.
 const RAW_READS_PER_DEVICE: usize = 2;
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+
+/// A device that was just closed may be held for a moment by a thread that ends.
+fn open_device(path: &Path) -> FileDevice {
+    for _ in 0..500 {
+        match FileDevice::open(path, &FileOptions::default()) {
+            Err(DeviceError::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other.expect("an image file"),
+        }
+    }
+    panic!("{} is held by somebody else", path.display());
+}
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
@@ -62,7 +73,7 @@ impl Pool {
 
     fn open(&self) -> FileSystem {
         let devices = self.paths.iter().map(|path| {
-            let device = FileDevice::open(path, &FileOptions::default()).expect("an image file");
+            let device = open_device(path);
             let found = DeviceLayout::superblock_offsets_for_size(DEVICE_BYTES).into_iter().filter_map(|offset| {
                 let mut bytes = vec![0; Superblock::SIZE];
                 device.read(offset, &mut bytes).expect("a readable device");
@@ -216,8 +227,7 @@ fn used(fs: &FileSystem) -> Vec<Vec<(u64, usize)>> {
 
 /// Reads these ranges in pieces of a chunk, from both devices at once; bytes and milliseconds.
 fn raw_read(pool: &Pool, ranges: &[Vec<(u64, usize)>]) -> (u64, f64) {
-    let open = |path: &PathBuf| FileDevice::open(path, &FileOptions::default()).expect("an image file");
-    let devices: Vec<FileDevice> = pool.paths.iter().map(open).collect();
+    let devices: Vec<FileDevice> = pool.paths.iter().map(|path| open_device(path)).collect();
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for (device, ranges) in devices.iter().zip(ranges) {

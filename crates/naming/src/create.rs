@@ -116,6 +116,7 @@ impl FileSystem {
 
     /// With what is in memory of the inode locked, because closing a file without a name would free it.
     fn link_locked(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<(), Error> {
+        let scopes = self.scopes(caller.wait, new_parent)?;
         let nameless = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
@@ -136,6 +137,10 @@ impl FileSystem {
             }
             value.nlink += 1;
             value.flags &= !NEVER_NAMED;
+            if kind == FileKind::File && !scopes.is_empty() {
+                self.apply_rules_too(&scopes, new_name, &mut value, caller.now);
+                self.note_reconcile(transaction, inode)?;
+            }
             value.parent = new_parent;
             value.ctime = caller.now;
             self.hasher.insert(transaction, new_parent, &mut directory, new_name, inode, kind)?;
@@ -165,22 +170,34 @@ impl FileSystem {
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<Attributes, Error> {
         check_new_name(name)?;
-        let (inode, value) = self.store.update(caller.wait, |transaction| {
-            let mut directory = living_directory(transaction, parent)?;
-            if self.hasher.find(transaction, parent, name)?.is_some() {
-                return Err(Error::Exists);
+        loop {
+            let scopes = (new.kind == FileKind::File).then(|| self.scopes(caller.wait, parent)).transpose()?;
+            let made = self.store.update(caller.wait, |transaction| {
+                if scopes.as_ref().is_some_and(|scopes| !self.is_current(scopes)) {
+                    return Ok(None);
+                }
+                let mut directory = living_directory(transaction, parent)?;
+                if self.hasher.find(transaction, parent, name)?.is_some() {
+                    return Err(Error::Exists);
+                }
+                let inode = number(transaction);
+                let mut value = prepare(transaction, caller, parent, &directory, inode, new)?;
+                if let Some(scopes) = &scopes {
+                    self.apply_rules(scopes, name, &mut value, caller.now);
+                }
+                self.hasher.insert(transaction, parent, &mut directory, name, inode, new.kind)?;
+                if new.kind == FileKind::Directory {
+                    directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
+                }
+                put_changed_directory(transaction, parent, &mut directory, caller.now);
+                stere_file::put_inode(transaction, inode, &value);
+                Ok(Some((inode, value)))
+            })?;
+            // Else rules changed meanwhile.
+            if let Some((inode, value)) = made {
+                return Ok(Attributes::of(inode, &value));
             }
-            let inode = number(transaction);
-            let value = prepare(transaction, caller, parent, &directory, inode, new)?;
-            self.hasher.insert(transaction, parent, &mut directory, name, inode, new.kind)?;
-            if new.kind == FileKind::Directory {
-                directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
-            }
-            put_changed_directory(transaction, parent, &mut directory, caller.now);
-            stere_file::put_inode(transaction, inode, &value);
-            Ok((inode, value))
-        })?;
-        Ok(Attributes::of(inode, &value))
+        }
     }
 }
 

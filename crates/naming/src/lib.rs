@@ -23,6 +23,7 @@ mod readdir;
 mod reconcile;
 mod remove;
 mod rename;
+mod rules;
 mod walk;
 mod xattr;
 
@@ -44,6 +45,7 @@ pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
+pub use rules::{RuleChange, RuleLogEntry, RulesForecast, RulesVersion};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
@@ -55,6 +57,7 @@ pub use xattr::{SetMode, VALUE_BYTES_MAX};
 use atime::LazyTimes;
 use names::NameHasher;
 use reconcile::Reconciler;
+use rules::Rules;
 
 /// The root directory.
 pub const ROOT: u64 = 1;
@@ -130,6 +133,7 @@ pub struct FileSystem {
     lazy_times: LazyTimes,
     next_handle: AtomicU64,
     reconciler: Reconciler,
+    rules: Rules,
     options: Options,
 }
 
@@ -165,7 +169,8 @@ impl FileSystem {
         let lazy_times = LazyTimes::new();
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
-        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, reconciler, options })
+        let rules = Rules::load(&store)?;
+        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, reconciler, rules, options })
     }
 
     /// The store below.
@@ -188,6 +193,7 @@ impl FileSystem {
     /// At most `budget` pieces. Tells whether there is more to do.
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
         self.save_many_lazy_times(caller.wait)?;
+        self.review_now_and_then(caller)?;
         Ok(self.files.step(&caller.context(), budget)?)
     }
 

@@ -57,9 +57,31 @@ impl FileSystem {
         let text = match self.effective(caller, inode)?.source(setting) {
             Source::Pool => b"default class of the pool".to_vec(),
             Source::Inode(number) if number == inode => b"set here".to_vec(),
+            Source::Rule => self.rule_source(caller, inode, setting)?,
             Source::Inode(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
         };
         Ok(text)
+    }
+
+    /// The rules that matched the file and say something about this key.
+    fn rule_source(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
+        let says = |rule: &String| {
+            let words = [setting.word(), "class", "redundancy", "copies", "parity"];
+            let related = if setting == Setting::Compress { &words[..2] } else { &words[..] };
+            related.iter().any(|word| rule.contains(&format!("{word}=")))
+        };
+        for matched in self.matched(caller.wait, caller.now, inode)? {
+            let rules: Vec<String> = matched.rules.into_iter().filter(says).collect();
+            if rules.is_empty() {
+                continue;
+            }
+            let whose = match matched.directory {
+                None => b"the pool".to_vec(),
+                Some(number) => self.path_of(caller.wait, number)?,
+            };
+            return Ok([b"rule of ", &whose[..], b": ", rules.join("; ").as_bytes()].concat());
+        }
+        Ok(b"a rule that has changed since; it is looked at again in the background".to_vec())
     }
 
     fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {

@@ -9,12 +9,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use stere_file::SharedWishes;
 use stere_format::{FileKind, Key, key};
+use stere_policy::Decision;
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
-use crate::walk::{Walk, path_of};
+use crate::walk::{Met, Walk, path_of};
 use crate::{Caller, FileSystem, ROOT};
 
 /// Names looked at in one step at most.
@@ -30,7 +32,14 @@ struct Job {
     file: Option<(u64, u64)>,
     shared: SharedWishes,
     waiting_bytes: u64,
+    /// Changes of rules when the walk began.
+    rule_changes: u64,
+    /// What rules came to for the names met so far of files that have several, and how many those were.
+    linked: FxHashMap<u64, (Decision, u32)>,
 }
+
+/// Files with several names that one walk remembers.
+const LINKED_MAX: usize = 1 << 16;
 
 /// Work that is under way or left over.
 #[derive(Default)]
@@ -229,8 +238,11 @@ impl FileSystem {
             Ok::<_, Error>(Some((number_of(&note), kind)))
         })?;
         let Some((number, kind)) = begun else { return Ok(None) };
-        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), Vec::new());
-        Ok(Some(Job { root, number, walk, file: None, shared: SharedWishes::default(), waiting_bytes: 0 }))
+        let path = path_of(&self.store, caller.wait, root)?.filter(|path| path != b"/").unwrap_or_default();
+        let rule_changes = self.rules.changes();
+        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), path);
+        let (shared, linked) = (SharedWishes::default(), FxHashMap::default());
+        Ok(Some(Job { root, number, walk, file: None, shared, waiting_bytes: 0, rule_changes, linked }))
     }
 
     /// Takes the note away, unless it was made anew meanwhile.
@@ -244,6 +256,11 @@ impl FileSystem {
             return Ok(());
         }
         let key = Key::reconcile(job.root);
+        if self.rules.changes() != job.rule_changes {
+            // What was decided on the way may be by the old rules: once more.
+            state.pending.push_back(job.root);
+            return Ok(());
+        }
         let is_done = self.store.update(caller.wait, |transaction| {
             let number = transaction.get(&key)?.map(|bytes| number_of(&bytes));
             if number == Some(job.number) {
@@ -276,11 +293,39 @@ impl FileSystem {
             }
             match job.walk.next(&self.store, caller.wait)? {
                 None => return Ok(true),
-                Some(met) if met.kind == FileKind::File => job.file = Some((met.inode, 0)),
+                Some(met) if met.kind == FileKind::File => {
+                    self.review_met(caller, job, &met)?;
+                    job.file = Some((met.inode, 0));
+                }
                 Some(_) => {}
             }
         }
         Ok(false)
+    }
+
+    /// Lets the rules decide anew for a file that the walk came to. Of a file with several names the stricter holds, so less is
+    /// decided only when all its names were met.
+    fn review_met(&self, caller: &Caller<'_>, job: &mut Job, met: &Met) -> Result<(), Error> {
+        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, met.inode))?;
+        let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
+        let directory = job.walk.directory(met).unwrap_or(value.parent);
+        let before = stere_file::rule_decision(&value);
+        let (mut decision, by) = self.decide(caller, directory, job.walk.path(), met.inode)?;
+        if value.nlink > 1 {
+            let is_known = job.linked.contains_key(&met.inode) || job.linked.len() < LINKED_MAX;
+            let (so_far, count) = job.linked.get(&met.inode).copied().unwrap_or_default();
+            decision = decision.or_more(&so_far);
+            if is_known {
+                job.linked.insert(met.inode, (decision, count + 1));
+            }
+            if !is_known || count + 1 < value.nlink {
+                decision = decision.or_more(&before);
+            }
+        }
+        if decision != before {
+            self.put_decision(caller, job.walk.path(), met.inode, decision, &by)?;
+        }
+        Ok(())
     }
 
     /// The path of an inode from the root of the pool; the root where it has no name.

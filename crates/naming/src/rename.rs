@@ -1,5 +1,7 @@
 //! Renaming: one transaction, whatever it replaces or exchanges.
 
+use std::sync::Arc;
+
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
 use stere_store::Transaction;
@@ -7,6 +9,7 @@ use stere_store::Transaction;
 use crate::error::Error;
 use crate::names::{Found, check_name, is_empty};
 use crate::remove::{Attempt, Removed, drop_name};
+use crate::rules::Scopes;
 use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
 
 /// Fail when the new name exists.
@@ -26,6 +29,15 @@ struct Rename<'a> {
     new_parent: u64,
     new_name: &'a [u8],
     flags: u32,
+    /// The rules where the names are, and where they will be.
+    scopes: [Arc<Scopes>; 2],
+}
+
+impl Rename<'_> {
+    /// Whether a name decides anything.
+    fn has_rules(&self) -> bool {
+        self.scopes.iter().any(|scopes| !scopes.is_empty())
+    }
 }
 
 impl FileSystem {
@@ -49,7 +61,8 @@ impl FileSystem {
                 return Err(Error::Invalid("\".\" and \"..\" cannot be renamed"));
             }
         }
-        let rename = Rename { parent, name, new_parent, new_name, flags };
+        let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
+        let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
         loop {
             let target = self.store.view(caller.wait, |view| self.hasher.find(view, new_parent, new_name))?;
             let attempt = match target {
@@ -65,13 +78,15 @@ impl FileSystem {
             if let Attempt::Done(directory_moved) = attempt {
                 if directory_moved {
                     self.files.resolver().invalidate();
+                    self.rules.note_change();
                 }
                 return Ok(());
             }
         }
     }
 
-    /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent.
+    /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent, or its
+    /// name where names decide something.
     fn rename_plain(
         &self,
         transaction: &mut Transaction<'_>,
@@ -175,8 +190,8 @@ impl FileSystem {
             to.nlink = to.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename.new_parent)?;
-        Ok(is_directory && !same_parent)
+        self.rehome(transaction, caller, source, rename, true)?;
+        Ok(is_directory && (!same_parent || rename.has_rules()))
     }
 
     fn exchange(
@@ -207,24 +222,38 @@ impl FileSystem {
             to.nlink = adjusted(to.nlink, source_is_directory)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename.new_parent)?;
-        self.rehome(transaction, caller, target, rename.parent)?;
-        Ok((source_is_directory || target_is_directory) && rename.parent != rename.new_parent)
+        self.rehome(transaction, caller, source, rename, true)?;
+        self.rehome(transaction, caller, target, rename, false)?;
+        let is_far = rename.parent != rename.new_parent || rename.has_rules();
+        Ok((source_is_directory || target_is_directory) && is_far)
     }
 
-    /// Notes an inode's new directory and the time of the change.
+    /// Notes an inode's new directory, what rules say to its new name, and the time of the change. `goes`: from the old place to
+    /// the new, or the other way when they are exchanged.
     fn rehome(
         &self,
         transaction: &mut Transaction<'_>,
         caller: &Caller<'_>,
         found: &Found,
-        parent: u64,
+        rename: &Rename<'_>,
+        goes: bool,
     ) -> Result<(), Error> {
+        let (parent, name) = if goes { (rename.new_parent, rename.new_name) } else { (rename.parent, rename.name) };
         let mut value: InodeValue = self.victim(transaction, found)?;
         let before = self.files.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
+        let scopes = &rename.scopes[usize::from(goes)];
+        if found.kind == FileKind::File && value.nlink == 1 {
+            self.apply_rules(scopes, name, &mut value, caller.now);
+        }
+        // Paths change below a directory, and other names of a file count too: that is found out in the background.
+        let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.is_current(scopes);
+        if is_open && rename.has_rules() {
+            self.note_reconcile(transaction, found.inode)?;
+        }
         // What is inherited changes with the directory.
-        if old_parent != parent && matches!(found.kind, FileKind::File | FileKind::Directory) {
+        let may_differ = old_parent != parent || !scopes.is_empty();
+        if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory) {
             let after = self.files.effective(transaction, found.inode, &value)?;
             if after.wish != before.wish {
                 self.note_reconcile(transaction, found.inode)?;

@@ -59,6 +59,14 @@ impl Walk {
         Walk::new(ROOT, FileKind::Directory, Vec::new())
     }
 
+    /// The directory of what was met last, by the name it was met by; none if the walk began there.
+    pub fn directory(&self, met: &Met) -> Option<u64> {
+        // A directory that was met is the last level itself.
+        let above = if met.kind == FileKind::Directory { 1 } else { 0 };
+        let level = self.levels.len().checked_sub(1 + above)?;
+        Some(self.levels[level].directory)
+    }
+
     /// The path of what was met last, from the root of the pool.
     pub fn path(&self) -> &[u8] {
         if self.path.is_empty() { b"/" } else { &self.path }

@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl};
+use crate::{Caller, FileSystem, acl, rules};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -132,11 +132,16 @@ impl FileSystem {
         if let Some(parsed) = parse_name(name) {
             return match parsed {
                 Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting),
+                Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
             };
         }
         check_attribute_name(name)?;
+        self.stored_attribute(caller, inode, name)
+    }
+
+    fn stored_attribute(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
         self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             if value.flags & HAS_ATTRIBUTES == 0 {
@@ -242,6 +247,11 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let setting = match name {
             Name::Setting(setting) => setting,
+            Name::Rules => {
+                let exists = self.stored_attribute(caller, inode, rules::ATTRIBUTE).is_ok();
+                check_mode(mode, exists)?;
+                return self.set_rules(caller, inode, value);
+            }
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         self.changing_attribute(caller, inode, |transaction, inode_value| {
@@ -259,6 +269,7 @@ impl FileSystem {
             self.note_reconcile(transaction, inode)
         })?;
         self.files.resolver().invalidate();
+        self.rules.note_change();
         Ok(())
     }
 }

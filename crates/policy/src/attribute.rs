@@ -12,6 +12,8 @@ use crate::error::PolicyError;
 pub enum Name {
     /// A key that can be set and removed.
     Setting(Setting),
+    /// The rules of a directory.
+    Rules,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -119,6 +121,9 @@ pub fn parse_name(name: &[u8]) -> Option<Result<Name, PolicyError>> {
 }
 
 fn recognise(key: &str) -> Option<Name> {
+    if key == "rules" {
+        return Some(Name::Rules);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
@@ -234,6 +239,20 @@ impl Own {
             Some(best) if best.survives() >= wish.survives() => Some(best),
             _ => Some(wish),
         })
+    }
+
+    /// The class named here.
+    pub fn class(&self) -> Option<Class> {
+        Class::from_code(self.class)
+    }
+
+    /// Asks for this redundancy and no other.
+    pub(crate) fn set_scheme(&mut self, wish: SchemeWish) {
+        (self.copies, self.parity_data, self.parity, self.redundancy) = match wish {
+            SchemeWish::Copies(copies) => (copies, 0, 0, 0),
+            SchemeWish::Parity { data, parity } => (0, data, parity, 0),
+            SchemeWish::Scale(place) => (0, 0, 0, place + 1),
+        };
     }
 
     /// The compression asked for here.

@@ -16,6 +16,9 @@ pub enum PolicyError {
         /// What would have been accepted.
         expected: &'static str,
     },
+    /// Rules that do not parse.
+    #[error("the rules are not understood: {0}")]
+    Rules(#[from] crate::rules::RuleError),
     /// The name answers a computed fact, and facts cannot be set.
     #[error("'{0}' is computed and can only be read; set class, copies, parity, redundancy or compress instead")]
     Computed(&'static str),

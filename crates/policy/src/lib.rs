@@ -7,16 +7,18 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `attribute` (names and values), `class` (schemes), `resolver` (inheritance and its cache).
+//! Read next: `attribute` (names and values), `class` (schemes), `resolver` (inheritance and its cache), `rules`.
 
 mod attribute;
 mod class;
 mod compression;
 mod error;
 mod resolver;
+mod rules;
 
 pub use attribute::{Computed, Name, Own, Setting, parse_name};
 pub use class::{Class, SchemeWish, Wish};
 pub use compression::{Algorithm, Compression};
 pub use error::PolicyError;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
+pub use rules::{Decided, Decision, Facts, Rule, RuleError, RuleSet, merge};

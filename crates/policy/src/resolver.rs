@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
+use crate::rules::{Decided, Decision};
 
 /// What one inode contributes: its own policy and the directory above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Ancestor {
 pub enum Source {
     /// This inode's attribute.
     Inode(u64),
+    /// A rule, as it was when it was last looked at.
+    Rule,
     /// The pool's default class.
     Pool,
 }
@@ -77,25 +80,41 @@ const CACHED_MAX: usize = 65_536;
 /// What walking upward has found so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Findings {
-    class: Option<(Class, u64)>,
-    scheme: Option<(SchemeWish, u64)>,
-    compression: Option<(Compression, u64)>,
+    class: Option<(Class, Source)>,
+    scheme: Option<(SchemeWish, Source)>,
+    compression: Option<(Compression, Source)>,
 }
 
 impl Findings {
+    /// What rules decided, as far as it `overrides` what the file says itself, or does not.
+    fn add_decision(&mut self, decision: &Decision, overrides: bool) {
+        let counts = |key| decision.decided.overrides(key) == overrides;
+        let found = (decision.class(), decision.scheme(), decision.compression());
+        if let Some(class) = found.0.filter(|_| self.class.is_none() && counts(Decided::CLASS)) {
+            self.class = Some((class, Source::Rule));
+        }
+        if let Some(scheme) = found.1.filter(|_| self.scheme.is_none() && counts(Decided::SCHEME)) {
+            self.scheme = Some((scheme, Source::Rule));
+        }
+        if let Some(compression) = found.2.filter(|_| self.compression.is_none() && counts(Decided::COMPRESSION)) {
+            self.compression = Some((compression, Source::Rule));
+        }
+    }
+
     fn add(&mut self, inode: u64, own: &Own) {
+        let source = Source::Inode(inode);
         let class = Class::from_code(own.class);
         if self.scheme.is_none() {
             // A class nearer than any number speaks for redundancy too.
             let wish = own.scheme_wish().or(class.filter(|_| self.class.is_none()).map(Class::wish));
-            self.scheme = wish.map(|wish| (wish, inode));
+            self.scheme = wish.map(|wish| (wish, source));
         }
         if self.compression.is_none() {
             let wish = own.compression().or(class.filter(|_| self.class.is_none()).and_then(Class::compression));
-            self.compression = wish.map(|wish| (wish, inode));
+            self.compression = wish.map(|wish| (wish, source));
         }
         if self.class.is_none() {
-            self.class = class.map(|class| (class, inode));
+            self.class = class.map(|class| (class, source));
         }
     }
 
@@ -111,15 +130,15 @@ impl Findings {
     /// Lays what was found nearer over what holds above.
     fn over(self, above: Effective) -> Effective {
         let (class, class_source) = match self.class {
-            Some((class, inode)) => (class, Source::Inode(inode)),
+            Some(found) => found,
             None => (above.wish.class, above.class_source),
         };
         let (scheme, scheme_source) = match self.scheme {
-            Some((scheme, inode)) => (scheme, Source::Inode(inode)),
+            Some(found) => found,
             None => (above.wish.scheme, above.scheme_source),
         };
         let (compression, compression_source) = match self.compression {
-            Some((compression, inode)) => (compression, Source::Inode(inode)),
+            Some(found) => found,
             None => (above.wish.compression, above.compression_source),
         };
         Effective { wish: Wish { class, scheme, compression }, class_source, scheme_source, compression_source }
@@ -148,17 +167,29 @@ impl Resolver {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The policy of an inode that says `own` itself and lies in directory `parent`. `fetch` gives an inode's
-    /// contribution, `None` when there is no such inode.
+    /// Counts how often answers became old: what was made out at one count holds while it is the same.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The policy of an inode that says `own` itself, of which rules decided `decision`, and which lies in directory `parent`.
+    /// `fetch` gives an inode's contribution, `None` when there is no such inode.
     pub fn resolve<E>(
         &self,
         inode: u64,
         own: &Own,
+        decision: &Decision,
         parent: u64,
         mut fetch: impl FnMut(u64) -> Result<Option<Ancestor>, E>,
     ) -> Result<Effective, E> {
         let mut findings = Findings::default();
-        findings.add(inode, own);
+        if decision.is_nothing() {
+            findings.add(inode, own);
+        } else {
+            findings.add_decision(decision, true);
+            findings.add(inode, own);
+            findings.add_decision(decision, false);
+        }
         if findings.complete() || parent == inode {
             return Ok(findings.finish(self.default));
         }

@@ -10,17 +10,12 @@ use stere_format::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEVICES_MAX, DeviceEntry, DeviceId, DeviceIndex, DeviceLayout,
     DeviceState, PoolId, Scheme, Superblock, WIDTH_MAX, layout::DEVICE_BYTES_MIN,
 };
-use stere_store::{DeviceIn, MetadataWish, Store, StoreOptions};
+use stere_store::{DeviceIn, MetadataWish, Store, StoreOptions, usual_metadata_copies};
 
 use crate::class::DeviceClass;
 use crate::error::Error;
 use crate::identify::{Holds, describe_copies, identify, other_version};
 
-/// Copies of metadata, where nothing else is asked.
-const METADATA_COPIES_DEFAULT: usize = 3;
-/// Of what two copies lie on, a third is worth having only on a device of at least this part of the pool: metadata that finds
-/// no room on one of its devices stops the whole pool.
-const THIRD_COPY_DIVISOR: u64 = 64;
 /// A pool has at least so many slots on its smallest device if the chunk size is chosen for it.
 const SLOTS_WANTED: u32 = 48;
 /// With fewer slots a device is of no use.
@@ -107,6 +102,7 @@ pub fn create(
     let store_options = StoreOptions {
         memory_bytes: options.memory_bytes.max(32 << 20),
         meta_scheme: Scheme { data: 1, parity: (copies - 1) as u8 },
+        metadata_follows_devices: matches!(options.metadata_copies, MetadataCopies::Default),
         hash_key: plan.hash_key,
         ..StoreOptions::default()
     };
@@ -198,19 +194,15 @@ pub(crate) fn check_content(new: &NewDevice, force: bool) -> Result<(), Error> {
 fn metadata_copies(wanted: MetadataCopies, new: &[NewDevice]) -> Result<usize, Error> {
     let (max, devices) = (WIDTH_MAX, new.len());
     match wanted {
-        MetadataCopies::Default => Ok(default_copies(new.iter().map(|new| new.device.size_bytes()).collect())),
+        MetadataCopies::Default => {
+            let sizes: Vec<u64> = new.iter().map(|new| new.device.size_bytes()).collect();
+            Ok(usual_metadata_copies(&sizes))
+        }
         MetadataCopies::All => Ok(devices.min(max)),
         MetadataCopies::Exactly(given) if given == 0 || given > max => Err(Error::CopiesOutOfRange { given, max }),
         MetadataCopies::Exactly(copies) if copies > devices => Err(Error::NoRoomForCopies { copies, devices }),
         MetadataCopies::Exactly(copies) => Ok(copies),
     }
-}
-
-pub(crate) fn default_copies(mut sizes: Vec<u64>) -> usize {
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
-    let needed = sizes.iter().sum::<u64>() / THIRD_COPY_DIVISOR;
-    let large = sizes.iter().filter(|size| **size >= needed).count();
-    large.clamp(2, METADATA_COPIES_DEFAULT).min(sizes.len())
 }
 
 fn layouts(devices: &[NewDevice], options: &CreateOptions) -> Result<Vec<DeviceLayout>, Error> {

@@ -4,7 +4,6 @@ use stere_format::{DeviceEntry, DeviceState, FORMAT_MAJOR, Scheme};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
 use crate::assemble::Assembly;
-use crate::create::default_copies;
 use crate::error::Error;
 use crate::floors::{Floors, floors};
 use crate::history::age;
@@ -57,20 +56,12 @@ pub struct Opened {
 }
 
 impl Assembly {
-    /// Copies of metadata that the pool keeps where it holds no wish: what the newest checkpoint has, or the journal where that was degraded. While
-    /// devices are missing or leaving, what is stored may be less than what was asked for, so it is not taken for a wish.
+    /// Copies of metadata that the pool has where it holds no wish: of the newest checkpoint, or of the journal where that was
+    /// degraded. It gets more when that is usual for its devices.
     fn metadata_scheme(&self) -> Scheme {
         let stored = self.newest.checkpoint.first().map_or(0, |part| part.place.scheme.parity);
         let mirrors = self.newest.journal_devices.len().saturating_sub(1) as u8;
-        let state = |entry: &DeviceEntry| DeviceState::from_code(entry.state);
-        let stays = |entry: &&DeviceEntry| matches!(state(entry), Some(DeviceState::Active | DeviceState::Offline));
-        let is_whole =
-            self.missing().is_empty() && self.entries.iter().all(|entry| state(entry) == Some(DeviceState::Active));
-        let usual = match is_whole {
-            true => 0,
-            false => default_copies(self.entries.iter().filter(stays).map(|entry| entry.size_bytes).collect()),
-        };
-        Scheme { data: 1, parity: stored.max(mirrors).max(usual.saturating_sub(1) as u8) }
+        Scheme { data: 1, parity: stored.max(mirrors) }
     }
 
     /// Writes the newest superblock to devices that are behind: by one generation after a crash, by more if they were away. One
@@ -136,6 +127,7 @@ impl Assembly {
         let store_options = StoreOptions {
             memory_bytes: options.memory_bytes,
             meta_scheme: self.metadata_scheme(),
+            metadata_follows_devices: true,
             cleaner: options.cleaner,
             read_only,
             epoch_nonce: options.epoch_nonce,

@@ -269,6 +269,39 @@ fn metadata_copies_are_kept_when_the_pool_is_opened_again() {
     assert_eq!(superblock_of(&devices[0]).checkpoint[0].place.scheme.width(), 6);
 }
 
+/// P-20: a pool that begins with one device has its names on two and three as soon as it has them, also after it was mounted
+/// anew with the copies it had until then; where one copy was asked for, it stays one.
+#[test]
+fn metadata_gets_more_copies_as_a_pool_grows() {
+    for (asked, wanted) in [(MetadataCopies::Default, [2, 3, 3]), (MetadataCopies::Exactly(1), [1, 1, 1])] {
+        let mut devices = memory_devices(&[64 * MIB]);
+        let options = CreateOptions { metadata_copies: asked, ..options() };
+        drop(create(new_devices(&devices), &options, &mut Counting(1)).unwrap());
+        for (turn, copies) in wanted.into_iter().enumerate() {
+            let all: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+            let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
+            let newcomers = memory_devices(&[64 * MIB]);
+            let joining = Joining { index: turn as u16 + 1, state: DeviceState::Active, force: false };
+            let newest = superblock_of(&devices[0]);
+            let mut randomness = Counting(70 + turn as u8);
+            let (device_in, entry) = newcomer(&newest, &new_devices(&newcomers)[0], joining, &mut randomness).unwrap();
+            opened.store.add_device(device_in, entry).unwrap();
+            while !opened.store.mend_step(64 << 20).unwrap().is_done {}
+            change(&opened.store);
+            opened.store.close().unwrap();
+            devices.extend(newcomers);
+            let superblock = superblock_of(&devices[0]);
+            assert_eq!(superblock.checkpoint[0].place.scheme.width(), copies, "{asked:?}, {} devices", turn + 2);
+            assert_eq!(superblock.journal_devices.len(), copies);
+            let segments = opened.store.segments().all();
+            let narrow = segments.iter().find(|one| {
+                one.kind == stere_format::SegmentKind::Meta && one.live_bytes() > 0 && one.scheme.width() != copies
+            });
+            assert!(narrow.is_none(), "{asked:?}, {} devices: {:?}", turn + 2, narrow.map(|one| one.scheme));
+        }
+    }
+}
+
 #[test]
 fn one_good_superblock_copy_is_enough_and_the_others_are_told() {
     let devices = make(&[64 * MIB], 1);

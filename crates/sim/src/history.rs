@@ -236,7 +236,8 @@ impl History {
         let is_trouble = matches!(errno, libc::EIO | libc::EROFS);
         let struck = self.has_struck(|_| true) || self.kept_image.is_some();
         match self.plan.budget {
-            Budget::Beyond if is_trouble && struck => Stop::Over,
+            // What cannot be read cannot be moved together either, so damage takes room that was counted on.
+            Budget::Beyond if (is_trouble || errno == libc::ENOSPC) && struck => Stop::Over,
             Budget::Tolerated if is_trouble && self.has_struck(FaultKind::may_stop_writing) => Stop::Refused,
             _ => Stop::Failure(format!("{what}: errno {errno}, {text}")),
         }

@@ -274,13 +274,17 @@ pub struct Generator {
 pub const ATTRIBUTES: [&[u8]; 4] = [b"user.a", b"user.b", b"trusted.c", b"security.d"];
 
 /// Policies: attribute and value, with what a pool of how many devices at least gives.
-pub const POLICIES: [(&[u8], &[u8]); 6] = [
+pub const POLICIES: [(&[u8], &[u8]); 10] = [
     (b"user.stere.copies", b"1"),
     (b"user.stere.copies", b"2"),
     (b"user.stere.copies", b"3"),
     (b"user.stere.parity", b"2+1"),
     (b"user.stere.parity", b"2+2"),
     (b"user.stere.class", b"scratch"),
+    (b"user.stere.compress", b"zstd:1"),
+    (b"user.stere.compress", b"lz4"),
+    (b"user.stere.compress", b"none"),
+    (b"user.stere.redundancy", b"6"),
 ];
 
 impl Generator {

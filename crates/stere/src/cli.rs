@@ -223,6 +223,9 @@ pub enum PolicyCommand {
         /// compress=none|lz4|zstd|zstd:1...19
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
+        /// Return when what exists is stored so
+        #[arg(long)]
+        wait: bool,
     },
     /// What is set on a path itself, and what holds there
     Get {
@@ -239,6 +242,14 @@ pub enum PolicyCommand {
     },
     /// What holds on a path, and why
     Explain { path: PathBuf },
+    /// Make these the pool's rules; earlier ones are kept
+    Load(LoadArguments),
+    /// The pool's rules
+    Show(ShowArguments),
+    /// Which rules changed which files, and when
+    Log(LogArguments),
+    /// What rules would change if a directory had them; nothing is changed
+    Test(TestArguments),
     /// Store what exists below a path as its policy says now; a change of policy does this by itself
     Apply {
         path: PathBuf,
@@ -246,6 +257,49 @@ pub enum PolicyCommand {
         #[arg(long)]
         wait: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArguments {
+    pub pool: String,
+    /// A file of rules such as `*.c: compress=zstd, copies=3`, one a line; '-' is standard input
+    pub file: PathBuf,
+    /// Return when the files are stored so
+    #[arg(long)]
+    pub wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArguments {
+    pub pool: String,
+    /// An earlier version
+    #[arg(long, conflicts_with = "history", value_name = "N")]
+    pub number: Option<u64>,
+    /// All versions
+    #[arg(long)]
+    pub history: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    pub pool: String,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TestArguments {
+    /// The directory
+    pub path: PathBuf,
+    /// Rules, or a file with rules
+    pub rules: String,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ use crate::lose::{LossReport, LostLine};
 use crate::reconcile::{Order, ReconcileReport};
 use crate::registry::Registry;
 use crate::report::StatusReport;
+use crate::rules::{ChangeReport, LogReport, VersionReport};
 use crate::running::change::Change;
 use crate::running::forecast::Forecast;
 use crate::running::scrub::ScrubReport;
@@ -56,6 +57,15 @@ pub enum Request {
     Scrub {
         order: ScrubOrder,
     },
+    /// About the pool's rules.
+    Rules {
+        order: crate::rules::Order,
+    },
+    /// What these rules would change if a directory had them. Answered with batches of files, and then how many there are.
+    TestRules {
+        directory: u64,
+        rules: String,
+    },
 }
 
 /// What is asked of scrubbing.
@@ -84,6 +94,18 @@ pub enum Answer {
     Layout(Layout),
     Reconcile(ReconcileReport),
     Scrub(ScrubReport),
+    Rules {
+        versions: Vec<VersionReport>,
+    },
+    RuleLog {
+        entries: Vec<LogReport>,
+    },
+    RuleChanges {
+        changes: Vec<ChangeReport>,
+    },
+    RulesTested {
+        files: u64,
+    },
     Done,
     /// With `ended` the mount has ended all the same.
     Failed {

@@ -29,6 +29,7 @@ mod registry;
 mod report;
 mod rescue;
 mod resize;
+mod rules;
 mod running;
 mod scrub;
 mod size;

@@ -5,22 +5,32 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::Setting;
+use stere_policy::{RuleSet, Setting};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
 use crate::registry::Registry;
+use crate::rules;
 use crate::status::to_json;
 
-const VALUE_BYTES_MAX: usize = 4096;
+const VALUE_BYTES_MAX: usize = 65_536;
+/// The rules of a directory, which are no value of its own.
+const RULES: &str = "rules";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
-        PolicyCommand::Set { path, settings } => set(path, settings),
+        PolicyCommand::Set { path, settings, wait } => {
+            set(path, settings)?;
+            if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
+        }
         PolicyCommand::Get { path, json } => get(path, *json),
         PolicyCommand::Unset { path, keys } => unset(path, keys),
         PolicyCommand::Explain { path } => explain(path),
+        PolicyCommand::Load(arguments) => rules::load(registry, arguments),
+        PolicyCommand::Show(arguments) => rules::show(registry, arguments),
+        PolicyCommand::Log(arguments) => rules::log(registry, arguments),
+        PolicyCommand::Test(arguments) => rules::test(registry, arguments),
         PolicyCommand::Apply { path, wait } => crate::reconcile::apply(registry, path, *wait),
     }
 }
@@ -29,7 +39,7 @@ fn attribute(key: &str) -> String {
     format!("user.stere.{key}")
 }
 
-fn set(path: &Path, settings: &[String]) -> Result<u8> {
+fn set(path: &Path, settings: &[String]) -> Result<()> {
     // All are looked at before the first is set.
     let mut pairs = Vec::new();
     for setting in settings {
@@ -40,17 +50,31 @@ fn set(path: &Path, settings: &[String]) -> Result<u8> {
     }
     for (key, value) in pairs {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
+            Err(Errno::PERM) if key == RULES => return refused("rules can be set on directories; set them on one"),
             Err(Errno::INVAL) => {
-                let expected = Setting::from_word(key).map_or("another value", Setting::expected);
-                return refused(format!("{key} cannot be '{value}'; give {expected}"));
+                return refused(why_not(key, value));
             }
             other => explain_not_here(other, path, "set the policy of")?,
         }
     }
-    Ok(DONE)
+    Ok(())
+}
+
+/// Why a value is refused, which the system call does not tell.
+fn why_not(key: &str, value: &str) -> String {
+    match Setting::from_word(key) {
+        Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
+        None => match RuleSet::parse(value, false) {
+            Err(error) => format!("the rules are not understood: {error}"),
+            Ok(_) => "rules cannot be set here; set them on a directory".into(),
+        },
+    }
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
+    if key == RULES {
+        return Ok(RULES);
+    }
     let known = Setting::ALL.into_iter().map(Setting::word);
     known.clone().find(|word| *word == key).ok_or_else(|| {
         Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", known.collect::<Vec<_>>().join(", ")))
@@ -93,7 +117,7 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             }
         }
     }
-    for fact in FACTS {
+    for fact in FACTS.into_iter().chain([RULES]) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, Wait};
+use stere_naming::{FileSystem, ROOT, Wait};
 
 use crate::cli::ReconcileCommand;
 use crate::control::{Answer, Connection, Request};
@@ -52,6 +52,12 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
     if !running.is_reconcile_paused() {
         filesystem.pause_reconcile(false);
     }
+}
+
+/// There are more devices: files that were written with fewer copies than their policy asks for, because there were too few,
+/// get the rest of them. Nobody has a list of those, so all are looked at.
+pub fn use_new_devices(filesystem: &FileSystem) -> Result<()> {
+    Ok(filesystem.reconcile(&clock::own_caller(Wait::Allowed), ROOT)?)
 }
 
 /// Answers for the daemon.
@@ -127,8 +133,14 @@ pub fn apply(registry: &Registry, path: &Path, is_waiting: bool) -> Result<u8> {
     Ok(DONE)
 }
 
+/// Waits for the pool that a path is in.
+pub fn wait_for(registry: &Registry, path: &Path) -> Result<u8> {
+    let (_, mut connection, _) = locate::connect(registry, path)?;
+    wait(&mut connection)
+}
+
 /// Returns when nothing is left to do, or nothing can be done.
-fn wait(connection: &mut Connection) -> Result<u8> {
+pub fn wait(connection: &mut Connection) -> Result<u8> {
     loop {
         let report = ask(connection, Order::Tell)?;
         match report.state.as_str() {

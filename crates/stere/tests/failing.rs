@@ -241,6 +241,26 @@ fn the_life_of_a_device_under_the_mount() {
     world.ok("check tank");
 }
 
+/// P-20: a pool that begins with one device is safe with two: names and files get their second copy by themselves.
+#[test]
+fn a_pool_that_grows_gets_the_copies_that_it_could_not_have() {
+    if !can_mount("a_pool_that_grows_gets_the_copies_that_it_could_not_have") {
+        return;
+    }
+    let world = with_devices(1, "96M");
+    mount(&world, "scrub=never");
+    let files = write_files(&world, "file", 6, 1_500_000);
+    assert_eq!(world.json("status tank --json")["survives"], 0);
+    world.ok("device add tank n.img,size=96M,name=n --yes --wait");
+    world.ok("reconcile wait tank");
+    until("the second copies", || world.json("status tank --json")["survives"] == 1);
+    world.ok("umount mount");
+    fs::remove_file(world.path("d0.img")).unwrap();
+    world.refused("mount tank mount -o wait=0,degraded=auto", 3, &["lacks device 'd0'", "everything can be read"]);
+    assert_right(&world, &files);
+    world.ok("umount mount");
+}
+
 /// P-20: what is lost with a device is named by `status`.
 #[test]
 fn status_names_the_files_that_cannot_be_read() {

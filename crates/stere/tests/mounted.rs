@@ -247,8 +247,8 @@ fn compression_is_set_seen_changed_and_rescued() {
     world.ok("reconcile wait tank");
     assert!(stored("mount/plain") < text.len() as u64 * 3 / 4);
     assert_eq!(stored("mount/logs/one"), text.len() as u64);
-    world.ok("policy set mount/logs compress=zstd:9");
-    world.ok("reconcile wait tank");
+    world.ok("policy set mount/logs compress=zstd:9 --wait");
+    assert!(stored("mount/logs/one") < text.len() as u64 / 3);
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
     world.ok("mount tank mount");
@@ -257,6 +257,51 @@ fn compression_is_set_seen_changed_and_rescued() {
     world.ok("umount mount");
     assert_eq!(world.run("rescue a.img --to rescued").code, 3);
     assert!(fs::read(world.path("rescued/logs/one")).unwrap() == text, "one device of two has all of it");
+}
+
+#[test]
+fn rules_are_tested_set_loaded_and_told() {
+    if !can_mount("rules_are_tested_set_loaded_and_told") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=128M b.img,size=128M c.img,size=128M");
+    world.ok("mount tank mount");
+    let source = world.mountpoint().join("src");
+    fs::create_dir(&source).unwrap();
+    for name in ["a.c", "b.c", "a.o", "notes"] {
+        fs::write(source.join(name), vec![b'x'; 50_000]).unwrap();
+    }
+    fs::write(world.path("house.rules"), "# of the house\n*.c: compress=zstd, copies=3\n*.o: copies=1\n").unwrap();
+    let said = world.ok("policy test mount/src house.rules");
+    assert!(said.contains("/src/b.c: class=normal copies=2 parity=1+1 compress=none ->"), "{said}");
+    assert!(said.contains("3 of 4 files"), "{said}");
+    world.refused("policy set mount/src rules=*.c", 1, &["line 1, column 1"]);
+    world.refused("policy set mount/src/notes rules=*:copies=1", 1, &["directories"]);
+    world.ok("policy set mount/src rules=*.c:compress=lz4");
+    world.ok("reconcile wait tank");
+    assert_eq!(world.json("policy get mount/src/a.c --json")["effective.compress"], "lz4");
+    assert_eq!(world.json("policy get mount/src --json")["rules"], "*.c:compress=lz4");
+    assert!(world.ok("policy explain mount/src/a.c").contains("rule of /src: *.c:compress=lz4"));
+    world.ok("policy load tank house.rules --wait");
+    let facts = world.json("policy get mount/src/a.c --json");
+    assert_eq!((&facts["effective.copies"], &facts["effective.compress"]), (&"3".into(), &"lz4".into()), "{facts}");
+    assert_eq!((&facts["survives"], &facts["state"]), (&"2".into(), &"compliant".into()), "{facts}");
+    assert_eq!(world.json("policy get mount/src/a.o --json")["survives"], "0");
+    fs::write(world.mountpoint().join("new.c"), vec![b'x'; 50_000]).unwrap();
+    assert_eq!(world.json("policy get mount/new.c --json")["effective.compress"], "zstd");
+    fs::write(world.path("bad.rules"), "*: copies=2\n*.c: copies=none\n").unwrap();
+    world.refused("policy load tank bad.rules", 1, &["line 2, column 6"]);
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    assert!(world.ok("policy show tank").contains("*.o: copies=1"));
+    assert!(world.ok("policy log tank").contains("/src/a.o: *.o: copies=1"));
+    assert_eq!(world.json("policy show tank --history --json").as_array().unwrap().len(), 1);
+    world.ok("policy unset mount/src rules");
+    world.ok("reconcile wait tank");
+    assert_eq!(world.json("policy get mount/src/a.c --json")["effective.compress"], "zstd");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
 }
 
 #[test]

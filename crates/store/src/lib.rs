@@ -68,7 +68,7 @@ pub use stere_stripe::DeviceStatistics;
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
-pub use wish::MetadataWish;
+pub use wish::{MetadataWish, usual_metadata_copies};
 pub use write::{Content, NewBlob, Owner, Placement};
 
 use checkpoint::Checkpointer;
@@ -86,6 +86,8 @@ pub struct StoreOptions {
     pub memory_bytes: usize,
     /// Copies of metadata where the pool holds no wish, fitted to the devices there are.
     pub meta_scheme: Scheme,
+    /// Where the pool holds no wish, more copies than that as soon as it has devices for what is usual.
+    pub metadata_follows_devices: bool,
     pub cleaner: CleanerPolicy,
     /// Refuse everything that would write.
     pub read_only: bool,
@@ -102,6 +104,7 @@ impl Default for StoreOptions {
         StoreOptions {
             memory_bytes: 1 << 30,
             meta_scheme: Scheme { data: 1, parity: 2 },
+            metadata_follows_devices: false,
             cleaner: CleanerPolicy::CostBenefit,
             read_only: false,
             hash_key: [0; 16],

@@ -1,7 +1,8 @@
 //! On how many devices metadata shall lie, where somebody said so: kept in the pool, honoured by every mount.
 //!
-//! Without a wish the number is what the mount was told (`StoreOptions`). What the devices that are there cannot give is fitted,
-//! as for data; it follows when they come back.
+//! Without a wish the number is what the mount was told (`StoreOptions`), or what is usual for the devices that the pool has by now
+//! if that is more: a pool that grows from one disk to two shall not lose its names with the first. What the devices that are there
+//! cannot give is fitted, as for data; it follows when they come back.
 
 use stere_format::{DeviceState, Key, Scheme, WIDTH_MAX};
 use stere_log::Wait;
@@ -14,6 +15,20 @@ use crate::error::Error;
 pub enum MetadataWish {
     All,
     Copies(u8),
+}
+
+/// Copies of metadata unless somebody says otherwise.
+const METADATA_COPIES_USUAL: usize = 3;
+
+/// Of what two copies lie on, a third is worth having only on a device of at least this part of the pool: metadata that finds
+/// no room on one of its devices stops the whole pool.
+const THIRD_COPY_DIVISOR: u64 = 64;
+
+/// How many copies of metadata are usual on devices of these sizes.
+pub fn usual_metadata_copies(sizes_bytes: &[u64]) -> usize {
+    let needed = sizes_bytes.iter().sum::<u64>() / THIRD_COPY_DIVISOR;
+    let large = sizes_bytes.iter().filter(|size| **size >= needed).count();
+    large.clamp(2, METADATA_COPIES_USUAL).min(sizes_bytes.len())
 }
 
 /// How `All` is written.
@@ -41,14 +56,19 @@ impl Store {
     /// The scheme that metadata shall have.
     pub(crate) fn meta_scheme(&self) -> Scheme {
         let copies = match *self.metadata_wish.lock() {
-            None => return self.options.meta_scheme,
+            None if !self.options.metadata_follows_devices => return self.options.meta_scheme,
+            None => usual_metadata_copies(&self.staying_sizes()).max(self.options.meta_scheme.width()),
             Some(MetadataWish::Copies(copies)) => usize::from(copies),
-            Some(MetadataWish::All) => {
-                let stays = |state| matches!(state, DeviceState::Active | DeviceState::Offline);
-                self.devices.lock().iter().filter(|entry| stays(entry.device_state())).count()
-            }
+            Some(MetadataWish::All) => self.staying_sizes().len(),
         };
         Scheme { data: 1, parity: copies.clamp(1, WIDTH_MAX) as u8 - 1 }
+    }
+
+    /// Sizes of the devices on which chunks may stay.
+    fn staying_sizes(&self) -> Vec<u64> {
+        let stays = |state| matches!(state, DeviceState::Active | DeviceState::Offline);
+        let devices = self.devices.lock();
+        devices.iter().filter(|entry| stays(entry.device_state())).map(|entry| entry.size_bytes).collect()
     }
 
     pub fn metadata_wish(&self) -> Option<MetadataWish> {

@@ -1,9 +1,9 @@
-//! Rebuilding a lost device, with the real binary on image files: how fast, in proportion to what, and what it leaves to readers.
+//! Rebuilding a lost device, with the real binary: how fast, in proportion to what, and what it leaves to readers.
 //!
-//! Three devices with two copies of everything, filled to a tenth and to eight tenths. One is lost and another takes its place: once
-//! with nobody else at work, once while files are read at random past the kernel's cache. Beside it stands what the disk writes
-//! when nothing else is done (`dd`, direct), and what it copies from one image to another, because here all devices are one disk:
-//! a rebuild reads as much as it writes.
+//! Three disks of a known rate with two copies of everything, filled to a tenth and to eight tenths. One is lost and another takes
+//! its place: once with nobody else at work, once while files are read at random past the kernel's cache. Beside it stands what
+//! the new disk writes when nothing else is done. Then a disk that was away is caught up.
+//! Read next: `disks.rs`.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::BenchArguments;
+use super::disks::Disks;
 use super::report::save_value;
 use super::statistics::Summary;
 use crate::cleanup::{Guard, Place, mount_folder};
@@ -28,14 +29,18 @@ const READ_BYTES: usize = 64 << 10;
 const READERS: u64 = 4;
 const BASELINE: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(180);
-const DD_BYTES: u64 = 1 << 30;
+/// Of a tenth full, little is left of one second of writing; so much is enough to know a throttled disk's rate.
+const WRITE_MEGABYTES: u64 = 600;
+/// Three that hold the pool, and one to take the place of a lost one, twice.
+const DISKS: usize = 5;
 
 struct Pool<'a> {
     place: &'a Place,
     binaries: &'a Binaries,
     mount_point: PathBuf,
-    device_bytes: u64,
+    /// Before the disks, so that the mount ends before they go.
     _guard: Guard,
+    disks: Disks,
 }
 
 /// What one rebuild was like.
@@ -55,49 +60,69 @@ impl Rebuild {
 
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let (place, binaries) = (Place::new(root)?, Binaries::build(root, false)?);
-    let device_bytes: u64 = if arguments.quick { 1 << 30 } else { 4 << 30 };
-    let (write, copy) = disk_rates(&place, arguments.runs.min(3))?;
-    println!("the disk writes {write:.0} MB/s, and copies {copy:.0} MB/s from one image to another (dd, direct)");
+    let device_bytes: u64 = if arguments.quick { 512 << 20 } else { 2 << 30 };
     let mut rows = Vec::new();
     let mut seconds = Vec::new();
     for percent in PERCENTS {
-        let row = measure(&place, &binaries, device_bytes, percent, (write, copy))?;
-        seconds.push(row["alone"]["seconds"].as_f64().unwrap_or(0.0));
+        let rounds = (0..arguments.runs.max(1)).map(|_| measure(&place, &binaries, device_bytes, percent));
+        let row = summarise(percent, &rounds.collect::<Result<Vec<_>>>()?);
+        seconds.push(row["alone"]["seconds"]["median"].as_f64().unwrap_or(0.0));
         rows.push(row);
     }
     println!("a tenth full took {:.2} of the time of eight tenths (0.125 of the bytes)", seconds[0] / seconds[1]);
     let caught_up = catch_up(&place, &binaries, device_bytes)?;
-    let value = json!({ "rebuild": rows, "catch_up": caught_up, "disk_writes_mb": write, "disk_copies_mb": copy });
+    let value = json!({ "rebuild": rows, "catch_up": caught_up, "disk_bytes_per_second": super::disks::RATE_BYTES });
     let file = save_value(root, arguments, value)?;
     println!("written to {}", file.display());
     Ok(())
 }
 
-/// Megabytes a second that the disk writes, and that it copies.
-fn disk_rates(place: &Place, runs: usize) -> Result<(f64, f64)> {
-    let (one, other) = (place.directory.join("dd-one"), place.directory.join("dd-other"));
-    let count = DD_BYTES >> 20;
-    let timed = |line: &str| -> Result<f64> {
-        let start = Instant::now();
-        capture(&mut shell(line), 5 * MINUTE)?;
-        Ok(DD_BYTES as f64 / start.elapsed().as_secs_f64() / 1e6)
+/// What was seen in one round.
+struct Round {
+    /// What the new disk writes alone, in megabytes a second.
+    write: f64,
+    reads_before: f64,
+    alone: Rebuild,
+    beside: Rebuild,
+}
+
+fn summarise(percent: u64, rounds: &[Round]) -> Value {
+    let summary = |of: &dyn Fn(&Round) -> f64| {
+        let values: Vec<f64> = rounds.iter().map(of).collect();
+        Summary::of(&values).expect("there is at least one round")
     };
-    let (mut writes, mut copies) = (Vec::new(), Vec::new());
-    for _ in 0..runs.max(1) {
-        drop((fs::remove_file(&one), fs::remove_file(&other)));
-        let end = "bs=1M oflag=direct conv=fsync";
-        writes.push(timed(&format!("dd if=/dev/zero of={} count={count} {end}", quoted(&one)))?);
-        copies.push(timed(&format!("dd if={} of={} iflag=direct {end}", quoted(&one), quoted(&other)))?);
-    }
-    drop((fs::remove_file(&one), fs::remove_file(&other)));
-    let median = |values: &[f64]| Summary::of(values).map_or(0.0, |summary| summary.median);
-    Ok((median(&writes), median(&copies)))
+    let row = |summary: Summary| json!({ "median": summary.median, "min": summary.min, "max": summary.max });
+    let seconds = summary(&|round| round.alone.seconds);
+    let of_writes = summary(&|round| round.alone.rate() / round.write);
+    let beside = summary(&|round| round.beside.rate() / round.write);
+    let share = summary(&|round| round.beside.reads / round.reads_before);
+    let megabytes = summary(&|round| round.alone.bytes as f64 / 1e6);
+    println!(
+        "{percent} % full, nobody reads: {:.0} MB in {:.2} s, {:.2} ({:.2}..{:.2}) of what the new disk writes",
+        megabytes.median, seconds.median, of_writes.median, of_writes.min, of_writes.max
+    );
+    println!(
+        "{percent} % full, beside random reads of 64 KiB: {:.2} of what the new disk writes; readers keep {:.2} ({:.2}..{:.2})",
+        beside.median, share.median, share.min, share.max
+    );
+    json!({
+        "percent": percent, "rounds": rounds.len(),
+        "alone": { "megabytes": row(megabytes), "seconds": row(seconds), "of_disk_writes": row(of_writes) },
+        "beside_reads": { "of_disk_writes": row(beside), "share_of_reads": row(share) },
+        "reads_per_second_before": row(summary(&|round| round.reads_before)),
+        "disk_writes_mb": row(summary(&|round| round.write)),
+    })
+}
+
+fn new_pool<'a>(place: &'a Place, binaries: &'a Binaries, count: usize, device_bytes: u64) -> Result<Pool<'a>> {
+    let (mount_point, guard) = mount_folder()?;
+    let disks = Disks::new(place, count, device_bytes)?;
+    Ok(Pool { place, binaries, mount_point, _guard: guard, disks })
 }
 
 /// Of two devices one is away while some files are written: what is copied to it when it is back.
 fn catch_up(place: &Place, binaries: &Binaries, device_bytes: u64) -> Result<Value> {
-    let (mount_point, guard) = mount_folder()?;
-    let pool = Pool { place, binaries, mount_point, device_bytes, _guard: guard };
+    let pool = new_pool(place, binaries, 2, device_bytes)?;
     pool.stere(&format!("create rebuild {} {} --force", pool.spec(0), pool.spec(1)))?;
     pool.stere(&format!("mount rebuild {}", quoted(&pool.mount_point)))?;
     let held = pool.fill(10)? * FILE_BYTES as u64;
@@ -120,69 +145,35 @@ fn catch_up(place: &Place, binaries: &Binaries, device_bytes: u64) -> Result<Val
         copied as f64 / written as f64
     );
     pool.stere(&format!("umount {}", quoted(&pool.mount_point)))?;
-    drop((fs::remove_file(pool.image(0)), fs::remove_file(pool.image(1))));
     Ok(json!({ "held_bytes": held, "written_bytes": written, "copied_bytes": copied }))
 }
 
-fn measure(
-    place: &Place,
-    binaries: &Binaries,
-    device_bytes: u64,
-    percent: u64,
-    (write, copy): (f64, f64),
-) -> Result<Value> {
-    let (mount_point, guard) = mount_folder()?;
-    let pool = Pool { place, binaries, mount_point, device_bytes, _guard: guard };
-    let images: Vec<String> = (0..DEVICES).map(|number| pool.spec(number)).collect();
-    pool.stere(&format!("create rebuild {} --force", images.join(" ")))?;
+fn measure(place: &Place, binaries: &Binaries, device_bytes: u64, percent: u64) -> Result<Round> {
+    let pool = new_pool(place, binaries, DISKS, device_bytes)?;
+    let write = pool.disks.write_rate(DEVICES as usize, WRITE_MEGABYTES.min(device_bytes >> 21))?;
+    let members: Vec<String> = (0..DEVICES).map(|number| pool.spec(number)).collect();
+    pool.stere(&format!("create rebuild {} --force", members.join(" ")))?;
     pool.stere(&format!("mount rebuild {}", quoted(&pool.mount_point)))?;
     let files = pool.fill(percent)?;
     let baseline = pool.reads_during(files, &|| {
         std::thread::sleep(BASELINE);
         Ok(())
     })?;
-    let baseline = baseline / BASELINE.as_secs_f64();
     let alone = pool.rebuild(1, DEVICES, None)?;
     let beside = pool.rebuild(DEVICES, DEVICES + 1, Some(files))?;
-    let share = beside.reads / baseline;
-    println!(
-        "{percent} % full, nobody reads: {} MB in {:.2} s, {:.0} MB/s: {:.2} of what the disk writes, {:.2} of what it copies",
-        alone.bytes / 1_000_000,
-        alone.seconds,
-        alone.rate(),
-        alone.rate() / write,
-        alone.rate() / copy
-    );
-    println!(
-        "{percent} % full, beside random reads of 64 KiB: {:.0} MB/s; {:.0} reads/s of {baseline:.0} without: {share:.2}",
-        beside.rate(),
-        beside.reads
-    );
     pool.stere(&format!("umount {}", quoted(&pool.mount_point)))?;
-    for number in 0..DEVICES + 2 {
-        drop(fs::remove_file(pool.image(number)));
-    }
-    let row = |one: &Rebuild| json!({ "bytes": one.bytes, "seconds": one.seconds, "mb_per_second": one.rate() });
-    Ok(json!({
-        "percent": percent, "alone": row(&alone), "beside_reads": row(&beside), "of_disk_writes": alone.rate() / write,
-        "of_disk_copies": alone.rate() / copy, "reads_per_second_before": baseline,
-        "reads_per_second_during": beside.reads, "share_of_reads": share,
-    }))
+    Ok(Round { write, reads_before: baseline / BASELINE.as_secs_f64(), alone, beside })
 }
 
 impl Pool<'_> {
-    fn image(&self, number: u64) -> PathBuf {
-        self.place.directory.join(format!("rebuild-{number}.img"))
-    }
-
     fn spec(&self, number: u64) -> String {
-        format!("{},size={},name=d{number}", quoted(&self.image(number)), self.device_bytes)
+        format!("{},name=d{number}", self.disks.device(number as usize))
     }
 
     fn stere(&self, words: &str) -> Result<String> {
         let state = quoted(&self.place.directory.join("state"));
         let line = format!("STERE_STATE={state} {} {words}", quoted(&self.binaries.stere));
-        capture(&mut shell(&line), 5 * MINUTE)
+        capture(&mut shell(&self.disks.throttled(&line)), 5 * MINUTE)
     }
 
     fn status(&self) -> Result<Value> {
@@ -214,7 +205,7 @@ impl Pool<'_> {
         self.stere(&format!("device offline rebuild d{old} --force --yes"))?;
         let before = self.status()?["work"]["bytes_done"].as_u64().unwrap_or(0);
         let work = || -> Result<()> {
-            self.stere(&format!("device replace rebuild d{old} {} --yes", self.spec(new)))?;
+            self.stere(&format!("device replace rebuild d{old} {} --force --yes", self.spec(new)))?;
             self.wait_for_repair()
         };
         let start = Instant::now();

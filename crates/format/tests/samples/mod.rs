@@ -253,6 +253,8 @@ pub fn samples() -> Vec<Sample> {
     let with_header = [row.encode(), summary].concat();
     let policy = InodePolicy { copies: 2, parity_k: 4, parity_m: 1, class: 3, ..InodePolicy::default() };
     let more_policy = InodePolicy { compression: 0x13, redundancy: 6, ..InodePolicy::default() };
+    let ruled = RuledPolicy { copies: 3, compression: 2, decided: 0x26, ..RuledPolicy::default() };
+    let ruled_policy = InodePolicy { ruled, ..InodePolicy::default() };
     let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
     let chunk = ChunkHeader {
         pool: POOL,
@@ -289,6 +291,7 @@ pub fn samples() -> Vec<Sample> {
         ("superblock-clean", "superblock", superblock(0)),
         ("inode-file", "inode", inode(0o100_644, Some(policy), b"").encode()),
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
+        ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),

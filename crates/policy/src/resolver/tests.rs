@@ -19,7 +19,7 @@ fn class(class: Class) -> Own {
 
 fn resolve(resolver: &Resolver, inode: u64, entries: &[(u64, u64, Own)]) -> Effective {
     let (_, parent, own) = entries.iter().find(|entry| entry.0 == inode).expect("inode of the test");
-    let Ok(effective) = resolver.resolve(inode, own, *parent, tree(entries));
+    let Ok(effective) = resolver.resolve(inode, own, &Decision::default(), *parent, tree(entries));
     effective
 }
 

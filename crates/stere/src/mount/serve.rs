@@ -26,7 +26,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{layout, lose, reconcile};
+use crate::{layout, lose, reconcile, rules};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -249,6 +249,11 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
         let answer = match serde_json::from_str(&line) {
             Ok(Request::Unmount { lazy, force }) => unmount(daemon, &stream, lazy, force),
             Ok(Request::Lose { devices }) => Some(lose(daemon, &mut stream, &devices)),
+            Ok(Request::TestRules { directory, rules }) => {
+                let mut send = |answer| control::try_send(&mut stream, &answer);
+                let told = rules::forecast(&daemon.filesystem, directory, &rules, &mut send);
+                Some(told.unwrap_or_else(|error| failed(&error)))
+            }
             Ok(request) => Some(answer(daemon, request)),
             Err(error) => Some(failed(&format!("the request is not understood: {error}"))),
         };
@@ -261,7 +266,9 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
 
 fn answer(daemon: &Daemon, request: Request) -> Answer {
     match request {
-        Request::About | Request::Unmount { .. } | Request::Lose { .. } => Answer::About(daemon.about.clone()),
+        Request::About | Request::Unmount { .. } | Request::Lose { .. } | Request::TestRules { .. } => {
+            Answer::About(daemon.about.clone())
+        }
         Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, inode, from) {
             Ok(layout) => Answer::Layout(layout),
             Err(error) => failed(&error),
@@ -270,12 +277,18 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(report) => Answer::Reconcile(report),
             Err(error) => failed(&error),
         },
+        Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
         Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {
             Ok(Changed::Forecast(forecast)) => Answer::Forecast(forecast),
             Ok(Changed::Done(said)) => {
                 tracing::info!(?change, "{said}");
                 reconcile::try_again(&daemon.filesystem, &daemon.running);
+                if change.gives_devices()
+                    && let Err(error) = reconcile::use_new_devices(&daemon.filesystem)
+                {
+                    return failed(&error);
+                }
                 Answer::Changed { said }
             }
             Err(error) => failed(&error),

@@ -32,6 +32,13 @@ pub enum Change {
     Label { device: String, settings: Vec<String> },
 }
 
+impl Change {
+    /// Whether there may be more devices for chunks afterwards.
+    pub fn gives_devices(&self) -> bool {
+        matches!(self, Change::Add { spare: false, .. } | Change::Replace { .. } | Change::Online { .. })
+    }
+}
+
 /// What came of it.
 pub enum Outcome {
     Forecast(Forecast),

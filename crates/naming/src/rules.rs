@@ -1,0 +1,508 @@
+//! Rules at work: which apply in a directory, what they decide for a file, and the pool's own rules with their history.
+//!
+//! What rules decide is noted in the inode, so that reading and writing never look at a rule: when a file is made, named anew, and
+//! when the reconciler meets it. Authority, from the top: overriding rules of the pool; the file itself; then from its directory
+//! upward, at each one its rules before its attributes; the pool's rules; the pool's default class.
+//! Invariant: what is kept of a directory's rules is used only at the resolver's generation at which it was made out, so a
+//! decision is never older than the transaction that it is part of.
+
+mod forecast;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use stere_file::{Keys, inode_if_any};
+use stere_format::{InodeValue, Key, Timestamp, key};
+use stere_policy::{Decided, Decision, Facts, Rule, RuleSet, merge};
+use stere_store::{Store, Transaction, Wait};
+
+pub use forecast::{RuleChange, RulesForecast};
+
+use crate::error::Error;
+use crate::walk::path_of;
+use crate::{Caller, FileSystem, ROOT, xattr};
+
+/// Flag of directories that have rules of their own.
+pub(crate) const HAS_RULES: u32 = 8;
+/// The attribute that holds them.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.rules";
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+/// Directories whose rules are kept in memory.
+const KEPT_MAX: usize = 65_536;
+/// Changes that the log keeps.
+const LOG_ENTRIES_MAX: u64 = 1000;
+
+/// What one directory contributes.
+struct Level {
+    directory: u64,
+    /// What its attributes speak for.
+    settled: Decided,
+    rules: Option<Arc<RuleSet>>,
+    /// Where in a path paths from this directory begin.
+    path_start: usize,
+}
+
+/// The rules that apply to what lies in a directory, nearest first.
+pub(crate) struct Scopes {
+    generation: u64,
+    levels: Vec<Level>,
+    pool: Option<Arc<RuleSet>>,
+    /// Of the directory, with a slash at its end, if any rule asks for paths.
+    path: Vec<u8>,
+}
+
+/// Rules that decided something, for people.
+pub(crate) struct Matched {
+    /// Whose rules they are; none for the pool's.
+    pub directory: Option<u64>,
+    pub rules: Vec<String>,
+}
+
+impl Scopes {
+    /// Whether there are no rules at all.
+    pub fn is_empty(&self) -> bool {
+        self.levels.is_empty() && self.pool.is_none()
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Arc<RuleSet>> {
+        self.levels.iter().filter_map(|level| level.rules.as_ref()).chain(&self.pool)
+    }
+
+    /// What is decided for a file of this name; `visit` gets the rules that match, in the order of authority.
+    fn decide(
+        &self,
+        name: &[u8],
+        value: &InodeValue,
+        now: Timestamp,
+        visit: &mut dyn FnMut(Option<u64>, &[&Rule]),
+    ) -> Decision {
+        let path = if self.path.is_empty() { Vec::new() } else { [&self.path[..], name].concat() };
+        let age = now.seconds.saturating_sub(value.mtime.seconds).max(0) as u64;
+        let facts = |path_start: usize| Facts {
+            name,
+            path: path.get(path_start..).unwrap_or_default(),
+            size: value.size,
+            age_seconds: age,
+            owner: value.uid,
+            group: value.gid,
+            mode: value.mode,
+        };
+        let mut decision = Decision::default();
+        let pool = self.pool.as_ref().map(|rules| rules.matching(&facts(1))).unwrap_or_default();
+        let (overriding, others): (Vec<&Rule>, Vec<&Rule>) = pool.into_iter().partition(|rule| rule.overrides);
+        let mut settled = Decided::default();
+        let mut add = |directory, rules: &[&Rule], overrides, settled| {
+            if !rules.is_empty() {
+                visit(directory, rules);
+                decision.add(&merge(rules.iter().copied()), overrides, settled);
+            }
+        };
+        add(None, &overriding, true, settled);
+        for level in &self.levels {
+            if let Some(rules) = &level.rules {
+                add(Some(level.directory), &rules.matching(&facts(level.path_start)), false, settled);
+            }
+            settled = settled.and(level.settled);
+        }
+        add(None, &others, false, settled);
+        decision
+    }
+}
+
+/// Rules in memory.
+#[derive(Default)]
+pub(crate) struct Rules {
+    kept: Mutex<FxHashMap<u64, Arc<Scopes>>>,
+    pool: Mutex<(u64, Option<Arc<RuleSet>>)>,
+    /// Counts changes of rules, and of what they depend on, that took effect.
+    changes: AtomicU64,
+    /// Whether there are, or were since the mount, any rules.
+    has_any: AtomicBool,
+    next_log_entry: AtomicU64,
+    /// When what changes by itself is looked at next, in seconds.
+    next_review: AtomicU64,
+}
+
+/// The pool's rules at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulesVersion {
+    /// Counted from 1.
+    pub version: u64,
+    /// When they were loaded, in seconds.
+    pub seconds: i64,
+    /// The user who loaded them.
+    pub user: u32,
+    /// As they were written.
+    pub text: String,
+}
+
+impl RulesVersion {
+    fn encode(&self) -> Vec<u8> {
+        [&self.seconds.to_le_bytes()[..], &self.user.to_le_bytes(), self.text.as_bytes()].concat()
+    }
+
+    fn decode(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
+        let seconds = i64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let user = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+        Some(RulesVersion { version, seconds, user, text: String::from_utf8(bytes[12..].to_vec()).ok()? })
+    }
+}
+
+/// Something that rules changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleLogEntry {
+    /// When, in seconds.
+    pub seconds: i64,
+    /// Of which file.
+    pub inode: u64,
+    /// The version of the pool's rules then.
+    pub version: u64,
+    /// What, and by which rules.
+    pub text: String,
+}
+
+impl RuleLogEntry {
+    fn encode(&self) -> Vec<u8> {
+        let numbers = [self.seconds.to_le_bytes(), self.inode.to_le_bytes(), self.version.to_le_bytes()].concat();
+        [&numbers, self.text.as_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<RuleLogEntry> {
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let text = String::from_utf8_lossy(bytes.get(24..)?).into_owned();
+        Some(RuleLogEntry { seconds: number(0)? as i64, inode: number(8)?, version: number(16)?, text })
+    }
+}
+
+/// Calls `visit` for every entry of the pool's lists of this kind, in the order of their numbers.
+fn each_of_kind(store: &Store, wait: Wait, kind: u8, mut visit: impl FnMut(u64, &[u8])) -> Result<(), Error> {
+    store
+        .view(wait, |view| {
+            let mut found = Vec::new();
+            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+            view.scan(from, to, |key, bytes| {
+                if key.kind == kind {
+                    found.push((key.object, bytes.to_vec()));
+                }
+                ControlFlow::Continue(())
+            })?;
+            Ok::<_, Error>(found)
+        })?
+        .iter()
+        .for_each(|(number, bytes)| visit(*number, bytes));
+    Ok(())
+}
+
+impl Rules {
+    /// Reads what the pool says.
+    pub fn load(store: &Store) -> Result<Rules, Error> {
+        let rules = Rules::default();
+        let mut last_entry = 0;
+        each_of_kind(store, Wait::Allowed, key::kind::RULE_LOG, |number, _| last_entry = number)?;
+        rules.next_log_entry.store(last_entry + 1, Ordering::Release);
+        let mut newest = None;
+        each_of_kind(store, Wait::Allowed, key::kind::RULES, |version, bytes| {
+            newest = RulesVersion::decode(version, bytes);
+        })?;
+        if let Some(newest) = newest {
+            match RuleSet::parse(&newest.text, true) {
+                Ok(set) => rules.put_pool(newest.version, set),
+                // What cannot be understood decides nothing; what was decided before stays as it is.
+                Err(error) => tracing::error!(%error, "the pool's rules are not understood; load them anew"),
+            }
+        }
+        Ok(rules)
+    }
+
+    fn put_pool(&self, version: u64, set: RuleSet) {
+        *self.pool.lock() = (version, (!set.is_empty()).then(|| Arc::new(set)));
+    }
+
+    /// See `changes`; the same for ever where there are no rules.
+    pub fn changes(&self) -> u64 {
+        if self.has_any.load(Ordering::Acquire) { self.changes.load(Ordering::Acquire) } else { 0 }
+    }
+
+    pub fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl FileSystem {
+    /// The rules that apply in a directory.
+    pub(crate) fn scopes(&self, wait: Wait, directory: u64) -> Result<Arc<Scopes>, Error> {
+        let generation = self.files.resolver().generation();
+        if let Some(scopes) = self.rules.kept.lock().get(&directory).filter(|kept| kept.generation == generation) {
+            return Ok(scopes.clone());
+        }
+        let scopes = self.read_scopes(wait, directory, generation, None)?;
+        if !scopes.is_empty() {
+            self.rules.has_any.store(true, Ordering::Release);
+        }
+        let scopes = Arc::new(scopes);
+        let mut kept = self.rules.kept.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(directory, scopes.clone());
+        Ok(scopes)
+    }
+
+    /// The rules that apply in a directory; `other`: rules to be taken for those that a directory has.
+    fn read_scopes(
+        &self,
+        wait: Wait,
+        directory: u64,
+        generation: u64,
+        other: Option<&(u64, Arc<RuleSet>)>,
+    ) -> Result<Scopes, Error> {
+        let (pool, mut levels) = (self.rules.pool.lock().1.clone(), Vec::new());
+        let found = self.store.view(wait, |view| read_levels(view, directory))?;
+        let has_rules = pool.is_some() || other.is_some() || found.iter().any(|(_, _, text)| text.is_some());
+        for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
+            let rules = match other.filter(|(of, _)| *of == number) {
+                Some((_, rules)) => Some(rules.clone()),
+                None => text.and_then(|text| parse_stored(number, &text)),
+            };
+            levels.push(Level { directory: number, settled, rules, path_start: 0 });
+        }
+        let mut scopes = Scopes { generation, levels, pool, path: Vec::new() };
+        if scopes.sets().any(|rules| rules.needs_path()) {
+            self.find_paths(wait, directory, &mut scopes)?;
+        }
+        Ok(scopes)
+    }
+
+    fn find_paths(&self, wait: Wait, directory: u64, scopes: &mut Scopes) -> Result<(), Error> {
+        let mut path = path_of(&self.store, wait, directory)?.unwrap_or_default();
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        // Paths of the directories above are beginnings of this one.
+        let mut end = path.len();
+        for level in &mut scopes.levels {
+            level.path_start = end;
+            let above = path[..end - 1].iter().rposition(|byte| *byte == b'/');
+            end = above.map_or(1, |slash| slash + 1);
+        }
+        scopes.path = path;
+        Ok(())
+    }
+
+    /// Whether what is known of a directory's rules is still so; asked within the transaction that relies on it.
+    pub(crate) fn is_current(&self, scopes: &Scopes) -> bool {
+        scopes.generation == self.files.resolver().generation()
+    }
+
+    /// Notes in a file what the rules decide for it under this name; true where that changes something.
+    pub(crate) fn apply_rules(&self, scopes: &Scopes, name: &[u8], value: &mut InodeValue, now: Timestamp) -> bool {
+        let before = stere_file::rule_decision(value);
+        if scopes.is_empty() && before.is_nothing() {
+            return false;
+        }
+        let decision = scopes.decide(name, value, now, &mut |_, _| {});
+        stere_file::set_rule_decision(value, decision);
+        decision != before
+    }
+
+    /// As `apply_rules` for a further name: of each key the more conservative value stays.
+    pub(crate) fn apply_rules_too(&self, scopes: &Scopes, name: &[u8], value: &mut InodeValue, now: Timestamp) {
+        let before = stere_file::rule_decision(value);
+        if !scopes.is_empty() {
+            let decision = scopes.decide(name, value, now, &mut |_, _| {});
+            stere_file::set_rule_decision(value, before.or_more(&decision));
+        }
+    }
+
+    /// What rules decide for a file of this path in this directory, and which.
+    pub(crate) fn decide(
+        &self,
+        caller: &Caller<'_>,
+        directory: u64,
+        path: &[u8],
+        inode: u64,
+    ) -> Result<(Decision, Vec<String>), Error> {
+        let scopes = self.scopes(caller.wait, directory)?;
+        let value = self.files.attributes(caller.wait, inode)?.filter(|_| !scopes.is_empty());
+        let Some(value) = value else { return Ok(Default::default()) };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let mut by: Vec<String> = Vec::new();
+        let mut visit = |_, rules: &[&Rule]| by.extend(rules.iter().map(|rule| rule.text.clone()));
+        let decision = scopes.decide(name, &value, caller.now, &mut visit);
+        Ok((decision, by))
+    }
+
+    /// Notes a decision that differs from the one before, and in the log what it came from.
+    pub(crate) fn put_decision(
+        &self,
+        caller: &Caller<'_>,
+        path: &[u8],
+        inode: u64,
+        decision: Decision,
+        by: &[String],
+    ) -> Result<(), Error> {
+        let by = if by.is_empty() { "no rule any more".to_owned() } else { by.join("; ") };
+        let text = format!("{}: {by}", String::from_utf8_lossy(path));
+        let number = self.rules.next_log_entry.fetch_add(1, Ordering::AcqRel);
+        let version = self.rules.pool.lock().0;
+        let entry = RuleLogEntry { seconds: caller.now.seconds, inode, version, text };
+        self.changing(caller, inode, None, |transaction, value| {
+            stere_file::set_rule_decision(value, decision);
+            transaction.put(Key::rule_log(number), &entry.encode());
+            if let Some(old) = number.checked_sub(LOG_ENTRIES_MAX) {
+                transaction.delete(Key::rule_log(old));
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// The rules that matched a file, in the order of authority.
+    pub(crate) fn matched(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Matched>, Error> {
+        let Some(value) = self.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
+        let Some(path) = path_of(&self.store, wait, inode)? else { return Ok(Vec::new()) };
+        let scopes = self.scopes(wait, value.parent)?;
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
+        let mut matched = Vec::new();
+        scopes.decide(name, &value, now, &mut |directory, rules| {
+            matched.push(Matched { directory, rules: rules.iter().map(|rule| rule.text.clone()).collect() });
+        });
+        Ok(matched)
+    }
+
+    /// Sets or removes a directory's own rules.
+    pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
+        let text = text.filter(|text| !text.is_empty());
+        if let Some(text) = text {
+            RuleSet::parse(&String::from_utf8_lossy(text), false).map_err(stere_policy::PolicyError::from)?;
+        }
+        self.changing(caller, inode, None, |transaction, value| {
+            if value.kind() != Some(stere_format::FileKind::Directory) {
+                return Err(Error::NotPermitted("rules can be set on directories"));
+            }
+            value.ctime = caller.now;
+            match text {
+                Some(text) => {
+                    xattr::put(transaction, inode, ATTRIBUTE, text)?;
+                    value.flags |= HAS_RULES | xattr::HAS_ATTRIBUTES;
+                }
+                None => {
+                    xattr::remove(transaction, inode, ATTRIBUTE)?;
+                    value.flags &= !HAS_RULES;
+                }
+            }
+            self.note_reconcile(transaction, inode)
+        })?;
+        self.files.resolver().invalidate();
+        self.rules.has_any.store(true, Ordering::Release);
+        self.rules.note_change();
+        Ok(())
+    }
+
+    /// Makes these the pool's rules. What they change is done in the background.
+    pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
+        let set = RuleSet::parse(text, true).map_err(stere_policy::PolicyError::from)?;
+        let version = self.rules_history(caller.wait)?.last().map_or(0, |last| last.version) + 1;
+        let entry =
+            RulesVersion { version, seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
+        self.store.update(caller.wait, |transaction| {
+            transaction.put(Key::rules(version), &entry);
+            self.note_reconcile(transaction, ROOT)
+        })?;
+        self.rules.put_pool(version, set);
+        self.files.resolver().invalidate();
+        self.rules.has_any.store(true, Ordering::Release);
+        self.rules.note_change();
+        Ok(version)
+    }
+
+    /// All that the pool's rules ever were, oldest first.
+    pub fn rules_history(&self, wait: Wait) -> Result<Vec<RulesVersion>, Error> {
+        let mut history = Vec::new();
+        each_of_kind(&self.store, wait, key::kind::RULES, |version, bytes| {
+            history.extend(RulesVersion::decode(version, bytes));
+        })?;
+        Ok(history)
+    }
+
+    /// What rules changed of files that existed, oldest first.
+    pub fn rule_log(&self, wait: Wait) -> Result<Vec<RuleLogEntry>, Error> {
+        let mut log = Vec::new();
+        each_of_kind(&self.store, wait, key::kind::RULE_LOG, |_, bytes| log.extend(RuleLogEntry::decode(bytes)))?;
+        Ok(log)
+    }
+}
+
+/// Rules that were understood when they were set; a newer stere may have set them.
+fn parse_stored(directory: u64, text: &[u8]) -> Option<Arc<RuleSet>> {
+    match RuleSet::parse(&String::from_utf8_lossy(text), false) {
+        Ok(set) => Some(Arc::new(set)),
+        Err(error) => {
+            tracing::error!(directory, %error, "rules of a directory are not understood");
+            None
+        }
+    }
+}
+
+type FoundLevel = (u64, Decided, Option<Vec<u8>>);
+
+/// The directories from this one to the root.
+fn read_levels(keys: &impl Keys, directory: u64) -> Result<Vec<FoundLevel>, Error> {
+    let (mut levels, mut at) = (Vec::new(), directory);
+    while levels.len() < DEPTH_MAX {
+        let Some(value) = inode_if_any(keys, at)? else { break };
+        let text = match value.flags & HAS_RULES {
+            0 => None,
+            _ => xattr::get(keys, at, ATTRIBUTE)?,
+        };
+        levels.push((at, Decided::of(&stere_file::own_policy(&value)), text));
+        if value.parent == at {
+            break;
+        }
+        at = value.parent;
+    }
+    Ok(levels)
+}
+
+/// How often what changes by itself (size, age, owner) is looked at, in seconds.
+const REVIEW_SECONDS: u64 = 3600;
+
+impl FileSystem {
+    /// Now and then notes that files are to be looked at whose rules ask for what changes without a name being changed.
+    pub(crate) fn review_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        let now = u64::try_from(caller.now.seconds).unwrap_or(0);
+        let due = self.rules.next_review.load(Ordering::Acquire);
+        if now < due {
+            return Ok(());
+        }
+        self.rules.next_review.store(now + REVIEW_SECONDS, Ordering::Release);
+        if due == 0 {
+            return Ok(());
+        }
+        let changes_by_itself = |set: &Arc<RuleSet>| set.changes_by_itself();
+        let mut roots: Vec<u64> = Vec::new();
+        if self.rules.pool.lock().1.as_ref().is_some_and(changes_by_itself) {
+            roots.push(ROOT);
+        }
+        for scopes in self.rules.kept.lock().values() {
+            let of_directories =
+                scopes.levels.iter().filter(|level| level.rules.as_ref().is_some_and(changes_by_itself));
+            roots.extend(of_directories.map(|level| level.directory));
+        }
+        roots.sort_unstable();
+        roots.dedup();
+        for root in roots {
+            self.store.update(caller.wait, |transaction: &mut Transaction<'_>| {
+                match inode_if_any(transaction, root)? {
+                    Some(_) => self.note_reconcile(transaction, root),
+                    None => Ok(()),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! What rules would change before they are set: the same walk and the same decisions as later, and nothing is written.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use stere_format::{FileKind, InodeValue};
+use stere_policy::{Effective, RuleSet, Setting};
+
+use super::Scopes;
+use crate::error::Error;
+use crate::walk::{Walk, path_of};
+use crate::{Caller, FileSystem};
+
+/// Directories whose rules are kept during a walk.
+const KEPT_MAX: usize = 4096;
+
+/// A file that would be stored otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleChange {
+    /// From the root of the pool.
+    pub path: Vec<u8>,
+    /// Allocated bytes.
+    pub bytes: u64,
+    /// How it is to be stored now.
+    pub before: String,
+    /// And with the rules.
+    pub after: String,
+}
+
+/// A walk that tells what rules of a directory would change.
+pub struct RulesForecast<'a> {
+    filesystem: &'a FileSystem,
+    other: (u64, Arc<RuleSet>),
+    walk: Walk,
+    kept: FxHashMap<u64, Arc<Scopes>>,
+    /// Files looked at.
+    pub files: u64,
+}
+
+impl FileSystem {
+    /// Begins to tell what these rules would change if this directory had them instead of its own.
+    pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
+        let set = RuleSet::parse(text, false).map_err(stere_policy::PolicyError::from)?;
+        let kind = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+        if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
+            return Err(Error::NotPermitted("rules can be set on directories"));
+        }
+        let path = path_of(&self.store, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
+        let walk = Walk::new(directory, FileKind::Directory, path);
+        let other = (directory, Arc::new(set));
+        Ok(RulesForecast { filesystem: self, other, walk, kept: FxHashMap::default(), files: 0 })
+    }
+}
+
+impl RulesForecast<'_> {
+    /// Looks at so many names; none when all were looked at.
+    pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<Option<Vec<RuleChange>>, Error> {
+        let mut changes = Vec::new();
+        for number in 0..names_max {
+            let Some(met) = self.walk.next(&self.filesystem.store, caller.wait)? else {
+                return Ok((number > 0).then_some(changes));
+            };
+            if met.kind != FileKind::File {
+                continue;
+            }
+            self.files += 1;
+            let value = self.filesystem.files.attributes(caller.wait, met.inode)?;
+            let (Some(value), Some(directory)) = (value, self.walk.directory(&met)) else { continue };
+            let scopes = self.scopes(caller, directory)?;
+            changes.extend(self.change(caller, met.inode, value, &scopes)?);
+        }
+        Ok(Some(changes))
+    }
+
+    fn scopes(&mut self, caller: &Caller<'_>, directory: u64) -> Result<Arc<Scopes>, Error> {
+        if let Some(scopes) = self.kept.get(&directory) {
+            return Ok(scopes.clone());
+        }
+        let scopes = Arc::new(self.filesystem.read_scopes(caller.wait, directory, 0, Some(&self.other))?);
+        if self.kept.len() >= KEPT_MAX {
+            self.kept.clear();
+        }
+        self.kept.insert(directory, scopes.clone());
+        Ok(scopes)
+    }
+
+    fn change(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        mut value: InodeValue,
+        scopes: &Scopes,
+    ) -> Result<Option<RuleChange>, Error> {
+        let path = self.walk.path();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let files = &self.filesystem.files;
+        let effective = |value: &InodeValue| {
+            self.filesystem.store.view(caller.wait, |view| files.effective(view, inode, value)).map_err(Error::from)
+        };
+        let before = effective(&value)?;
+        let decision = scopes.decide(name, &value, caller.now, &mut |_, _| {});
+        stere_file::set_rule_decision(&mut value, decision);
+        let after = effective(&value)?;
+        let devices = files.device_count();
+        Ok((before.wish != after.wish).then(|| RuleChange {
+            path: path.to_vec(),
+            bytes: value.blocks_bytes,
+            before: words(&before, devices),
+            after: words(&after, devices),
+        }))
+    }
+}
+
+/// An effective policy in words.
+fn words(effective: &Effective, devices: usize) -> String {
+    let words = Setting::ALL.into_iter().filter_map(|setting| {
+        let value = effective.value(setting, devices)?;
+        Some(format!("{}={value}", setting.word()))
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,150 @@
+//! What the rules that match a file come to: for each key the most conservative value, and whether it overrides.
+//!
+//! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
+//! survives most, and among equals the one that does less; the compression that does least.
+
+use super::Rule;
+use crate::attribute::Own;
+use crate::class::{Class, SchemeWish};
+use crate::compression::Compression;
+
+/// Which keys rules decided, a set of bits; the fields are the byte on media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Decided(pub u8);
+
+impl Decided {
+    /// The class.
+    pub const CLASS: Decided = Decided(1);
+    /// The redundancy.
+    pub const SCHEME: Decided = Decided(2);
+    /// The compression.
+    pub const COMPRESSION: Decided = Decided(4);
+    const OVERRIDE_SHIFT: u8 = 4;
+
+    /// Whether this key was decided.
+    pub fn has(self, key: Decided) -> bool {
+        self.0 & key.0 != 0
+    }
+
+    /// Whether the decision goes before what the file says itself.
+    pub fn overrides(self, key: Decided) -> bool {
+        self.0 & key.0 << Decided::OVERRIDE_SHIFT != 0
+    }
+
+    /// What an object that says this speaks for.
+    pub fn of(own: &Own) -> Decided {
+        let class = own.class();
+        let mut keys = Decided::default();
+        if class.is_some() {
+            keys.note(Decided::CLASS, false);
+        }
+        if class.is_some() || own.scheme_wish().is_some() {
+            keys.note(Decided::SCHEME, false);
+        }
+        if own.compression().or(class.and_then(Class::compression)).is_some() {
+            keys.note(Decided::COMPRESSION, false);
+        }
+        keys
+    }
+
+    /// Both.
+    pub fn and(self, other: Decided) -> Decided {
+        Decided(self.0 | other.0)
+    }
+
+    fn note(&mut self, key: Decided, overrides: bool) {
+        self.0 |= key.0 | if overrides { key.0 << Decided::OVERRIDE_SHIFT } else { 0 };
+    }
+}
+
+/// What rules decided for a file. It is noted in the inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Decision {
+    /// The values.
+    pub own: Own,
+    /// Which of them count.
+    pub decided: Decided,
+}
+
+impl Decision {
+    /// Whether no rule had anything to say.
+    pub fn is_nothing(&self) -> bool {
+        self.decided == Decided::default()
+    }
+
+    /// The class that was decided.
+    pub fn class(&self) -> Option<Class> {
+        Class::from_code(self.own.class).filter(|_| self.decided.has(Decided::CLASS))
+    }
+
+    /// The redundancy that was decided.
+    pub fn scheme(&self) -> Option<SchemeWish> {
+        self.own.scheme_wish().filter(|_| self.decided.has(Decided::SCHEME))
+    }
+
+    /// The compression that was decided.
+    pub fn compression(&self) -> Option<Compression> {
+        self.own.compression().filter(|_| self.decided.has(Decided::COMPRESSION))
+    }
+
+    /// Takes from these values what is not decided yet, and not `settled` by something nearer.
+    pub fn add(&mut self, own: &Own, overrides: bool, settled: Decided) {
+        let is_open = |key: Decided, known: bool| !known && !settled.has(key);
+        let scheme = own.scheme_wish().or(own.class().map(Class::wish));
+        if let Some(scheme) = scheme.filter(|_| is_open(Decided::SCHEME, self.scheme().is_some())) {
+            self.own.set_scheme(scheme);
+            self.decided.note(Decided::SCHEME, overrides);
+        }
+        let compression = own.compression().or(own.class().and_then(Class::compression));
+        if let Some(compression) = compression.filter(|_| is_open(Decided::COMPRESSION, self.compression().is_some())) {
+            self.own.compression = compression.code();
+            self.decided.note(Decided::COMPRESSION, overrides);
+        }
+        if let Some(class) = own.class().filter(|_| is_open(Decided::CLASS, self.class().is_some())) {
+            self.own.class = class.code();
+            self.decided.note(Decided::CLASS, overrides);
+        }
+    }
+
+    /// Of a file with several names: of each key the more conservative value.
+    pub fn or_more(&self, other: &Decision) -> Decision {
+        let mut own = Own::default();
+        let schemes = [self.scheme(), other.scheme()].into_iter().flatten();
+        if let Some(scheme) = schemes.reduce(more_conservative_scheme) {
+            own.set_scheme(scheme);
+        }
+        let compressions = [self.compression(), other.compression()].into_iter().flatten();
+        own.compression = compressions.min().map_or(0, Compression::code);
+        let classes = [self.class(), other.class()].into_iter().flatten();
+        own.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
+        Decision { own, decided: Decided(self.decided.0 | other.decided.0) }
+    }
+}
+
+fn more_conservative_scheme(one: SchemeWish, other: SchemeWish) -> SchemeWish {
+    let rank = |wish: SchemeWish| (wish.survives(), matches!(wish, SchemeWish::Copies(_)));
+    if rank(other) > rank(one) { other } else { one }
+}
+
+fn more_conservative_class(one: Class, other: Class) -> Class {
+    let rank = |class: Class| (class.wish().survives(), class.compression().is_none());
+    if rank(other) > rank(one) { other } else { one }
+}
+
+/// What rules that all match come to, as if one object said it.
+pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Own {
+    let mut merged = Own::default();
+    for rule in rules {
+        // A class speaks for the redundancy of its rule unless that says otherwise.
+        let scheme = rule.own.scheme_wish().or(rule.own.class().map(Class::wish));
+        if let Some(scheme) = [merged.scheme_wish(), scheme].into_iter().flatten().reduce(more_conservative_scheme) {
+            merged.set_scheme(scheme);
+        }
+        let compression = rule.own.compression().or(rule.own.class().and_then(Class::compression));
+        let compressions = [merged.compression(), compression].into_iter().flatten();
+        merged.compression = compressions.min().map_or(0, Compression::code);
+        let classes = [merged.class(), rule.own.class()].into_iter().flatten();
+        merged.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
+    }
+    merged
+}

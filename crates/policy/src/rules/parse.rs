@@ -1,0 +1,280 @@
+//! From text to rules, with line and column of what is wrong.
+
+use globset::{Glob, GlobBuilder, GlobSetBuilder};
+
+use super::condition::{Comparison, Condition, Fact};
+use super::{Rule, RuleSet};
+use crate::attribute::{Own, Setting};
+
+/// Bytes of text that a set of rules may have.
+pub const RULES_BYTES_MAX: usize = 48 << 10;
+
+/// What is wrong with rules, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {what}")]
+pub struct RuleError {
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in bytes.
+    pub column: usize,
+    /// What is wrong and what to write instead.
+    pub what: String,
+}
+
+/// A piece of the text with its place.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    text: &'a str,
+    line: usize,
+    column: usize,
+}
+
+impl<'a> Piece<'a> {
+    fn error(&self, what: impl Into<String>) -> RuleError {
+        RuleError { line: self.line, column: self.column, what: what.into() }
+    }
+
+    fn from(&self, start: usize) -> Piece<'a> {
+        Piece { text: &self.text[start..], line: self.line, column: self.column + start }
+    }
+
+    fn trimmed(&self) -> Piece<'a> {
+        let start = self.text.len() - self.text.trim_start().len();
+        let piece = self.from(start);
+        Piece { text: piece.text.trim_end(), ..piece }
+    }
+
+    fn split(&self, at: usize) -> (Piece<'a>, Piece<'a>) {
+        (Piece { text: &self.text[..at], ..*self }, self.from(at + 1))
+    }
+
+    /// Cuts at every separator that no backslash escapes.
+    fn pieces(&self, is_separator: impl Fn(char) -> bool) -> Vec<Piece<'a>> {
+        let (mut pieces, mut start, mut is_escaped) = (Vec::new(), 0, false);
+        for (at, character) in self.text.char_indices() {
+            if is_separator(character) && !is_escaped {
+                pieces.push(Piece { text: &self.text[start..at], ..self.from(start) });
+                start = at + character.len_utf8();
+            }
+            is_escaped = character == '\\' && !is_escaped;
+        }
+        pieces.push(self.from(start));
+        pieces.iter().map(Piece::trimmed).filter(|piece| !piece.text.is_empty()).collect()
+    }
+}
+
+impl RuleSet {
+    /// Parses rules. `may_override`: whether `!` is allowed.
+    pub fn parse(text: &str, may_override: bool) -> Result<RuleSet, RuleError> {
+        let whole = Piece { text, line: 1, column: 1 };
+        if text.len() > RULES_BYTES_MAX {
+            return Err(
+                whole.error(format!("rules have at most {RULES_BYTES_MAX} bytes; spread them over directories"))
+            );
+        }
+        let mut builder = Builder::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = Piece { text: without_comment(line), line: number + 1, column: 1 };
+            for piece in line.pieces(|character| character == ';') {
+                builder.rule(piece, may_override)?;
+            }
+        }
+        builder.finish().map_err(|error| whole.error(error.to_string()))
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    let begins = line.char_indices().find(|(at, character)| {
+        *character == '#'
+            && line[..*at].chars().next_back().is_none_or(|before| before.is_whitespace() || before == ';')
+    });
+    begins.map_or(line, |(at, _)| &line[..at])
+}
+
+#[derive(Default)]
+struct Builder {
+    rules: Vec<Rule>,
+    names: Vec<(Glob, usize)>,
+    paths: Vec<(Glob, usize)>,
+    others: Vec<usize>,
+}
+
+impl Builder {
+    fn rule(&mut self, piece: Piece<'_>, may_override: bool) -> Result<(), RuleError> {
+        let text = piece.text.to_owned();
+        let overrides = piece.text.starts_with('!');
+        if overrides && !may_override {
+            return Err(piece
+                .error("only the rules of the pool may override with '!'; take it away, or use `stere policy load`"));
+        }
+        let piece = if overrides { piece.from(1).trimmed() } else { piece };
+        let colon = unescaped(piece.text, ':')
+            .ok_or_else(|| piece.error("a rule is CONDITIONS: KEY=VALUE, for example *.c: compress=zstd"))?;
+        let (conditions, settings) = piece.split(colon);
+        let index = self.rules.len();
+        let mut rule = Rule { text, overrides, conditions: Vec::new(), own: Own::default() };
+        let mut has_pattern = false;
+        for word in conditions.pieces(char::is_whitespace) {
+            match condition(word)? {
+                Word::Condition(condition) => rule.conditions.push(condition),
+                Word::IsFile => {}
+                Word::Pattern(_) if has_pattern => {
+                    return Err(word.error("a rule has one pattern; write two rules, or {one,other}"));
+                }
+                Word::Pattern(glob) => {
+                    has_pattern = true;
+                    let patterns = if word.text.contains('/') { &mut self.paths } else { &mut self.names };
+                    patterns.push((glob, index));
+                }
+            }
+        }
+        if conditions.trimmed().text.is_empty() {
+            return Err(conditions.error("a rule has a condition; '*' is every file"));
+        }
+        if !has_pattern {
+            self.others.push(index);
+        }
+        let settings_of = settings.pieces(|character| character == ',');
+        if settings_of.is_empty() {
+            return Err(settings.error("a rule sets something, for example copies=2"));
+        }
+        for setting in settings_of {
+            set(&mut rule.own, setting)?;
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<RuleSet, globset::Error> {
+        let build = |patterns: Vec<(Glob, usize)>| {
+            let (mut builder, mut of) = (GlobSetBuilder::new(), Vec::new());
+            for (glob, rule) in patterns {
+                builder.add(glob);
+                of.push(rule);
+            }
+            Ok::<_, globset::Error>((builder.build()?, of))
+        };
+        let (names, name_rules) = build(self.names)?;
+        let (paths, path_rules) = build(self.paths)?;
+        Ok(RuleSet { rules: self.rules, names, name_rules, paths, path_rules, others: self.others })
+    }
+}
+
+fn unescaped(text: &str, wanted: char) -> Option<usize> {
+    let mut is_escaped = false;
+    for (at, character) in text.char_indices() {
+        if character == wanted && !is_escaped {
+            return Some(at);
+        }
+        is_escaped = character == '\\' && !is_escaped;
+    }
+    None
+}
+
+fn set(own: &mut Own, piece: Piece<'_>) -> Result<(), RuleError> {
+    let (key, value) =
+        piece.text.split_once('=').ok_or_else(|| piece.error("settings are KEY=VALUE, separated by commas"))?;
+    let (key, value) = (key.trim(), value.trim());
+    let setting = Setting::from_word(key).ok_or_else(|| {
+        let known: Vec<&str> = Setting::ALL.into_iter().map(Setting::word).collect();
+        piece.error(format!("'{key}' is not a key of policy; the keys are {}", known.join(", ")))
+    })?;
+    if value.is_empty() {
+        return Err(piece.error(format!("'{key}' needs a value: {}", setting.expected())));
+    }
+    if own.get(setting).is_some() {
+        return Err(piece.error(format!("'{key}' is set twice in this rule")));
+    }
+    own.set(setting, value.as_bytes()).map_err(|error| piece.error(error.to_string()))
+}
+
+enum Word {
+    Pattern(Glob),
+    Condition(Condition),
+    IsFile,
+}
+
+const FACTS: [(&str, Fact); 6] = [
+    ("size", Fact::Size),
+    ("age", Fact::AgeSeconds),
+    ("owner", Fact::Owner),
+    ("group", Fact::Group),
+    ("mode", Fact::Mode),
+    ("depth", Fact::Depth),
+];
+
+const COMPARISONS: [(&str, Comparison); 7] = [
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("!=", Comparison::Other),
+    ("<", Comparison::Less),
+    (">", Comparison::More),
+    ("=", Comparison::Equal),
+    ("&", Comparison::Has),
+];
+
+fn condition(word: Piece<'_>) -> Result<Word, RuleError> {
+    if let Some(kind) = word.text.strip_prefix("type=") {
+        let is_file = kind == "file";
+        return if is_file { Ok(Word::IsFile) } else { Err(word.error("rules are for files: type=file")) };
+    }
+    if let Some(extension) = word.text.strip_prefix("ext=") {
+        return pattern(word, &format!("*.{}", globset::escape(extension)), true);
+    }
+    for (name, fact) in FACTS {
+        let Some(rest) = word.text.strip_prefix(name) else { continue };
+        let Some((comparison, value)) =
+            COMPARISONS.iter().find_map(|(sign, comparison)| rest.strip_prefix(sign).map(|value| (*comparison, value)))
+        else {
+            continue;
+        };
+        let value = number_of(fact, value).ok_or_else(|| word.error(expected(fact)))?;
+        return Ok(Word::Condition(Condition { fact, comparison, value }));
+    }
+    pattern(word, word.text.strip_prefix('/').unwrap_or(word.text), false)
+}
+
+fn pattern(word: Piece<'_>, glob: &str, ignores_case: bool) -> Result<Word, RuleError> {
+    let built = GlobBuilder::new(glob)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .case_insensitive(ignores_case)
+        .build()
+        .map_err(|error| word.error(format!("'{}' is no pattern: {}", word.text, error.kind())))?;
+    Ok(Word::Pattern(built))
+}
+
+fn expected(fact: Fact) -> String {
+    let what = match fact {
+        Fact::Size => "size is compared with bytes, such as size>10M (K, M, G, T are powers of 1024)",
+        Fact::AgeSeconds => "age is compared with a time, such as age>30d (s, m, h, d, w, y)",
+        Fact::Owner | Fact::Group => "owner and group are compared with a number, such as owner=1000",
+        Fact::Mode => "mode is octal, such as mode=644, or mode&111 for bits that are set",
+        Fact::Depth => "depth counts directories below the one with the rules, such as depth>2",
+    };
+    what.into()
+}
+
+fn number_of(fact: Fact, text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    if fact == Fact::Mode {
+        return u64::from_str_radix(number, 8).ok().filter(|_| unit.is_empty());
+    }
+    let number: u64 = number.parse().ok()?;
+    let factor = match (fact, unit) {
+        (_, "") if fact != Fact::AgeSeconds || number == 0 => 1,
+        (Fact::Size, "K") => 1 << 10,
+        (Fact::Size, "M") => 1 << 20,
+        (Fact::Size, "G") => 1 << 30,
+        (Fact::Size, "T") => 1 << 40,
+        (Fact::AgeSeconds, "s") => 1,
+        (Fact::AgeSeconds, "m") => 60,
+        (Fact::AgeSeconds, "h") => 3600,
+        (Fact::AgeSeconds, "d") => 86_400,
+        (Fact::AgeSeconds, "w") => 7 * 86_400,
+        (Fact::AgeSeconds, "y") => 365 * 86_400,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}

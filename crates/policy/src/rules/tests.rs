@@ -1,0 +1,178 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::attribute::Setting;
+
+fn parse(text: &str) -> RuleSet {
+    RuleSet::parse(text, false).expect("rules")
+}
+
+fn file(path: &str) -> Facts<'_> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    Facts { name: name.as_bytes(), path: path.as_bytes(), ..Facts::default() }
+}
+
+/// What is set for a file, as text.
+fn decided(text: &str, facts: &Facts<'_>) -> String {
+    let rules = parse(text);
+    let own = merge(rules.matching(facts));
+    let settings = Setting::ALL.into_iter().filter_map(|key| Some(format!("{}={}", key.word(), own.get(key)?)));
+    settings.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_promised_example_means_what_it_says() {
+    let rules = "*.c:compress=zstd,redundancy=10; *.o:redundancy=0; size>1G:class=archive";
+    assert_eq!(decided(rules, &file("main.c")), "redundancy=10 compress=zstd");
+    assert_eq!(decided(rules, &file("src/main.o")), "redundancy=0");
+    assert_eq!(decided(rules, &file("readme")), "");
+    let large = Facts { size: (1 << 30) + 1, ..file("film.mkv") };
+    assert_eq!(decided(rules, &large), "class=archive copies=2 compress=zstd");
+}
+
+#[test]
+fn patterns_are_of_names_or_of_paths() {
+    for (pattern, yes, no) in [
+        ("*.c", "a/b/x.c", "x.h"),
+        ("Makefile", "a/Makefile", "Makefile.old"),
+        ("img_[0-9]?.jpg", "p/img_12.jpg", "img_1.jpg"),
+        ("*.{jpg,png}", "x.png", "x.gif"),
+        ("src/*.c", "src/x.c", "src/deep/x.c"),
+        ("src/**/*.c", "src/a/b/x.c", "lib/x.c"),
+        ("/top", "top", "tops"),
+        ("**/cache/**", "a/cache/b/c", "a/caches/b"),
+        ("ext=JPG", "a.jpg", "ajpg"),
+        ("a\\:b", "a:b", "a"),
+        ("type=file", "x", ""),
+    ] {
+        let rules = format!("{pattern}: copies=3");
+        assert_eq!(decided(&rules, &file(yes)), "copies=3", "{pattern} and {yes}");
+        if !no.is_empty() {
+            assert_eq!(decided(&rules, &file(no)), "", "{pattern} and {no}");
+        }
+    }
+}
+
+#[test]
+fn conditions_hold_together() {
+    let facts =
+        Facts { size: 5 << 20, age_seconds: 3 * 86_400, owner: 1000, group: 7, mode: 0o755, ..file("a/b/x.log") };
+    for (conditions, holds) in [
+        ("size>4M", true),
+        ("size>=5M", true),
+        ("size>5M", false),
+        ("size<1G age>2d", true),
+        ("size<1G age>4d", false),
+        ("age<=3d", true),
+        ("owner=1000 group!=7", false),
+        ("owner=1000 group=7", true),
+        ("mode=755", true),
+        ("mode&111", true),
+        ("mode&22", false),
+        ("depth=2", true),
+        ("depth>2", false),
+        ("*.log size>1M depth>=1", true),
+        ("*.txt size>1M", false),
+    ] {
+        let expected = if holds { "copies=3" } else { "" };
+        assert_eq!(decided(&format!("{conditions}: copies=3"), &facts), expected, "{conditions}");
+    }
+}
+
+#[test]
+fn of_several_the_most_conservative_wins_key_by_key() {
+    for (rules, expected) in [
+        ("*: copies=2; *.c: copies=3", "copies=3"),
+        ("*.c: copies=3; *: copies=1", "copies=3"),
+        ("*: parity=2; *: copies=2", "parity=2"),
+        ("*: parity=1; *: copies=2", "copies=2"),
+        ("*: class=scratch; *: class=precious", "class=precious copies=3"),
+        ("*: class=archive; *: class=normal", "class=normal copies=2 compress=zstd"),
+        ("*: compress=zstd; *: compress=lz4", "compress=lz4"),
+        ("*: compress=zstd; *: compress=none", "compress=none"),
+        ("*: compress=zstd:19; *: compress=zstd:1", "compress=zstd:1"),
+        ("*: copies=2; *: compress=lz4", "copies=2 compress=lz4"),
+    ] {
+        assert_eq!(decided(rules, &file("x.c")), expected, "{rules}");
+    }
+}
+
+#[test]
+fn what_does_not_parse_is_told_by_line_and_column() {
+    for (text, line, column, words) in [
+        ("*.c compress=zstd", 1, 1, "CONDITIONS"),
+        ("*.c: compress", 1, 6, "KEY=VALUE"),
+        ("*.c: compress=gzip", 1, 6, "gzip"),
+        ("*.c: colour=red", 1, 6, "colour"),
+        ("# all\n*.c: copies=2\n  *.o: copies=0", 3, 8, "copies"),
+        ("*.c: copies=2; size>lots: copies=1", 1, 16, "size"),
+        ("age>30: copies=1", 1, 1, "30d"),
+        ("*.c *.h: copies=2", 1, 5, "one pattern"),
+        ("[a: copies=2", 1, 1, "pattern"),
+        ("*.c:", 1, 5, "sets something"),
+        (": copies=2", 1, 1, "condition"),
+        ("*.c: copies=2, copies=3", 1, 16, "twice"),
+        ("type=directory: copies=2", 1, 1, "files"),
+        ("!*.c: copies=2", 1, 1, "override"),
+        ("mode=999: copies=1", 1, 1, "octal"),
+        ("size>99999999999T: copies=1", 1, 1, "size"),
+    ] {
+        let error = RuleSet::parse(text, false).expect_err(text);
+        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        assert!(error.what.contains(words), "{text}: {error}");
+    }
+    assert!(RuleSet::parse(&"x".repeat(1 << 20), false).is_err());
+}
+
+#[test]
+fn comments_blanks_and_overrides() {
+    let text = "# rules of the house\n\n  *.c : copies=2 ;; *.h:copies=3 # both\n! *.tmp: class=scratch\n";
+    let rules = RuleSet::parse(text, true).expect("rules");
+    let texts: Vec<_> = rules.rules().iter().map(|rule| (rule.text.as_str(), rule.overrides)).collect();
+    assert_eq!(texts, [("*.c : copies=2", false), ("*.h:copies=3", false), ("! *.tmp: class=scratch", true)]);
+    assert_eq!(rules.matching(&file("a.tmp")).len(), 1);
+    assert!(parse("").is_empty() && !rules.is_empty());
+    assert!(!rules.needs_path() && !rules.changes_by_itself());
+    assert!(parse("a/*: copies=1").needs_path() && parse("depth>1: copies=1").needs_path());
+    assert!(parse("size>1: copies=1").changes_by_itself());
+}
+
+#[test]
+fn decisions_fill_what_is_left_and_overrides_are_kept_apart() {
+    let own = |text: &str| merge(parse(text).rules());
+    let mut decision = Decision::default();
+    assert!(decision.is_nothing());
+    decision.add(&own("*: compress=lz4"), true, Decided::default());
+    decision.add(&own("*: copies=3, compress=zstd"), false, Decided::default());
+    decision.add(&own("*: class=scratch"), false, Decided::default());
+    assert_eq!(decision.compression().map(|one| one.text()).as_deref(), Some("lz4"));
+    assert_eq!(decision.scheme().map(|wish| wish.survives()), Some(2));
+    assert_eq!(decision.class().map(|class| class.word()), Some("scratch"));
+    assert!(decision.decided.overrides(Decided::COMPRESSION) && !decision.decided.overrides(Decided::SCHEME));
+    let mut nothing = Decision::default();
+    nothing.add(&own("*: class=archive"), false, Decided::of(&own("*: class=normal")).and(Decided::COMPRESSION));
+    assert!(nothing.is_nothing(), "what is nearer has settled it: {nothing:?}");
+    let mut other = Decision::default();
+    other.add(&own("*: copies=2, compress=none, class=normal"), false, Decided::default());
+    let both = decision.or_more(&other);
+    assert_eq!(both.compression().map(|one| one.text()).as_deref(), Some("none"));
+    assert_eq!(both.scheme().map(|wish| wish.survives()), Some(2));
+    assert_eq!(both.class().map(|class| class.word()), Some("normal"));
+}
+
+proptest! {
+    /// Text is anything that a user may set as an attribute.
+    #[test]
+    fn any_text_parses_or_is_refused(text in "\\PC{0,80}", name in "\\PC{0,20}") {
+        if let Ok(rules) = RuleSet::parse(&text, true) {
+            drop(rules.matching(&file(&name)));
+        }
+    }
+
+    #[test]
+    fn text_like_rules_parses_or_is_refused(text in "[*?.a-c/:;=,!{}\\[\\]<>&0-9KMGd\\\\ #\n-]{0,60}") {
+        if let Ok(rules) = RuleSet::parse(&text, true) {
+            drop(rules.matching(&file("a/b.c")));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `stere policy load`, `show`, `log` and `test`: rules of the pool, what they did, and what rules of a directory would do.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stere_naming::{FileSystem, Wait};
+
+use crate::cli::{LoadArguments, LogArguments, ShowArguments, TestArguments};
+use crate::control::{Answer, Connection, Request};
+use crate::error::{At, DONE, Result, refused};
+use crate::registry::Registry;
+use crate::status::to_json;
+use crate::{clock, locate, size};
+
+/// Names looked at between two answers of a forecast.
+const NAMES_PER_ANSWER: usize = 4096;
+
+/// What is asked about rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// All versions.
+    Show,
+    /// A new version.
+    Load { text: String },
+    /// What rules changed.
+    Log,
+}
+
+/// A version of the pool's rules.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VersionReport {
+    pub version: u64,
+    pub seconds: i64,
+    pub user: u32,
+    pub text: String,
+}
+
+/// Something that rules changed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LogReport {
+    pub seconds: i64,
+    pub inode: u64,
+    pub version: u64,
+    pub what: String,
+}
+
+/// A file that rules would change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChangeReport {
+    pub path: String,
+    pub bytes: u64,
+    pub before: String,
+    pub after: String,
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
+    match order {
+        Order::Load { text } => {
+            filesystem.load_rules(&clock::own_caller(Wait::Allowed), &text)?;
+            filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+            Ok(Answer::Done)
+        }
+        Order::Show => {
+            let versions = filesystem.rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
+                version: one.version,
+                seconds: one.seconds,
+                user: one.user,
+                text: one.text,
+            });
+            Ok(Answer::Rules { versions: versions.collect() })
+        }
+        Order::Log => {
+            let entries = filesystem.rule_log(Wait::Allowed)?.into_iter().map(|one| LogReport {
+                seconds: one.seconds,
+                inode: one.inode,
+                version: one.version,
+                what: one.text,
+            });
+            Ok(Answer::RuleLog { entries: entries.collect() })
+        }
+    }
+}
+
+/// A forecast for the daemon: `send` gets the files as they are found, and says whether anybody still listens.
+pub fn forecast(
+    filesystem: &FileSystem,
+    directory: u64,
+    rules: &str,
+    send: &mut dyn FnMut(Answer) -> bool,
+) -> Result<Answer> {
+    let caller = clock::own_caller(Wait::Allowed);
+    let mut forecast = filesystem.forecast_rules(&caller, directory, rules)?;
+    while let Some(changes) = forecast.step(&caller, NAMES_PER_ANSWER)? {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let report = |one: stere_naming::RuleChange| ChangeReport {
+            path: text(&one.path),
+            bytes: one.bytes,
+            before: one.before,
+            after: one.after,
+        };
+        if !send(Answer::RuleChanges { changes: changes.into_iter().map(report).collect() }) {
+            break;
+        }
+    }
+    Ok(Answer::RulesTested { files: forecast.files })
+}
+
+fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
+    match Connection::open(registry, pool) {
+        Some(connection) => Ok(connection),
+        None => refused(format!("the pool '{pool}' is not mounted; its rules are kept by its mount: mount it")),
+    }
+}
+
+fn unexpected<T>() -> Result<T> {
+    refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again")
+}
+
+/// From a file, or standard input.
+fn read(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).at("read rules from", path)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path).at("read rules from", path)
+}
+
+pub fn load(registry: &Registry, arguments: &LoadArguments) -> Result<u8> {
+    let text = read(&arguments.file)?;
+    let mut connection = connect(registry, &arguments.pool)?;
+    match connection.ask(Request::Rules { order: Order::Load { text } })? {
+        Answer::Done if arguments.wait => crate::reconcile::wait(&mut connection),
+        Answer::Done => {
+            println!("files are brought in line; `stere reconcile status {}` tells how far", arguments.pool);
+            Ok(DONE)
+        }
+        _ => unexpected(),
+    }
+}
+
+pub fn show(registry: &Registry, arguments: &ShowArguments) -> Result<u8> {
+    let Answer::Rules { mut versions } =
+        connect(registry, &arguments.pool)?.ask(Request::Rules { order: Order::Show })?
+    else {
+        return unexpected();
+    };
+    if let Some(wanted) = arguments.number {
+        versions.retain(|one| one.version == wanted);
+        if versions.is_empty() {
+            return refused(format!("there is no version {wanted} of the rules; --history lists them"));
+        }
+    } else if !arguments.history {
+        versions = versions.pop().into_iter().collect();
+    }
+    if arguments.json {
+        println!("{}", to_json(&versions)?);
+        return Ok(DONE);
+    }
+    for one in &versions {
+        println!("# version {}, loaded {} by user {}", one.version, moment(one.seconds), one.user);
+        println!("{}", one.text.trim_end());
+    }
+    Ok(DONE)
+}
+
+pub fn log(registry: &Registry, arguments: &LogArguments) -> Result<u8> {
+    let Answer::RuleLog { entries } = connect(registry, &arguments.pool)?.ask(Request::Rules { order: Order::Log })?
+    else {
+        return unexpected();
+    };
+    match arguments.json {
+        true => println!("{}", to_json(&entries)?),
+        false => entries.iter().for_each(|entry| println!("{}  {}", moment(entry.seconds), entry.what)),
+    }
+    Ok(DONE)
+}
+
+/// `stere policy test`: RULES is a file with rules, or rules.
+pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
+    let as_file = Path::new(&arguments.rules);
+    let rules = if as_file.is_file() || arguments.rules == "-" { read(as_file)? } else { arguments.rules.clone() };
+    let (_, mut connection, directory) = locate::connect(registry, &arguments.path)?;
+    connection.be_patient()?;
+    let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
+    let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);
+    let files = loop {
+        match answer {
+            Some(Answer::RuleChanges { changes }) => {
+                for one in changes {
+                    (bytes, count) = (bytes + one.bytes, count + 1);
+                    match arguments.json {
+                        true => all.push(one),
+                        false => println!("{}: {} -> {}", one.path, one.before, one.after),
+                    }
+                }
+            }
+            Some(Answer::RulesTested { files }) => break files,
+            Some(_) => return unexpected(),
+            None => return refused("the pool's daemon ended before it answered; see its log"),
+        }
+        answer = connection.next_answer()?;
+    };
+    match arguments.json {
+        true => println!("{}", to_json(&all)?),
+        false => println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes)),
+    }
+    Ok(DONE)
+}
+
+/// Seconds since 1970 as date and time of day in UTC.
+fn moment(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Howard Hinnant's civil_from_days: years begin in March, so that the leap day comes last.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::moment;
+
+    #[test]
+    fn moments_are_shown_as_dates() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_709_251_199, "2024-02-29 23:59:59"),
+            (4_102_444_800, "2100-01-01 00:00:00"),
+            (-1, "1969-12-31 23:59:59"),
+        ] {
+            assert_eq!(moment(seconds), shown);
+        }
+    }
+}
