@@ -16,7 +16,7 @@ use stere_stripe::Stripe;
 use crate::class::DeviceClass;
 use crate::error::Error;
 use crate::history::{Relation, age, relation};
-use crate::identify::{DamagedCopy, describe_copies, member};
+use crate::identify::{DamagedCopy, describe_copies, identify, member};
 use crate::void::take_back_void_epochs;
 
 /// An open device that may belong to the pool.
@@ -92,6 +92,8 @@ pub struct Assembly {
     pub members: Vec<Member>,
     /// There, and not used.
     pub left_out: Vec<LeftOut>,
+    /// Paths of devices that tell nothing at all, as a dead disk does; they count as missing.
+    pub unreadable: Vec<String>,
     /// The pool's device table.
     pub entries: Vec<DeviceEntry>,
 }
@@ -104,7 +106,7 @@ impl Assembly {
 
     /// The same, with what is known beside the devices.
     pub fn with(candidates: Vec<Candidate>, options: &AssembleOptions<'_>) -> Result<Assembly, Error> {
-        let mut members = identify_all(candidates)?;
+        let (mut members, unreadable) = identify_all(candidates)?;
         members.sort_by_key(|member| (member.superblock.device_index, age(&member.superblock)));
         check_one_pool(&members)?;
         check_no_copies(&members)?;
@@ -132,7 +134,7 @@ impl Assembly {
         if members.is_empty() {
             return Err(Error::NoDevices);
         }
-        Ok(Assembly { newest, members, left_out, entries })
+        Ok(Assembly { newest, members, left_out, unreadable, entries })
     }
 
     /// Devices of the table that cannot be used, because they are not there or are left out.
@@ -181,6 +183,9 @@ impl Assembly {
         for member in self.returning() {
             warnings
                 .push(format!("{} was away while the pool changed; it is caught up on what it missed", member.path));
+        }
+        for path in &self.unreadable {
+            warnings.push(format!("{path} cannot be read at all and counts as missing"));
         }
         for LeftOut { member, why } in &self.left_out {
             warnings.push(format!("{} is left out: {}", member.path, why.words()));
@@ -250,22 +255,33 @@ fn choose_half(members: Vec<Member>, prefer: &str, left_out: &mut Vec<LeftOut>) 
     Ok(leave_out(members, left_out, WhyLeftOut::OtherHistory, is_other))
 }
 
-fn identify_all(candidates: Vec<Candidate>) -> Result<Vec<Member>, Error> {
+/// The members, and the paths of those that cannot be read at all; where nobody can be read, that is the finding.
+fn identify_all(candidates: Vec<Candidate>) -> Result<(Vec<Member>, Vec<String>), Error> {
     let mut members: Vec<Member> = Vec::with_capacity(candidates.len());
+    let mut unreadable = Vec::new();
+    let mut finding = Error::NoDevices;
     for Candidate { path, device } in candidates {
         if let Some(other) = members.iter().find(|other| other.path == path) {
             return Err(Error::SameDevice { first: other.path.clone(), second: path });
         }
-        let identity = member(&path, &*device)?;
-        members.push(Member {
-            path,
-            device,
-            superblock: identity.superblock,
-            previous: identity.previous,
-            damaged: identity.damaged,
-        });
+        let holds = identify(&*device);
+        let is_unreadable = holds.is_unreadable();
+        match member(&path, &*device, holds) {
+            Ok(identity) => members.push(Member {
+                path,
+                device,
+                superblock: identity.superblock,
+                previous: identity.previous,
+                damaged: identity.damaged,
+            }),
+            Err(error) if is_unreadable => {
+                unreadable.push(path);
+                finding = error;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    if members.is_empty() { Err(Error::NoDevices) } else { Ok(members) }
+    if members.is_empty() { Err(finding) } else { Ok((members, unreadable)) }
 }
 
 fn check_one_pool(members: &[Member]) -> Result<(), Error> {

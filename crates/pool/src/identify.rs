@@ -153,9 +153,10 @@ pub(crate) fn describe_copies(copies: &[DamagedCopy]) -> String {
 }
 
 /// The identity of a device of a pool, or why it is none.
-pub(crate) fn member(path: &str, device: &dyn Device) -> Result<Identity, Error> {
+/// What is held, as a member, or the finding that speaks against it.
+pub(crate) fn member(path: &str, device: &dyn Device, holds: Holds) -> Result<Identity, Error> {
     let device_name = path.to_owned();
-    match identify(device) {
+    match holds {
         Holds::Member(identity) => Ok(*identity),
         Holds::NothingOfStere => Err(Error::NotStere { device: device_name, found: "it has no superblock".into() }),
         Holds::Damaged(copies) => {

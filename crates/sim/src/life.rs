@@ -98,6 +98,10 @@ impl History {
         if let Some(text) = self.lacks() {
             return if self.must_be_safe() { Err(Stop::Failure(text)) } else { Ok(()) };
         }
+        // A device that is much smaller than the others has no room for a mirror of their journal.
+        if self.mounted().store.journal_mirrors().len() < 2 {
+            return Ok(());
+        }
         self.machine.cancel_away();
         (self.exposed, self.has_changed_devices) = (None, false);
         self.summary.mended += 1;
@@ -108,6 +112,8 @@ impl History {
         for _ in 0..ROUNDS_MAX {
             let progress = self.mounted().store.mend_step(8 << 20);
             let mended = self.must("mending", progress.map_err(Error::from))?.is_done;
+            let stepped = self.mounted().store.step(false);
+            self.must("background work", stepped.map_err(Error::from))?;
             let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
             if mended && !self.must("reconciling", more)? {
                 return Ok(());

@@ -544,6 +544,11 @@ impl Store {
         if wanted.is_empty() { current.to_vec() } else { wanted }
     }
 
+    /// The devices that hold the journal.
+    pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
+        self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
+    }
+
     /// Whether a checkpoint would give the journal another set of mirrors.
     pub(crate) fn lacks_mirrors(&self) -> bool {
         let journal = self.journal.lock();
