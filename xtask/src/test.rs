@@ -15,7 +15,7 @@ use crate::suites::{self, Suite, World};
 use crate::tidy;
 
 const SEED: u64 = 1;
-const HISTORIES: &str = "2000";
+const HISTORIES: &str = "5000";
 
 /// Skipped where the toolchain came without these two components.
 fn check_style(root: &Path) -> Result<()> {
@@ -43,7 +43,7 @@ pub fn run(root: &Path) -> Result<()> {
         simulator::build(root)?;
         simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE)
     };
-    steps.step("simulator: 2000 histories", simulate);
+    steps.step("simulator: 5000 histories", simulate);
     steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
     let world = World::new(root);
     for suite in Suite::CI {

@@ -152,7 +152,8 @@ impl History {
             let placed = segment.placed();
             let is_good = |chunk: &usize| !placed.is_missing(*chunk) && there.contains(&placed.chunks[*chunk].device);
             let good = (0..placed.chunks.len()).filter(is_good).count();
-            let is_wished = placed.scheme.parity == 0 && self.plan.budget == Budget::None;
+            // Only where every loss must be borne does no policy ask for one copy.
+            let is_wished = placed.scheme.parity == 0 && self.plan.budget != Budget::Tolerated;
             if good <= usize::from(placed.scheme.data) && !is_wished {
                 let status = store.mend_status();
                 return Some(format!(

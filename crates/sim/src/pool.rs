@@ -24,6 +24,9 @@ pub struct PoolConfig {
 /// All simulated devices are equally good to read from.
 const READ_COST: u32 = 100;
 
+/// Attempts to put the devices together after the first.
+const ASSEMBLED_AGAIN_MAX: u32 = 2;
+
 /// A mounted pool.
 pub struct Mounted {
     pub files: FileSystem,
@@ -95,18 +98,12 @@ impl PoolConfig {
     /// Mounts the pool that the machine's devices hold, as the pool crate finds it.
     pub fn mount(&self, machine: &Arc<Machine>) -> Result<Mounted, String> {
         machine.reopen_devices();
-        let absent = machine.absent();
-        let mut candidates = Vec::new();
-        for (number, device) in machine.devices().into_iter().enumerate().filter(|(at, _)| !absent.contains(at)) {
-            // One that tells nothing of itself counts as missing.
-            if matches!(identify(&*device), Holds::Member(_)) {
-                candidates.push(Candidate { path: name_of(number), device });
-            }
+        // A device that fails between being looked at and being assembled is left out by whoever tries again.
+        let mut assembled = assemble(machine);
+        for _ in 0..ASSEMBLED_AGAIN_MAX {
+            assembled = assembled.or_else(|_| assemble(machine));
         }
-        if candidates.is_empty() {
-            return Err("no superblock can be read".into());
-        }
-        let assembly = Assembly::new(candidates).map_err(|error| format!("assemble: {error}"))?;
+        let assembly = assembled?;
         let options = OpenOptions {
             memory_bytes: self.memory_bytes,
             cleaner: self.cleaner(),
@@ -146,4 +143,18 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
 /// The superuser, who may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
     Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed }
+}
+
+/// Puts together what says that it is of the pool; one that tells nothing of itself counts as missing.
+fn assemble(machine: &Arc<Machine>) -> Result<Assembly, String> {
+    let absent = machine.absent();
+    let there = machine.devices().into_iter().enumerate().filter(|(at, _)| !absent.contains(at));
+    let candidates: Vec<Candidate> = there
+        .filter(|(_, device)| matches!(identify(&**device), Holds::Member(_)))
+        .map(|(number, device)| Candidate { path: name_of(number), device })
+        .collect();
+    if candidates.is_empty() {
+        return Err("no superblock can be read".into());
+    }
+    Assembly::new(candidates).map_err(|error| format!("assemble: {error}"))
 }

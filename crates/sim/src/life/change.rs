@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceState, Superblock};
 use stere_naming::Error;
-use stere_pool::{DeviceClass, Holds, Joining, NewDevice, Return, identify, judge_return};
+use stere_pool::{DeviceClass, Holds, Joining, NewDevice, Return, identify, judge_return, settled_superblock};
 use stere_store::{Change, DeviceIn};
 
 use crate::history::{History, Stop};
@@ -33,6 +33,17 @@ impl History {
     fn superblock(&self, device: usize) -> Option<Superblock> {
         match identify(&*self.device(device)) {
             Holds::Member(identity) => Some(identity.superblock),
+            _ => None,
+        }
+    }
+
+    /// What a device that came back says of itself, without an epoch in which nothing happened.
+    fn settled_superblock(&self, device: usize) -> Option<Superblock> {
+        let store = &self.mounted().store;
+        let is_there = |index| store.device_usage(index).is_ok_and(|usage| usage.is_attached);
+        let device = self.device(device);
+        match identify(&*device) {
+            Holds::Member(identity) => Some(settled_superblock(&identity, &*device, &is_there)),
             _ => None,
         }
     }
@@ -183,7 +194,7 @@ impl History {
         }
         self.machine.bring_back(device);
         self.returning = None;
-        let Some(own) = self.superblock(device) else {
+        let Some(own) = self.settled_superblock(device) else {
             return if self.is_calm() && !self.machine.is_off() {
                 Err(Stop::Failure(format!("device {device} is back without a superblock")))
             } else {
