@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks};
+use stere_format::{BLOCK_BYTES, DeviceIndex, SegmentChunks, SegmentKind};
 
 use crate::Store;
 use crate::error::Error;
@@ -63,6 +63,7 @@ impl Store {
 
     fn forecast_without(&self, gone: &[DeviceIndex], is_loss: bool) -> Forecast {
         let mut room = self.room(gone);
+        let devices_left = room.len();
         let mut forecast = Forecast::default();
         let mut survives = None;
         let unreadable: &[DeviceIndex] = if is_loss { gone } else { &[] };
@@ -79,7 +80,11 @@ impl Store {
             }
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
             let housed = take_room(&mut room, &place, leaving);
-            forecast.homeless_chunks += (leaving - housed) as u64;
+            // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
+            let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
+            if !is_fitted {
+                forecast.homeless_chunks += (leaving - housed) as u64;
+            }
             forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
             let left = (self.readable_chunks(segment, gone) + housed).saturating_sub(needed);
             survives = Some(survives.map_or(left, |least: usize| least.min(left)));
