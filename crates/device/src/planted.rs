@@ -42,8 +42,6 @@ pub enum Bug {
     MendingUnwritten,
     /// pool, `assemble.rs`: the oldest superblock speaks for the pool (P-21).
     StaleSuperblockWins,
-    /// store, `rebuild.rs`: the slot that a chunk left is free at once (P-22).
-    LeftSlotReused,
     /// store, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
     ReplacementTrusted,
     /// stripe, `read.rs`: a device that does not answer is waited for although others have the content (P-23).
@@ -58,7 +56,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 24] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -78,7 +76,6 @@ impl Bug {
         Bug::AbsenceForgotten,
         Bug::MendingUnwritten,
         Bug::StaleSuperblockWins,
-        Bug::LeftSlotReused,
         Bug::ReplacementTrusted,
         Bug::SlowWaitedFor,
         Bug::RepairForgotten,

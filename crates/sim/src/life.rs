@@ -79,6 +79,13 @@ impl History {
             return Ok(());
         }
         self.give_up_lost()?;
+        // What has no name is found by no walk over names: it stays as it is until it is closed, and then it is gone.
+        for slot in 0..self.slots.len() {
+            let inode = self.slots[slot].as_ref().map(|slot| slot.inode);
+            if inode.is_some_and(|inode| self.model.nodes.get(&inode).is_none_or(|node| node.nlink == 0)) {
+                self.close(slot as u8)?;
+            }
+        }
         // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
         let asked = self.mounted().files.reconcile(&caller(&self.machine), ROOT);
         if matches!(asked, Err(Error::NoSpace)) && self.plan.may_fill {

@@ -259,10 +259,6 @@ impl Store {
             let needed = inner.active_generation;
             for (chunk, _) in one.slots.iter().filter(|(chunk, slot)| one.place.chunks[*chunk] != *slot) {
                 let place = one.place.chunks[*chunk];
-                if is_planted(Bug::LeftSlotReused) {
-                    self.log.stripe.free_now(&[place]);
-                    continue;
-                }
                 let readers = readers.take().unwrap_or_else(|| one.segment.former_places());
                 inner.left.push(LeftSlot { needed, place, readers });
             }
