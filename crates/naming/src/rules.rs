@@ -156,15 +156,11 @@ impl Rules {
     /// Reads what the pool says.
     pub fn load(store: &Store) -> Result<Rules, Error> {
         let rules = Rules::default();
-        let last_entry: u64 = collect(store, Wait::Allowed, |last, kind, number, _| {
-            if kind == key::kind::RULE_LOG {
-                *last = number;
-            }
-        })?;
-        let newest = collect(store, Wait::Allowed, |newest: &mut Option<RulesVersion>, kind, number, bytes| {
-            if kind == key::kind::RULES {
-                *newest = version_of(number, bytes);
-            }
+        type Last = (u64, Option<RulesVersion>);
+        let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
+            key::kind::RULE_LOG => last.0 = number,
+            key::kind::RULES => last.1 = version_of(number, bytes),
+            _ => {}
         })?;
         rules.next_log_entry.store(last_entry + 1, Ordering::Release);
         if let Some(newest) = newest {
