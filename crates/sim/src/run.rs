@@ -22,6 +22,7 @@ pub struct Request {
     /// Kinds to choose from; empty: histories without faults only.
     pub faults: Vec<FaultKind>,
     pub threads: usize,
+    /// Devices go away, are lost and added in full pools too.
     pub away_in_full: bool,
     /// Only histories of this profile.
     pub profile: Option<Profile>,
@@ -127,7 +128,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         }
     }
     let may_fill = profile == Profile::Full;
-    // In a full pool the cleaner moves what has one copy, because a device was away, onto that device.
+    // A full pool that gets a much larger device may still lack room for what it accepted after that.
     faults.retain(|(_, kind, _)| !may_fill || request.away_in_full || !kind.is_absence());
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
