@@ -86,6 +86,8 @@ impl History {
                 self.close(slot as u8)?;
             }
         }
+        // Spares are called in before.
+        self.mend_all()?;
         // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
         let asked = self.mounted().files.reconcile(&caller(&self.machine), ROOT);
         if matches!(asked, Err(Error::NoSpace)) && self.plan.may_fill {
@@ -131,8 +133,11 @@ impl History {
             let mended = self.must("mending", progress.map_err(Error::from))?.is_done;
             let stepped = self.mounted().store.step(false);
             self.must("background work", stepped.map_err(Error::from))?;
+            // What was open without a name when a crash came goes by this.
+            let above = self.mounted().files.step(&caller(&self.machine), 4);
+            let is_busy = self.must("step of the files", above)?;
             let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
-            if mended && !self.must("reconciling", more)? {
+            if mended && !self.must("reconciling", more)? && !is_busy {
                 return Ok(());
             }
         }

@@ -97,14 +97,17 @@ impl History {
         self.remove_name(ROOT, NAME, false)
     }
 
-    /// Every file is stored as its policy says, or cannot be.
+    /// No file waits for a copy that its policy asks for.
     pub(crate) fn prove_policies(&mut self) -> Result<(), Stop> {
         let files = self.model.nodes.iter().filter(|(_, node)| node.content().is_some() && node.nlink > 0);
         let inodes: Vec<u64> = files.map(|(inode, _)| *inode).collect();
         for inode in inodes {
             let state = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.state");
             let state = String::from_utf8_lossy(&self.must("getxattr of the state", state)?).into_owned();
-            if state.starts_with("pending") {
+            let survives = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.survives");
+            let survives = self.must("getxattr of what is survived", survives)?;
+            // What files share is stored as one of them asks, which another may call pending.
+            if state.starts_with("pending") && survives == b"0" {
                 let text = format!("{} is not stored as its policy says: {state}", self.model.path_of(inode));
                 return Err(Stop::Failure(text));
             }
