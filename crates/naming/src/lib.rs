@@ -24,6 +24,7 @@ mod reconcile;
 mod remove;
 mod rename;
 mod rules;
+mod usage;
 mod walk;
 mod xattr;
 
@@ -52,6 +53,7 @@ pub use stere_file::{
 };
 pub use stere_format::Timestamp;
 pub use stere_store::Wait;
+pub use usage::{Usage, UsageWalk};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;
