@@ -108,7 +108,7 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
 /// Rules that a newer stere wrote are not understood; they are passed over, and not written over.
 #[test]
 fn rules_of_a_newer_stere_are_left_alone() {
-    let (rig, fs) = Rig::new(1, DEVICE_BYTES);
+    let (rig, fs) = Rig::new(3, DEVICE_BYTES);
     fs.load_rules(&caller(3), "*: copies=3").unwrap();
     let newer = stere_format::Key::rules(7);
     let put = |transaction: &mut stere_store::Transaction<'_>| {

@@ -258,7 +258,7 @@ fn one_of_three_devices_goes_although_metadata_lies_on_all() {
     assert!(world.ok("check b.img c.img").contains("clean"));
     world.ok("device remove tank b --yes");
     assert!(world.ok("check tank").contains("clean"));
-    world.refused("device remove tank c --yes", 1, &["'c' is the last device"]);
+    world.refused_after_forecast("device remove tank c --yes", &["'c' is the last device"]);
 }
 
 #[test]
@@ -276,11 +276,7 @@ fn what_cannot_end_well_is_refused_before_it_begins() {
         ("scrub pause tank", &["not mounted"]),
     ];
     for (line, words) in lines {
-        let said = world.run(line);
-        assert_eq!(said.code, 1, "stere {line}: {}{}", said.out, said.err);
-        for word in *words {
-            assert!(said.err.contains(word), "stere {line} says '{}', without '{word}'", said.err.trim());
-        }
+        world.refused_after_forecast(line, words);
     }
     let said = world.run("device offline tank a --force");
     assert_eq!(said.code, 1);
