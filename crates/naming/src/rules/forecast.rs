@@ -8,6 +8,7 @@ use stere_policy::{Effective, RuleSet, Setting};
 
 use super::Scopes;
 use crate::error::Error;
+use crate::names::Form;
 use crate::walk::{Walk, path_of};
 use crate::{Caller, FileSystem};
 
@@ -45,8 +46,8 @@ impl FileSystem {
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
         }
-        let path = path_of(&self.store, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
-        let walk = Walk::new(directory, FileKind::Directory, path);
+        let path = path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
+        let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
         Ok(RulesForecast { filesystem: self, other, walk, kept: FxHashMap::default(), files: 0 })
     }
@@ -57,7 +58,7 @@ impl RulesForecast<'_> {
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<Option<Vec<RuleChange>>, Error> {
         let mut changes = Vec::new();
         for number in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
                 return Ok((number > 0).then_some(changes));
             };
             if met.kind != FileKind::File {

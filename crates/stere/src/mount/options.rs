@@ -1,5 +1,6 @@
 //! What may stand behind `-o`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
@@ -33,6 +34,8 @@ pub struct Options {
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
     pub health_limits: HealthLimits,
+    /// What they open is unlocked.
+    pub key_files: Vec<PathBuf>,
 }
 
 impl Default for Options {
@@ -49,6 +52,7 @@ impl Default for Options {
             spare: Some(Duration::from_secs(600)),
             repair_rate_bytes: 256 << 20,
             health_limits: HealthLimits::default(),
+            key_files: Vec::new(),
         }
     }
 }
@@ -137,6 +141,8 @@ impl Options {
                     .filter(|bytes| *bytes >= MEMORY_BYTES_MIN)
                     .ok_or_else(|| wrong(key, value, "a size of at least 64M, such as 1G"))?;
             }
+            "keyfile" if value.starts_with('/') => self.key_files.push(PathBuf::from(value)),
+            "keyfile" => return Err(wrong(key, value, "the whole path of a file, such as /root/tank.key")),
             "prefer" => self.prefer = Some(value.to_owned()),
             "scrub" => {
                 self.scrub = period(value).ok_or_else(|| wrong(key, value, "a period, such as 30d, or never"))?
@@ -247,6 +253,7 @@ mod tests {
             ("scrub=often", "30d"),
             ("sick_errors=0", "or never"),
             ("spare=x", "10m"),
+            ("keyfile=tank.key", "whole path"),
             ("repair_rate=5", "at least 1M"),
         ] {
             let error = parse(text).unwrap_err();
