@@ -25,6 +25,7 @@ mod reconcile;
 mod remove;
 mod rename;
 mod rules;
+mod usage;
 mod walk;
 mod xattr;
 
@@ -55,6 +56,7 @@ pub use stere_file::{
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_format::Timestamp;
 pub use stere_store::Wait;
+pub use usage::{Usage, UsageWalk};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;

@@ -40,7 +40,7 @@ impl FileSystem {
         }
     }
 
-    fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
+    pub(crate) fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
         self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             Ok(self.files.effective(view, inode, &value)?)

@@ -561,9 +561,14 @@ fn one_generation_behind_without_the_newest_checkpoint_was_away() {
 }
 
 #[test]
-fn an_unreadable_device_is_told() {
+fn an_unreadable_device_counts_as_missing_and_is_told() {
     let devices = make(&[64 * MIB, 64 * MIB], 1);
     devices[1].set_offline(true);
+    let assembly = assemble(&[&devices[0], &devices[1]]).unwrap();
+    assert_eq!((assembly.members.len(), assembly.missing().len()), (1, 1));
+    let warnings = assembly.warnings().join("\n");
+    assert!(warnings.contains("/images/1") && warnings.contains("cannot be read"), "{warnings}");
+    devices[0].set_offline(true);
     let error = assemble(&[&devices[0], &devices[1]]).err().unwrap().to_string();
     assert!(error.contains("/images/1") && error.contains("cannot be read"), "{error}");
 }

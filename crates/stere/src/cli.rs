@@ -35,6 +35,7 @@ Mount options (-o, separated by commas):
   sync_requests=auto|yes|no
                           mount so that sync(2) and syncfs(2) arrive; only root can
   writeback               the kernel gathers small writes
+  metrics=ADDRESS         serve metrics for Prometheus there, such as localhost:9464; a bare port is on this machine only
   powersave               let idle CPUs sleep deeply even while requests come thick and fast
   defaults, nofail, _netdev, noauto, user, x-*
                           accepted for fstab";
@@ -94,6 +95,8 @@ pub enum Command {
     },
     /// On which devices a file lies
     Where(WhereArguments),
+    /// What files and directories take on the devices
+    Du(UsageArguments),
     /// Which files would lose data if these devices were gone
     Lose(LoseArguments),
     /// Room in a pool, for each class
@@ -139,6 +142,9 @@ pub struct MountArguments {
     /// Stay in the foreground, for service managers
     #[arg(long)]
     pub foreground: bool,
+    /// Serve metrics for Prometheus there; the same as -o metrics=ADDRESS
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -394,6 +400,18 @@ pub enum ReconcileCommand {
 #[derive(Debug, Args)]
 pub struct WhereArguments {
     pub path: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Exact numbers
+    #[arg(long)]
+    pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UsageArguments {
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -21,6 +21,7 @@ use crate::rules::{ChangeReport, LogReport, VersionReport};
 use crate::running::change::Change;
 use crate::running::forecast::Forecast;
 use crate::running::scrub::ScrubReport;
+use crate::usage::UsageReport;
 
 /// What can be asked of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ pub enum Request {
     Layout {
         inode: u64,
         from: u64,
+    },
+    /// What an inode, and everything below it, takes.
+    Usage {
+        inode: u64,
     },
     /// About storing existing files anew.
     Reconcile {
@@ -97,6 +102,7 @@ pub enum Answer {
     },
     Loss(LossReport),
     Layout(Layout),
+    Usage(Box<UsageReport>),
     Reconcile(ReconcileReport),
     Scrub(ScrubReport),
     Rules {

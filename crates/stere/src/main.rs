@@ -20,6 +20,7 @@ mod layout;
 mod locate;
 mod lose;
 mod man;
+mod metrics;
 mod mount;
 mod mountinfo;
 mod policy;
@@ -37,6 +38,7 @@ mod size;
 mod spec;
 mod status;
 mod umount;
+mod usage;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -78,7 +80,9 @@ fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         Command::Create(arguments) => create::run(&registry, &arguments),
         Command::Mount(arguments) => {
-            let job = mount::Job::parse(&registry, &arguments.words, &arguments.options)?;
+            let metrics = arguments.metrics.iter().map(|address| format!("metrics={address}"));
+            let options: Vec<String> = arguments.options.iter().cloned().chain(metrics).collect();
+            let job = mount::Job::parse(&registry, &arguments.words, &options)?;
             mount::run(&registry, job, arguments.foreground)
         }
         Command::Umount(arguments) => umount::run(&registry, &arguments.place, arguments.lazy, arguments.force),
@@ -92,6 +96,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Reconcile { command } => reconcile::run(&registry, &command),
         Command::Key { command } => keys::run(&registry, &command),
         Command::Where(arguments) => layout::run(&registry, &arguments),
+        Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),
         Command::Flush(arguments) => flush::run(&registry, &arguments),

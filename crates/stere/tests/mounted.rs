@@ -360,3 +360,62 @@ fn mount_8_can_call_the_program_as_its_helper() {
     assert_eq!(call(&["tank"]), Some(1));
     world.ok("umount mount");
 }
+
+#[test]
+fn du_tells_what_files_take_on_each_device() {
+    if !can_mount("du_tells_what_files_take_on_each_device") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let directory = world.mountpoint().join("films");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("one"), vec![7; 3 << 20]).unwrap();
+    fs::hard_link(directory.join("one"), directory.join("again")).unwrap();
+    fs::create_dir(directory.join("single")).unwrap();
+    world.ok("policy set mount/films/single copies=1 compress=zstd");
+    fs::write(directory.join("single/two"), vec![b'x'; 2 << 20]).unwrap();
+    world.ok("flush mount --wait");
+    let report = world.json("du mount/films mount/films/single --json");
+    let (all, single) = (&report[0], &report[1]);
+    assert_eq!((all["files"].as_u64(), all["directories"].as_u64()), (Some(2), Some(2)), "{all}");
+    assert_eq!(all["size_bytes"], 5 << 20, "a file with two names counts once");
+    assert_eq!(all["schemes"]["1+1"], 3 << 20);
+    let compressed = single["stored_bytes"].as_u64().unwrap();
+    assert!(compressed > 0 && compressed < 1 << 18, "{single}");
+    assert_eq!(single["raw_bytes"].as_u64(), Some(compressed), "one copy");
+    assert_eq!(all["raw_bytes"].as_u64(), Some((6 << 20) + compressed));
+    let by_device = all["devices"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap());
+    assert_eq!(by_device.sum::<u64>(), (6 << 20) + compressed);
+    assert!(world.ok("du mount/films").contains("by scheme: 1+0"));
+    world.refused("du .", 1, &["is not on a stere mount"]);
+    world.ok("umount mount");
+}
+
+#[test]
+fn metrics_are_served_while_it_is_mounted() {
+    if !can_mount("metrics_are_served_while_it_is_mounted") {
+        return;
+    }
+    let world = World::with_pool();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    world.ok(&format!("mount tank mount --metrics 127.0.0.1:{port}"));
+    let ask = |what: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(stream, "GET {what} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        std::io::read_to_string(stream).unwrap()
+    };
+    let text = ask("/metrics");
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("text/plain; version=0.0.4"), "{text}");
+    assert!(text.contains("stere_pool_state{pool=\"tank\",state=\"healthy\"} 1"), "{text}");
+    assert!(text.contains("stere_device_size_bytes{pool=\"tank\",device=\"a\"}"), "{text}");
+    assert!(ask("/else").starts_with("HTTP/1.1 404"));
+    let other = World::with_pool();
+    other.refused(
+        &format!("mount tank mount -o metrics=127.0.0.1:{port}"),
+        1,
+        &["metrics cannot be served", "another"],
+    );
+    assert_eq!(fs::read_dir(other.mountpoint()).unwrap().count(), 0);
+    world.ok("umount mount");
+}

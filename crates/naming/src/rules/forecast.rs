@@ -115,7 +115,8 @@ impl RulesForecast<'_> {
 /// An effective policy in words.
 fn words(effective: &Effective, devices: usize) -> String {
     let words = Setting::ALL.into_iter().filter_map(|setting| {
-        let value = effective.value(setting, devices)?;
+        let is_told = setting != Setting::Encrypt || effective.wish.encryption.is_on();
+        let value = effective.value(setting, devices).filter(|_| is_told)?;
         Some(format!("{}={value}", setting.word()))
     });
     words.collect::<Vec<_>>().join(" ")

@@ -1,5 +1,6 @@
 //! What may stand behind `-o`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub health_limits: HealthLimits,
     /// What they open is unlocked.
     pub key_files: Vec<PathBuf>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Default for Options {
@@ -53,6 +56,7 @@ impl Default for Options {
             repair_rate_bytes: 256 << 20,
             health_limits: HealthLimits::default(),
             key_files: Vec::new(),
+            metrics: None,
         }
     }
 }
@@ -166,6 +170,10 @@ impl Options {
                 self.repair_rate_bytes =
                     bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
             }
+            "metrics" => {
+                let address = crate::metrics::parse_address(value);
+                self.metrics = Some(address.ok_or_else(|| wrong(key, value, "an address, such as localhost:9464"))?);
+            }
             "transport" => {
                 self.fuse.transport = match value {
                     "auto" => TransportChoice::Auto,
@@ -236,6 +244,9 @@ mod tests {
         assert_eq!(parse("retire_errors=never").unwrap().health_limits.retire_errors, 0);
         assert_eq!((options.scrub, options.spare), (Some(Duration::from_secs(7 * 86_400)), None));
         assert_eq!((options.repair_rate_bytes, options.prefer.as_deref()), (1 << 30, Some("/dev/sdb")));
+        for text in ["metrics=9464", "metrics=:9464", "metrics=127.0.0.1:9464"] {
+            assert_eq!(parse(text).unwrap().metrics, Some(([127, 0, 0, 1], 9464).into()), "{text}");
+        }
         assert!(!parse("ro,rw").unwrap().fuse.read_only);
         assert!(parse("defaults,nofail,_netdev,").is_ok());
     }
@@ -255,6 +266,7 @@ mod tests {
             ("spare=x", "10m"),
             ("keyfile=tank.key", "whole path"),
             ("repair_rate=5", "at least 1M"),
+            ("metrics=here", "localhost:9464"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");

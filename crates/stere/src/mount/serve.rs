@@ -26,7 +26,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{keys, layout, lose, reconcile, rules};
+use crate::{keys, layout, lose, metrics, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -103,6 +103,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     fuse.source = running.pool.clone();
     fuse.read_only = running.read_only;
     let pool = running.pool.clone();
+    let metrics = job.options.metrics.map(metrics::listen).transpose()?;
     let listener = control::listen(registry, &pool)?;
     let session = stere_fuse::mount(filesystem.clone(), store.clone(), &job.mountpoint, &fuse)?;
     let about = About {
@@ -124,6 +125,10 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, daemon.running.read_only)?;
     let repairer = repair::start(daemon.clone(), session.request_counter(), &job.options)?;
     start_control(daemon.clone(), listener)?;
+    if let Some(server) = metrics {
+        let daemon = daemon.clone();
+        metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts))?;
+    }
     start_signals(daemon.clone(), signals)?;
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
@@ -278,6 +283,10 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         }
         Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, inode, from) {
             Ok(layout) => Answer::Layout(layout),
+            Err(error) => failed(&error),
+        },
+        Request::Usage { inode } => match usage::gather(&daemon.filesystem, inode) {
+            Ok(report) => Answer::Usage(Box::new(report)),
             Err(error) => failed(&error),
         },
         Request::Reconcile { order } => match reconcile::serve(&daemon.filesystem, &daemon.running, order) {
