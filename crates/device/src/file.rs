@@ -251,7 +251,8 @@ impl Device for FileDevice {
         }
         check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes)?;
         let (start, head, tail) = self.widen(offset, length);
-        let read = move |open: &OpenFile| {
+        let open = Arc::clone(&self.open);
+        let read = move || {
             let mut buffer = Buffer::zeroed(head + length + tail);
             let mut whole = [Scatter::Into(buffer.as_mut_slice())];
             let plan = Plan::new(&open.transfer, 0, &whole, 0);
@@ -261,7 +262,7 @@ impl Device for FileDevice {
             Ok(buffer)
         };
         let patience = (expected * PATIENCE).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1);
-        let Some(buffer) = self.readers.read(&self.open, patience, read) else {
+        let Some(buffer) = self.readers.read(patience, read) else {
             return Err(DeviceError::TooSlow { device: self.open.name.clone() });
         };
         let buffer = buffer?;

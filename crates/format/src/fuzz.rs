@@ -27,6 +27,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("node", node),
     ("node_reference", node_reference),
     ("row", row),
+    ("rule_log", rule_log),
+    ("rules", rules),
     ("scrub", scrub),
     ("segment", segment),
     ("summary", summary),
@@ -170,6 +172,14 @@ fn node(bytes: &[u8]) -> Result<(), DecodeError> {
 fn row(bytes: &[u8]) -> Result<(), DecodeError> {
     let (header, bytes) = resealed(bytes, RowHeader::SIZE, RowHeader::decode)?;
     canonical(&bytes, &header.encode())
+}
+
+fn rule_log(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &RuleLogValue::decode(bytes)?.encode())
+}
+
+fn rules(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &RulesValue::decode(bytes)?.encode())
 }
 
 fn scrub(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    fn utf8(&mut self, length: usize, field: &'static str) -> Result<String, DecodeError> {
+    pub fn utf8(&mut self, length: usize, field: &'static str) -> Result<String, DecodeError> {
         let bytes = self.take(length)?;
         let text = std::str::from_utf8(bytes);
         text.map(str::to_owned).map_err(|_| DecodeError::NotText { structure: self.structure, field })

@@ -44,6 +44,7 @@ fn tables_end_where_the_structures_end() {
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
+        ("rules.md", vec![RulesValue::FIXED_BYTES, RuleLogValue::FIXED_BYTES]),
     ];
     for (page, ends) in pages {
         assert_eq!(tables(page), ends, "{page}");

@@ -9,9 +9,9 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use stere_device::{Buffer, Device, DeviceError, FileDevice, FileOptions};
+use stere_device::{Buffer, Device, FileDevice, FileOptions};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, ExtentValue, Key, PoolId, SegmentKind, Superblock, key};
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
 use stere_store::{DeviceIn, Store, StoreOptions};
@@ -25,15 +25,8 @@ const READ_BYTES: usize = 128 << 10;
 const RAW_READS_PER_DEVICE: usize = 2;
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
 
-/// A device that was just closed may be held for a moment by a thread that ends.
 fn open_device(path: &Path) -> FileDevice {
-    for _ in 0..500 {
-        match FileDevice::open(path, &FileOptions::default()) {
-            Err(DeviceError::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
-            other => return other.expect("an image file"),
-        }
-    }
-    panic!("{} is held by somebody else", path.display());
+    FileDevice::open(path, &FileOptions::default()).expect("an image file")
 }
 
 fn caller() -> Caller<'static> {

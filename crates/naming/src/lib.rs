@@ -48,7 +48,7 @@ pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
-pub use rules::{RuleChange, RuleLogEntry, RulesForecast, RulesVersion};
+pub use rules::{RuleChange, RulesForecast, RulesVersion};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,

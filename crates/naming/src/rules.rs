@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_file::{Keys, inode_if_any};
-use stere_format::{InodeValue, Key, Timestamp, key};
+use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{Decided, Decision, Facts, Rule, RuleSet, merge};
 use stere_store::{Store, Transaction, Wait};
 
@@ -127,89 +127,44 @@ pub(crate) struct Rules {
     next_review: AtomicU64,
 }
 
-/// The pool's rules at some time.
+/// A version of the pool's rules, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesVersion {
-    /// Counted from 1.
     pub version: u64,
-    /// When they were loaded, in seconds.
-    pub seconds: i64,
-    /// The user who loaded them.
-    pub user: u32,
-    /// As they were written.
-    pub text: String,
+    pub rules: RulesValue,
 }
 
-impl RulesVersion {
-    fn encode(&self) -> Vec<u8> {
-        [&self.seconds.to_le_bytes()[..], &self.user.to_le_bytes(), self.text.as_bytes()].concat()
-    }
-
-    fn decode(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
-        let seconds = i64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
-        let user = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
-        Some(RulesVersion { version, seconds, user, text: String::from_utf8(bytes[12..].to_vec()).ok()? })
-    }
+/// Collects from the pool's lists, entry by entry in the order of their numbers.
+fn collect<T: Default>(store: &Store, wait: Wait, add: impl Fn(&mut T, u8, u64, &[u8])) -> Result<T, Error> {
+    store.view(wait, |view| {
+        let mut found = T::default();
+        let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+        view.scan(from, to, |key, bytes| {
+            add(&mut found, key.kind, key.object, bytes);
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(found)
+    })
 }
 
-/// Something that rules changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleLogEntry {
-    /// When, in seconds.
-    pub seconds: i64,
-    /// Of which file.
-    pub inode: u64,
-    /// The version of the pool's rules then.
-    pub version: u64,
-    /// What, and by which rules.
-    pub text: String,
-}
-
-impl RuleLogEntry {
-    fn encode(&self) -> Vec<u8> {
-        let numbers = [self.seconds.to_le_bytes(), self.inode.to_le_bytes(), self.version.to_le_bytes()].concat();
-        [&numbers, self.text.as_bytes()].concat()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<RuleLogEntry> {
-        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let text = String::from_utf8_lossy(bytes.get(24..)?).into_owned();
-        Some(RuleLogEntry { seconds: number(0)? as i64, inode: number(8)?, version: number(16)?, text })
-    }
-}
-
-/// Calls `visit` for every entry of the pool's lists of this kind, in the order of their numbers.
-fn each_of_kind(store: &Store, wait: Wait, kind: u8, mut visit: impl FnMut(u64, &[u8])) -> Result<(), Error> {
-    store
-        .view(wait, |view| {
-            let mut found = Vec::new();
-            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, bytes| {
-                if key.kind == kind {
-                    found.push((key.object, bytes.to_vec()));
-                }
-                ControlFlow::Continue(())
-            })?;
-            Ok::<_, Error>(found)
-        })?
-        .iter()
-        .for_each(|(number, bytes)| visit(*number, bytes));
-    Ok(())
+/// What was written by a newer stere, or is damaged, is told and passed over.
+fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Option<T> {
+    decoded.map_err(|error| tracing::error!(number, %error, "{what} is not understood")).ok()
 }
 
 impl Rules {
     /// Reads what the pool says.
     pub fn load(store: &Store) -> Result<Rules, Error> {
         let rules = Rules::default();
-        let mut last_entry = 0;
-        each_of_kind(store, Wait::Allowed, key::kind::RULE_LOG, |number, _| last_entry = number)?;
-        rules.next_log_entry.store(last_entry + 1, Ordering::Release);
-        let mut newest = None;
-        each_of_kind(store, Wait::Allowed, key::kind::RULES, |version, bytes| {
-            newest = RulesVersion::decode(version, bytes);
+        type Last = (u64, Option<RulesVersion>);
+        let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
+            key::kind::RULE_LOG => last.0 = number,
+            key::kind::RULES => last.1 = version_of(number, bytes),
+            _ => {}
         })?;
+        rules.next_log_entry.store(last_entry + 1, Ordering::Release);
         if let Some(newest) = newest {
-            match RuleSet::parse(&newest.text, true) {
+            match RuleSet::parse(&newest.rules.text, true) {
                 Ok(set) => rules.put_pool(newest.version, set),
                 // What cannot be understood decides nothing; what was decided before stays as it is.
                 Err(error) => tracing::error!(%error, "the pool's rules are not understood; load them anew"),
@@ -349,7 +304,7 @@ impl FileSystem {
         let text = format!("{}: {by}", String::from_utf8_lossy(path));
         let number = self.rules.next_log_entry.fetch_add(1, Ordering::AcqRel);
         let version = self.rules.pool.lock().0;
-        let entry = RuleLogEntry { seconds: caller.now.seconds, inode, version, text };
+        let entry = RuleLogValue { seconds: caller.now.seconds, inode, version, text };
         self.changing(caller, inode, None, |transaction, value| {
             stere_file::set_rule_decision(value, decision);
             transaction.put(Key::rule_log(number), &entry.encode());
@@ -408,9 +363,13 @@ impl FileSystem {
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
         let set = RuleSet::parse(text, true).map_err(stere_policy::PolicyError::from)?;
         self.check_rules_key(&set)?;
-        let version = self.rules_history(caller.wait)?.last().map_or(0, |last| last.version) + 1;
-        let entry =
-            RulesVersion { version, seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
+        let last_version: u64 = collect(&self.store, caller.wait, |last, kind, number, _| {
+            if kind == key::kind::RULES {
+                *last = number;
+            }
+        })?;
+        let version = last_version + 1;
+        let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::rules(version), &entry);
             self.note_reconcile(transaction, ROOT)
@@ -424,19 +383,26 @@ impl FileSystem {
 
     /// All that the pool's rules ever were, oldest first.
     pub fn rules_history(&self, wait: Wait) -> Result<Vec<RulesVersion>, Error> {
-        let mut history = Vec::new();
-        each_of_kind(&self.store, wait, key::kind::RULES, |version, bytes| {
-            history.extend(RulesVersion::decode(version, bytes));
-        })?;
-        Ok(history)
+        collect(&self.store, wait, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
+            if kind == key::kind::RULES {
+                history.extend(version_of(number, bytes));
+            }
+        })
     }
 
     /// What rules changed of files that existed, oldest first.
-    pub fn rule_log(&self, wait: Wait) -> Result<Vec<RuleLogEntry>, Error> {
-        let mut log = Vec::new();
-        each_of_kind(&self.store, wait, key::kind::RULE_LOG, |_, bytes| log.extend(RuleLogEntry::decode(bytes)))?;
-        Ok(log)
+    pub fn rule_log(&self, wait: Wait) -> Result<Vec<RuleLogValue>, Error> {
+        collect(&self.store, wait, |log: &mut Vec<RuleLogValue>, kind, number, bytes| {
+            if kind == key::kind::RULE_LOG {
+                log.extend(understood("an entry of the rules' log", number, RuleLogValue::decode(bytes)));
+            }
+        })
     }
+}
+
+fn version_of(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
+    let rules = understood("a version of the pool's rules", version, RulesValue::decode(bytes))?;
+    Some(RulesVersion { version, rules })
 }
 
 /// Rules that were understood when they were set; a newer stere may have set them.

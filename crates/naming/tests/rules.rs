@@ -101,7 +101,7 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
     reconcile(&fs);
     assert_eq!((effective(&fs, file), effective(&fs, beside)), ("2 none".into(), "2 none".into()));
     let history: Vec<_> =
-        fs.rules_history(Wait::Allowed).unwrap().into_iter().map(|one| (one.version, one.seconds)).collect();
+        fs.rules_history(Wait::Allowed).unwrap().into_iter().map(|one| (one.version, one.rules.seconds)).collect();
     assert_eq!(history, [(1, 6), (2, 7)]);
 }
 

@@ -66,9 +66,9 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         Order::Show => {
             let versions = filesystem.rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
                 version: one.version,
-                seconds: one.seconds,
-                user: one.user,
-                text: one.text,
+                seconds: one.rules.seconds,
+                user: one.rules.user,
+                text: one.rules.text,
             });
             Ok(Answer::Rules { versions: versions.collect() })
         }

@@ -2,9 +2,8 @@
 //! long. What comes later is thrown away.
 //!
 //! The threads are started by the first such read. They are nobody's to wait for: one that is stuck in the kernel ends when the kernel
-//! lets it go, and holds the open file until then.
+//! lets it go. They hold nothing of the device but the reads themselves: once it is dropped, and no read is under way, its file is closed.
 
-use super::OpenFile;
 use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use parking_lot::{Condvar, Mutex};
@@ -17,7 +16,8 @@ const THREADS: usize = 4;
 /// Beyond so many that wait for a thread nobody waits behind them.
 const WAITING_MAX: usize = 16;
 
-type Read = Box<dyn FnOnce(&OpenFile) -> Result<Buffer, DeviceError> + Send>;
+/// Holds what it reads from until it is done or thrown away.
+type Read = Box<dyn FnOnce() -> Result<Buffer, DeviceError> + Send>;
 
 #[derive(Default)]
 struct Answer {
@@ -48,9 +48,8 @@ impl Readers {
     /// Reads, and gives the bytes if they come in time. `None`: the caller is to have them elsewhere.
     pub(super) fn read(
         &self,
-        open: &Arc<OpenFile>,
         patience: Duration,
-        read: impl FnOnce(&OpenFile) -> Result<Buffer, DeviceError> + Send + 'static,
+        read: impl FnOnce() -> Result<Buffer, DeviceError> + Send + 'static,
     ) -> Option<Result<Buffer, DeviceError>> {
         let deadline = Instant::now() + patience;
         let answer = Arc::new(Answer::default());
@@ -61,7 +60,7 @@ impl Readers {
             }
             state.waiting.push_back((Box::new(read), answer.clone()));
             let needs_thread = state.idle < state.waiting.len() && state.threads < THREADS;
-            if needs_thread && self.start_thread(open) {
+            if needs_thread && self.start_thread() {
                 state.threads += 1;
             }
             if state.threads == 0 {
@@ -78,24 +77,27 @@ impl Readers {
         outcome.take()
     }
 
-    fn start_thread(&self, open: &Arc<OpenFile>) -> bool {
-        let (shared, open) = (self.shared.clone(), open.clone());
+    fn start_thread(&self) -> bool {
+        let shared = self.shared.clone();
         let builder = std::thread::Builder::new().name("stere-read".into());
-        builder.spawn(move || shared.serve(&open)).is_ok()
+        builder.spawn(move || shared.serve()).is_ok()
     }
 }
 
 impl Shared {
-    fn serve(&self, open: &OpenFile) {
+    fn serve(&self) {
         let mut state = self.state.lock();
         loop {
             if let Some((read, answer)) = state.waiting.pop_front() {
                 drop(state);
                 // Nobody waits any more: that read is not worth it.
                 if Arc::strong_count(&answer) > 1 {
-                    let outcome = read(open);
+                    // By now the read has let go of the file, so who is answered may close it.
+                    let outcome = read();
                     *answer.outcome.lock() = Some(outcome);
                     answer.arrived.notify_one();
+                } else {
+                    drop(read);
                 }
                 state = self.state.lock();
             } else if state.is_closing {
@@ -111,7 +113,12 @@ impl Shared {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.shared.state.lock().is_closing = true;
+        let mut state = self.shared.state.lock();
+        state.is_closing = true;
+        // Whoever asked for these went away before.
+        let left = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(left);
         self.shared.arrived.notify_all();
     }
 }

@@ -230,3 +230,22 @@ fn a_read_that_takes_too_long_is_left_behind() {
     assert!(device.write_bytes(0, &expected).is_err());
     assert!(device.read(0, &mut [0; 512]).is_ok());
 }
+
+/// The threads that read outlive the device, but hold nothing of it.
+#[test]
+fn a_device_that_was_dropped_is_opened_again_at_once() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    drop(FileDevice::create(&path, MIB, &options(true, 0)).unwrap());
+    std::fs::write(folder.path().join("d.slow"), "10").unwrap();
+    for round in 0..20 {
+        let mut device = FileDevice::open(&path, &options(true, 0))
+            .unwrap_or_else(|error| panic!("round {round}: the file is held by a thread: {error}"));
+        Arc::get_mut(&mut device.open).unwrap().faults = Some(Faults::beside(&path));
+        for _ in 0..3 {
+            device.read_scattered_or_leave(0, &mut [Scatter::Into(&mut [0; 4096])]).unwrap();
+        }
+        let readers = format!("{:?}", device.readers);
+        assert!(!readers.contains("(0 threads)"), "nothing was read on another thread: {readers}");
+    }
+}

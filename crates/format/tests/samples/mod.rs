@@ -328,9 +328,20 @@ pub fn samples() -> Vec<Sample> {
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),
+        ("rules", "rules", rules().encode()),
+        ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
+        ("rule-log", "rule_log", rule_log().encode()),
         ("scrub", "scrub", scrub().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
+}
+
+fn rules() -> RulesValue {
+    RulesValue { seconds: 1_700_000_000, user: 1000, text: "*.jpg copies=3\n/Bücher/** class=precious\n".to_owned() }
+}
+
+fn rule_log() -> RuleLogValue {
+    RuleLogValue { seconds: 1_700_000_001, inode: 7, version: 2, text: "/Übung.jpg: *.jpg copies=3".to_owned() }
 }
 
 fn scrub() -> ScrubCursor {
