@@ -44,6 +44,8 @@ pub enum CryptError {
     #[error("the passphrase cannot be stretched: {0}; see that there is memory enough")]
     Argon2(String),
     /// The environment gave nothing to make nonces of.
-    #[error("no randomness was given at the mount, so nothing can be encrypted; this is a bug of the program that mounts")]
+    #[error(
+        "no randomness was given at the mount, so nothing can be encrypted; this is a bug of the program that mounts"
+    )]
     NoSalt,
 }

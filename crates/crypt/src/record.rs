@@ -40,13 +40,7 @@ fn associated(header: &[u8; HEADER_BYTES], place: &Place) -> [u8; HEADER_BYTES +
 }
 
 /// Makes `stored` the record as it is stored. `nonce` is from the keyring, for this record alone.
-pub fn seal_record(
-    key: &DataKey,
-    nonce: &[u8; NONCE_BYTES],
-    place: &Place,
-    content: &[u8],
-    stored: &mut Vec<u8>,
-) {
+pub fn seal_record(key: &DataKey, nonce: &[u8; NONCE_BYTES], place: &Place, content: &[u8], stored: &mut Vec<u8>) {
     let header = header(key.number());
     stored.clear();
     stored.reserve(content.len() + RECORD_EXTRA_BYTES);

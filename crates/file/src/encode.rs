@@ -131,13 +131,7 @@ impl Files {
 
     /// Reads pieces of blobs, whatever their encoding; bytes of `out` between pieces stay as they are. `origin`: the file, and where
     /// in it `out` begins.
-    pub(crate) fn read_pieces(
-        &self,
-        wait: Wait,
-        pieces: &[Piece],
-        out: &mut [u8],
-        origin: Owner,
-    ) -> Result<(), Error> {
+    pub(crate) fn read_pieces(&self, wait: Wait, pieces: &[Piece], out: &mut [u8], origin: Owner) -> Result<(), Error> {
         let is_plain = |piece: &Piece| piece.blob.value.encoding == BlobEncoding::PLAIN;
         if pieces.iter().all(is_plain) {
             return Ok(self.store.read_blobs(wait, pieces, out)?);

@@ -55,13 +55,7 @@ impl Files {
     }
 
     /// Refuses a write that could not be saved: its key is locked, or that of what it changes.
-    pub(crate) fn check_keys(
-        &self,
-        wait: Wait,
-        inode: u64,
-        storing: &Storing,
-        range: Range<u64>,
-    ) -> Result<(), Error> {
+    pub(crate) fn check_keys(&self, wait: Wait, inode: u64, storing: &Storing, range: Range<u64>) -> Result<(), Error> {
         if !self.keyring.has_keys() {
             return Ok(());
         }

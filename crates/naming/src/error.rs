@@ -73,7 +73,9 @@ pub enum Error {
     #[error(transparent)]
     Key(stere_crypt::CryptError),
     /// EBUSY: a key that is still needed.
-    #[error("the key '{name}' is in use: {used}; take it from policies with `stere policy set PATH encrypt=no --wait` first, or destroy all of that with --yes")]
+    #[error(
+        "the key '{name}' is in use: {used}; take it from policies with `stere policy set PATH encrypt=no --wait` first, or destroy all of that with --yes"
+    )]
     KeyInUse {
         /// Its name.
         name: String,

@@ -49,11 +49,11 @@ pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use rules::{RuleChange, RulesForecast, RulesVersion};
+pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
 };
-pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_format::Timestamp;
 pub use stere_store::Wait;
 pub use usage::{Usage, UsageWalk};

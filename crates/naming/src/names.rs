@@ -112,13 +112,7 @@ impl Names {
         Ok(is_opaque.then_some(Found { sequence, inode: entry.inode, kind: entry.kind, key: entry.key }))
     }
 
-    fn find_stored(
-        &self,
-        keys: &impl Keys,
-        directory: u64,
-        stored: &[u8],
-        key: u16,
-    ) -> Result<Option<Found>, Error> {
+    fn find_stored(&self, keys: &impl Keys, directory: u64, stored: &[u8], key: u16) -> Result<Option<Found>, Error> {
         let Some(bucket) = keys.value(&Key::dirent_hash(directory, self.hasher.hash(stored)))? else {
             return Ok(None);
         };

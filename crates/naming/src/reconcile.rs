@@ -179,7 +179,8 @@ impl FileSystem {
     pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
         let mut state = self.reconciler.state.lock();
         state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
-        let path = |inode| Ok::<_, Error>(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
+        let path =
+            |inode| Ok::<_, Error>(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
         let current = state.in_hand.map(|(root, _)| root);
         let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
         let pending = current.into_iter().chain(others).map(path).collect::<Result<Vec<_>, Error>>()?;

@@ -47,7 +47,8 @@ impl FileSystem {
     pub fn usage(&self, caller: &Caller<'_>, inode: u64) -> Result<UsageWalk<'_>, Error> {
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         let kind = value.kind().ok_or(Error::Stale)?;
-        let path = path_of(&self.store, &self.names, caller.wait, inode)?.filter(|path| path != b"/").unwrap_or_default();
+        let path =
+            path_of(&self.store, &self.names, caller.wait, inode)?.filter(|path| path != b"/").unwrap_or_default();
         let walk = Walk::new(inode, kind, path, Form::Plain);
         Ok(UsageWalk { filesystem: self, walk, counted: BTreeSet::new(), usage: Usage::default() })
     }
@@ -57,7 +58,9 @@ impl UsageWalk<'_> {
     /// Looks at so many names; tells whether there are more.
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<bool, Error> {
         for _ in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else { return Ok(false) };
+            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
+                return Ok(false);
+            };
             match met.kind {
                 FileKind::Directory => self.usage.directories += 1,
                 FileKind::File => self.add_file(caller, met.inode)?,

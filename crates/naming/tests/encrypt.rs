@@ -65,10 +65,7 @@ fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
     for (at, piece) in bytes.chunks(300_000).enumerate() {
-        assert_eq!(
-            fs.write(&caller(2), attributes.inode, (at * 300_000) as u64, piece, false).unwrap(),
-            piece.len()
-        );
+        assert_eq!(fs.write(&caller(2), attributes.inode, (at * 300_000) as u64, piece, false).unwrap(), piece.len());
     }
     fs.release(&caller(2), attributes.inode, handle).unwrap();
     attributes.inode
@@ -551,7 +548,8 @@ fn names_of_any_length_are_found_and_not_made_twice() {
     let (rig, fs) = Rig::new(1, DEVICE_BYTES);
     create_key(&fs, "main", 1);
     let top = fs.mkdir(&caller(2), ROOT, b"d", 0o755).unwrap().inode;
-    let names: Vec<String> = (1..=255).step_by(2).map(|length| format!("{length:03}").repeat(85)[..length].into()).collect();
+    let names: Vec<String> =
+        (1..=255).step_by(2).map(|length| format!("{length:03}").repeat(85)[..length].into()).collect();
     // Half of them before, half after encryption is asked for.
     let (before, after) = names.split_at(names.len() / 2);
     let mut inodes = BTreeMap::new();

@@ -57,14 +57,8 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 6] = [
-        Setting::Class,
-        Setting::Copies,
-        Setting::Parity,
-        Setting::Redundancy,
-        Setting::Compress,
-        Setting::Encrypt,
-    ];
+    pub const ALL: [Setting; 6] =
+        [Setting::Class, Setting::Copies, Setting::Parity, Setting::Redundancy, Setting::Compress, Setting::Encrypt];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {

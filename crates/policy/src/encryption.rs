@@ -39,7 +39,8 @@ impl Encryption {
             "no" => Some(Encryption::NO),
             "yes" => Some(Encryption::DEFAULT),
             _ => {
-                let digits = text.strip_prefix('#').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+                let digits =
+                    text.strip_prefix('#').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
                 Encryption::with_key(digits.parse().ok()?)
             }
         }

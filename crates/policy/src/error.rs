@@ -20,6 +20,8 @@ pub enum PolicyError {
     #[error("the rules are not understood: {0}")]
     Rules(#[from] crate::rules::RuleError),
     /// The name answers a computed fact, and facts cannot be set.
-    #[error("'{0}' is computed and can only be read; set class, copies, parity, redundancy, compress or encrypt instead")]
+    #[error(
+        "'{0}' is computed and can only be read; set class, copies, parity, redundancy, compress or encrypt instead"
+    )]
     Computed(&'static str),
 }

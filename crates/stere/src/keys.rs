@@ -27,14 +27,32 @@ pub use secret::SentSecret;
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     List,
-    Create { name: String, secret: SentSecret },
+    Create {
+        name: String,
+        secret: SentSecret,
+    },
     /// One key, or all that the secret opens.
-    Unlock { name: Option<String>, secret: SentSecret },
+    Unlock {
+        name: Option<String>,
+        secret: SentSecret,
+    },
     /// One key, or all.
-    Lock { name: Option<String> },
-    Add { name: String, secret: SentSecret },
-    Change { name: String, old: SentSecret, new: SentSecret },
-    Remove { name: String, destroys: bool },
+    Lock {
+        name: Option<String>,
+    },
+    Add {
+        name: String,
+        secret: SentSecret,
+    },
+    Change {
+        name: String,
+        old: SentSecret,
+        new: SentSecret,
+    },
+    Remove {
+        name: String,
+        destroys: bool,
+    },
 }
 
 /// A key, for people and programs.

@@ -46,7 +46,8 @@ impl FileSystem {
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
         }
-        let path = path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
+        let path =
+            path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
         let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
         Ok(RulesForecast { filesystem: self, other, walk, kept: FxHashMap::default(), files: 0 })

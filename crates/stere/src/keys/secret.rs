@@ -46,7 +46,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let file = std::fs::File::open(path).at("open", path)?;
     file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes).at("read", path)?;
     match bytes.len() as u64 > SECRET_BYTES_MAX {
-        true => refused(format!("{} is larger than 1 MiB; name a file that holds nothing but the secret", path.display())),
+        true => {
+            refused(format!("{} is larger than 1 MiB; name a file that holds nothing but the secret", path.display()))
+        }
         false => Ok(bytes),
     }
 }
