@@ -224,6 +224,16 @@ pub enum PoolCommand {
     },
     /// Unmount a pool and forget it; its devices keep everything
     Export { pool: String },
+    /// Change what was said when the pool was made; what is stored follows in the background
+    Change {
+        pool: String,
+        /// On how many devices metadata shall lie from now on: a number or `all`
+        #[arg(long, value_name = "N|all", required = true)]
+        metadata_copies: String,
+        /// Return when it is done
+        #[arg(long)]
+        wait: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
