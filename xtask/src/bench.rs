@@ -21,7 +21,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -94,6 +94,12 @@ pub struct BenchArguments {
     /// Files for the memory and recovery benches, instead of 3,000,000 and 1,000,000.
     #[arg(long)]
     pub files: Option<u64>,
+    /// For the recovery bench: its pools stay in this folder, and those that an earlier run left there are used.
+    #[arg(long)]
+    pub prepared: Option<PathBuf>,
+    /// Make what belongs in the folder above, and measure nothing.
+    #[arg(long, requires = "prepared")]
+    pub prepare: bool,
     /// Keep the result in `bench/published`, which is in the repository, and not only in `bench/results`.
     #[arg(long)]
     pub publish: bool,

@@ -111,14 +111,18 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Size of each image file, as `truncate` and `stere create` read it.
-    pub device_size: &'static str,
+    pub device_size: String,
     /// Mount options for stere, beside `allow_other`.
     pub options: String,
+    /// Whether a stere that is there already is used, and stays when the subject goes.
+    pub is_kept: bool,
+    /// Files of this size that lie on the same file system: they are used as images, whatever they hold.
+    pub images: Vec<PathBuf>,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { device_size: "6G", options: String::new() }
+        Shape { device_size: "6G".into(), options: String::new(), is_kept: false, images: Vec::new() }
     }
 }
 
@@ -153,8 +157,11 @@ impl Subject {
             check_line: None,
             status_line: None,
             daemon: None,
-            guards: vec![Guard::new(format!("rm -rf --one-file-system {}", quoted(&directory)))],
+            guards: Vec::new(),
         };
+        if !shape.is_kept {
+            subject.guards.push(Guard::new(format!("rm -rf --one-file-system {}", quoted(&directory))));
+        }
         setup::prepare(&mut subject, shape, binaries)?;
         subject.guards.push(Guard::new(detach_line(&subject.directory.join("branches"))));
         subject.guards.push(mount_guard);

@@ -154,7 +154,7 @@ pub fn run_one(root: &Path, suite: Suite, kind: Kind, seed: u64, times: u64) -> 
 }
 
 fn run_on(world: &World, suite: Suite, kind: Kind, seed: u64, times: u64) -> Result<()> {
-    let shape = Shape { device_size: "4G", ..Shape::default() };
+    let shape = Shape { device_size: "4G".into(), ..Shape::default() };
     let subject = world.subject(kind, "subject", &shape)?;
     let scratch = world.place.directory.join("scratch");
     fs::create_dir_all(&scratch).at("mkdir", &scratch)?;

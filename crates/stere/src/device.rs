@@ -198,7 +198,7 @@ pub fn epoch_nonce() -> u32 {
 /// Forecasts a change, asks, and carries it out.
 pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
     let mut place = Place::open(registry, pool, how.dry_run)?;
-    if !matches!(change, Change::Label { .. })
+    if !change.is_at_once()
         && let Some(forecast) = place.forecast(change)?
     {
         println!("{}", forecast.text);

@@ -221,6 +221,31 @@ impl Store {
         self.mender.lock().rebalances = rebalances;
     }
 
+    /// Moves one chunk of data from a device to the one with most free slots, for the cleaner: that takes a slot there and nothing else.
+    /// False where there is no such chunk or no such device.
+    pub(crate) fn move_chunk_from(&self, overfull: DeviceIndex) -> Result<bool, Error> {
+        let mut mender = self.settled_mender()?;
+        let stripe = &self.log.stripe;
+        let in_memory = self.log.segments_in_memory();
+        let free = |index: &DeviceIndex| stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        let task_of = |segment: Arc<Segment>| {
+            let place = segment.placed();
+            let is_movable = segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0;
+            let is_whole = is_movable && place.missing == 0 && !in_memory.contains(&segment.id);
+            let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
+            let mut targets = stripe.open_devices();
+            targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
+            let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
+            Some(Task { segment, place, needs: vec![(chunk, Need::Move(Some(target)))], spare: 0 })
+        };
+        let tasks = self.log.segments.all().into_iter().filter_map(task_of);
+        let Some(task) = tasks.min_by_key(|task| (task.chunk_bytes(), task.segment.id)) else { return Ok(false) };
+        let chunks_before = mender.chunks_done;
+        self.write_chunks(&mut mender, vec![task], 1);
+        self.settle(&mut mender)?;
+        Ok(mender.chunks_done > chunks_before)
+    }
+
     fn standings(&self) -> BTreeMap<DeviceIndex, Standing> {
         let stripe = &self.log.stripe;
         let standing = |entry: &stere_format::DeviceEntry| Standing {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::BenchArguments;
 use super::cases::{CaseBar, Cases};
-use super::redundancy::{images_word, memory_if_wanted};
+use super::redundancy::{Arena, images_word, memory_if_wanted};
 use super::report::save_value;
 use crate::cleanup::Place;
 use crate::error::{At, Result, XtaskError};
@@ -20,6 +20,7 @@ use crate::subject::{Binaries, Kind, Shape, Subject, build_unchecked, processor_
 const CHECKED: &str = "crc32c";
 const UNCHECKED: &str = "none";
 const FILE_BYTES: u64 = 2 << 30;
+const DEVICE_MEBIBYTES: u64 = 4096;
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES_UNLIKE: usize = 64;
 
@@ -32,13 +33,16 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let (place, checked) = (Place::new(root)?, Binaries::build(root, false)?);
     let unchecked = Binaries { stere: build_unchecked(root)?, ..checked.clone() };
     let _memory = memory_if_wanted(&place, arguments.images)?;
+    let arena = Arena::new(&place, arguments.images, 1, DEVICE_MEBIBYTES)?;
     let mut cases = Cases::default();
+    // A turn that does not count: the machine's memory, clocks and caches are then as in the others.
+    measure(&place, &checked, arguments, &arena, CHECKED, &mut Cases::default())?;
     for round in 0..arguments.runs {
         let mut turns = [(CHECKED, &checked), (UNCHECKED, &unchecked)];
         turns.rotate_left(round % 2);
         for (case, binaries) in turns {
             println!("round {} of {}: {case}", round + 1, arguments.runs);
-            measure(&place, binaries, arguments, case, &mut cases)?;
+            measure(&place, binaries, arguments, &arena, case, &mut cases)?;
         }
     }
     cases.print(BARS);
@@ -52,10 +56,16 @@ fn measure(
     place: &Place,
     binaries: &Binaries,
     arguments: &BenchArguments,
+    arena: &Arena,
     case: &'static str,
     cases: &mut Cases,
 ) -> Result<()> {
-    let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
+    let shape = Shape {
+        options: arguments.options.clone(),
+        device_size: format!("{DEVICE_MEBIBYTES}M"),
+        images: arena.images.clone(),
+        ..Shape::default()
+    };
     let subject = Subject::new(Kind::Stere, &place.directory, &shape, binaries)?;
     let path = subject.mount_point.join("large");
     let pieces = if arguments.quick { FILE_BYTES / 8 } else { FILE_BYTES } / PIECE_BYTES as u64;

@@ -1,7 +1,7 @@
 //! Two benches of stere alone: how long recovery takes, and how much memory the process holds.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, absolute};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -24,34 +24,66 @@ const MEMORY_BUDGETS: [(&str, u64); 2] = [("128M", 128 << 20), ("1G", 1 << 30)];
 /// A checkpoint begins when half of the journal's region is in use, and frees it.
 const JOURNAL_SHARE: f64 = 0.45;
 
-/// Few files and many, and after each kill: the time until the mount is back and a first file is read.
+/// Few files and many in turn, and after each kill: the time until the mount is back and a first file is read.
 pub fn recovery(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let (place, binaries) = (Place::new(root)?, Binaries::build(root, false)?);
+    let most = arguments.files.unwrap_or(u64::MAX);
+    let counts = RECOVERY_FILES.map(|files| if arguments.quick { files / 8 } else { files }.min(most));
     let mut rows = Vec::new();
-    for files in RECOVERY_FILES.map(|files| if arguments.quick { files / 8 } else { files }) {
-        let files = arguments.files.map_or(files, |most| files.min(most));
-        let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
-        let subject = Subject::new(Kind::Stere, &place.directory, &shape, &binaries)?;
-        create_files(&binaries, &subject, files, 100)?;
-        let (mut seconds, mut shares) = (Vec::new(), Vec::new());
-        for round in 0..arguments.runs {
-            let recovery = recover_once(&binaries, &place, &subject, round)?;
+    for files in counts {
+        rows.push((files, prepare_recovery(&place, &binaries, arguments, files)?, Vec::new(), Vec::new()));
+    }
+    if arguments.prepare {
+        return Ok(());
+    }
+    for round in 0..arguments.runs {
+        for (files, subject, seconds, shares) in &mut rows {
+            println!("round {} of {}: {files} files", round + 1, arguments.runs);
+            subject.mount()?;
+            let recovery = recover_once(&binaries, &place, subject, round)?;
+            subject.unmount()?;
             seconds.push(recovery.seconds);
             shares.push(recovery.journal_share);
         }
-        let summary = Summary::of(&seconds).expect("there is at least one round");
-        let word = if summary.max < RECOVERY_BAR.as_secs_f64() { "met" } else { "MISSED" };
-        println!(
-            "recovery with {files} files, journal {:.0} % full: median {:.3} s ({:.3}..{:.3}), bar: under {} s: {word}",
-            Summary::of(&shares).map_or(0.0, |shares| shares.median * 100.0),
-            summary.median,
-            summary.min,
-            summary.max,
-            RECOVERY_BAR.as_secs()
-        );
-        rows.push(json!({ "files": files, "seconds": seconds, "journal_shares": shares, "met": word == "met" }));
     }
+    let rows: Vec<Value> =
+        rows.iter().map(|(files, _, seconds, shares)| recovery_row(*files, seconds, shares)).collect();
     finish(root, arguments, json!({ "recovery": rows }))
+}
+
+fn recovery_row(files: u64, seconds: &[f64], shares: &[f64]) -> Value {
+    let summary = Summary::of(seconds).expect("there is at least one round");
+    let word = if summary.max < RECOVERY_BAR.as_secs_f64() { "met" } else { "MISSED" };
+    println!(
+        "recovery with {files} files, journal {:.0} % full: median {:.3} s ({:.3}..{:.3}), bar: under {} s: {word}",
+        Summary::of(shares).map_or(0.0, |shares| shares.median * 100.0),
+        summary.median,
+        summary.min,
+        summary.max,
+        RECOVERY_BAR.as_secs()
+    );
+    json!({ "files": files, "seconds": seconds, "journal_shares": shares, "met": word == "met" })
+}
+
+/// An unmounted pool with so many files: one that an earlier run left in the folder for that, or a new one.
+fn prepare_recovery(place: &Place, binaries: &Binaries, arguments: &BenchArguments, files: u64) -> Result<Subject> {
+    let parent = arguments.prepared.as_ref().unwrap_or(&place.directory);
+    let parent = absolute(parent).at("find", parent)?.join(format!("recovery-{files}"));
+    let mark = parent.join("is-complete");
+    let is_complete = mark.exists();
+    if !is_complete && parent.exists() {
+        fs::remove_dir_all(&parent).at("remove", &parent)?;
+    }
+    fs::create_dir_all(&parent).at("mkdir", &parent)?;
+    let is_kept = arguments.prepared.is_some();
+    let shape = Shape { options: arguments.options.clone(), is_kept, ..Shape::default() };
+    let subject = Subject::new(Kind::Stere, &parent, &shape, binaries)?;
+    if !is_complete {
+        create_files(binaries, &subject, files, 100)?;
+    }
+    subject.unmount()?;
+    fs::write(&mark, "").at("write", &mark)?;
+    Ok(subject)
 }
 
 struct Recovery {
@@ -61,7 +93,8 @@ struct Recovery {
 
 /// Three writers work until the journal is as full as it gets before a checkpoint empties it; then the process is killed.
 fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: usize) -> Result<Recovery> {
-    let directory = subject.mount_point.join(format!("journal-{round}"));
+    // A pool that was kept has the folders of earlier runs.
+    let directory = subject.mount_point.join(format!("journal-{}-{round}", std::process::id()));
     fs::create_dir(&directory).at("mkdir", &directory)?;
     let log = place.directory.join(format!("journal-{round}.log"));
     let mut command = Command::new(&binaries.bench);
@@ -108,7 +141,7 @@ pub fn memory(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let files = arguments.files.unwrap_or(if arguments.quick { MEMORY_FILES / 8 } else { MEMORY_FILES });
     let mut rows = Vec::new();
     for (budget, budget_bytes) in MEMORY_BUDGETS {
-        let shape = Shape { device_size: "24G", options: format!("memory={budget}") };
+        let shape = Shape { device_size: "24G".into(), options: format!("memory={budget}"), ..Shape::default() };
         let subject = Subject::new(Kind::Stere, &place.directory, &shape, &binaries)?;
         let (creating, seconds) = watch(&subject, || create_files(&binaries, &subject, files, 0))?;
         subject.unmount()?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Kind, Shape, Subject};
 use crate::cleanup::Guard;
 use crate::command::{MINUTE, capture, program, quoted, run, shell};
-use crate::error::{Result, XtaskError};
+use crate::error::{At, Result, XtaskError};
 
 const POOL: &str = "bench";
 
@@ -78,9 +78,16 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
         })
         .collect();
     let one_copy = if subject.kind == Kind::SterePool { " --default-class scratch" } else { "" };
+    for (number, image) in shape.images.iter().enumerate() {
+        let link = subject.directory.join(format!("{number}.img"));
+        std::fs::hard_link(image, &link).at("link", &link)?;
+    }
+    let force = if shape.images.is_empty() { "" } else { " --force" };
     let environment = format!("STERE_STATE={state}");
-    let create = format!("{environment} {stere} create {POOL} {}{one_copy}", devices.join(" "));
-    capture(&mut shell(&create), 5 * MINUTE)?;
+    let create = format!("{environment} {stere} create {POOL} {}{one_copy}{force}", devices.join(" "));
+    if !(shape.is_kept && subject.directory.join("0.img").exists()) {
+        capture(&mut shell(&create), 5 * MINUTE)?;
+    }
     let separator = if shape.options.is_empty() { "" } else { "," };
     let options = format!("allow_other{separator}{}", shape.options);
     subject.mount_lines = vec![format!("{environment} {stere} mount {POOL} {point} -o {options}")];

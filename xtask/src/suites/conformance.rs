@@ -119,7 +119,8 @@ fn run_fsx(job: &Job, settings: &str, mmap: &str, operations: u64) -> Result<()>
 /// Against ext4, which has no opinion of its own beyond the manual pages: one run alone, then several at once, each in a
 /// folder of its own, so that requests of many kinds meet in the process.
 pub fn differential(job: &Job) -> Result<()> {
-    let reference = job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "4G", ..Shape::default() })?;
+    let reference =
+        job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "4G".into(), ..Shape::default() })?;
     let operations = DIFFERENTIAL_OPERATIONS * job.times;
     let mut alone = differential_run(job, &reference.mount_point, &job.subject.mount_point, job.seed, operations);
     capture(&mut alone, 60 * MINUTE)?;
@@ -162,7 +163,8 @@ pub fn limits(job: &Job) -> Result<()> {
 /// The same with a million names, and on ext4 in the same run; both times are told.
 pub fn million_names(job: &Job) -> Result<()> {
     // ext4 makes one inode for each 16 KiB of the device, so 4 GiB would have a quarter of a million.
-    let reference = job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "20G", ..Shape::default() })?;
+    let reference =
+        job.world.subject(Kind::Ext4, "reference", &Shape { device_size: "20G".into(), ..Shape::default() })?;
     for (name, point) in [("ext4", &reference.mount_point), (job.subject.kind.name(), &job.subject.mount_point)] {
         let mut command = Command::new(&job.world.binaries.bench);
         let said = capture(command.arg("limits").arg(point).args(["--entries", "1000000"]), 60 * MINUTE)?;
@@ -173,7 +175,7 @@ pub fn million_names(job: &Job) -> Result<()> {
 
 /// On small devices of its own, so that they fill quickly; afterwards they must still prove sound.
 pub fn full(job: &Job) -> Result<()> {
-    let small = Shape { device_size: "512M", ..Shape::default() };
+    let small = Shape { device_size: "512M".into(), ..Shape::default() };
     let subject = job.world.subject(job.subject.kind, "small", &small)?;
     let mut command = Command::new(&job.world.binaries.bench);
     command.arg("fill").arg(&subject.mount_point).args(["--seed", &job.seed.to_string()]);

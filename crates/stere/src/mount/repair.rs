@@ -1,8 +1,8 @@
 //! Repair in the background: what lacks copies is rebuilt, devices that came back are caught up, devices that leave are
 //! emptied, hot spares take over, and now and then everything is verified.
 //!
-//! Requests go first: while there are any, repair rests at least as long as it works, and stays below its rate. Nobody waits
-//! for it otherwise, so an idle mount repairs as fast as the devices can.
+//! Requests go first: while there are any, repair rests at least twice as long as it works, and stays below its rate. Nobody
+//! waits for it otherwise, so an idle mount repairs as fast as the devices can.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +20,9 @@ use crate::running::mend::STEP_BYTES;
 
 /// How often somebody looks whether there is something to repair.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// So many times as long as a step took, while there are requests. Once would leave readers less than half of what they have
+/// otherwise: of two copies one is being rebuilt, so they have fewer devices to read from, and repair reads from the same.
+const RESTS_PER_STEP: u32 = 2;
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const SCRUB_STEP_IDLE_BYTES: u64 = 64 << 20;
 /// A device that does not answer is looked for so often at first, and ever less often while it fails.
@@ -120,7 +123,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             return;
         }
         let at_rate = Duration::from_secs_f64(bytes as f64 / self.rate_bytes as f64);
-        let rest = worked.max(at_rate.saturating_sub(worked));
+        let rest = (worked * RESTS_PER_STEP).max(at_rate.saturating_sub(worked));
         let end = Instant::now() + rest;
         while Instant::now() < end && !self.is_stopped() {
             std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
