@@ -28,11 +28,35 @@ pub enum Bug {
     OpenFileFreed,
     /// file, `size.rs`: cutting a file forgets the unsaved bytes behind the new end.
     CutKeepsTail,
+    /// store, `stranded.rs`: a commit is acknowledged although what it names did not reach enough devices (P-5).
+    StrandedForgotten,
+    /// store, `journal_scan.rs`: only the first mirror of the journal is read, and damage there is taken for its end (P-7).
+    OneMirrorRead,
+    /// pool, `void.rs`: a mount in which nothing happened makes a half of its own (P-13).
+    VoidEpochCounts,
+    /// store, `relocate.rs`: what moves because its policy changed gets one copy less than it asks for (P-18).
+    RelocatedToFewer,
+    /// log, `write.rs`: a chunk that a device did not take is not marked as missing (P-19).
+    AbsenceForgotten,
+    /// store, `rebuild.rs`: a chunk is entered as mended that was never written (P-20).
+    MendingUnwritten,
+    /// pool, `assemble.rs`: the oldest superblock speaks for the pool (P-21).
+    StaleSuperblockWins,
+    /// store, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
+    ReplacementTrusted,
+    /// stripe, `read.rs`: a device that does not answer is waited for although others have the content (P-23).
+    SlowWaitedFor,
+    /// log, `repair.rs`: what a read finds bad is not written again (P-30).
+    RepairForgotten,
+    /// store, `scrub/row.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
+    ScrubTrusting,
+    /// store, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
+    EncodingForgotten,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 24] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -45,6 +69,18 @@ impl Bug {
         Bug::TrimOneTooMany,
         Bug::OpenFileFreed,
         Bug::CutKeepsTail,
+        Bug::StrandedForgotten,
+        Bug::OneMirrorRead,
+        Bug::VoidEpochCounts,
+        Bug::RelocatedToFewer,
+        Bug::AbsenceForgotten,
+        Bug::MendingUnwritten,
+        Bug::StaleSuperblockWins,
+        Bug::ReplacementTrusted,
+        Bug::SlowWaitedFor,
+        Bug::RepairForgotten,
+        Bug::ScrubTrusting,
+        Bug::EncodingForgotten,
     ];
 }
 

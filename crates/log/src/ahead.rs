@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::Buffer;
+use stere_device::{Buffer, DeviceError};
 use stere_format::{Address, BLOCK_BYTES};
-use stere_stripe::{Attempt, Stripe};
+use stere_stripe::{Attempt, Stripe, StripeError};
 
 use crate::read::Part;
 use crate::segment::Segment;
@@ -27,6 +27,9 @@ const TRACKS_MAX: usize = 32;
 const FOLLOWS_BYTES: u64 = 64 << 10;
 /// Larger reads are worth a device read of their own.
 const SMALL_BYTES: usize = 64 << 10;
+
+/// Windows remembered that cannot be read.
+const SPOILED_MAX: usize = 32;
 
 /// A window that so many reads found wrong is of no use.
 const MISMATCHES_MAX: u32 = 3;
@@ -50,6 +53,9 @@ struct State {
     windows: VecDeque<Window>,
     /// Segment and chunk offset behind recent reads, newest last.
     tracks: VecDeque<(u64, u64)>,
+    /// Segment, start and end of windows that a device failed to read, newest last: the bad place may be of nobody's content, so no
+    /// read repairs it, and trying again would only count against the device.
+    spoiled: VecDeque<(u64, u64, u64)>,
 }
 
 /// The windows, and where reads were lately.
@@ -105,7 +111,11 @@ impl ReadAhead {
             let mut state = self.state.lock();
             // A window that has this part, wrong, need not be read again: the part is read by itself.
             let is_covered = state.windows.iter().any(|window| window.covers(part.segment.id, start, end));
-            if !state.follow(part.segment.id, end) || is_covered {
+            let is_spoiled = state
+                .spoiled
+                .iter()
+                .any(|spoiled| spoiled.0 == part.segment.id && (spoiled.1..spoiled.2).contains(&start));
+            if !state.follow(part.segment.id, end) || is_covered || is_spoiled {
                 return false;
             }
         }
@@ -115,8 +125,20 @@ impl ReadAhead {
         if window_end < end {
             return false;
         }
-        let Some(bytes) = read_window(stripe, part.segment, window_start, window_end) else { return false };
+        let read = read_window(stripe, part.segment, window_start, window_end);
         let mut state = self.state.lock();
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                if matches!(error, StripeError::Device(DeviceError::Io { .. })) {
+                    if state.spoiled.len() >= SPOILED_MAX {
+                        state.spoiled.pop_front();
+                    }
+                    state.spoiled.push_back((part.segment.id, window_start, window_end));
+                }
+                return false;
+            }
+        };
         while state.windows.len() >= WINDOWS_MAX {
             state.windows.pop_front();
         }
@@ -150,7 +172,7 @@ impl State {
     }
 }
 
-fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) -> Option<Buffer> {
+fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) -> Result<Buffer, StripeError> {
     let length = (end - start) as usize;
     let mut bytes = stripe.buffers().take(length);
     // A record that does not exist, but that names just these bytes.
@@ -161,6 +183,6 @@ fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) ->
         length: length as u32,
     };
     let place = segment.placed();
-    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Cheapest).ok()?;
-    Some(bytes)
+    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Cheapest)?;
+    Ok(bytes)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{Address, SegmentChunks};
 use stere_stripe::{ReadReport, Repair};
 
@@ -54,7 +55,7 @@ impl Log {
         }
         self.repairs.reads.fetch_add(1, Ordering::Relaxed);
         self.stripe.count_bad(report);
-        if !self.options.repairs {
+        if !self.options.repairs || is_planted(Bug::RepairForgotten) {
             return;
         }
         match self.stripe.repair(placed, address, range, bytes, report) {

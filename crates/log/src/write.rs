@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentChunks, SegmentKind,
@@ -51,7 +52,7 @@ pub(crate) struct FlyingRow {
 pub(crate) enum RowInMemory {
     Open(Arc<Mutex<Stream>>),
     Flying(FlyingRow),
-    /// Its writes have ended. It is kept because it is on too few devices, or on one only and not flushed yet.
+    /// Its writes have ended. It is kept because it is on too few devices, or on one of several only and not flushed yet.
     Kept(SharedBuffer),
 }
 
@@ -171,6 +172,9 @@ impl Log {
 
     /// Marks a chunk as missing, unless too few were left then: what is right of it is still needed, and known by its checksums.
     pub(crate) fn give_chunk_up(&self, segment: &Arc<Segment>, chunk: usize) -> bool {
+        if is_planted(Bug::AbsenceForgotten) {
+            return true;
+        }
         let was_missing = segment.missing();
         let is_marked = segment.mark_missing_up_to(chunk, u32::from(segment.scheme.parity));
         if segment.missing() != was_missing && segment.kind == SegmentKind::Data {

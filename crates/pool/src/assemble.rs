@@ -9,15 +9,16 @@
 
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
-use stere_format::{CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, DeviceState, Superblock};
+use stere_format::{BLOCK_BYTES, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, DeviceState, Superblock};
 use stere_stripe::Stripe;
 
 use crate::class::DeviceClass;
 use crate::error::Error;
 use crate::history::{Relation, age, relation};
-use crate::identify::{DamagedCopy, describe_copies, identify, member};
-use crate::void::take_back_void_epochs;
+use crate::identify::{DamagedCopy, Holds, describe_copies, identify, member};
+use crate::void::{is_undecided, take_back_void_epochs};
 
 /// An open device that may belong to the pool.
 pub struct Candidate {
@@ -47,6 +48,8 @@ pub enum WhyLeftOut {
     NotInTable,
     /// A person took it offline.
     Offline,
+    /// It began a mount without the others and holds nothing of it, and a device that may hold something of it is not there.
+    Undecided,
 }
 
 impl WhyLeftOut {
@@ -58,6 +61,9 @@ impl WhyLeftOut {
             WhyLeftOut::NotInTable => {
                 "it was removed from the pool, or replaced, while it was away, or was not added to its end"
             }
+            WhyLeftOut::Undecided => {
+                "it began a mount without the others, in which nothing happened as far as it knows; attach the pool's missing devices, and it is taken again if they know of nothing either"
+            }
             WhyLeftOut::Offline => "it was taken offline; bring it back with `stere device online`",
         }
     }
@@ -68,6 +74,14 @@ impl WhyLeftOut {
 pub struct LeftOut {
     pub member: Member,
     pub why: WhyLeftOut,
+}
+
+/// A device without a superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nameless {
+    pub path: String,
+    /// What was found in place of one, in words.
+    pub found: String,
 }
 
 /// What is known beside the devices.
@@ -92,8 +106,8 @@ pub struct Assembly {
     pub members: Vec<Member>,
     /// There, and not used.
     pub left_out: Vec<LeftOut>,
-    /// Paths of devices that tell nothing at all, as a dead disk does; they count as missing.
-    pub unreadable: Vec<String>,
+    /// Devices that do not say who they are, as a dead disk or one that was written over; they count as missing.
+    pub nameless: Vec<Nameless>,
     /// The pool's device table.
     pub entries: Vec<DeviceEntry>,
 }
@@ -106,7 +120,7 @@ impl Assembly {
 
     /// The same, with what is known beside the devices.
     pub fn with(candidates: Vec<Candidate>, options: &AssembleOptions<'_>) -> Result<Assembly, Error> {
-        let (mut members, unreadable) = identify_all(candidates)?;
+        let (mut members, unnamed) = identify_all(candidates)?;
         members.sort_by_key(|member| (member.superblock.device_index, age(&member.superblock)));
         check_one_pool(&members)?;
         check_no_copies(&members)?;
@@ -115,8 +129,15 @@ impl Assembly {
         if let Some(prefer) = options.prefer {
             members = choose_half(members, prefer, &mut left_out)?;
         }
+        let undecided: Vec<String> =
+            members.iter().filter(|member| is_undecided(member, &members)).map(|member| member.path.clone()).collect();
+        let members =
+            leave_out(members, &mut left_out, WhyLeftOut::Undecided, |member| undecided.contains(&member.path));
         check_one_history(&members)?;
-        let newest = members.iter().max_by_key(|member| age(&member.superblock)).ok_or(Error::NoDevices)?.clone();
+        let mut newest = members.iter().max_by_key(|member| age(&member.superblock)).ok_or(Error::NoDevices)?.clone();
+        if is_planted(Bug::StaleSuperblockWins) {
+            newest = members.iter().min_by_key(|member| age(&member.superblock)).ok_or(Error::NoDevices)?.clone();
+        }
         let members = leave_out(members, &mut left_out, WhyLeftOut::AwayTooLong, |member| {
             relation(member, &newest) == Relation::Unknown
         });
@@ -134,7 +155,44 @@ impl Assembly {
         if members.is_empty() {
             return Err(Error::NoDevices);
         }
-        Ok(Assembly { newest, members, left_out, unreadable, entries })
+        let mut assembly = Assembly { newest, members, left_out, nameless: Vec::new(), entries };
+        assembly.nameless = assembly.explain(unnamed)?;
+        Ok(assembly)
+    }
+
+    /// Devices without a superblock are taken for missing ones that were written over. If nobody is missing, or nobody whose size they
+    /// have, they are foreign, and refused with their finding. Nothing is ever written to either.
+    fn explain(&self, unnamed: Vec<Unnamed>) -> Result<Vec<Nameless>, Error> {
+        let mut lost: Vec<&DeviceEntry> = self.missing();
+        lost.retain(|entry| !self.left_out.iter().any(|one| one.member.superblock.device == entry.id));
+        let mut nameless = Vec::with_capacity(unnamed.len());
+        for Unnamed { path, size_bytes, holds, finding } in unnamed {
+            let fits = |entry: &&DeviceEntry| match &holds {
+                Holds::NothingOfStere => entry.size_bytes / BLOCK_BYTES as u64 == size_bytes / BLOCK_BYTES as u64,
+                _ => true,
+            };
+            let at = lost.iter().position(fits);
+            match (at, holds) {
+                (None, Holds::Damaged(copies)) if copies.iter().all(|copy| copy.is_unreadable) => {
+                    nameless.push(Nameless { path, found: "it cannot be read at all".into() });
+                }
+                (None, _) => return Err(finding),
+                (Some(at), holds) => {
+                    lost.remove(at);
+                    let found = match holds {
+                        Holds::Damaged(copies) if copies.iter().all(|copy| copy.is_unreadable) => {
+                            "it cannot be read at all".into()
+                        }
+                        Holds::Damaged(copies) => {
+                            format!("no copy of its superblock is whole ({})", describe_copies(&copies))
+                        }
+                        _ => "it holds no superblock any more: it was written over".into(),
+                    };
+                    nameless.push(Nameless { path, found });
+                }
+            }
+        }
+        Ok(nameless)
     }
 
     /// Devices of the table that cannot be used, because they are not there or are left out.
@@ -184,8 +242,10 @@ impl Assembly {
             warnings
                 .push(format!("{} was away while the pool changed; it is caught up on what it missed", member.path));
         }
-        for path in &self.unreadable {
-            warnings.push(format!("{path} cannot be read at all and counts as missing"));
+        for Nameless { path, found } in &self.nameless {
+            warnings.push(format!(
+                "{path} counts as missing: {found}; `stere device replace` fills it, or another one, with what the others have"
+            ));
         }
         for LeftOut { member, why } in &self.left_out {
             warnings.push(format!("{} is left out: {}", member.path, why.words()));
@@ -255,18 +315,24 @@ fn choose_half(members: Vec<Member>, prefer: &str, left_out: &mut Vec<LeftOut>) 
     Ok(leave_out(members, left_out, WhyLeftOut::OtherHistory, is_other))
 }
 
-/// The members, and the paths of those that cannot be read at all; where nobody can be read, that is the finding.
-fn identify_all(candidates: Vec<Candidate>) -> Result<(Vec<Member>, Vec<String>), Error> {
+/// A device that does not say who it is.
+struct Unnamed {
+    path: String,
+    size_bytes: u64,
+    holds: Holds,
+    finding: Error,
+}
+
+/// The members, and the devices that do not say who they are; where all are such, that is the finding.
+fn identify_all(candidates: Vec<Candidate>) -> Result<(Vec<Member>, Vec<Unnamed>), Error> {
     let mut members: Vec<Member> = Vec::with_capacity(candidates.len());
-    let mut unreadable = Vec::new();
-    let mut finding = Error::NoDevices;
+    let mut unnamed: Vec<Unnamed> = Vec::new();
     for Candidate { path, device } in candidates {
         if let Some(other) = members.iter().find(|other| other.path == path) {
             return Err(Error::SameDevice { first: other.path.clone(), second: path });
         }
         let holds = identify(&*device);
-        let is_unreadable = holds.is_unreadable();
-        match member(&path, &*device, holds) {
+        match member(&path, &*device, holds.clone()) {
             Ok(identity) => members.push(Member {
                 path,
                 device,
@@ -274,14 +340,20 @@ fn identify_all(candidates: Vec<Candidate>) -> Result<(Vec<Member>, Vec<String>)
                 previous: identity.previous,
                 damaged: identity.damaged,
             }),
-            Err(error) if is_unreadable => {
-                unreadable.push(path);
-                finding = error;
+            Err(finding) if matches!(holds, Holds::Damaged(_) | Holds::NothingOfStere) => {
+                unnamed.push(Unnamed { path, size_bytes: device.size_bytes(), holds, finding });
             }
             Err(error) => return Err(error),
         }
     }
-    if members.is_empty() { Err(finding) } else { Ok((members, unreadable)) }
+    match (members.is_empty(), unnamed.pop()) {
+        (true, Some(last)) => Err(last.finding),
+        (true, None) => Err(Error::NoDevices),
+        (false, last) => {
+            unnamed.extend(last);
+            Ok((members, unnamed))
+        }
+    }
 }
 
 fn check_one_pool(members: &[Member]) -> Result<(), Error> {

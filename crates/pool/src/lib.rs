@@ -22,7 +22,7 @@ mod void;
 #[cfg(test)]
 mod tests;
 
-pub use assemble::{AssembleOptions, Assembly, Candidate, LeftOut, Member, WhyLeftOut};
+pub use assemble::{AssembleOptions, Assembly, Candidate, LeftOut, Member, Nameless, WhyLeftOut};
 pub use class::DeviceClass;
 pub use create::{CreateOptions, MetadataCopies, NewDevice, Randomness, chunk_bytes_for, create};
 pub use error::Error;

@@ -9,6 +9,7 @@
 //! none of them holds a record of the epoch, and the superblock before it, of the generation before, tells of the same checkpoint.
 
 use stere_device::Device;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceLayout, JournalHeader, Superblock};
 
 use crate::assemble::Member;
@@ -33,10 +34,29 @@ pub(crate) fn take_back_void_epochs(members: &mut [Member]) {
     }
 }
 
+/// Whether a half holds nothing of the epoch that makes it one, while a mirror that may hold something of it is not there: nobody can tell
+/// yet whether that epoch is void. Nothing is lost by going on without such a device, as if it were away too: once the mirror is
+/// back, either the epoch is void or the mirror is a half.
+pub(crate) fn is_undecided(member: &Member, members: &[Member]) -> bool {
+    let is_half = |one: &Member| members.iter().any(|other| relation(one, other) == Relation::Split);
+    let holds_nothing = |one: &Member| {
+        let epoch = only_begun(&identity_of(one));
+        epoch.is_some_and(|epoch| !has_records(&*one.device, &one.superblock.layout, &one.superblock, epoch))
+    };
+    // Of two that both hold nothing neither is to be preferred.
+    let is_against_others = || {
+        let mut against = members.iter().filter(|other| relation(member, other) == Relation::Split);
+        against.all(|other| !holds_nothing(other))
+    };
+    is_half(member) && holds_nothing(member) && is_against_others()
+}
+
+fn identity_of(member: &Member) -> Identity {
+    Identity { superblock: member.superblock.clone(), previous: member.previous.clone(), damaged: Vec::new() }
+}
+
 fn is_void(member: &Member, members: &[Member]) -> bool {
-    let identity =
-        Identity { superblock: member.superblock.clone(), previous: member.previous.clone(), damaged: Vec::new() };
-    let Some(epoch) = only_begun(&identity) else { return false };
+    let Some(epoch) = only_begun(&identity_of(member)) else { return false };
     let superblock = &member.superblock;
     superblock.journal_devices.iter().all(|index| {
         let mirror = members.iter().find(|other| other.superblock.device_index == *index);
@@ -64,6 +84,9 @@ pub fn settled_superblock(
 
 /// The epoch that the newest superblock of a mirror begins, if nothing else sets it apart from the one before.
 fn only_begun(identity: &Identity) -> Option<u32> {
+    if is_planted(Bug::VoidEpochCounts) {
+        return None;
+    }
     let superblock = &identity.superblock;
     let previous = identity.previous.as_ref()?;
     let last = superblock.epochs.last()?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_device::{Device, DeviceError, Operation, Piece, Ticket, check_range};
+use stere_device::{Device, DeviceError, Operation, Piece, Scatter, Ticket, check_range};
 
 use crate::fault::{FaultKind, FaultRates};
 use crate::medium::{Medium, Survival};
@@ -15,7 +15,9 @@ use crate::random::Random;
 
 /// How long one operation takes on a device that is not slow, and on one that is.
 const FAST_NS: u64 = 20_000;
-const SLOW_NS: u64 = 300_000_000;
+const SLOW_NS: u64 = 30_000_000_000;
+/// How long somebody waits who can have the bytes elsewhere.
+const LEFT_NS: u64 = 500_000_000;
 /// Reads, writes and flushes of one step of a history at most; a step that goes on for ever is found by it.
 const ASKED_MAX: u64 = 300_000;
 
@@ -32,6 +34,10 @@ struct State {
     power_off_at: Option<u64>,
     /// The device that goes away at an event.
     away_at: Option<(u64, usize)>,
+    /// Reads that waited for a slow device to the end.
+    slow_reads: u64,
+    /// The device that went away last, if it had writes then that were not flushed.
+    went_unflushed: Option<usize>,
     is_off: bool,
     clock_ns: u64,
     /// What devices were asked for since the step of the history began.
@@ -52,6 +58,8 @@ impl Machine {
             events: 0,
             power_off_at: None,
             away_at: None,
+            went_unflushed: None,
+            slow_reads: 0,
             is_off: false,
             clock_ns: 1_700_000_000_000_000_000,
             asked: 0,
@@ -155,6 +163,12 @@ impl Machine {
         (0..state.media.len()).filter(|device| state.media[*device].is_away).collect()
     }
 
+    /// Whether a device is away that had writes when it went which were not flushed.
+    pub fn went_unflushed(&self, device: usize) -> bool {
+        let state = self.state.lock();
+        state.media[device].is_away && state.went_unflushed == Some(device)
+    }
+
     /// No device goes away that has not gone yet.
     pub fn cancel_away(&self) {
         self.state.lock().away_at = None;
@@ -205,6 +219,11 @@ impl Machine {
         self.state.lock().clock_ns
     }
 
+    /// Reads that waited for a slow device to the end.
+    pub fn slow_reads(&self) -> u64 {
+        self.state.lock().slow_reads
+    }
+
     /// Lets time pass between two steps of a history.
     pub fn begin_step(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
@@ -225,6 +244,23 @@ impl Machine {
     /// Puts copies back.
     pub fn set_images(&self, images: Vec<Medium>) {
         self.state.lock().media = images;
+    }
+
+    /// Another machine with copies of all devices, on which nothing goes wrong any more: what it does, this one does not see.
+    pub fn fork(&self, random: Random) -> Arc<Machine> {
+        let fork = Machine::new(random);
+        {
+            let (from, mut to) = (self.state.lock(), fork.state.lock());
+            to.media = from.media.clone();
+            to.media.iter_mut().for_each(|medium| medium.rates = FaultRates::none());
+            to.clock_ns = from.clock_ns;
+        }
+        fork
+    }
+
+    /// How often faults strike a device.
+    pub fn rates(&self, device: usize) -> FaultRates {
+        self.state.lock().media[device].rates.clone()
     }
 
     /// Puts an old copy of one device back.
@@ -253,7 +289,8 @@ impl State {
         if self.media[device].is_away {
             return;
         }
-        let State { media, random, .. } = self;
+        let State { media, random, went_unflushed, .. } = self;
+        *went_unflushed = Some(device).filter(|device| media[*device].pending_count() > 0);
         media[device].crash(&Survival::Each { per_hundred: 50 }, random);
         media[device].is_away = true;
         let kind = if self.media[device].is_mortal { FaultKind::LostDevice } else { FaultKind::AwayDevice };
@@ -277,6 +314,11 @@ impl State {
 
     /// Time, power and death, which all operations share. `Err` is the operating system's number.
     fn begin(&mut self, device: usize) -> Result<(), i32> {
+        self.begin_or_leave(device, SLOW_NS)
+    }
+
+    /// The same for somebody who waits so long at most.
+    fn begin_or_leave(&mut self, device: usize, patience_ns: u64) -> Result<(), i32> {
         if self.is_off {
             return Err(libc::EIO);
         }
@@ -289,7 +331,10 @@ impl State {
             "a step of the history asked more of the devices than any should: it does not end"
         );
         let slow = self.strikes(device, FaultKind::SlowDevice);
-        self.clock_ns += if slow { SLOW_NS } else { FAST_NS };
+        self.clock_ns += if slow { SLOW_NS.min(patience_ns) } else { FAST_NS };
+        if slow && patience_ns < SLOW_NS {
+            return Err(libc::ETIMEDOUT);
+        }
         if !self.media[device].is_dead && self.strikes(device, FaultKind::DyingDevice) {
             self.media[device].is_dead = true;
         }
@@ -312,8 +357,10 @@ impl State {
         self.is_off
     }
 
-    fn read(&mut self, device: usize, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
-        self.begin(device)?;
+    fn read(&mut self, device: usize, offset: u64, buffer: &mut [u8], patience_ns: u64) -> Result<(), i32> {
+        let begun_ns = self.clock_ns;
+        self.begin_or_leave(device, patience_ns)?;
+        self.slow_reads += u64::from(self.clock_ns - begun_ns >= SLOW_NS);
         self.note(device, 1, offset, buffer.len() as u64);
         if self.strikes(device, FaultKind::TransientReadError) {
             return Err(libc::EIO);
@@ -403,6 +450,18 @@ impl SimDevice {
         DeviceError::Io { device: self.name(), operation, offset, source }
     }
 
+    fn read_with(&self, offset: u64, buffer: &mut [u8], patience_ns: u64) -> Result<(), DeviceError> {
+        check_range(&self.name(), Operation::Read, offset, buffer.len() as u64, self.size_bytes)?;
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.machine.state.lock().read(self.index, offset, buffer, patience_ns);
+        outcome.map_err(|number| match number {
+            libc::ETIMEDOUT => DeviceError::TooSlow { device: self.name() },
+            number => self.error(Operation::Read, offset, number),
+        })
+    }
+
     fn write_now(&self, offset: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         check_range(&self.name(), Operation::Write, offset, length, self.size_bytes)?;
@@ -426,12 +485,19 @@ impl Device for SimDevice {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(&self.name(), Operation::Read, offset, buffer.len() as u64, self.size_bytes)?;
-        if buffer.is_empty() {
-            return Ok(());
+        self.read_with(offset, buffer, SLOW_NS)
+    }
+
+    fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
+        let mut at = offset;
+        for piece in pieces {
+            let length = piece.length() as u64;
+            if let Scatter::Into(slice) = piece {
+                self.read_with(at, slice, LEFT_NS)?;
+            }
+            at += length;
         }
-        let outcome = self.machine.state.lock().read(self.index, offset, buffer);
-        outcome.map_err(|number| self.error(Operation::Read, offset, number))
+        Ok(())
     }
 
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {

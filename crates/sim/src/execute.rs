@@ -34,9 +34,9 @@ impl History {
                 let data = pattern(*seed, *length as usize);
                 self.with_file(*target, |history, inode| history.write(inode, *offset, &data))
             }
-            Operation::Read { target, offset, length } => {
-                self.with_file(*target, |history, inode| history.read(inode, *offset, *length))
-            }
+            Operation::Read { target, offset, length } => self.with_file(*target, |history, inode| {
+                history.without_waiting(|history| history.read(inode, *offset, *length))
+            }),
             Operation::Truncate { target, size } => {
                 self.with_file(*target, |history, inode| history.truncate(inode, *size))
             }
@@ -64,6 +64,7 @@ impl History {
             }
             Operation::RemoveAttribute { path, name } => self.remove_attribute(*path, *name),
             Operation::SetPolicy { path, policy } => self.set_policy(*path, *policy),
+            Operation::LoadRules { number } => self.load_rules(*number),
             Operation::FsyncDirectory { directory } => self.fsync_directory(*directory),
             Operation::SyncAll => {
                 let synced = self.mounted().files.syncfs(&caller(&self.machine));
@@ -72,7 +73,7 @@ impl History {
                 Ok(())
             }
             Operation::List { directory } => self.list(*directory),
-            Operation::VerifyAll => self.verify_all(),
+            Operation::VerifyAll => self.without_waiting(History::verify_all),
             Operation::Step { count, idle } => self.background(*count, *idle),
             Operation::Checkpoint => {
                 let done = self.mounted().store.checkpoint();
@@ -115,11 +116,13 @@ impl History {
                 self.take_away(usize::from(*device), u64::from(*events));
                 Ok(())
             }
+            Operation::LonelySync { device, events } => self.lonely_sync(usize::from(*device), u64::from(*events)),
             Operation::BringBack { device } => {
                 self.returning = Some(usize::from(*device)).filter(|device| *device < self.machine.device_count());
                 Ok(())
             }
             Operation::Mend => self.mend(),
+            Operation::Scrub => self.scrub(),
             other => self.execute_change(other),
         }
     }
@@ -138,6 +141,10 @@ impl History {
             Operation::Offline { device } => self.offline(usize::from(*device)),
             Operation::Online { device } => self.online(usize::from(*device)),
             Operation::MendSome { steps } => self.mend_some(*steps),
+            Operation::Rebalance => {
+                self.mounted().store.set_rebalancing(true);
+                Ok(())
+            }
             other => unreachable!("{other:?} is carried out by `execute`"),
         }
     }
@@ -228,7 +235,7 @@ impl History {
         Ok(self.slots[index].as_ref().map(|slot| slot.inode))
     }
 
-    fn release(&mut self, slot: Slot) -> Result<(), Stop> {
+    pub(crate) fn release(&mut self, slot: Slot) -> Result<(), Stop> {
         let released = self.mounted().files.release(&caller(&self.machine), slot.inode, slot.handle);
         self.model.close(slot.inode);
         self.must("release", released)
@@ -241,7 +248,7 @@ impl History {
         }
     }
 
-    fn fsync(&mut self, inode: u64) -> Result<(), Stop> {
+    pub(crate) fn fsync(&mut self, inode: u64) -> Result<(), Stop> {
         let real = self.mounted().files.fsync(&caller(&self.machine), inode, false);
         self.must("fsync", real)?;
         self.note_durable(inode);

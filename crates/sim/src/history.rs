@@ -88,6 +88,8 @@ pub struct Summary {
     /// Devices added, replaced, emptied, given up, taken away and brought back by a person.
     pub changes: u64,
     pub groups_cut: u64,
+    /// How often the loss of a device was played beside the history, and borne.
+    pub proofs: u64,
     pub trace: u64,
 }
 
@@ -212,7 +214,7 @@ impl History {
         for operation in [Operation::VerifyAll, Operation::Remount, Operation::VerifyAll, Operation::Check] {
             self.step(&operation)?;
         }
-        Ok(())
+        self.prove_repaired()
     }
 
     pub(crate) fn mounted(&self) -> &Mounted {

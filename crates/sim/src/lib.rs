@@ -19,6 +19,7 @@ pub mod model;
 pub mod observe;
 pub mod operation;
 pub mod pool;
+mod prove;
 pub mod random;
 mod recovery;
 pub mod run;

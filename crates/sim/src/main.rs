@@ -30,6 +30,12 @@ struct Arguments {
     /// Histories run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    #[arg(long)]
+    away_in_full: bool,
+    /// A bug to be planted in the layers.
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long)]
+    bug: Option<String>,
     /// Print every step.
     #[arg(long)]
     verbose: bool,
@@ -68,6 +74,13 @@ fn faults(names: &[String]) -> Result<Vec<FaultKind>, String> {
     Ok(kinds)
 }
 
+#[cfg(feature = "planted-bugs")]
+fn bug(name: Option<&str>) -> Option<stere_device::planted::Bug> {
+    let name = name?;
+    let found = stere_device::planted::Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    Some(found.unwrap_or_else(|| panic!("there is no bug {name}")))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let faults = match faults(&arguments.faults) {
@@ -96,9 +109,12 @@ fn main() -> ExitCode {
         profile: profile.flatten(),
         canary,
         twice,
+        away_in_full: arguments.away_in_full,
         #[cfg(feature = "planted-bugs")]
-        bug: None,
+        bug: bug(arguments.bug.as_deref()),
     };
+    #[cfg(feature = "planted-bugs")]
+    stere_device::planted::plant(request.bug);
     if arguments.verbose {
         return match run::run_seed(seed, &request, true) {
             Ok(summary) => {
@@ -135,7 +151,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let totals = outcome.totals;
     println!(
         "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} faults in {} histories, \
-         {} groups cut, {} changes of devices, {} times mended, {} ended by damage beyond their copies, {:.1} s",
+         {} groups cut, {} changes of devices, {} times mended, {} losses borne beside them, {} ended by damage beyond their copies, {:.1} s",
         outcome.histories,
         request.seed,
         totals.operations,
@@ -148,6 +164,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.groups_cut,
         totals.changes,
         totals.mended,
+        totals.proofs,
         totals.ended_early,
         begin.elapsed().as_secs_f64()
     );

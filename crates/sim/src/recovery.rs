@@ -107,10 +107,11 @@ impl History {
             println!("     recovered: {:?}", mounted.report);
         }
         self.mounted = Some(mounted);
-        self.compare_recovered()
+        self.compare_recovered()?;
+        self.prove_claims()
     }
 
-    fn calm(&mut self) {
+    pub(crate) fn calm(&mut self) {
         for device in 0..self.machine.device_count() {
             self.machine.set_faults(device, crate::fault::FaultRates::none());
         }

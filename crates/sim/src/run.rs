@@ -22,6 +22,7 @@ pub struct Request {
     /// Kinds to choose from; empty: histories without faults only.
     pub faults: Vec<FaultKind>,
     pub threads: usize,
+    pub away_in_full: bool,
     /// Only histories of this profile.
     pub profile: Option<Profile>,
     pub canary: bool,
@@ -62,6 +63,7 @@ pub struct Totals {
     pub mended: u64,
     pub changes: u64,
     pub groups_cut: u64,
+    pub proofs: u64,
 }
 
 impl Totals {
@@ -80,6 +82,7 @@ impl Totals {
         self.mended += summary.mended;
         self.changes += summary.changes;
         self.groups_cut += summary.groups_cut;
+        self.proofs += summary.proofs;
     }
 }
 
@@ -115,14 +118,17 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         let victim = random.below(devices as u64) as u8;
         for _ in 0..random.between(1, 2) {
             let device = if budget == Budget::Tolerated { victim } else { random.below(devices as u64) as u8 };
-            let kind = *random.pick(&request.faults);
+            // Devices that come and go are one kind of many, and what most depends on.
+            let absences: Vec<FaultKind> = request.faults.iter().copied().filter(|kind| kind.is_absence()).collect();
+            let wants_absence = random.chance(1, 4) && !absences.is_empty();
+            let kind = *random.pick(if wants_absence { &absences } else { &request.faults });
             let rate = *random.pick(&[300, 3_000, 30_000, 200_000]);
             faults.push((device, kind, rate));
         }
     }
     let may_fill = profile == Profile::Full;
     // In a full pool the cleaner moves what has one copy, because a device was away, onto that device.
-    faults.retain(|(_, kind, _)| !may_fill || !kind.is_absence());
+    faults.retain(|(_, kind, _)| !may_fill || request.away_in_full || !kind.is_absence());
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
     let operations = Generator::new(random.fork(), profile, devices).history(steps, &faults);

@@ -198,7 +198,7 @@ pub fn epoch_nonce() -> u32 {
 /// Forecasts a change, asks, and carries it out.
 pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
     let mut place = Place::open(registry, pool, how.dry_run)?;
-    if !matches!(change, Change::Label { .. })
+    if !change.is_at_once()
         && let Some(forecast) = place.forecast(change)?
     {
         println!("{}", forecast.text);
@@ -254,7 +254,8 @@ fn wait(mut connection: Connection) -> Result<u8> {
         bar.show(work.bytes_done, work.bytes_done + work.bytes_left);
         let is_stuck = work.impossible_chunks > 0 && work.impossible_chunks >= work.chunks_left;
         let is_leaving = report.devices.iter().any(|device| device.state == "removing");
-        if (work.is_done() && !is_leaving) || is_stuck {
+        // Done is what stays done when the device is pulled out now.
+        if (work.is_done() && !work.settling && !is_leaving) || is_stuck {
             bar.end();
             return tell(&work);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
 use stere_format::DeviceIndex;
-use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, identify};
+use stere_pool::{AssembleOptions, Assembly, Candidate, Holds, Nameless, identify};
 
 use crate::error::{At, Error, Result, refused};
 use crate::registry::{DeviceRecord, PoolRecord, Registry};
@@ -133,7 +133,12 @@ pub fn assemble_remembered(
                 places.join(", ")
             ));
         }
-        return assemble_with(&paths, access, &options);
+        let mut assembly = assemble_with(&paths, access, &options)?;
+        // Who was found elsewhere is not missed.
+        let missing: Vec<String> = assembly.missing().iter().map(|entry| entry.id.to_string()).collect();
+        absent.retain(|device| missing.contains(&device.id));
+        assembly.nameless.extend(absent.into_iter().filter_map(written_over));
+        return Ok(assembly);
     }
 }
 
@@ -154,6 +159,16 @@ fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::r
         Holds::Damaged(_) | Holds::OtherVersion { .. } | Holds::Truncated(_) => true,
         Holds::NothingOfStere => false,
     })
+}
+
+/// What is to be said of a device of which nothing is left where it was.
+fn written_over(device: &DeviceRecord) -> Option<Nameless> {
+    let found = match label(&device.path).ok()? {
+        Holds::NothingOfStere => format!("it holds nothing of device '{}' any more", device.name),
+        holds if holds.is_unreadable() => "it cannot be read at all".into(),
+        _ => return None,
+    };
+    Some(Nameless { path: device.path.display().to_string(), found })
 }
 
 /// Looks through the machine's block devices for these.

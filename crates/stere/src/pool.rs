@@ -1,4 +1,4 @@
-//! `stere pool`: what is known here, made known, forgotten.
+//! `stere pool`: what is known here, made known, forgotten, and changed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,13 @@ use serde::Serialize;
 use stere_device::Access;
 use stere_pool::{AssembleOptions, Assembly, WhyLeftOut};
 
-use crate::cli::PoolCommand;
+use crate::cli::{How, PoolCommand};
 use crate::control;
+use crate::device;
 use crate::devices::{absolute, assemble_with, record_of};
-use crate::error::{DEGRADED, DONE, Result, refused};
+use crate::error::{DEGRADED, DONE, Error, Result, refused};
 use crate::registry::{PoolRecord, Registry, check_name};
+use crate::running::change::Change;
 use crate::status::to_json;
 use crate::umount;
 
@@ -19,6 +21,20 @@ pub fn run(registry: &Registry, command: &PoolCommand) -> Result<u8> {
         PoolCommand::List { json } => list(registry, *json),
         PoolCommand::Import { devices, choose } => import(registry, devices, choose.as_deref()),
         PoolCommand::Export { pool } => export(registry, pool),
+        PoolCommand::Change { pool, metadata_copies, wait } => {
+            let copies = parse_copies(metadata_copies)?;
+            let how = How { dry_run: false, wait: *wait, yes: true };
+            device::change(registry, pool, &Change::MetadataCopies { copies }, None, how)
+        }
+    }
+}
+
+/// `all` is none.
+fn parse_copies(text: &str) -> Result<Option<u8>> {
+    let wrong = || Error::Usage(format!("--metadata-copies takes a number or 'all', not '{text}'"));
+    match text {
+        "all" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| wrong()),
     }
 }
 

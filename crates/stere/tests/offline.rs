@@ -150,7 +150,21 @@ fn rotten_cut_and_foreign_devices_are_told_apart() {
     for offset in [0, 64 << 10, (96 << 20) - (128 << 10), (96 << 20) - (64 << 10)] {
         overwrite(&world, "rotten.img", offset + 200, b"rot");
     }
-    world.refused("mount rotten.img b.img mount", 1, &["rotten.img", "no copy of its superblock is whole"]);
+    world.refused("check rotten.img", 1, &["rotten.img", "no copy of its superblock is whole"]);
+    // P-13: it counts as missing, each with a finding of its own; who is asked may refuse.
+    let lacking = "mount rotten.img b.img mount -o degraded=ask";
+    world.refused(lacking, 1, &["lacks device 'a'"]);
+    let said = world.run("status rotten.img b.img");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert!(said.out.contains("rotten.img counts as missing: no copy of its superblock is whole"), "{}", said.out);
+    std::fs::write(world.path("zeros.img"), vec![0; 96 << 20]).unwrap();
+    let said = world.run("status zeros.img b.img");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert!(said.out.contains("zeros.img counts as missing: it holds no superblock any more"), "{}", said.out);
+    // Nobody is missing, or nobody of that size: it is none of the pool's.
+    world.refused("status a.img b.img zeros.img", 1, &["zeros.img", "not a device of a stere pool"]);
+    std::fs::write(world.path("other.img"), vec![0; 80 << 20]).unwrap();
+    world.refused("status other.img b.img", 1, &["other.img", "not a device of a stere pool"]);
 
     world.copy("a.img", "spotted.img");
     overwrite(&world, "spotted.img", 200, b"rot");
@@ -179,6 +193,28 @@ fn a_missing_device_is_degraded_and_named() {
     world.ok("pool export tank");
     world.ok("pool import a.img away");
     assert!(world.ok("status tank").contains("away"));
+}
+
+/// P-17: names stay while one device with all metadata is left, on as many devices as the pool was told later.
+#[test]
+fn metadata_lies_on_as_many_devices_as_the_pool_is_told() {
+    let world = World::new();
+    world.ok("create tank a.img,size=64M b.img,size=64M c.img,size=64M --metadata-copies 1");
+    let holders = |world: &World| {
+        let alone = |name: &&&str| world.run(&format!("status {name}")).code != 1;
+        ["a.img", "b.img", "c.img"].iter().filter(alone).count()
+    };
+    assert_eq!(holders(&world), 1);
+    for (copies, expected) in [("2", 2), ("all", 3), ("1", 1), ("3", 3)] {
+        let said = world.ok(&format!("pool change tank --metadata-copies {copies} --wait"));
+        assert!(said.contains("metadata of tank lies on"), "{said}");
+        assert_eq!(holders(&world), expected, "{copies}");
+        assert!(world.ok("check tank").contains("clean"));
+    }
+    world.refused("pool change tank --metadata-copies 4", 1, &["4 metadata copies need 4 devices"]);
+    world.refused("pool change tank --metadata-copies 0", 1, &["1 to"]);
+    world.refused("pool change tank --metadata-copies some", 2, &["a number or 'all'"]);
+    world.refused("pool change nopool --metadata-copies 2", 1, &["no pool is named"]);
 }
 
 #[test]
@@ -239,6 +275,28 @@ fn devices_come_and_go_while_nothing_is_mounted() {
     assert_eq!(world.json("status tank --json")["state"], "healthy");
 }
 
+/// Metadata lies on more devices than are left then; it is written anew on those.
+#[test]
+fn one_of_three_devices_goes_although_metadata_lies_on_all() {
+    let world = World::new();
+    world.ok("create tank a.img,size=96M b.img,size=96M c.img,size=96M");
+    for line in ["device evacuate tank a", "device remove tank a --yes"] {
+        assert!(world.ok(&format!("{line} --dry-run")).contains("survives 1"));
+        world.ok(line);
+        let status = world.json("status tank --json");
+        assert_eq!(status["survives"], 1, "{line}: {status}");
+        assert!(world.ok("check tank").contains("clean"));
+    }
+    assert_eq!(world.json("status tank --json")["state"], "healthy");
+    assert_eq!(world.json("device list tank --json").as_array().unwrap().len(), 2);
+    // Nothing of the pool is on it any more.
+    world.ok("create other a.img --force");
+    assert!(world.ok("check b.img c.img").contains("clean"));
+    world.ok("device remove tank b --yes");
+    assert!(world.ok("check tank").contains("clean"));
+    world.refused_after_forecast("device remove tank c --yes", &["'c' is the last device"]);
+}
+
 #[test]
 fn what_cannot_end_well_is_refused_before_it_begins() {
     let world = World::with_pool();
@@ -254,11 +312,7 @@ fn what_cannot_end_well_is_refused_before_it_begins() {
         ("scrub pause tank", &["not mounted"]),
     ];
     for (line, words) in lines {
-        let said = world.run(line);
-        assert_eq!(said.code, 1, "stere {line}: {}{}", said.out, said.err);
-        for word in *words {
-            assert!(said.err.contains(word), "stere {line} says '{}', without '{word}'", said.err.trim());
-        }
+        world.refused_after_forecast(line, words);
     }
     let said = world.run("device offline tank a --force");
     assert_eq!(said.code, 1);

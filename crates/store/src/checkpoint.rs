@@ -95,8 +95,9 @@ impl Store {
             let mut journal = self.journal.lock();
             self.check_writable()?;
             // A new mirror holds the journal from this checkpoint on, whole: nothing is written to it meanwhile.
-            let wanted = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
-            let frozen = if wanted == journal.mirrors { self.commit_and_freeze(&mut journal)? } else { None };
+            let wanted = self.wanted_journal(&journal.mirrors, journal.region_bytes);
+            let is_right = wanted == (journal.mirrors.clone(), journal.region_bytes);
+            let frozen = if is_right { self.commit_and_freeze(&mut journal)? } else { None };
             match frozen {
                 Some(frozen) => frozen,
                 None => return self.checkpoint_holding(&mut state, &mut journal, false),
@@ -132,6 +133,7 @@ impl Store {
             outcome.and_then(|()| self.merge_and_store(state, &frozen, clean)).map_err(|error| self.fail(error))?;
         journal.start_at(&frozen.journal_start, superblock.generation);
         journal.mirrors.clone_from(&frozen.mirrors);
+        journal.region_bytes = frozen.region_bytes;
         journal.durable_sequence = journal.sequence - 1;
         journal.durable_change = frozen.change;
         Ok(())
@@ -282,6 +284,7 @@ impl Store {
             superblock.checkpoint = parts.to_vec();
             superblock.journal_start = frozen.journal_start;
             superblock.clean = clean;
+            superblock.journal_bytes = frozen.region_bytes;
             superblock.journal_devices = frozen.mirrors.iter().map(|mirror| mirror.device).collect();
             // Epochs before the journal's start stay: by them a device that was away is known to be of this history.
         }

@@ -125,11 +125,13 @@ impl Store {
             // What was moved together counts, not what was moved: nearly full segments empty others that fill as fast.
             let free = self.slots_free();
             (fruitless, most_free) = if free > most_free { (0, free) } else { (fruitless + 1, most_free) };
-            if self.clean_pass(cleaner, 98)?.is_none() {
-                if evened == EVENED_MAX || !self.even_out(cleaner)? {
+            let emptied = self.clean_pass(cleaner, 98)?;
+            if emptied.is_none_or(|emptied| emptied == 0) {
+                if evened < EVENED_MAX && self.even_out(cleaner)? {
+                    (evened, fruitless) = (evened + 1, 0);
+                } else if emptied.is_none() {
                     break;
                 }
-                (evened, fruitless) = (evened + 1, 0);
             }
         }
         // What was emptied and then held by a reader for a moment is free after one more.
@@ -179,7 +181,8 @@ impl Store {
                 cleaner.note_stuck(&victim, generation);
                 Ok(true)
             }
-            Err(Error::NoSpace) => Ok(false),
+            // No segment can be begun to move it to: a chunk of one moves as it is.
+            Err(Error::NoSpace) => self.move_chunk_from(overfull),
             Err(error) => Err(error),
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Frozen {
     pub change: u64,
     /// Who mirrors the journal from this checkpoint on.
     pub mirrors: Vec<Mirror>,
+    /// How large the journal is on each of them.
+    pub region_bytes: u64,
 }
 
 pub(crate) struct Batch {
@@ -74,8 +76,9 @@ impl Store {
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
         // What devices did not take is elsewhere before the checkpoint names it.
         self.settle_failures(journal)?;
-        let mirrors = journal.mirrors.clone();
-        Ok(Some(Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors }))
+        let (mirrors, region_bytes) = (journal.mirrors.clone(), journal.region_bytes);
+        let (counters, change) = (batch.counters, batch.change);
+        Ok(Some(Frozen { overlay, journal_start, counters, change, mirrors, region_bytes }))
     }
 
     /// Freezes without writing to the journal: the caller holds the journal until the checkpoint is durable.
@@ -83,8 +86,8 @@ impl Store {
         let batch = self.take_batch(true, None).expect("without a journal there is no lack of room in it");
         let overlay = batch.frozen.expect("the batch was taken with freezing");
         let journal_start = JournalPosition { position: journal.position, sequence: journal.sequence };
-        let mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
-        Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors }
+        let (mirrors, region_bytes) = self.wanted_journal(&journal.mirrors, journal.region_bytes);
+        Frozen { overlay, journal_start, counters: batch.counters, change: batch.change, mirrors, region_bytes }
     }
 
     /// Takes and writes what the journal does not hold yet; `None`, with nothing taken, when it has no room for that.

@@ -5,6 +5,7 @@
 //! together, or not at all. Nothing is copied here: read next `mend.rs`, which moves and rebuilds what these changes ask for, and
 //! `forecast.rs`, which tells beforehand.
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Device};
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
 use stere_log::Segment;
@@ -51,6 +52,8 @@ pub struct SharedDomains {
     pub sharing_shelf: u64,
 }
 
+/// With one mirror only, its device takes what was synced since the last checkpoint with it.
+const JOURNAL_MIRRORS_MIN: usize = 2;
 /// Checkpoints after which a slot that somebody reads keeps a device from being removed.
 const REMOVE_ROUNDS: u32 = 3;
 
@@ -344,6 +347,9 @@ impl Store {
             let _journal = self.journal.lock();
             self.introduce(&new)?;
             for segment in self.log.segments.all() {
+                if is_planted(Bug::ReplacementTrusted) {
+                    break;
+                }
                 if let Some(chunk) = segment.chunks().iter().position(|place| place.device == index) {
                     segment.mark_missing(chunk);
                     self.log.touch(&segment);
@@ -544,6 +550,23 @@ impl Store {
         if wanted.is_empty() { current.to_vec() } else { wanted }
     }
 
+    /// The same, and how large the journal shall be: where the others are too small for what it is, it shrinks to what a second one
+    /// has room for. The caller makes the change with a checkpoint, which leaves the journal empty.
+    pub(crate) fn wanted_journal(&self, current: &[Mirror], region_bytes: u64) -> (Vec<Mirror>, u64) {
+        let mirrors = self.wanted_mirrors(current, region_bytes);
+        if mirrors.len() >= JOURNAL_MIRRORS_MIN.min(self.meta_scheme().width()) {
+            return (mirrors, region_bytes);
+        }
+        let stripe = &self.log.stripe;
+        let others = stripe.devices().into_iter().filter(|device| {
+            stripe.is_open(device.index()) && mirrors.iter().all(|mirror| mirror.device != device.index())
+        });
+        match others.map(|device| device.layout().journal_bytes).max() {
+            Some(smaller) if smaller < region_bytes => (self.wanted_mirrors(current, smaller), smaller),
+            _ => (mirrors, region_bytes),
+        }
+    }
+
     /// The devices that hold the journal.
     pub fn journal_mirrors(&self) -> Vec<DeviceIndex> {
         self.journal.lock().mirrors.iter().map(|mirror| mirror.device).collect()
@@ -552,7 +575,7 @@ impl Store {
     /// Whether a checkpoint would give the journal another set of mirrors.
     pub(crate) fn lacks_mirrors(&self) -> bool {
         let journal = self.journal.lock();
-        self.wanted_mirrors(&journal.mirrors, journal.region_bytes) != journal.mirrors
+        self.wanted_journal(&journal.mirrors, journal.region_bytes) != (journal.mirrors.clone(), journal.region_bytes)
     }
 }
 

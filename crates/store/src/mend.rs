@@ -45,6 +45,8 @@ pub struct MendStatus {
     pub waiting_bytes: u64,
     /// Whether chunks move for the sake of even filling, so that there is more to do than is counted here.
     pub is_rebalancing: bool,
+    /// Whether something that was written is not entered yet, or not recorded where the next mount finds it.
+    pub is_settling: bool,
 }
 
 /// What the mender remembers; nothing of it is needed after a crash.
@@ -193,6 +195,7 @@ impl Store {
         let mut status = MendStatus {
             bytes_done: mender.bytes_done + submitted_bytes,
             is_rebalancing: mender.rebalances,
+            is_settling: !mender.submitted.is_empty() || mender.is_unrecorded,
             ..MendStatus::default()
         };
         for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {
@@ -216,6 +219,31 @@ impl Store {
     /// Evens out how full the devices are, until they are within five percent; or stops doing so.
     pub fn set_rebalancing(&self, rebalances: bool) {
         self.mender.lock().rebalances = rebalances;
+    }
+
+    /// Moves one chunk of data from a device to the one with most free slots, for the cleaner: that takes a slot there and nothing else.
+    /// False where there is no such chunk or no such device.
+    pub(crate) fn move_chunk_from(&self, overfull: DeviceIndex) -> Result<bool, Error> {
+        let mut mender = self.settled_mender()?;
+        let stripe = &self.log.stripe;
+        let in_memory = self.log.segments_in_memory();
+        let free = |index: &DeviceIndex| stripe.slot_usage(*index).map_or(0, |usage| usage.free);
+        let task_of = |segment: Arc<Segment>| {
+            let place = segment.placed();
+            let is_movable = segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0;
+            let is_whole = is_movable && place.missing == 0 && !in_memory.contains(&segment.id);
+            let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
+            let mut targets = stripe.open_devices();
+            targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
+            let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
+            Some(Task { segment, place, needs: vec![(chunk, Need::Move(Some(target)))], spare: 0 })
+        };
+        let tasks = self.log.segments.all().into_iter().filter_map(task_of);
+        let Some(task) = tasks.min_by_key(|task| (task.chunk_bytes(), task.segment.id)) else { return Ok(false) };
+        let chunks_before = mender.chunks_done;
+        self.write_chunks(&mut mender, vec![task], 1);
+        self.settle(&mut mender)?;
+        Ok(mender.chunks_done > chunks_before)
     }
 
     fn standings(&self) -> BTreeMap<DeviceIndex, Standing> {

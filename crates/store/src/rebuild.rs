@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, Job};
 use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
@@ -79,7 +80,8 @@ impl Store {
                 Need::Fill => slots.push((*chunk, task.place.chunks[*chunk])),
                 Need::Move(only) => {
                     let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
-                    let has_room = self.has_room_to_move();
+                    // Who names the device has looked already.
+                    let has_room = only.is_some() || self.has_room_to_move();
                     if let Some(slot) = has_room.then(|| self.log.stripe.place_beside(&beside, from, *only)).flatten() {
                         place.chunks[*chunk] = slot;
                         slots.push((*chunk, slot));
@@ -139,6 +141,9 @@ impl Store {
         for (chunk, slot) in slots {
             place_then.chunks[*chunk] = *slot;
             place_then.missing &= !(1 << chunk);
+        }
+        if is_planted(Bug::MendingUnwritten) {
+            return Ok(Completion::new());
         }
         let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
         let contents = stripe.chunks_of(whole, &chunks).map_err(to_error)?;

@@ -114,7 +114,7 @@ impl Store {
         }
         if newest.clean {
             // The journal is empty, and any device can take it over.
-            journal.mirrors = self.wanted_mirrors(&[], newest.journal_bytes);
+            (journal.mirrors, journal.region_bytes) = self.wanted_journal(&[], newest.journal_bytes);
             return Ok(());
         }
         if read_only {
@@ -482,7 +482,7 @@ impl Store {
         let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
         // An empty journal is whole on any device. Else others take it over with the next checkpoint.
         if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
-            journal.mirrors = self.wanted_mirrors(&journal.mirrors, journal.region_bytes);
+            (journal.mirrors, journal.region_bytes) = self.wanted_journal(&journal.mirrors, journal.region_bytes);
         }
         let mut state = self.checkpointer.lock();
         {
@@ -494,6 +494,7 @@ impl Store {
                 add_epoch(&mut superblock.epochs, next, superblock.journal_start.sequence)?;
                 // Who is away now holds nothing of the journal that is to come.
                 superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
+                superblock.journal_bytes = journal.region_bytes;
             }
             self.store_superblocks_of_epoch(&superblocks)?;
         }

@@ -4,6 +4,7 @@
 //! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
 //! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
 };
@@ -38,7 +39,8 @@ impl Recoded {
             BlobEncoding::PLAIN => old.live,
             _ => BlockBitmap::full(old.blocks()),
         };
-        let (encoding, flags) = (self.encoding, self.flags);
+        let encoding = if is_planted(Bug::EncodingForgotten) { old.encoding } else { self.encoding };
+        let flags = self.flags;
         BlobValue { encoding, flags, present, checksums: block_checksums(&self.stored), ..old.clone() }
     }
 }
@@ -71,6 +73,10 @@ impl Store {
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
         self.check_writable()?;
         self.bound_unproven(Wait::Allowed)?;
+        let mut placement = placement;
+        if is_planted(Bug::RelocatedToFewer) {
+            placement.scheme.parity = placement.scheme.parity.saturating_sub(1);
+        }
         let scheme = self.fit(placement.scheme);
         // What takes less room than before needs none to be free in the books.
         let before = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));

@@ -10,6 +10,7 @@ use crate::geometry::{RowPiece, check_chunk_range, record_range, row_pieces};
 use crate::{PoolDevice, Stripe, parity};
 use std::ops::Range;
 use std::sync::Arc;
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Device, DeviceError, Job, Scatter};
 use stere_format::{Address, SegmentChunks};
 
@@ -194,6 +195,7 @@ impl Stripe {
         let is_there =
             |chunk: &usize| !segment.is_missing(*chunk) && self.devices.get(segment.chunks[*chunk].device).is_some();
         segment.scheme.parity > 0
+            && !is_planted(Bug::SlowWaitedFor)
             && (0..segment.chunks.len()).filter(is_there).count() > usize::from(segment.scheme.data)
     }
 

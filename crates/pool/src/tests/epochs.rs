@@ -55,6 +55,44 @@ fn an_epoch_in_which_something_happened_makes_a_half() {
     }
 }
 
+/// The mount was begun by two devices, of which one is not there: it may know of more, or not. Who holds nothing of it is left out until
+/// then, and the others go on.
+#[test]
+fn an_epoch_of_which_nobody_can_tell_yet_keeps_nobody_out() {
+    for happened in [false, true] {
+        let devices = make(&[64 * MIB; 3], 1);
+        let all: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+        let third = copy_of(&devices[2], 64 * MIB);
+        let opened = open_with(&all, 500);
+        let first = copy_of(&devices[0], 64 * MIB);
+        if happened {
+            change(&opened.store);
+        }
+        drop(opened);
+        let opened = open_with(&[&third], 900);
+        assert!(!opened.read_only);
+        change(&opened.store);
+        opened.store.close().unwrap();
+        let before = contents(&first);
+        let assembly = assemble(&[&first, &third]).unwrap();
+        let left_out: Vec<_> = assembly.left_out.iter().map(|one| (one.member.path.as_str(), one.why)).collect();
+        assert_eq!(left_out, [("/images/0", WhyLeftOut::Undecided)]);
+        assert_eq!(assembly.newest.epochs, superblock_of(&third).epochs);
+        let opened = assembly.open(&open_options(), &nowhere).unwrap();
+        assert!(!opened.read_only);
+        change(&opened.store);
+        opened.store.close().unwrap();
+        assert!(contents(&first) == before, "nothing is written to what is left out");
+        match happened {
+            true => assert!(refusal(&[&first, &devices[1], &third]).contains("different histories")),
+            false => {
+                let assembly = assemble(&[&first, &devices[1], &third]).unwrap();
+                assert_eq!((assembly.members.len(), assembly.returning().count()), (3, 2));
+            }
+        }
+    }
+}
+
 /// Mounts that crash one after the other, while the journal still needs the epoch of the first: whoever went away at any of them is
 /// known again, or away too long, but never a half.
 #[test]

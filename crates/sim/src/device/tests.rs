@@ -137,3 +137,30 @@ fn each_fault_strikes() {
     read(&device).unwrap();
     assert!(machine.now_ns() - before >= SLOW_NS);
 }
+
+#[test]
+fn whoever_can_have_the_bytes_elsewhere_leaves_a_slow_device() {
+    let (machine, device) = machine();
+    let mut rates = FaultRates::none();
+    rates.set(FaultKind::SlowDevice, 1_000_000);
+    machine.set_faults(0, rates);
+    let mut bytes = [0; 4096];
+    let begun_ns = machine.now_ns();
+    let left = device.read_scattered_or_leave(0, &mut [Scatter::Into(&mut bytes)]);
+    assert!(matches!(left, Err(DeviceError::TooSlow { .. })));
+    assert_eq!(machine.now_ns() - begun_ns, LEFT_NS);
+    device.read(0, &mut bytes).unwrap();
+    assert_eq!(machine.now_ns() - begun_ns, LEFT_NS + SLOW_NS);
+}
+
+#[test]
+fn a_fork_goes_its_own_way() {
+    let (machine, device) = machine();
+    device.write_bytes(0, &[1; 4096]).unwrap();
+    let fork = machine.fork(Random::new(2));
+    let theirs = fork.devices().remove(0);
+    theirs.write_bytes(0, &[2; 4096]).unwrap();
+    fork.lose_after(0, 0);
+    assert_eq!(byte_at(&device, 0), 1);
+    assert!(theirs.read(0, &mut [0; 512]).is_err() && !machine.is_lost(0));
+}

@@ -14,7 +14,7 @@ const KEEP_SIZE: u32 = 1;
 const FILL_PIECE: usize = 1 << 20;
 
 impl History {
-    pub(super) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
+    pub(crate) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
         let mut after = (*self.content(inode)).clone();
         let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
         // A crash comes in the middle, or there is no more room, or no device that takes it.

@@ -8,11 +8,11 @@ use crate::content::pattern;
 use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, RenameManner};
 use crate::observe;
-use crate::operation::{ATTRIBUTES, POLICIES, Path, Target};
+use crate::operation::{ATTRIBUTES, POLICIES, Path, RULES, Target};
 use crate::pool::caller;
 
 impl History {
-    pub(super) fn made(&mut self, directory: u64, name: &[u8], inode: u64, node: Node) -> Result<(), Stop> {
+    pub(crate) fn made(&mut self, directory: u64, name: &[u8], inode: u64, node: Node) -> Result<(), Stop> {
         if self.model.nodes.contains_key(&inode) {
             return Err(Stop::Failure(format!("inode number {inode} was given out again while it is in use")));
         }
@@ -118,7 +118,7 @@ impl History {
         self.remove_name(directory, name, as_directory)
     }
 
-    pub(super) fn remove_name(&mut self, directory: u64, name: &[u8], as_directory: bool) -> Result<(), Stop> {
+    pub(crate) fn remove_name(&mut self, directory: u64, name: &[u8], as_directory: bool) -> Result<(), Stop> {
         let user = caller(&self.machine);
         let real = match as_directory {
             true => self.mounted().files.rmdir(&user, directory, name),
@@ -208,6 +208,14 @@ impl History {
         if self.plan.budget == Budget::Tolerated && matches!(value, b"1" | b"scratch") {
             return Ok(());
         }
+        if name == b"user.stere.rules" && !self.model.is_directory(inode) {
+            return Ok(());
+        }
+        self.put_policy(inode, name, value)
+    }
+
+    /// Sets a policy, and takes over into the model what else of policies changed with it.
+    pub(crate) fn put_policy(&mut self, inode: u64, name: &[u8], value: &[u8]) -> Result<(), Stop> {
         let user = caller(&self.machine);
         let real = self.mounted().files.setxattr(&user, inode, name, value, SetMode::Any, false);
         match real {
@@ -230,5 +238,14 @@ impl History {
         self.model = self.changed_node(inode, |node| node.attributes = attributes);
         self.note_names();
         Ok(())
+    }
+
+    /// What rules decide is no attribute of a file: only where its content lies may change.
+    pub(super) fn load_rules(&mut self, number: u8) -> Result<(), Stop> {
+        let loaded = self.mounted().files.load_rules(&caller(&self.machine), RULES[usize::from(number)]);
+        match loaded {
+            Err(Error::NoSpace) if self.plan.may_fill => Ok(()),
+            loaded => self.must("loading rules", loaded.map(drop)),
+        }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stere_device::Access;
 use stere_format::{DeviceEntry, DeviceState};
 use stere_pool::{DeviceClass, Holds, Joining, NewDevice, Return, identify, judge_return};
-use stere_store::{DeviceIn, Label};
+use stere_store::{DeviceIn, Label, MetadataWish};
 
 use super::forecast::{Forecast, Plan};
 use super::{Running, lock};
@@ -21,18 +21,54 @@ use crate::spec::DeviceSpec;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    Add { devices: Vec<DeviceSpec>, spare: bool, force: bool, rebalance: bool },
-    Resize { device: String },
-    Remove { device: String },
-    Replace { old: String, new: DeviceSpec, force: bool },
-    Evacuate { device: String },
-    Offline { device: String, force: bool },
-    Online { device: String, path: Option<PathBuf>, wipe: bool },
-    Fail { device: String },
-    Label { device: String, settings: Vec<String> },
+    Add {
+        devices: Vec<DeviceSpec>,
+        spare: bool,
+        force: bool,
+        rebalance: bool,
+    },
+    Resize {
+        device: String,
+    },
+    Remove {
+        device: String,
+    },
+    Replace {
+        old: String,
+        new: DeviceSpec,
+        force: bool,
+    },
+    Evacuate {
+        device: String,
+    },
+    Offline {
+        device: String,
+        force: bool,
+    },
+    Online {
+        device: String,
+        path: Option<PathBuf>,
+        wipe: bool,
+    },
+    Fail {
+        device: String,
+    },
+    Label {
+        device: String,
+        settings: Vec<String>,
+    },
+    /// On how many devices metadata shall lie; none: on all.
+    MetadataCopies {
+        copies: Option<u8>,
+    },
 }
 
 impl Change {
+    /// Whether nothing is to be said of it before it is done.
+    pub fn is_at_once(&self) -> bool {
+        matches!(self, Change::Label { .. } | Change::MetadataCopies { .. })
+    }
+
     /// Whether there may be more devices for chunks afterwards.
     pub fn gives_devices(&self) -> bool {
         matches!(self, Change::Add { spare: false, .. } | Change::Replace { .. } | Change::Online { .. })
@@ -79,6 +115,7 @@ impl Running {
             Change::Offline { device, force } => self.offline(device, *force, dry_run),
             Change::Online { device, path, wipe } => self.online(device, path.as_ref(), *wipe, dry_run),
             Change::Label { device, settings } => self.label(device, settings),
+            Change::MetadataCopies { copies } => self.change_metadata_copies(*copies),
         }?;
         if matches!(outcome, Outcome::Done(_)) {
             self.remember();
@@ -310,6 +347,16 @@ impl Running {
         self.store.replace_device(entry.index, device_in, new_entry)?;
         self.note_attached(entry.index, path, device);
         Ok(Outcome::Done(format!("device {} is filled anew", entry.name)))
+    }
+
+    fn change_metadata_copies(&self, copies: Option<u8>) -> Result<Outcome> {
+        let devices = self.store.device_entries().len();
+        if let Some(copies) = copies.filter(|copies| usize::from(*copies) > devices) {
+            return Err(stere_pool::Error::NoRoomForCopies { copies: usize::from(copies), devices }.into());
+        }
+        self.store.set_metadata_wish(copies.map_or(MetadataWish::All, MetadataWish::Copies))?;
+        let number = copies.map_or_else(|| "every device".into(), |copies| format!("{copies} devices"));
+        Ok(Outcome::Done(format!("metadata of {} lies on {number} from now on", self.pool)))
     }
 
     fn label(&self, word: &str, settings: &[String]) -> Result<Outcome> {

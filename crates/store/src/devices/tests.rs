@@ -574,3 +574,79 @@ fn a_slot_waits_for_its_last_reader() {
     assert!(!store.log.stripe.is_used(from));
     assert_readable(&store, &files);
 }
+
+/// P-20: a device that is much smaller than the one that is there already takes a mirror of the journal, which shrinks for it; what was
+/// synced after the last checkpoint then survives the larger one.
+#[test]
+fn the_journal_shrinks_to_what_a_second_mirror_has_room_for() {
+    let (mut rig, store) = Rig::new(&[128 * MIB]);
+    assert_eq!((store.journal_mirrors(), store.statistics(placement(1, 1).scheme).journal_bytes), (vec![0], 4 * MIB));
+    let files = some_files(Files { placement: placement(1, 1), bytes: 200_000 }, 10..13);
+    let new = rig.buy(64 * MIB);
+    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    mend(&store);
+    assert_eq!(
+        (store.journal_mirrors(), store.statistics(placement(1, 1).scheme).journal_bytes),
+        (vec![0, 1], 2 * MIB)
+    );
+    write(&store, &files);
+    drop(store);
+    for first in [[0].as_slice(), &[1]] {
+        let copy = rig.copy();
+        copy.lose_power(|_| false);
+        let store = copy.open(first);
+        assert_readable(&store, &files);
+        assert_clean(&store);
+    }
+    // A crash at any write of it leaves the journal as it was, or as it shall be.
+    let (mut rig, store) = Rig::new(&[128 * MIB]);
+    let lonely = some_files(Files { placement: placement(1, 0), bytes: 200_000 }, 10..13);
+    write(&store, &lonely);
+    drop(store);
+    let new = rig.buy(64 * MIB);
+    crashes::cut_everywhere(
+        &rig,
+        &[0],
+        &[0],
+        &lonely,
+        |rig, store| drop(store.add_device(rig.new_device(new), rig.entry(new))),
+        |_, store| mend_as_far_as_it_goes(store),
+    );
+}
+
+fn mend_as_far_as_it_goes(store: &Store) {
+    while store.mend_step(4 * MIB).is_ok_and(|progress| !progress.is_done) {}
+}
+
+/// P-6: a full pool gets a device, on which all free slots are: what is accepted then has its room, because chunks move there.
+#[test]
+fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
+    const FILE_BYTES: usize = 400_000;
+    let copies = placement(1, 1);
+    let (mut rig, store) = Rig::new(&[64 * MIB; 2]);
+    let fill = |first: u64| {
+        for inode in first.. {
+            match store.reserve(crate::Wait::Allowed, copies, FILE_BYTES as u64) {
+                Ok(_room) => drop(write_file(&store, copies, inode, &content(inode, FILE_BYTES))),
+                Err(Error::NoSpace) => return (first..inode).collect::<Vec<u64>>(),
+                Err(error) => panic!("{error}"),
+            }
+            if inode % 16 == 0 {
+                store.commit(crate::Wait::Allowed).unwrap();
+                store.step(false).unwrap();
+            }
+        }
+        unreachable!("a pool gets full");
+    };
+    let mut inodes = fill(100);
+    assert!(inodes.len() > 50, "{}", inodes.len());
+    let new = rig.buy(512 * MIB);
+    store.add_device(rig.new_device(new), rig.entry(new)).unwrap();
+    inodes.extend(fill(10_000));
+    store.commit(crate::Wait::Allowed).unwrap();
+    for inode in inodes {
+        assert!(read_file(&store, inode, FILE_BYTES).unwrap() == content(inode, FILE_BYTES), "file {inode}");
+    }
+    assert_eq!(store.failure(), None);
+    assert_clean(&store);
+}

@@ -109,6 +109,39 @@ fn an_unreadable_sector_is_written_anew() {
     assert_eq!(store.health(device as u16).unwrap().errors(), errors, "no more errors");
 }
 
+/// P-30: reading ahead over a bad place that is nobody's content finds it once, not with every small file beside it: no read would ever
+/// repair it, and the device would be given up for it.
+#[test]
+fn a_bad_place_of_nobody_is_not_read_ahead_again_and_again() {
+    const FILE_BYTES: usize = 8192;
+    let (mut rig, store) = Rig::new(2, 64 << 20);
+    let blobs: Vec<u64> =
+        (10..40).map(|inode| write_file(&store, COPIES, inode, &content(inode, FILE_BYTES))[0]).collect();
+    store.commit(Wait::Allowed).unwrap();
+    let removed = blob(&store, blobs[10]);
+    for chunk in 0..2 {
+        let (device, start) = place(&rig, &removed.segment, chunk, removed.value.address.row_block);
+        let sector = start + u64::from(removed.value.address.offset) + 4096;
+        rig.devices[device].set_fault_hook(Some(Box::new(move |operation, offset, length| {
+            let is_hit = offset < sector + 512 && sector < offset + length;
+            (operation == Operation::Read && is_hit).then_some(Fault::Error)
+        })));
+    }
+    drop(removed);
+    remove_file(&store, 20);
+    store.close().unwrap();
+    drop(store);
+    rig.read_superblocks();
+    let (store, _) = rig.reopen();
+    let errors = |store: &Store| (0..2).map(|device| store.health(device).unwrap().errors()).sum::<u64>();
+    for round in 0..6 {
+        for inode in (10..40).filter(|inode| *inode != 20) {
+            assert_eq!(read_file(&store, inode, FILE_BYTES).unwrap(), content(inode, FILE_BYTES), "round {round}");
+        }
+    }
+    assert!((1..=2).contains(&errors(&store)), "{} errors", errors(&store));
+}
+
 /// P-30: metadata too, also while the pool is opened.
 #[test]
 fn rotten_nodes_and_checkpoints_are_repaired() {

@@ -26,7 +26,7 @@ fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
 
 /// Plays `work` on copies of a pool, cutting the power before every single write of it in turn, and looks with `check` at what is
 /// found then. Of unflushed writes none, all or every other one survives.
-fn cut_everywhere(
+pub(super) fn cut_everywhere(
     rig: &Rig,
     first: &[DeviceIndex],
     then: &[DeviceIndex],
