@@ -55,6 +55,10 @@ impl Files {
             0 => self.preallocate(context, inode, content, range, keep_size),
             PUNCH_HOLE if keep_size => self.punch(context, inode, content, range),
             ZERO_RANGE => self.zero(context, inode, content, range, keep_size),
+            COLLAPSE_RANGE | INSERT_RANGE if self.is_encrypted(context.wait, inode, offset..extents::END)? => {
+                // Each record opens only at its place.
+                Err(Error::Unsupported("ranges of encrypted files cannot be inserted or collapsed; copy the file"))
+            }
             COLLAPSE_RANGE if !keep_size => self.collapse(context, inode, content, range),
             INSERT_RANGE if !keep_size => self.insert(context, inode, content, range),
             UNSHARE_RANGE => self.unshare(context, inode, content, range, keep_size),

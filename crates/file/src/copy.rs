@@ -85,7 +85,10 @@ impl Files {
         copy: &Copy,
     ) -> Result<u64, Error> {
         let Copy { from, to, length } = *copy;
-        if from % BLOCK != to % BLOCK {
+        // An encrypted record opens only at its place in its file, so it is copied.
+        let is_encrypted = self.is_encrypted(context.wait, source, from..from + length)?
+            || self.is_encrypted(context.wait, target, to..to + 1)?;
+        if is_encrypted || from % BLOCK != to % BLOCK {
             return self.copy_bytes(context, source, target, content, copy);
         }
         let head = (from.next_multiple_of(BLOCK) - from).min(length);

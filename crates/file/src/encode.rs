@@ -1,14 +1,17 @@
-//! Between a file's bytes and what is stored of them: records are encoded when they are appended, decoded when they are read.
+//! Between a file's bytes and what is stored of them: records are compressed and encrypted when they are appended, and the other
+//! way when they are read.
 //!
 //! A blob is one record, so a read decodes only those that it touches. The last few that were decoded for a part of them are
 //! kept, for those who read on from there. A blob's content never changes, so its number is enough to know it by.
 //! Files that ask for no encoding, and blobs that have none, pass through here with one look at a byte.
-//! Read next: the plugin crate.
+//! Read next: the crates plugin and crypt, `encrypted.rs`.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex};
+use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, SECTOR_BYTES};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded, Wait};
@@ -17,17 +20,41 @@ use crate::Files;
 use crate::error::Error;
 
 /// How new data of a file is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Storing {
     pub placement: Placement,
     pub compression: Compression,
+    pub sealing: Option<Arc<DataKey>>,
 }
 
 impl Storing {
     /// Whether handing data over takes long enough for others not to wait for it.
     pub fn is_slow(&self) -> bool {
-        self.compression.algorithm().is_some()
+        self.compression.algorithm().is_some() || self.sealing.is_some()
     }
+
+    /// What so many bytes can take: at worst every block becomes a record.
+    pub fn stored_bytes_max(&self, bytes: u64) -> u64 {
+        match self.sealing {
+            Some(_) => bytes + bytes.div_ceil(BLOCK_BYTES as u64) * SECTOR_BYTES as u64,
+            None => bytes,
+        }
+    }
+}
+
+const _: () = assert!(RECORD_EXTRA_BYTES <= SECTOR_BYTES, "encryption makes a record larger by a sector at most");
+
+/// The encoding that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedEncoding {
+    pub compression: Compression,
+    /// Number of the key; 0 for none.
+    pub key: u16,
+}
+
+thread_local! {
+    /// Stored bytes on their way: fresh memory for each of them would cost as much as encrypting does.
+    static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Decoded records that are kept: enough for a few readers that read in small steps.
@@ -35,26 +62,34 @@ const KEPT_RECORDS: usize = 16;
 
 /// The records that were decoded last, the newest first.
 #[derive(Default)]
-pub(crate) struct Decoded(Mutex<Vec<(u64, Arc<[u8]>)>>);
+pub(crate) struct Decoded(Mutex<Vec<(Known, Arc<[u8]>)>>);
+
+/// A blob; an encrypted one with the place that it was proved to be for.
+type Known = (u64, Option<Place>);
 
 impl Decoded {
-    fn get(&self, blob: u64) -> Option<Arc<[u8]>> {
+    fn get(&self, blob: &Known) -> Option<Arc<[u8]>> {
         let mut kept = self.0.lock();
-        let at = kept.iter().position(|(known, _)| *known == blob)?;
+        let at = kept.iter().position(|(known, _)| known == blob)?;
         kept[..=at].rotate_right(1);
         Some(kept[0].1.clone())
     }
 
-    fn keep(&self, blob: u64, content: Arc<[u8]>) {
+    fn keep(&self, blob: Known, content: Arc<[u8]>) {
         let mut kept = self.0.lock();
         if kept.iter().all(|(known, _)| *known != blob) {
             kept.truncate(KEPT_RECORDS - 1);
             kept.insert(0, (blob, content));
         }
     }
+
+    /// Forgets what was decrypted.
+    pub fn forget_encrypted(&self) {
+        self.0.lock().retain(|((_, place), _)| place.is_none());
+    }
 }
 
-fn undecodable(blob: &BlobHandle, why: &stere_plugin::PluginError) -> Error {
+fn undecodable(blob: &BlobHandle, why: &dyn std::fmt::Display) -> Error {
     tracing::error!(blob = blob.id, %why, "content cannot be decoded");
     Error::Undecodable { blob: blob.id, why: why.to_string() }
 }
@@ -72,18 +107,31 @@ impl Files {
         let plain = Content::plain(data);
         let append =
             |content: &Content<'_>| self.store.append_blob_at_home(wait, storing.placement, home, owner, content);
-        if storing.compression.algorithm().is_none() {
+        if !storing.is_slow() {
             return Ok(append(&plain)?);
         }
-        let new = match stere_plugin::encode(storing.compression, data) {
-            Encoded::Plain { gave_up } => append(&Content { flags: gave_up, ..plain })?,
-            Encoded::Stored { encoding, bytes } => append(&Content { stored: &bytes, encoding, ..plain })?,
+        let encoded = match storing.compression.algorithm() {
+            None => Encoded::Plain { gave_up: BlobFlags::NONE },
+            Some(_) => stere_plugin::encode(storing.compression, data),
         };
-        Ok(new)
+        let content = match &encoded {
+            Encoded::Plain { gave_up } => Content { flags: *gave_up, ..plain },
+            Encoded::Stored { encoding, bytes } => Content { stored: bytes, encoding: *encoding, ..plain },
+        };
+        let Some(key) = &storing.sealing else { return Ok(append(&content)?) };
+        let encoding = content.encoding.encrypted();
+        let (inode, offset, logical_bytes) = (owner.inode, owner.offset, content.logical_bytes);
+        let place = Place { inode, offset, logical_bytes, encoding: encoding.0 };
+        let nonce = self.keyring.nonce().map_err(Error::Key)?;
+        STORED.with_borrow_mut(|sealed| {
+            stere_crypt::seal_record(key, &nonce, &place, content.stored, sealed);
+            Ok(append(&Content { stored: sealed, encoding, key: key.number(), ..content })?)
+        })
     }
 
-    /// Reads pieces of blobs, whatever their encoding; bytes of `out` between pieces stay as they are.
-    pub(crate) fn read_pieces(&self, wait: Wait, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
+    /// Reads pieces of blobs, whatever their encoding; bytes of `out` between pieces stay as they are. `origin`: the file, and where
+    /// in it `out` begins.
+    pub(crate) fn read_pieces(&self, wait: Wait, pieces: &[Piece], out: &mut [u8], origin: Owner) -> Result<(), Error> {
         let is_plain = |piece: &Piece| piece.blob.value.encoding == BlobEncoding::PLAIN;
         if pieces.iter().all(is_plain) {
             return Ok(self.store.read_blobs(wait, pieces, out)?);
@@ -94,31 +142,66 @@ impl Files {
         }
         let mut unread = Vec::with_capacity(encoded.len());
         for piece in encoded {
-            match self.decoded.get(piece.blob.id) {
+            let opening = self.opening(&piece, origin)?;
+            match self.decoded.get(&known(&piece, &opening)) {
                 Some(content) => copy_piece(&piece, &content, out)?,
-                None => unread.push(piece),
+                None => unread.push((piece, opening)),
             }
         }
         self.read_encoded(wait, &unread, out)
     }
 
-    fn read_encoded(&self, wait: Wait, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
-        let mut stored: Vec<Vec<u8>> =
-            pieces.iter().map(|piece| vec![0; piece.blob.value.address.length as usize]).collect();
-        let wanted = pieces.iter().zip(&mut stored).map(|(piece, stored)| (&piece.blob, &mut stored[..])).collect();
+    /// What opens the blob of a piece, if it is encrypted.
+    fn opening(&self, piece: &Piece, origin: Owner) -> Result<Option<Opening>, Error> {
+        let value = &*piece.blob.value;
+        if !value.encoding.is_encrypted() || !value.encoding.is_known() {
+            return Ok(None);
+        }
+        let key = self.keyring.closing_key(value.key).map_err(Error::Key)?;
+        let begins = origin.offset.wrapping_add(piece.at as u64).wrapping_sub(u64::from(piece.offset));
+        let (logical_bytes, encoding) = (value.logical_bytes, value.encoding.0);
+        Ok(Some(Opening { key, place: Place { inode: origin.inode, offset: begins, logical_bytes, encoding } }))
+    }
+
+    fn read_encoded(&self, wait: Wait, pieces: &[(Piece, Option<Opening>)], out: &mut [u8]) -> Result<(), Error> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        STORED.with_borrow_mut(|buffer| self.read_encoded_by(wait, pieces, buffer, out))
+    }
+
+    fn read_encoded_by(
+        &self,
+        wait: Wait,
+        pieces: &[(Piece, Option<Opening>)],
+        buffer: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let length = |piece: &Piece| piece.blob.value.address.length as usize;
+        let total: usize = pieces.iter().map(|(piece, _)| length(piece)).sum();
+        if buffer.len() < total {
+            buffer.resize(total, 0);
+        }
+        let (mut stored, mut rest) = (Vec::with_capacity(pieces.len()), &mut buffer[..total]);
+        for (piece, _) in pieces {
+            let (one, others) = rest.split_at_mut(length(piece));
+            stored.push(one);
+            rest = others;
+        }
+        let wanted = pieces.iter().zip(&mut stored).map(|((piece, _), stored)| (&piece.blob, &mut **stored)).collect();
         self.store.read_stored(wait, wanted)?;
-        for (piece, stored) in pieces.iter().zip(&stored) {
+        for ((piece, opening), stored) in pieces.iter().zip(stored) {
             let value = &piece.blob.value;
             if piece.offset == 0 && piece.length == value.logical_bytes {
                 let into = &mut out[piece.at..piece.at + piece.length as usize];
-                decode(&piece.blob, stored, into)?;
+                decode(&piece.blob, opening.as_ref(), stored, into)?;
                 continue;
             }
             let mut content = vec![0; value.logical_bytes as usize];
-            decode(&piece.blob, stored, &mut content)?;
+            decode(&piece.blob, opening.as_ref(), stored, &mut content)?;
             let content: Arc<[u8]> = content.into();
             copy_piece(piece, &content, out)?;
-            self.decoded.keep(piece.blob.id, content);
+            self.decoded.keep(known(piece, opening), content);
         }
         Ok(())
     }
@@ -127,7 +210,8 @@ impl Files {
     pub(crate) fn recode(&self, wait: Wait, blob: &BlobHandle, wanted: Compression) -> Result<Recoded, Error> {
         let value = &*blob.value;
         let mut content = vec![0; value.logical_bytes as usize];
-        self.read_pieces(wait, &live_pieces(blob), &mut content)?;
+        assert!(!value.encoding.is_encrypted(), "what is encrypted is stored anew through the file");
+        self.read_pieces(wait, &live_pieces(blob), &mut content, Owner { inode: 0, offset: 0 })?;
         let flags = value.flags.without(stere_plugin::GAVE_UP);
         Ok(match stere_plugin::encode(wanted, &content) {
             Encoded::Stored { encoding, bytes } => Recoded { encoding, flags, stored: bytes },
@@ -139,8 +223,26 @@ impl Files {
     }
 }
 
-fn decode(blob: &BlobHandle, stored: &[u8], out: &mut [u8]) -> Result<(), Error> {
-    stere_plugin::decode(blob.value.encoding, stored, out).map_err(|why| undecodable(blob, &why))
+/// What opens an encrypted blob.
+struct Opening {
+    key: Arc<DataKey>,
+    place: Place,
+}
+
+fn known(piece: &Piece, opening: &Option<Opening>) -> Known {
+    (piece.blob.id, opening.as_ref().map(|opening| opening.place))
+}
+
+fn decode(blob: &BlobHandle, opening: Option<&Opening>, stored: &mut [u8], out: &mut [u8]) -> Result<(), Error> {
+    let Some(Opening { key, place }) = opening else {
+        return stere_plugin::decode(blob.value.encoding, stored, out).map_err(|why| undecodable(blob, &why));
+    };
+    let content = match stere_crypt::open_record(key, place, stored) {
+        Ok(content) => content,
+        Err(error @ (CryptError::NotAuthentic(_) | CryptError::Malformed(_))) => return Err(undecodable(blob, &error)),
+        Err(error) => return Err(Error::Key(error)),
+    };
+    stere_plugin::decode(blob.value.encoding.compression(), content, out).map_err(|why| undecodable(blob, &why))
 }
 
 fn copy_piece(piece: &Piece, content: &[u8], out: &mut [u8]) -> Result<(), Error> {
@@ -176,8 +278,8 @@ fn live_bytes(value: &BlobValue, content: Vec<u8>) -> Vec<u8> {
     blocks.filter(|(_, block)| value.is_live(*block)).flat_map(|(bytes, _)| bytes.iter().copied()).collect()
 }
 
-/// Whether a blob was looked at by the plugin that a policy asks for.
-pub(crate) fn is_as_asked(blob: &BlobHandle, wanted: Compression) -> bool {
+/// Whether a blob was looked at by the plugin that a policy asks for, and has its key.
+pub(crate) fn is_as_asked(blob: &BlobHandle, wanted: AskedEncoding) -> bool {
     let (encoding, flags): (BlobEncoding, BlobFlags) = (blob.value.encoding, blob.value.flags);
-    stere_plugin::is_as_asked(wanted, encoding, flags)
+    blob.value.key == wanted.key && stere_plugin::is_as_asked(wanted.compression, encoding, flags)
 }

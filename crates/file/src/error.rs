@@ -40,6 +40,9 @@ pub enum Error {
         /// What the plugin says.
         why: String,
     },
+    /// A key is not there, or locked.
+    #[error(transparent)]
+    Key(stere_crypt::CryptError),
     /// A value in the tree is not valid.
     #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
     BadValue {

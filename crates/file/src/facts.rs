@@ -1,7 +1,7 @@
 //! Where a file's data lies, from the blob map and the segments: facts, not settings.
 
 use stere_format::{BlobEncoding, DeviceIndex, Scheme};
-use stere_policy::Compression;
+use stere_policy::Effective;
 use stere_store::{BlobHandle, Store, Wait};
 
 use crate::encode::is_as_asked;
@@ -82,7 +82,8 @@ fn stored_bytes(extent: &StoredExtent) -> u64 {
 
 impl Files {
     /// Where the data of a file lies that has been handed to the store, one fact per segment.
-    pub fn stored_facts(&self, context: &Context, inode: u64, wanted: Compression) -> Result<Vec<StoredFact>, Error> {
+    pub fn stored_facts(&self, context: &Context, inode: u64, wanted: &Effective) -> Result<Vec<StoredFact>, Error> {
+        let wanted = self.asked(wanted);
         let mut by_segment: std::collections::BTreeMap<u64, StoredFact> = std::collections::BTreeMap::new();
         let mut from = Some(0);
         while let Some(at) = from {
@@ -100,7 +101,9 @@ impl Files {
                 fact.bytes += bytes;
                 let is_shared = extent.blob.is_shared();
                 fact.shared_bytes += if is_shared { bytes } else { 0 };
-                let can_change = !is_shared && extent.blob.value.encoding.is_known();
+                // What files share is encrypted for each of them by itself.
+                let is_of_other_key = wanted.key != extent.blob.value.key;
+                let can_change = (!is_shared || is_of_other_key) && extent.blob.value.encoding.is_known();
                 let is_other = can_change && !is_as_asked(&extent.blob, wanted);
                 fact.otherwise_encoded_bytes += if is_other { bytes } else { 0 };
                 fact.stored_bytes += stored_bytes(&extent);

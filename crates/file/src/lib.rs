@@ -12,6 +12,7 @@
 mod allocate;
 mod copy;
 mod encode;
+mod encrypted;
 mod error;
 mod extents;
 mod facts;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use stere_crypt::Keyring;
 use stere_format::{FileKind, InodePolicy, InodeValue, RuledPolicy, Scheme, Timestamp};
 use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver};
 use stere_store::{Placement, Store, Wait};
@@ -54,7 +56,7 @@ pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
 
-use encode::{Decoded, Storing};
+use encode::{AskedEncoding, Decoded, Storing};
 use set_aside::SetAside;
 use state::{Content, State};
 use table::Table;
@@ -71,11 +73,13 @@ pub struct Options {
     pub default_class: Class,
     /// Age steps after which unsaved changes are handed to the store.
     pub dirty_steps_max: u64,
+    /// Random, and new for every mount: nonces are made of it. Without it nothing can be encrypted.
+    pub encryption_salt: Option<[u8; 16]>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { dirty_bytes_max: 64 << 20, default_class: Class::Normal, dirty_steps_max: 5 }
+        Options { dirty_bytes_max: 64 << 20, default_class: Class::Normal, dirty_steps_max: 5, encryption_salt: None }
     }
 }
 
@@ -103,6 +107,7 @@ pub struct Files {
     holds_removed: AtomicBool,
     set_aside: Mutex<SetAside>,
     decoded: Decoded,
+    keyring: Arc<Keyring>,
 }
 
 impl Files {
@@ -119,6 +124,7 @@ impl Files {
             holds_removed: AtomicBool::new(false),
             set_aside: Mutex::default(),
             decoded: Decoded::default(),
+            keyring: Arc::new(Keyring::new(options.encryption_salt)),
             store,
             options,
         };
@@ -129,6 +135,11 @@ impl Files {
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// The pool's keys. Who reads what the pool says of them puts it there.
+    pub fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
     }
 
     /// The policies' resolver; whoever changes a policy or moves a directory invalidates it.
@@ -272,25 +283,36 @@ impl Files {
 
     /// How new data of a file is stored.
     fn storing(&self, wait: Wait, inode: u64) -> Result<Storing, Error> {
-        self.store.view(wait, |view| {
+        let effective = self.store.view(wait, |view| {
             let value = keys::inode(view, inode)?;
-            let effective = self.effective(view, inode, &value)?;
-            Ok(self.storing_of(&effective))
-        })
+            self.effective(view, inode, &value)
+        })?;
+        self.storing_of(&effective)
     }
 
-    /// What a policy asks for; the store fits the placement to the devices there are.
-    fn storing_of(&self, effective: &Effective) -> Storing {
+    /// What a policy asks for.
+    fn storing_of(&self, effective: &Effective) -> Result<Storing, Error> {
+        let (placement, compression) = (self.placement_of(effective), effective.wish.compression);
+        Ok(Storing { placement, compression, sealing: self.sealing(effective.wish.encryption)? })
+    }
+
+    /// The encoding that a policy asks for, whether or not its key can be used now.
+    fn asked(&self, effective: &Effective) -> AskedEncoding {
+        let key = self.keyring.meant(effective.wish.encryption).ok().flatten().unwrap_or(0);
+        AskedEncoding { compression: effective.wish.compression, key }
+    }
+
+    /// Where a policy wants data; the store fits it to the devices there are.
+    fn placement_of(&self, effective: &Effective) -> Placement {
         let wish = &effective.wish;
         let devices = if wish.scheme.depends_on_devices() { self.device_count() } else { stere_format::WIDTH_MAX };
         let (data, parity) = wish.scheme.scheme(devices);
-        let placement = Placement { scheme: Scheme { data, parity }, class: wish.class.code() };
-        Storing { placement, compression: wish.compression }
+        Placement { scheme: Scheme { data, parity }, class: wish.class.code() }
     }
 
     /// The scheme that new data of a policy gets with the devices there are.
     pub fn scheme_now(&self, effective: &Effective) -> Scheme {
-        self.store.fit(self.storing_of(effective).placement.scheme)
+        self.store.fit(self.placement_of(effective).scheme)
     }
 
     /// Devices that can take data.
@@ -373,32 +395,34 @@ impl Files {
 /// What an inode says about its policy itself.
 pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
-    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, .. } = policy;
-    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy }
+    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, .. } = policy;
+    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption }
 }
 
 /// What rules decided for an inode.
 pub fn rule_decision(value: &InodeValue) -> Decision {
     let ruled = value.policy.unwrap_or_default().ruled;
-    let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided } = ruled;
-    let own = Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy };
+    let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
+    let encryption = u16::from(encryption);
+    let own = Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption };
     Decision { own, decided: Decided(decided) }
 }
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let Own { copies, parity_data, parity, class, compression, redundancy } = own;
+    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption } = own;
     let ruled = value.policy.unwrap_or_default().ruled;
-    let policy = InodePolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy, ruled };
+    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, ruled };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// Notes what rules decided for an inode.
 pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
-    let Own { copies, parity_data, parity, class, compression, redundancy } = decision.own;
+    let own = decision.own;
+    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
     let decided = decision.decided.0;
-    let ruled =
-        RuledPolicy { copies, parity_k: parity_data, parity_m: parity, class, compression, redundancy, decided };
+    let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
+    let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
     let policy = InodePolicy { ruled, ..value.policy.unwrap_or_default() };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use stere_format::{FileKind, InodeValue};
-use stere_store::{Piece, View, Wait};
+use stere_store::{Owner, Piece, View, Wait};
 
 use crate::error::Error;
 use crate::keys::{self, visit_extents};
@@ -49,7 +49,7 @@ impl Files {
         let out = &mut out[..length];
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.read_pieces(context.wait, &pieces, out)?;
+            self.read_pieces(context.wait, &pieces, out, Owner { inode, offset })?;
         }
         if let Some(content) = content {
             lay_dirty_over(content, offset, out);
@@ -63,7 +63,7 @@ impl Files {
         let pieces = self.store.view(wait, |view| gather(view, inode, offset, length))?;
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.read_pieces(wait, &pieces, out)?;
+            self.read_pieces(wait, &pieces, out, Owner { inode, offset })?;
         }
         Ok(())
     }

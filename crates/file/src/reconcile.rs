@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 
 use stere_format::{FileKind, Scheme};
-use stere_policy::{Algorithm, Compression};
+use stere_policy::{Algorithm, Effective};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
-use crate::encode::is_as_asked;
+use crate::encode::{AskedEncoding, is_as_asked};
+use crate::encrypted::is_of_other_key;
 use crate::error::Error;
-use crate::facts::stored_extents;
+use crate::extents::END;
+use crate::facts::{StoredExtent, stored_extents};
 use crate::{Context, Files, keys};
 
 /// Extents looked at in one view, and at most moved in one update.
@@ -68,6 +70,8 @@ pub struct Reconciled {
     pub moved_bytes: u64,
     /// Bytes that wait for devices to come back before they can be stored as the policy says.
     pub waiting_bytes: u64,
+    /// Bytes that wait for a key to be unlocked.
+    pub locked_bytes: u64,
     /// Blobs that cannot be read.
     pub damaged_blobs: u32,
 }
@@ -83,21 +87,22 @@ impl Files {
         shared: &mut SharedWishes,
     ) -> Result<Reconciled, Error> {
         let mut done = Reconciled { next: Some(from), ..Reconciled::default() };
-        let storing = self.store.view(context.wait, |view| {
+        let effective = self.store.view(context.wait, |view| {
             let value = keys::inode_if_any(view, inode)?;
             let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
-            Ok::<_, Error>(Some(self.storing_of(&self.effective(view, inode, &value)?)))
+            Ok::<_, Error>(Some(self.effective(view, inode, &value)?))
         })?;
-        let Some(storing) = storing else { return Ok(Reconciled::default()) };
-        let placement = storing.placement;
+        let Some(effective) = effective else { return Ok(Reconciled::default()) };
+        let (placement, asked) = (self.placement_of(&effective), self.asked(&effective));
         let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
         let home = self.home(context.wait, inode, known, placement)?;
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+            let extents = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
             let mut moves: Vec<Move> = Vec::new();
             for extent in extents {
                 let judgement = self.judge(&extent.blob, placement, home, shared);
-                let is_other = self.is_to_be_recoded(&extent.blob, storing.compression, shared);
+                let is_other = self.is_to_be_recoded(&extent.blob, asked, shared);
                 if judgement == Judgement::Waits {
                     done.waiting_bytes += u64::from(extent.length);
                 }
@@ -110,7 +115,7 @@ impl Files {
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
                     continue;
                 }
-                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, storing.compression)) {
+                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, asked.compression)) {
                     None => None,
                     Some(Ok(recoded)) => Some(recoded),
                     Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
@@ -132,13 +137,37 @@ impl Files {
         Ok(done)
     }
 
+    /// These extents, after those were stored anew that are encrypted otherwise than asked for; without those that still are.
+    fn with_keys(
+        &self,
+        context: &Context,
+        inode: u64,
+        (at, next): (u64, Option<u64>),
+        effective: &Effective,
+        extents: Vec<StoredExtent>,
+        done: &mut Reconciled,
+    ) -> Result<Vec<StoredExtent>, Error> {
+        let asked = self.asked(effective);
+        if !extents.iter().any(|extent| is_of_other_key(extent, asked)) {
+            return Ok(extents);
+        }
+        drop(extents);
+        let anew = self.store_anew(context, inode, at..next.unwrap_or(END), effective)?;
+        done.moved_bytes += anew.moved_bytes;
+        done.locked_bytes += anew.locked_bytes;
+        done.damaged_blobs += anew.damaged_blobs;
+        let (mut extents, _) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+        extents.retain(|extent| extent.start < next.unwrap_or(END) && !is_of_other_key(extent, asked));
+        Ok(extents)
+    }
+
     /// Whether a blob's content is to be stored in another encoding. What files share is stored as one of them asks until all
     /// ask for the same.
-    fn is_to_be_recoded(&self, blob: &BlobHandle, wanted: Compression, shared: &mut SharedWishes) -> bool {
+    fn is_to_be_recoded(&self, blob: &BlobHandle, wanted: AskedEncoding, shared: &mut SharedWishes) -> bool {
         if is_as_asked(blob, wanted) || !blob.value.encoding.is_known() {
             return false;
         }
-        !blob.is_shared() || shared.compressions.all_ask(blob, wanted.algorithm())
+        !blob.is_shared() || shared.compressions.all_ask(blob, wanted.compression.algorithm())
     }
 
     fn judge(

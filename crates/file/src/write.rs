@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
-use stere_store::{Owner, Placement, Reservation, View, Wait};
+use stere_store::{Owner, Reservation, View, Wait};
 
 use crate::encode::Storing;
 use crate::error::Error;
@@ -80,13 +80,14 @@ impl Files {
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
         let storing = self.storing(context.wait, inode)?;
+        self.check_keys(context.wait, inode, &storing, offset..offset + data.len() as u64)?;
         if context.wait == Wait::Never && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
             // Those who call without waiting have others to serve.
             return Err(Error::Store(stere_store::Error::WouldBlock));
         }
         if parts.len() == 1 && !parts[0].is_whole() {
             let part = &parts[0];
-            self.buffer(context, inode, storing.placement, content, part, true)?;
+            self.buffer(context, inode, &storing, content, part, true)?;
             self.hand_over_full(context, inode, content, part.record);
             return Ok(data.len());
         }
@@ -105,7 +106,7 @@ impl Files {
         let placement = storing.placement;
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
-        let _room_until_entered = self.reserve_whole(context, inode, placement, parts)?;
+        let _room_until_entered = self.reserve_whole(context, inode, storing, parts)?;
         let mut home = self.home(context.wait, inode, content.home, placement)?;
         for part in parts.iter().filter(|part| part.is_whole()) {
             let owner = Owner { inode, offset: Content::record_start(part.record) };
@@ -134,7 +135,7 @@ impl Files {
                 }
                 // Not appended because the store would have had to wait: memory takes it. What was appended already
                 // must not be for nothing.
-                None => match self.buffer(context, inode, placement, content, part, streamed.is_empty()) {
+                None => match self.buffer(context, inode, storing, content, part, streamed.is_empty()) {
                     Ok(()) => {}
                     Err(error) if accepted == 0 => return Err(failure.unwrap_or(error)),
                     Err(_) => break,
@@ -181,14 +182,14 @@ impl Files {
         &self,
         context: &Context,
         inode: u64,
-        placement: Placement,
+        storing: &Storing,
         parts: &[Part<'_>],
     ) -> Result<Option<Reservation>, Error> {
         let mut whole = parts.iter().filter(|part| part.is_whole());
         let Some(first) = whole.next() else { return Ok(None) };
         let count = 1 + whole.count() as u64;
         let start = Content::record_start(first.record);
-        self.reserve(context, inode, placement, start..start + count * RECORD_BYTES, count * RECORD_BYTES)
+        self.reserve(context, inode, storing, start..start + count * RECORD_BYTES, count * RECORD_BYTES)
     }
 
     /// Reserves room for new bytes in `range`. In a full pool bytes that replace as many of the file's own may still come.
@@ -196,10 +197,11 @@ impl Files {
         &self,
         context: &Context,
         inode: u64,
-        placement: Placement,
+        storing: &Storing,
         range: Range<u64>,
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
+        let (placement, bytes) = (storing.placement, storing.stored_bytes_max(bytes));
         match self.store.reserve(context.wait, placement, bytes) {
             Ok(reservation) => return Ok(Some(reservation)),
             Err(stere_store::Error::NoSpace) => {}
@@ -237,7 +239,7 @@ impl Files {
         })
     }
 
-    fn append_whole(
+    pub(crate) fn append_whole(
         &self,
         context: &Context,
         storing: &Storing,
@@ -263,7 +265,7 @@ impl Files {
         &self,
         context: &Context,
         inode: u64,
-        placement: Placement,
+        storing: &Storing,
         content: &mut Content,
         part: &Part<'_>,
         may_fail: bool,
@@ -276,7 +278,7 @@ impl Files {
         if lacking > 0 {
             let start = Content::record_start(part.record);
             let range = start + u64::from(part.range().start)..start + u64::from(part.range().end);
-            match self.reserve(context, inode, placement, range, lacking) {
+            match self.reserve(context, inode, storing, range, lacking) {
                 Ok(reserved) => reservation = reserved,
                 Err(error) if error.would_block() && !may_fail => {}
                 Err(error) => return Err(error),

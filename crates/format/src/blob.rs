@@ -56,9 +56,32 @@ impl BlobEncoding {
     /// One Zstandard frame.
     pub const ZSTD: Self = Self(2);
 
+    /// AES-256-GCM with an extended nonce, in the high four bits.
+    pub const XAES: Self = Self(0x10);
+    const COMPRESSIONS: u8 = 15;
+
     /// Whether this version can read it.
     pub const fn is_known(self) -> bool {
-        self.0 <= Self::ZSTD.0
+        self.compression().0 <= Self::ZSTD.0 && matches!(self.encryption().0, 0 | 0x10)
+    }
+
+    /// What was done before it was encrypted.
+    pub const fn compression(self) -> Self {
+        Self(self.0 & Self::COMPRESSIONS)
+    }
+
+    /// What was done last.
+    pub const fn encryption(self) -> Self {
+        Self(self.0 & !Self::COMPRESSIONS)
+    }
+
+    pub const fn is_encrypted(self) -> bool {
+        self.encryption().0 != 0
+    }
+
+    /// The same, encrypted.
+    pub const fn encrypted(self) -> Self {
+        Self(self.compression().0 | Self::XAES.0)
     }
 }
 
@@ -70,6 +93,8 @@ pub struct BlobValue {
     pub references: u32,
     pub flags: BlobFlags,
     pub encoding: BlobEncoding,
+    /// Number of the key it is encrypted with; 0 if it is not.
+    pub key: u16,
     /// Logical blocks still referenced by a file.
     pub live: BlockBitmap,
     /// Logical blocks that are stored.
@@ -92,6 +117,7 @@ impl BlobValue {
             references: 1,
             flags: BlobFlags::NONE,
             encoding: BlobEncoding::PLAIN,
+            key: 0,
             live: all,
             present: all,
             checksums,
@@ -102,7 +128,7 @@ impl BlobValue {
     pub fn encoded(address: Address, checksums: Checksums, encoding: BlobEncoding, logical_bytes: u32) -> Self {
         let all = BlockBitmap::full(logical_bytes.div_ceil(BLOCK));
         let flags = BlobFlags::NONE;
-        Self { address, logical_bytes, references: 1, flags, encoding, live: all, present: all, checksums }
+        Self { address, logical_bytes, references: 1, flags, encoding, key: 0, live: all, present: all, checksums }
     }
 
     /// Number of 4 KiB blocks of the content.
@@ -172,6 +198,10 @@ impl BlobValue {
         self.address.encode_to(out);
         out.put_u32(self.logical_bytes);
         out.put_u32(self.references);
+        if self.encoding.is_encrypted() {
+            out.put_u16(self.key);
+            out.put_u16(0);
+        }
         if !live_all {
             self.live.encode_to(blocks, out);
         }
@@ -195,6 +225,13 @@ impl BlobValue {
         reader.check(possible, "logical length", u64::from(logical_bytes))?;
         let references = reader.u32()?;
         reader.check(references >= 1, "reference count", u64::from(references))?;
+        let encoding = BlobEncoding(encoding);
+        let mut key = 0;
+        if encoding.is_encrypted() {
+            key = reader.u16()?;
+            reader.zeros(2)?;
+            reader.check(key >= 1 || !encoding.is_known(), "key", u64::from(key))?;
+        }
         let blocks = logical_bytes.div_ceil(BLOCK);
         let live = read_bitmap(&mut reader, blocks, bitmaps & LIVE_ALL != 0)?;
         let present = read_bitmap(&mut reader, blocks, bitmaps & PRESENT_ALL != 0)?;
@@ -206,7 +243,8 @@ impl BlobValue {
             logical_bytes,
             references,
             flags: BlobFlags(flags),
-            encoding: BlobEncoding(encoding),
+            encoding,
+            key,
             live,
             present,
             checksums,

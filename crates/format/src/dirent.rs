@@ -50,6 +50,8 @@ impl FileKind {
 pub struct DirentValue {
     pub inode: u64,
     pub kind: FileKind,
+    /// Number of the key that the name is encrypted with; 0 if it is not.
+    pub key: u16,
     pub name: Vec<u8>,
 }
 
@@ -58,21 +60,27 @@ pub struct DirentValue {
 pub struct DirentView<'a> {
     pub inode: u64,
     pub kind: FileKind,
+    /// Number of the key that the name is encrypted with; 0 if it is not.
+    pub key: u16,
     pub name: &'a [u8],
 }
 
 impl DirentValue {
     pub const VERSION: u8 = 1;
+    /// Of an encrypted name.
+    pub const VERSION_ENCRYPTED: u8 = 2;
     pub const NAME_BYTES_MAX: usize = 255;
+    /// What an encrypted name has more than the name.
+    pub const ENCRYPTED_EXTRA_BYTES: usize = 16;
     const STRUCTURE: &'static str = "directory entry";
 
     pub fn encode(&self) -> Vec<u8> {
-        DirentView { inode: self.inode, kind: self.kind, name: &self.name }.encode()
+        DirentView { inode: self.inode, kind: self.kind, key: self.key, name: &self.name }.encode()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let view = DirentView::decode(bytes)?;
-        Ok(Self { inode: view.inode, kind: view.kind, name: view.name.to_vec() })
+        Ok(Self { inode: view.inode, kind: view.kind, key: view.key, name: view.name.to_vec() })
     }
 }
 
@@ -84,31 +92,44 @@ impl<'a> DirentView<'a> {
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
-        assert!(name_is_possible(self.name), "a name has 1 to 255 bytes, none of them a slash or zero");
-        out.extend_from_slice(&[DirentValue::VERSION, self.kind as u8]);
+        assert!(self.name_is_possible(), "a name has 1 to 255 bytes, none of them a slash or zero");
+        let version = if self.key == 0 { DirentValue::VERSION } else { DirentValue::VERSION_ENCRYPTED };
+        out.extend_from_slice(&[version, self.kind as u8]);
         out.put_u16(self.name.len() as u16);
         out.put_u64(self.inode);
+        if self.key != 0 {
+            out.put_u16(self.key);
+        }
         out.extend_from_slice(self.name);
     }
 
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(DirentValue::STRUCTURE, bytes);
-        reader.version(DirentValue::VERSION)?;
+        let is_encrypted = bytes.first() == Some(&DirentValue::VERSION_ENCRYPTED);
+        reader.version(if is_encrypted { DirentValue::VERSION_ENCRYPTED } else { DirentValue::VERSION })?;
         let code = reader.u8()?;
         let Some(kind) = FileKind::from_code(code) else {
             return Err(reader.out_of_range("type", u64::from(code)));
         };
         let length = usize::from(reader.u16()?);
         let inode = reader.u64()?;
+        let key = if is_encrypted { reader.u16()? } else { 0 };
+        reader.check(!is_encrypted || key >= 1, "key", u64::from(key))?;
         let name = reader.take(length)?;
-        reader.check(name_is_possible(name), "name", length as u64)?;
+        let view = Self { inode, kind, key, name };
+        reader.check(view.name_is_possible(), "name", length as u64)?;
         reader.finish()?;
-        Ok(Self { inode, kind, name })
+        Ok(view)
     }
-}
 
-fn name_is_possible(name: &[u8]) -> bool {
-    (1..=DirentValue::NAME_BYTES_MAX).contains(&name.len()) && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    fn name_is_possible(&self) -> bool {
+        let length = self.name.len();
+        if self.key != 0 {
+            let extra = DirentValue::ENCRYPTED_EXTRA_BYTES;
+            return (extra + 1..=extra + DirentValue::NAME_BYTES_MAX).contains(&length);
+        }
+        (1..=DirentValue::NAME_BYTES_MAX).contains(&length) && !self.name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    }
 }
 
 /// The value of [`crate::Key::dirent_hash`]: the sequences of all names with this hash, ascending.

@@ -19,6 +19,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("chunk", chunk),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
+    ("encryption_key", encryption_key),
     ("extent", extent),
     ("inode", inode),
     ("journal_header", journal_header),
@@ -113,6 +114,14 @@ fn dirent(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn dirent_bucket(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &DirentBucket::decode(bytes)?.encode())
+}
+
+fn encryption_key(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.len() < 4 {
+        return EncryptionKey::decode(bytes).map(drop);
+    }
+    let (key, bytes) = resealed(bytes, bytes.len(), EncryptionKey::decode)?;
+    canonical(&bytes, &key.encode())
 }
 
 fn extent(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -35,6 +35,8 @@ pub struct InodePolicy {
     pub compression: u8,
     /// A place on the scale of redundancy.
     pub redundancy: u8,
+    /// Whether and with which key content and names are encrypted.
+    pub encryption: u16,
     /// What rules decided, not the owner: the same fields, and which of them count.
     pub ruled: RuledPolicy,
 }
@@ -50,22 +52,26 @@ pub struct RuledPolicy {
     pub redundancy: u8,
     /// Which were decided, a set of bits.
     pub decided: u8,
+    pub encryption: u8,
 }
 
 impl InodePolicy {
     /// Whether the second part is needed.
     fn has_more(&self) -> bool {
-        self.compression != 0 || self.redundancy != 0
+        self.compression != 0 || self.redundancy != 0 || self.encryption != 0
     }
 
     fn encode_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, self.class]);
         if self.has_more() {
-            out.extend_from_slice(&[self.compression, self.redundancy, 0, 0, 0, 0, 0, 0]);
+            out.extend_from_slice(&[self.compression, self.redundancy]);
+            out.put_u16(self.encryption);
+            out.put_u32(0);
         }
         if self.is_ruled() {
-            let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided } = self.ruled;
-            out.extend_from_slice(&[copies, parity_k, parity_m, class, compression, redundancy, decided, 0]);
+            let ruled = &self.ruled;
+            out.extend_from_slice(&[ruled.copies, ruled.parity_k, ruled.parity_m, ruled.class]);
+            out.extend_from_slice(&[ruled.compression, ruled.redundancy, ruled.decided, ruled.encryption]);
         }
     }
 
@@ -84,13 +90,15 @@ impl InodePolicy {
         let mut policy = Self { copies, parity_k, parity_m, class, ..Self::default() };
         if form & HAS_MORE_POLICY != 0 {
             [policy.compression, policy.redundancy] = reader.array()?;
-            reader.zeros(6)?;
+            policy.encryption = reader.u16()?;
+            reader.zeros(4)?;
             reader.check(policy.has_more(), "second part of the policy", 0)?;
         }
         if form & HAS_RULED_POLICY != 0 {
-            let [copies, parity_k, parity_m, class, compression, redundancy, decided, reserved] = reader.array()?;
-            policy.ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided };
-            reader.check(policy.is_ruled() && reserved == 0, "third part of the policy", u64::from(reserved))?;
+            let [copies, parity_k, parity_m, class, compression, redundancy, decided, encryption] = reader.array()?;
+            policy.ruled =
+                RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
+            reader.check(policy.is_ruled(), "third part of the policy", 0)?;
         }
         Ok(policy)
     }
@@ -134,7 +142,8 @@ impl InodeValue {
     pub const DIRENT_SEQUENCE_FIRST: u64 = 16;
     /// Without policy and target.
     pub const SIZE_MIN: usize = 112;
-    pub const SYMLINK_TARGET_BYTES_MAX: usize = 4096;
+    /// An encrypted target has some bytes more than the target.
+    pub const SYMLINK_TARGET_BYTES_MAX: usize = 4096 + 32;
     const STRUCTURE: &'static str = "inode";
 
     pub fn kind(&self) -> Option<FileKind> {
@@ -172,7 +181,7 @@ impl InodeValue {
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let target = &self.symlink_target;
-        assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4096 bytes");
+        assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4128 bytes");
         let form = self.policy.as_ref().map_or(0, InodePolicy::form);
         out.extend_from_slice(&[Self::VERSION, form]);
         out.put_u16(target.len() as u16);

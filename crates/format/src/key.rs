@@ -46,6 +46,8 @@ pub mod kind {
     pub const RULES: u8 = 9;
     /// In SYSTEM, object = number: what rules changed.
     pub const RULE_LOG: u8 = 10;
+    /// In SYSTEM, object = number: a key that content and names are encrypted with, wrapped.
+    pub const ENCRYPTION_KEY: u8 = 11;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -116,6 +118,10 @@ impl Key {
 
     pub const fn rule_log(number: u64) -> Self {
         Self::new(tree::SYSTEM, number, kind::RULE_LOG, 0)
+    }
+
+    pub const fn encryption_key(number: u16) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::ENCRYPTION_KEY, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

@@ -21,4 +21,4 @@ mod session;
 pub use error::Error;
 pub use fuse_wire::{BlockDevice, TransportChoice, Unmount, Unmounter};
 pub use options::{Limits, MountOptions};
-pub use session::{Session, mount};
+pub use session::{Forgetter, Session, mount};

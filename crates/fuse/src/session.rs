@@ -11,6 +11,26 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
 
+/// Makes the kernel forget what it has in memory; for others than those who answer its requests.
+#[derive(Clone, Debug)]
+pub struct Forgetter(fuse_wire::Notifier);
+
+impl Forgetter {
+    /// Content and attributes of inodes, and names in directories. What the kernel does not have is no error.
+    pub fn forget(&self, inodes: &[u64], names: &[(u64, Vec<u8>)]) {
+        let mut outcome = Ok(());
+        for (directory, name) in names {
+            outcome = outcome.and(self.0.invalidate_entry(*directory, name));
+        }
+        for inode in inodes {
+            outcome = outcome.and(self.0.invalidate_inode(*inode, 0, 0));
+        }
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "the kernel could not be told to forget all that it should");
+        }
+    }
+}
+
 /// A file system given to the kernel. Dropping it unmounts by force; `wait` is the proper end.
 pub struct Session {
     wire: Option<fuse_wire::Session>,
@@ -88,6 +108,12 @@ impl Session {
     #[must_use]
     pub fn unmounter(&self) -> Option<Unmounter> {
         self.wire.as_ref().map(fuse_wire::Session::unmounter)
+    }
+
+    /// For those who lock what the kernel may still know.
+    #[must_use]
+    pub fn forgetter(&self) -> Option<Forgetter> {
+        self.wire.as_ref().map(|wire| Forgetter(wire.notifier()))
     }
 
     /// Requests that arrived since mounting. Unchanged for a while: the mount is idle.

@@ -111,11 +111,13 @@ impl FileSystem {
         check_name(name)?;
         let removals = self.files.removals();
         let (inode, value) = self.store.view(caller.wait, |view| {
-            let Some(found) = self.hasher.find(view, parent, name)? else {
+            let Some(found) = self.names.find(view, parent, name)? else {
                 // The name's directory decides which error it is.
-                crate::directory(view, parent)?;
+                let value = crate::directory(view, parent)?;
+                self.name_key(view, parent, &value)?;
                 return Err(Error::NotFound);
             };
+            self.note_encrypted(parent, found.key);
             let value = stere_file::inode_if_any(view, found.inode)?;
             let value = value.ok_or_else(|| {
                 Error::Damaged(format!("inode {} has a name but does not exist; run `stere check`", found.inode))
@@ -153,8 +155,9 @@ impl FileSystem {
         if value.kind() != Some(FileKind::Symlink) {
             return Err(Error::Invalid("not a symbolic link"));
         }
+        let target = self.target(inode, &value)?;
         self.note_access(caller, inode, &value);
-        Ok(value.symlink_target)
+        Ok(target)
     }
 
     /// Sets attributes, all in one step.

@@ -144,7 +144,11 @@ impl Checker {
                 return self.add(true, directory, format!("a name of directory {directory} does not decode: {error}"));
             }
         };
-        let (shown, sequence) = (String::from_utf8_lossy(entry.name).into_owned(), key.position);
+        let sequence = key.position;
+        let shown = match entry.key {
+            0 => String::from_utf8_lossy(entry.name).into_owned(),
+            _ => String::from_utf8_lossy(&stere_crypt::opaque_name(sequence)).into_owned(),
+        };
         if self.hashed.remove(&sequence) != Some(self.hasher.hash(entry.name)) {
             self.add(true, directory, format!("'{shown}' in directory {directory} cannot be found by its hash"));
         }

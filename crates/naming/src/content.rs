@@ -42,6 +42,7 @@ impl FileSystem {
 
     /// Opens a file or a directory.
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
+        self.check_key(caller, inode)?;
         if flags.truncate {
             let set = SetAttributes { size: Some(0), kill_suid_sgid: caller.uid != 0, ..SetAttributes::default() };
             self.setattr(caller, inode, &set)?;

@@ -7,7 +7,7 @@ use stere_store::Transaction;
 use crate::attributes::Attributes;
 use crate::content::{Handle, OpenFlags};
 use crate::error::Error;
-use crate::names::check_new_name;
+use crate::names::{ENCRYPTED, check_new_name};
 use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory};
 
 /// Longest target of a symbolic link.
@@ -71,6 +71,7 @@ impl FileSystem {
         match self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first)) {
             Ok(attributes) => {
                 first.keep(attributes.inode);
+                self.note_open(caller, attributes.inode);
                 Ok((attributes, self.new_handle()))
             }
             Err(Error::Exists) if !flags.exclusive => {
@@ -94,6 +95,7 @@ impl FileSystem {
         let mut first = self.files.first_handle();
         let (inode, value) = self.store.update(caller.wait, |transaction| {
             let directory = living_directory(transaction, parent)?;
+            self.name_key(transaction, parent, &directory)?;
             let inode = opened(transaction, &mut first);
             let mut value = prepare(transaction, caller, parent, &directory, inode, &new)?;
             value.nlink = 0;
@@ -103,6 +105,7 @@ impl FileSystem {
             Ok::<_, Error>((inode, value))
         })?;
         first.keep(inode);
+        self.note_open(caller, inode);
         self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
         Ok((Attributes::of(inode, &value), self.new_handle()))
     }
@@ -124,7 +127,7 @@ impl FileSystem {
             if kind == FileKind::Directory {
                 return Err(Error::NotPermitted("a directory cannot have several names"));
             }
-            if self.hasher.find(transaction, new_parent, new_name)?.is_some() {
+            if self.names.find(transaction, new_parent, new_name)?.is_some() {
                 return Err(Error::Exists);
             }
             let nameless = value.nlink == 0;
@@ -143,7 +146,8 @@ impl FileSystem {
             }
             value.parent = new_parent;
             value.ctime = caller.now;
-            self.hasher.insert(transaction, new_parent, &mut directory, new_name, inode, kind)?;
+            let key = self.name_key(transaction, new_parent, &directory)?;
+            self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
             put_changed_directory(transaction, new_parent, &mut directory, caller.now);
             stere_file::put_inode(transaction, inode, &value);
             if nameless {
@@ -177,7 +181,7 @@ impl FileSystem {
                     return Ok(None);
                 }
                 let mut directory = living_directory(transaction, parent)?;
-                if self.hasher.find(transaction, parent, name)?.is_some() {
+                if self.names.find(transaction, parent, name)?.is_some() {
                     return Err(Error::Exists);
                 }
                 let inode = number(transaction);
@@ -185,7 +189,12 @@ impl FileSystem {
                 if let Some(scopes) = &scopes {
                     self.apply_rules(scopes, name, &mut value, caller.now);
                 }
-                self.hasher.insert(transaction, parent, &mut directory, name, inode, new.kind)?;
+                let key = self.name_key(transaction, parent, &directory)?;
+                if let Some(key) = key.as_ref().filter(|_| new.kind == FileKind::Symlink) {
+                    value.symlink_target = key.seal_target(inode, new.target);
+                    value.flags |= ENCRYPTED;
+                }
+                self.names.insert(transaction, parent, &mut directory, name, key.as_deref(), inode, new.kind)?;
                 if new.kind == FileKind::Directory {
                     directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
                 }

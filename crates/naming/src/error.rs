@@ -1,5 +1,6 @@
 //! What a file system call answers when it cannot do what was asked, with the number Linux has for it.
 
+use stere_crypt::CryptError;
 use thiserror::Error;
 
 /// Errors of file system calls.
@@ -68,6 +69,19 @@ pub enum Error {
     /// EIO: content or metadata that no device has right any more, or a device that fails.
     #[error("{0}")]
     Damaged(String),
+    /// ENOKEY where a key is locked or not there, else EIO: the pool's keys.
+    #[error(transparent)]
+    Key(stere_crypt::CryptError),
+    /// EBUSY: a key that is still needed.
+    #[error(
+        "the key '{name}' is in use: {used}; take it from policies with `stere policy set PATH encrypt=no --wait` first, or destroy all of that with --yes"
+    )]
+    KeyInUse {
+        /// Its name.
+        name: String,
+        /// What it encrypts.
+        used: String,
+    },
     /// ESTALE: an inode number that is no more.
     #[error("the file was removed")]
     Stale,
@@ -88,7 +102,7 @@ impl Error {
             Error::Invalid(_) | Error::Policy(_) => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
             Error::NotPermitted(_) => libc::EPERM,
-            Error::Busy => libc::EBUSY,
+            Error::Busy | Error::KeyInUse { .. } => libc::EBUSY,
             Error::NoSpace => libc::ENOSPC,
             Error::FileTooBig => libc::EFBIG,
             Error::NoSuchOffset => libc::ENXIO,
@@ -96,7 +110,8 @@ impl Error {
             Error::AttributeTooBig => libc::E2BIG,
             Error::OutOfRange => libc::ERANGE,
             Error::ReadOnly(_) => libc::EROFS,
-            Error::Damaged(_) => libc::EIO,
+            Error::Key(CryptError::Locked(_) | CryptError::NoSuchKey(_) | CryptError::NoDefaultKey) => libc::ENOKEY,
+            Error::Damaged(_) | Error::Key(_) => libc::EIO,
             Error::Stale => libc::ESTALE,
         }
     }
@@ -126,10 +141,17 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::Invalid(text) => Error::Invalid(text),
             stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
             stere_file::Error::Unsupported(text) => Error::Unsupported(text),
+            stere_file::Error::Key(error) => Error::Key(error),
             error @ (stere_file::Error::BadValue { .. } | stere_file::Error::Undecodable { .. }) => {
                 Error::Damaged(error.to_string())
             }
         }
+    }
+}
+
+impl From<CryptError> for Error {
+    fn from(error: CryptError) -> Error {
+        Error::Key(error)
     }
 }
 

@@ -15,6 +15,7 @@ mod attributes;
 mod check;
 mod content;
 mod create;
+mod encryption;
 mod error;
 mod lost;
 mod names;
@@ -39,6 +40,7 @@ use stere_store::{Store, Transaction};
 pub use attributes::{Attributes, SetAttributes, SetTime};
 pub use check::check;
 pub use content::{Handle, OpenFlags};
+pub use encryption::{KeyInfo, KeySeed, KeyUse, Stale};
 pub use error::Error;
 pub use lost::{LostFile, lost_files};
 pub use names::NAME_BYTES_MAX;
@@ -47,6 +49,7 @@ pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use rules::{RuleChange, RulesForecast, RulesVersion};
+pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
@@ -57,7 +60,8 @@ pub use usage::{Usage, UsageWalk};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use atime::LazyTimes;
-use names::NameHasher;
+use encryption::Seen;
+use names::Names;
 use reconcile::Reconciler;
 use rules::Rules;
 
@@ -131,7 +135,9 @@ pub struct FileSystemStatistics {
 pub struct FileSystem {
     store: Arc<Store>,
     files: Files,
-    hasher: NameHasher,
+    names: Names,
+    /// What of encrypted things the kernel may have in memory.
+    seen: Seen,
     lazy_times: LazyTimes,
     next_handle: AtomicU64,
     reconciler: Reconciler,
@@ -162,8 +168,9 @@ impl FileSystem {
 
     /// The file system in a pool that was formatted.
     pub fn new(store: Arc<Store>, options: Options) -> Result<FileSystem, Error> {
-        let hasher = NameHasher::new(&store.hash_key());
         let files = Files::new(store.clone(), options.files.clone())?;
+        let names = Names::new(&store.hash_key(), files.keyring().clone());
+        encryption::load(&store, files.keyring())?;
         let root = store.view(Wait::Allowed, |view| stere_file::inode_if_any(view, ROOT))?;
         if root.is_none_or(|root| root.kind() != Some(FileKind::Directory)) {
             return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
@@ -172,7 +179,8 @@ impl FileSystem {
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
         let rules = Rules::load(&store)?;
-        Ok(FileSystem { store, files, hasher, lazy_times, next_handle, reconciler, rules, options })
+        let seen = Seen::default();
+        Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, options })
     }
 
     /// The store below.
@@ -231,6 +239,7 @@ impl FileSystem {
 
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.unsee(inode);
         Ok(self.files.forget(&caller.context(), inode)?)
     }
 

@@ -10,6 +10,7 @@ use stere_format::FileKind;
 use stere_store::{Loss, Store, Wait};
 
 use crate::error::Error;
+use crate::names::Names;
 use crate::walk::Walk;
 
 /// Extents looked at in one view.
@@ -40,8 +41,10 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
     }
     // Only lost files with several names are remembered.
     let mut told: BTreeSet<u64> = BTreeSet::new();
+    // Nobody asks for keys to tell what is lost.
+    let names = Names::without_keys(&store.hash_key());
     let mut walk = Walk::everything();
-    while let Some(met) = walk.next(store, Wait::Allowed)? {
+    while let Some(met) = walk.next(store, &names, Wait::Allowed)? {
         if met.kind != FileKind::File {
             continue;
         }

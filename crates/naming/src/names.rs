@@ -2,15 +2,19 @@
 //!
 //! Invariants: every name has one entry (key: sequence) and its sequence in the bucket of its hash; a directory's `size`
 //! is the sum of `weight` over its names, so that an empty directory has size 0; sequences are never reused, so they are
-//! stable readdir cookies.
+//! stable readdir cookies. An encrypted name is hashed, weighed and compared as it is stored, so what tells nothing of the name
+//! tells nothing of it either; it is removed without its key.
 
+use std::borrow::Cow;
 use std::hash::Hasher;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
+use stere_crypt::{CryptError, DataKey, Keyring, opaque_name, opaque_sequence};
 use stere_file::Keys;
 use stere_format::dirent::DirentView;
-use stere_format::{DecodeError, DirentBucket, FileKind, InodeValue, Key};
+use stere_format::{DecodeError, DirentBucket, DirentValue, FileKind, InodeValue, Key};
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -27,6 +31,22 @@ pub(crate) struct Found {
     pub sequence: u64,
     pub inode: u64,
     pub kind: FileKind,
+    /// Number of the key that the name is encrypted with; 0 if it is not.
+    pub key: u16,
+}
+
+/// Flag of directories that have, or had, encrypted names, and of links whose target is encrypted.
+pub(crate) const ENCRYPTED: u32 = 16;
+
+/// How a name can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// It is stored as it is.
+    Plain,
+    /// Its key is unlocked.
+    Opened,
+    /// Its key is not: what is shown stands for it.
+    Opaque,
 }
 
 /// Hashes names with the pool's key, so that nobody can make names collide on purpose.
@@ -44,37 +64,116 @@ impl NameHasher {
         // The last key of a range is exclusive in scans: keep the largest position free.
         hasher.finish() & (u64::MAX >> 1)
     }
+}
+
+/// Finds, adds and removes names, encrypted or not.
+#[derive(Clone)]
+pub(crate) struct Names {
+    hasher: NameHasher,
+    keyring: Arc<Keyring>,
+}
+
+impl Names {
+    pub fn new(hash_key: &[u8; 16], keyring: Arc<Keyring>) -> Names {
+        Names { hasher: NameHasher::new(hash_key), keyring }
+    }
+
+    /// For those who have no keys.
+    pub fn without_keys(hash_key: &[u8; 16]) -> Names {
+        Names::new(hash_key, Arc::new(Keyring::new(None)))
+    }
 
     /// Looks a name up.
     pub fn find(&self, keys: &impl Keys, directory: u64, name: &[u8]) -> Result<Option<Found>, Error> {
-        let Some(bucket) = keys.value(&Key::dirent_hash(directory, self.hash(name)))? else { return Ok(None) };
+        if let Some(found) = self.find_stored(keys, directory, name, 0)? {
+            return Ok(Some(found));
+        }
+        if !self.keyring.has_keys() {
+            return Ok(None);
+        }
+        self.find_encrypted(keys, directory, name)
+    }
+
+    fn find_encrypted(&self, keys: &impl Keys, directory: u64, name: &[u8]) -> Result<Option<Found>, Error> {
+        let value = stere_file::inode_if_any(keys, directory)?;
+        if value.is_none_or(|value| value.flags & ENCRYPTED == 0) {
+            return Ok(None);
+        }
+        for key in self.keyring.open_keys() {
+            let sealed = key.seal_name(directory, name);
+            if let Some(found) = self.find_stored(keys, directory, &sealed, key.number())? {
+                return Ok(Some(found));
+            }
+        }
+        let Some(sequence) = opaque_sequence(name) else { return Ok(None) };
+        let Some(bytes) = keys.value(&Key::dirent(directory, sequence))? else { return Ok(None) };
+        let entry = DirentView::decode(&bytes).map_err(|error| damaged(directory, &error))?;
+        let is_opaque = self.shown(directory, sequence, &entry).1 == Form::Opaque;
+        Ok(is_opaque.then_some(Found { sequence, inode: entry.inode, kind: entry.kind, key: entry.key }))
+    }
+
+    fn find_stored(&self, keys: &impl Keys, directory: u64, stored: &[u8], key: u16) -> Result<Option<Found>, Error> {
+        let Some(bucket) = keys.value(&Key::dirent_hash(directory, self.hasher.hash(stored)))? else {
+            return Ok(None);
+        };
         let bucket = DirentBucket::decode(&bucket).map_err(|error| damaged(directory, &error))?;
         for sequence in &bucket.sequences {
             let Some(bytes) = keys.value(&Key::dirent(directory, *sequence))? else {
                 return Err(missing_entry(directory, *sequence));
             };
             let entry = DirentView::decode(&bytes).map_err(|error| damaged(directory, &error))?;
-            if entry.name == name {
-                return Ok(Some(Found { sequence: *sequence, inode: entry.inode, kind: entry.kind }));
+            if entry.key == key && entry.name == stored {
+                return Ok(Some(Found { sequence: *sequence, inode: entry.inode, kind: entry.kind, key }));
             }
         }
         Ok(None)
     }
 
-    /// Adds a name that is not there yet. The caller puts the directory.
+    /// A name as users see it.
+    pub fn shown<'a>(&self, directory: u64, sequence: u64, entry: &DirentView<'a>) -> (Cow<'a, [u8]>, Form) {
+        let key = || self.keyring.open_key(entry.key);
+        opened(directory, sequence, entry, key)
+    }
+
+    /// A name as users saw it before its key was being locked.
+    pub fn shown_before<'a>(&self, directory: u64, sequence: u64, entry: &DirentView<'a>) -> Cow<'a, [u8]> {
+        let key = || self.keyring.closing_key(entry.key);
+        opened(directory, sequence, entry, key).0
+    }
+
+    /// Adds a name that is not there yet, encrypted with a key. The caller puts the directory.
+    #[expect(clippy::too_many_arguments, reason = "a name is all of this")]
     pub fn insert(
         &self,
         transaction: &mut Transaction<'_>,
         directory: u64,
         value: &mut InodeValue,
         name: &[u8],
+        key: Option<&DataKey>,
         inode: u64,
         kind: FileKind,
     ) -> Result<(), Error> {
         let sequence = value.next_dirent_sequence.max(SEQUENCE_FIRST);
         value.next_dirent_sequence = sequence + 1;
-        value.size += weight(name);
-        let key = Key::dirent_hash(directory, self.hash(name));
+        let (stored, key) = match key {
+            None => (Cow::Borrowed(name), 0),
+            Some(key) => (Cow::Owned(key.seal_name(directory, name)), key.number()),
+        };
+        let entry = DirentView { inode, kind, key, name: &stored };
+        self.put_entry(transaction, directory, value, sequence, &entry)
+    }
+
+    fn put_entry(
+        &self,
+        transaction: &mut Transaction<'_>,
+        directory: u64,
+        value: &mut InodeValue,
+        sequence: u64,
+        entry: &DirentView<'_>,
+    ) -> Result<(), Error> {
+        value.size += weight(entry.name);
+        value.flags |= if entry.key == 0 { 0 } else { ENCRYPTED };
+        let key = Key::dirent_hash(directory, self.hasher.hash(entry.name));
         let mut bucket = match transaction.get(&key)? {
             Some(bytes) => DirentBucket::decode(&bytes).map_err(|error| damaged(directory, &error))?,
             None => DirentBucket::default(),
@@ -84,21 +183,21 @@ impl NameHasher {
         }
         bucket.insert(sequence);
         transaction.put(key, &bucket.encode());
-        transaction.put(Key::dirent(directory, sequence), &DirentView { inode, kind, name }.encode());
+        transaction.put(Key::dirent(directory, sequence), &entry.encode());
         Ok(())
     }
 
-    /// Removes a name that was found. The caller puts the directory.
+    /// Removes a name that was found, whoever can read it. The caller puts the directory.
     pub fn remove(
         &self,
         transaction: &mut Transaction<'_>,
         directory: u64,
         value: &mut InodeValue,
-        name: &[u8],
         found: &Found,
     ) -> Result<(), Error> {
-        value.size = value.size.saturating_sub(weight(name));
-        let key = Key::dirent_hash(directory, self.hash(name));
+        let entry = entry(transaction, directory, found.sequence)?;
+        value.size = value.size.saturating_sub(weight(&entry.name));
+        let key = Key::dirent_hash(directory, self.hasher.hash(&entry.name));
         let bytes = transaction.get(&key)?.ok_or_else(|| missing_entry(directory, found.sequence))?;
         let mut bucket = DirentBucket::decode(&bytes).map_err(|error| damaged(directory, &error))?;
         bucket.remove(found.sequence);
@@ -116,13 +215,67 @@ impl NameHasher {
         &self,
         transaction: &mut Transaction<'_>,
         directory: u64,
-        name: &[u8],
         found: &Found,
         inode: u64,
         kind: FileKind,
-    ) {
-        transaction.put(Key::dirent(directory, found.sequence), &DirentView { inode, kind, name }.encode());
+    ) -> Result<(), Error> {
+        let entry = DirentValue { inode, kind, ..entry(transaction, directory, found.sequence)? };
+        transaction.put(Key::dirent(directory, found.sequence), &entry.encode());
+        Ok(())
     }
+
+    /// Encrypts a name otherwise, or not any more; its place in the directory stays. False if its key is locked. The caller puts
+    /// the directory.
+    pub fn reencrypt(
+        &self,
+        transaction: &mut Transaction<'_>,
+        directory: u64,
+        value: &mut InodeValue,
+        sequence: u64,
+        key: Option<&DataKey>,
+    ) -> Result<bool, Error> {
+        let old = entry(transaction, directory, sequence)?;
+        let view = DirentView { inode: old.inode, kind: old.kind, key: old.key, name: &old.name };
+        let (name, form) = self.shown(directory, sequence, &view);
+        if form == Form::Opaque {
+            return Ok(false);
+        }
+        let (stored, number) = match key {
+            None => (name, 0),
+            Some(key) => (Cow::Owned(key.seal_name(directory, &name)), key.number()),
+        };
+        let found = Found { sequence, inode: old.inode, kind: old.kind, key: old.key };
+        self.remove(transaction, directory, value, &found)?;
+        let entry = DirentView { key: number, name: &stored, ..view };
+        self.put_entry(transaction, directory, value, sequence, &entry)?;
+        Ok(true)
+    }
+}
+
+fn opened<'a>(
+    directory: u64,
+    sequence: u64,
+    entry: &DirentView<'a>,
+    key: impl FnOnce() -> Result<Arc<DataKey>, CryptError>,
+) -> (Cow<'a, [u8]>, Form) {
+    if entry.key == 0 {
+        return (Cow::Borrowed(entry.name), Form::Plain);
+    }
+    match key().and_then(|key| key.open_name(directory, entry.name)) {
+        Ok(name) => (Cow::Owned(name), Form::Opened),
+        Err(CryptError::Locked(_) | CryptError::NoSuchKey(_)) => (Cow::Owned(opaque_name(sequence)), Form::Opaque),
+        Err(error) => {
+            tracing::error!(directory, sequence, %error, "a name cannot be read");
+            (Cow::Owned(opaque_name(sequence)), Form::Opaque)
+        }
+    }
+}
+
+/// An entry that is there.
+fn entry(keys: &impl Keys, directory: u64, sequence: u64) -> Result<DirentValue, Error> {
+    let bytes = keys.value(&Key::dirent(directory, sequence))?;
+    let bytes = bytes.ok_or_else(|| missing_entry(directory, sequence))?;
+    DirentValue::decode(&bytes).map_err(|error| damaged(directory, &error))
 }
 
 /// Whether a directory has no names. Looks at the names themselves.

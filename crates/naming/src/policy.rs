@@ -40,7 +40,7 @@ impl FileSystem {
         }
     }
 
-    fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
+    pub(crate) fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
         self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             Ok(self.files.effective(view, inode, &value)?)
@@ -50,7 +50,7 @@ impl FileSystem {
     fn effective_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let value = effective.value(setting, self.files.device_count()).ok_or(Error::NoAttribute)?;
-        Ok(value.into_bytes())
+        Ok(self.with_key_name(setting, value).into_bytes())
     }
 
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
@@ -67,7 +67,11 @@ impl FileSystem {
     fn rule_source(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let says = |rule: &String| {
             let words = [setting.word(), "class", "redundancy", "copies", "parity"];
-            let related = if setting == Setting::Compress { &words[..2] } else { &words[..] };
+            let related = match setting {
+                Setting::Compress => &words[..2],
+                Setting::Encrypt => &words[..1],
+                _ => &words[..],
+            };
             related.iter().any(|word| rule.contains(&format!("{word}=")))
         };
         for matched in self.matched(caller.wait, caller.now, inode)? {
@@ -95,6 +99,10 @@ impl FileSystem {
             false => fact.bytes,
         };
         let pending: u64 = facts.iter().map(pending_of).sum();
+        let pending_names = self.pending_names(caller, inode, &effective)?;
+        if pending_names > 0 {
+            return Ok(format!("pending {pending_names} names").into_bytes());
+        }
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
@@ -113,7 +121,7 @@ impl FileSystem {
         inode: u64,
         effective: &stere_policy::Effective,
     ) -> Result<Vec<StoredFact>, Error> {
-        Ok(self.files.stored_facts(&caller.context(), inode, effective.wish.compression)?)
+        Ok(self.files.stored_facts(&caller.context(), inode, effective)?)
     }
 
     fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {

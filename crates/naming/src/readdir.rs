@@ -9,7 +9,7 @@ use stere_store::View;
 
 use crate::attributes::Attributes;
 use crate::error::Error;
-use crate::names::{SEQUENCE_FIRST, damaged};
+use crate::names::{Names, SEQUENCE_FIRST, damaged};
 use crate::{Caller, FileSystem, directory};
 
 /// Names read from the store at a time.
@@ -133,7 +133,7 @@ impl FileSystem {
 
     fn batch(&self, caller: &Caller<'_>, inode: u64, from: u64, plus: bool) -> Result<Batch, Error> {
         self.store.view(caller.wait, |view| {
-            let mut batch = read_names(view, inode, from)?;
+            let mut batch = self.read_names(view, inode, from)?;
             if plus {
                 for entry in &mut batch.entries {
                     entry.value = inode_if_any(view, entry.inode)?;
@@ -142,16 +142,25 @@ impl FileSystem {
             Ok(batch)
         })
     }
+
+    fn read_names(&self, view: &View<'_>, inode: u64, from: u64) -> Result<Batch, Error> {
+        let (batch, key) = read_names(&self.names, view, inode, from)?;
+        self.note_encrypted(inode, key);
+        Ok(batch)
+    }
 }
 
-fn read_names(view: &View<'_>, inode: u64, from: u64) -> Result<Batch, Error> {
+/// Names, and a key that one of them is encrypted with.
+fn read_names(names: &Names, view: &View<'_>, inode: u64, from: u64) -> Result<(Batch, u16), Error> {
+    let mut some_key = 0;
     let mut batch = Batch::default();
     let mut failure = None;
     view.scan(Key::dirent(inode, from), Key::dirent(inode, u64::MAX), |key, bytes| {
         match DirentView::decode(bytes) {
             Ok(entry) => {
                 let start = batch.names.len();
-                batch.names.extend_from_slice(entry.name);
+                batch.names.extend_from_slice(&names.shown(inode, key.position, &entry).0);
+                some_key = some_key.max(entry.key);
                 let name = start..batch.names.len();
                 let entry =
                     BatchEntry { inode: entry.inode, kind: entry.kind, name, sequence: key.position, value: None };
@@ -165,5 +174,5 @@ fn read_names(view: &View<'_>, inode: u64, from: u64) -> Result<Batch, Error> {
             ControlFlow::Continue(())
         }
     })?;
-    failure.map_or(Ok(batch), Err)
+    failure.map_or(Ok((batch, some_key)), Err)
 }

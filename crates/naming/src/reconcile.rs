@@ -16,7 +16,8 @@ use stere_policy::Decision;
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
-use crate::walk::{Met, Walk, path_of};
+use crate::names::Form;
+use crate::walk::{Met, Walk, path_and_form, path_of};
 use crate::{Caller, FileSystem, ROOT};
 
 /// Names looked at in one step at most.
@@ -32,6 +33,9 @@ struct Job {
     file: Option<(u64, u64)>,
     shared: SharedWishes,
     waiting_bytes: u64,
+    /// Bytes, names and links that wait for a key.
+    locked_bytes: u64,
+    locked_names: u64,
     /// Changes of rules when the walk began.
     rule_changes: u64,
     /// What rules came to for the names met so far of files that have several, and how many those were.
@@ -175,7 +179,8 @@ impl FileSystem {
     pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
         let mut state = self.reconciler.state.lock();
         state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
-        let path = |inode| Ok::<_, Error>(path_of(&self.store, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
+        let path =
+            |inode| Ok::<_, Error>(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
         let current = state.in_hand.map(|(root, _)| root);
         let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
         let pending = current.into_iter().chain(others).map(path).collect::<Result<Vec<_>, Error>>()?;
@@ -238,11 +243,23 @@ impl FileSystem {
             Ok::<_, Error>(Some((number_of(&note), kind)))
         })?;
         let Some((number, kind)) = begun else { return Ok(None) };
-        let path = path_of(&self.store, caller.wait, root)?.filter(|path| path != b"/").unwrap_or_default();
+        let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
+        let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let rule_changes = self.rules.changes();
-        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), path);
+        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), path, form);
         let (shared, linked) = (SharedWishes::default(), FxHashMap::default());
-        Ok(Some(Job { root, number, walk, file: None, shared, waiting_bytes: 0, rule_changes, linked }))
+        Ok(Some(Job {
+            root,
+            number,
+            walk,
+            file: None,
+            shared,
+            waiting_bytes: 0,
+            locked_bytes: 0,
+            locked_names: 0,
+            rule_changes,
+            linked,
+        }))
     }
 
     /// Takes the note away, unless it was made anew meanwhile.
@@ -251,6 +268,14 @@ impl FileSystem {
             let why = format!(
                 "{} bytes wait for devices that are away; attach them, then `stere reconcile resume`",
                 job.waiting_bytes
+            );
+            state.blocked.push((job.root, job.number, why));
+            return Ok(());
+        }
+        if job.locked_bytes > 0 || job.locked_names > 0 {
+            let why = format!(
+                "{} bytes and {} names wait for a key that is locked; unlock it with `stere key unlock`",
+                job.locked_bytes, job.locked_names
             );
             state.blocked.push((job.root, job.number, why));
             return Ok(());
@@ -288,16 +313,20 @@ impl FileSystem {
                 progress.moved_bytes += done.moved_bytes;
                 progress.damaged_blobs += u64::from(done.damaged_blobs);
                 job.waiting_bytes += done.waiting_bytes;
+                job.locked_bytes += done.locked_bytes;
+                if done.moved_bytes > 0 {
+                    self.note_stored_anew(inode);
+                }
                 job.file = done.next.map(|next| (inode, next));
                 progress.files += u64::from(job.file.is_none());
             }
-            match job.walk.next(&self.store, caller.wait)? {
+            match job.walk.next(&self.store, &self.names, caller.wait)? {
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
                     self.review_met(caller, job, &met)?;
                     job.file = Some((met.inode, 0));
                 }
-                Some(_) => {}
+                Some(met) => job.locked_names += self.reencrypt_names(caller, &met)?,
             }
         }
         Ok(false)
@@ -308,6 +337,10 @@ impl FileSystem {
     fn review_met(&self, caller: &Caller<'_>, job: &mut Job, met: &Met) -> Result<(), Error> {
         let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, met.inode))?;
         let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
+        if job.walk.form() == Form::Opaque {
+            // Rules ask for names, and nobody can read them now.
+            return Ok(());
+        }
         let directory = job.walk.directory(met).unwrap_or(value.parent);
         let before = stere_file::rule_decision(&value);
         let (mut decision, by) = self.decide(caller, directory, job.walk.path(), met.inode)?;
@@ -323,7 +356,11 @@ impl FileSystem {
             }
         }
         if decision != before {
-            self.put_decision(caller, job.walk.path(), met.inode, decision, &by)?;
+            // The log is not encrypted.
+            let hidden = format!("inode {}", met.inode);
+            let is_plain = job.walk.form() == Form::Plain;
+            let path = if is_plain { job.walk.path() } else { hidden.as_bytes() };
+            self.put_decision(caller, path, met.inode, decision, &by)?;
         }
         Ok(())
     }
@@ -331,7 +368,7 @@ impl FileSystem {
     /// The path of an inode from the root of the pool; the root where it has no name.
     pub fn path_of(&self, wait: Wait, inode: u64) -> Result<Vec<u8>, Error> {
         assert!(inode >= ROOT, "inodes are numbered from the root");
-        Ok(path_of(&self.store, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
+        Ok(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
     }
 }
 

@@ -43,7 +43,7 @@ impl FileSystem {
     fn remove(&self, caller: &Caller<'_>, parent: u64, name: &[u8], as_directory: bool) -> Result<(), Error> {
         loop {
             let found = self.store.view(caller.wait, |view| {
-                let found = self.hasher.find(view, parent, name)?;
+                let found = self.names.find(view, parent, name)?;
                 if found.is_none() {
                     directory(view, parent)?;
                 }
@@ -74,7 +74,7 @@ impl FileSystem {
         name: &[u8],
         expected: &Found,
     ) -> Result<Removed<()>, Error> {
-        if self.hasher.find(transaction, parent, name)? != Some(*expected) {
+        if self.names.find(transaction, parent, name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
         }
         let mut directory = directory(transaction, parent)?;
@@ -85,7 +85,7 @@ impl FileSystem {
             }
             directory.nlink = directory.nlink.saturating_sub(1);
         }
-        self.hasher.remove(transaction, parent, &mut directory, name, expected)?;
+        self.names.remove(transaction, parent, &mut directory, expected)?;
         put_changed_directory(transaction, parent, &mut directory, caller.now);
         let gone = drop_name(transaction, unlink, caller, expected, value)?;
         Ok((Attempt::Done(()), gone))

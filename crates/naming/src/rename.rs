@@ -64,7 +64,7 @@ impl FileSystem {
         let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
         loop {
-            let target = self.store.view(caller.wait, |view| self.hasher.find(view, new_parent, new_name))?;
+            let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
                     let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
@@ -95,7 +95,7 @@ impl FileSystem {
     ) -> Result<Attempt<bool>, Error> {
         let source = self.source(transaction, rename)?;
         living_directory(transaction, rename.new_parent)?;
-        let target = self.hasher.find(transaction, rename.new_parent, rename.new_name)?;
+        let target = self.names.find(transaction, rename.new_parent, rename.new_name)?;
         match target {
             Some(_) if rename.flags == RENAME_NOREPLACE => Err(Error::Exists),
             Some(target) if rename.flags == RENAME_EXCHANGE => {
@@ -112,7 +112,7 @@ impl FileSystem {
 
     fn source(&self, transaction: &mut Transaction<'_>, rename: &Rename<'_>) -> Result<Found, Error> {
         directory(transaction, rename.parent)?;
-        let source = self.hasher.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
+        let source = self.names.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
         if source.inode == ROOT {
             return Err(Error::Busy);
         }
@@ -129,7 +129,7 @@ impl FileSystem {
         expected: &Found,
     ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
-        if self.hasher.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
+        if self.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
         }
         // Two names of one file: nothing happens.
@@ -161,26 +161,30 @@ impl FileSystem {
         let same_parent = rename.parent == rename.new_parent;
         let is_directory = source.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;
-        self.hasher.remove(transaction, rename.parent, &mut from, rename.name, source)?;
+        // Not out of a directory whose names nobody can read.
+        self.name_key(transaction, rename.parent, &from)?;
+        self.names.remove(transaction, rename.parent, &mut from, source)?;
         if is_directory && !same_parent {
             from.nlink = from.nlink.saturating_sub(1);
         }
         put_changed_directory(transaction, rename.parent, &mut from, caller.now);
         // Read again: it may be the same directory.
         let mut to = directory(transaction, rename.new_parent)?;
+        let key = self.name_key(transaction, rename.new_parent, &to)?;
         match over {
             Some(over) => {
-                self.hasher.replace(transaction, rename.new_parent, rename.new_name, over, source.inode, source.kind);
+                self.names.replace(transaction, rename.new_parent, over, source.inode, source.kind)?;
                 if over.kind == FileKind::Directory {
                     to.nlink = to.nlink.saturating_sub(1);
                 }
             }
             None => {
-                self.hasher.insert(
+                self.names.insert(
                     transaction,
                     rename.new_parent,
                     &mut to,
                     rename.new_name,
+                    key.as_deref(),
                     source.inode,
                     source.kind,
                 )?;
@@ -207,9 +211,12 @@ impl FileSystem {
         }
         check_not_below(transaction, source, rename.new_parent)?;
         check_not_below(transaction, target, rename.parent)?;
-        let hasher = &self.hasher;
-        hasher.replace(transaction, rename.parent, rename.name, source, target.inode, target.kind);
-        hasher.replace(transaction, rename.new_parent, rename.new_name, target, source.inode, source.kind);
+        for parent in [rename.parent, rename.new_parent] {
+            let value = directory(transaction, parent)?;
+            self.name_key(transaction, parent, &value)?;
+        }
+        self.names.replace(transaction, rename.parent, source, target.inode, target.kind)?;
+        self.names.replace(transaction, rename.new_parent, target, source.inode, source.kind)?;
         let source_is_directory = source.kind == FileKind::Directory;
         let target_is_directory = target.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;
@@ -253,7 +260,7 @@ impl FileSystem {
         }
         // What is inherited changes with the directory.
         let may_differ = old_parent != parent || !scopes.is_empty();
-        if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory) {
+        if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory | FileKind::Symlink) {
             let after = self.files.effective(transaction, found.inode, &value)?;
             if after.wish != before.wish {
                 self.note_reconcile(transaction, found.inode)?;

@@ -233,7 +233,7 @@ impl FileSystem {
     }
 
     fn find_paths(&self, wait: Wait, directory: u64, scopes: &mut Scopes) -> Result<(), Error> {
-        let mut path = path_of(&self.store, wait, directory)?.unwrap_or_default();
+        let mut path = path_of(&self.store, &self.names, wait, directory)?.unwrap_or_default();
         if !path.ends_with(b"/") {
             path.push(b'/');
         }
@@ -319,7 +319,7 @@ impl FileSystem {
     /// The rules that matched a file, in the order of authority.
     pub(crate) fn matched(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Matched>, Error> {
         let Some(value) = self.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
-        let Some(path) = path_of(&self.store, wait, inode)? else { return Ok(Vec::new()) };
+        let Some(path) = path_of(&self.store, &self.names, wait, inode)? else { return Ok(Vec::new()) };
         let scopes = self.scopes(wait, value.parent)?;
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
         let mut matched = Vec::new();
@@ -333,7 +333,8 @@ impl FileSystem {
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
         if let Some(text) = text {
-            RuleSet::parse(&String::from_utf8_lossy(text), false).map_err(stere_policy::PolicyError::from)?;
+            let set = RuleSet::parse(&String::from_utf8_lossy(text), false).map_err(stere_policy::PolicyError::from)?;
+            self.check_rules_key(&set)?;
         }
         self.changing(caller, inode, None, |transaction, value| {
             if value.kind() != Some(stere_format::FileKind::Directory) {
@@ -361,6 +362,7 @@ impl FileSystem {
     /// Makes these the pool's rules. What they change is done in the background.
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
         let set = RuleSet::parse(text, true).map_err(stere_policy::PolicyError::from)?;
+        self.check_rules_key(&set)?;
         let last_version: u64 = collect(&self.store, caller.wait, |last, kind, number, _| {
             if kind == key::kind::RULES {
                 *last = number;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DeviceIndex, FileKind, Scheme};
-use stere_policy::Compression;
 
 use crate::error::Error;
+use crate::names::Form;
 use crate::walk::{Walk, path_of};
 use crate::{Caller, FileSystem};
 
@@ -47,8 +47,9 @@ impl FileSystem {
     pub fn usage(&self, caller: &Caller<'_>, inode: u64) -> Result<UsageWalk<'_>, Error> {
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         let kind = value.kind().ok_or(Error::Stale)?;
-        let path = path_of(&self.store, caller.wait, inode)?.filter(|path| path != b"/").unwrap_or_default();
-        let walk = Walk::new(inode, kind, path);
+        let path =
+            path_of(&self.store, &self.names, caller.wait, inode)?.filter(|path| path != b"/").unwrap_or_default();
+        let walk = Walk::new(inode, kind, path, Form::Plain);
         Ok(UsageWalk { filesystem: self, walk, counted: BTreeSet::new(), usage: Usage::default() })
     }
 }
@@ -57,7 +58,9 @@ impl UsageWalk<'_> {
     /// Looks at so many names; tells whether there are more.
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<bool, Error> {
         for _ in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, caller.wait)? else { return Ok(false) };
+            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
+                return Ok(false);
+            };
             match met.kind {
                 FileKind::Directory => self.usage.directories += 1,
                 FileKind::File => self.add_file(caller, met.inode)?,
@@ -75,7 +78,8 @@ impl UsageWalk<'_> {
         self.usage.files += 1;
         self.usage.size_bytes += value.size;
         self.usage.allocated_bytes += value.blocks_bytes;
-        let facts = self.filesystem.files.stored_facts(&caller.context(), inode, Compression::NONE)?;
+        let effective = self.filesystem.effective(caller, inode)?;
+        let facts = self.filesystem.files.stored_facts(&caller.context(), inode, &effective)?;
         for fact in facts {
             self.usage.stored_bytes += fact.stored_bytes;
             self.usage.shared_bytes += fact.shared_bytes;

@@ -11,7 +11,7 @@ use stere_format::{FileKind, Key};
 use stere_store::{Store, Wait};
 
 use crate::error::Error;
-use crate::names::damaged;
+use crate::names::{Form, Names, damaged};
 use crate::{LINKS_MAX, ROOT};
 
 /// Names read from the store at a time.
@@ -23,6 +23,7 @@ struct Entry {
     inode: u64,
     kind: FileKind,
     name: Vec<u8>,
+    form: Form,
 }
 
 struct Level {
@@ -32,6 +33,8 @@ struct Level {
     entries: VecDeque<Entry>,
     /// Length of the path down to the directory.
     path_length: usize,
+    /// The least readable name on the path.
+    form: Form,
 }
 
 /// Something that the walk came to.
@@ -45,18 +48,24 @@ pub(crate) struct Met {
 pub(crate) struct Walk {
     levels: Vec<Level>,
     path: Vec<u8>,
+    form: Form,
     first: Option<Met>,
 }
 
 impl Walk {
-    /// Over an inode, and if it is a directory over everything below it; `path` is its path.
-    pub fn new(inode: u64, kind: FileKind, path: Vec<u8>) -> Walk {
-        Walk { levels: Vec::new(), path, first: Some(Met { inode, kind }) }
+    /// Over an inode, and if it is a directory over everything below it; `path` is its path, of this form.
+    pub fn new(inode: u64, kind: FileKind, path: Vec<u8>, form: Form) -> Walk {
+        Walk { levels: Vec::new(), path, form, first: Some(Met { inode, kind }) }
+    }
+
+    /// The least readable name on the path of what was met last.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// Over the whole name space.
     pub fn everything() -> Walk {
-        Walk::new(ROOT, FileKind::Directory, Vec::new())
+        Walk::new(ROOT, FileKind::Directory, Vec::new(), Form::Plain)
     }
 
     /// The directory of what was met last, by the name it was met by; none if the walk began there.
@@ -73,7 +82,7 @@ impl Walk {
     }
 
     /// The next name.
-    pub fn next(&mut self, store: &Store, wait: Wait) -> Result<Option<Met>, Error> {
+    pub fn next(&mut self, store: &Store, names: &Names, wait: Wait) -> Result<Option<Met>, Error> {
         if let Some(first) = self.first.take() {
             self.descend(&first)?;
             return Ok(Some(first));
@@ -84,6 +93,7 @@ impl Walk {
             if let Some(entry) = level.entries.pop_front() {
                 self.path.push(b'/');
                 self.path.extend_from_slice(&entry.name);
+                self.form = level.form.max(entry.form);
                 let met = Met { inode: entry.inode, kind: entry.kind };
                 self.descend(&met)?;
                 return Ok(Some(met));
@@ -92,7 +102,7 @@ impl Walk {
                 self.levels.pop();
                 continue;
             };
-            (level.entries, level.next_sequence) = read_names(store, wait, level.directory, from)?;
+            (level.entries, level.next_sequence) = read_names(store, names, wait, level.directory, from)?;
         }
     }
 
@@ -108,18 +118,23 @@ impl Walk {
             next_sequence: Some(0),
             entries: VecDeque::new(),
             path_length: self.path.len(),
+            form: self.form,
         });
         Ok(())
     }
 }
 
-fn read_names(store: &Store, wait: Wait, directory: u64, from: u64) -> Result<(VecDeque<Entry>, Option<u64>), Error> {
+type ReadNames = (VecDeque<Entry>, Option<u64>);
+
+fn read_names(store: &Store, names: &Names, wait: Wait, directory: u64, from: u64) -> Result<ReadNames, Error> {
     store.view(wait, |view| {
         let (mut entries, mut next, mut failure) = (VecDeque::new(), None, None);
         view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
             match DirentView::decode(bytes) {
                 Ok(entry) => {
-                    entries.push_back(Entry { inode: entry.inode, kind: entry.kind, name: entry.name.to_vec() });
+                    let (name, form) = names.shown(directory, key.position, &entry);
+                    let name = name.into_owned();
+                    entries.push_back(Entry { inode: entry.inode, kind: entry.kind, name, form });
                 }
                 Err(error) => failure = Some(damaged(directory, &error)),
             }
@@ -131,8 +146,19 @@ fn read_names(store: &Store, wait: Wait, directory: u64, from: u64) -> Result<(V
 }
 
 /// The path of an inode from the root of the pool; one of them if it has several names, none if it has no name.
-pub(crate) fn path_of(store: &Store, wait: Wait, inode: u64) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn path_of(store: &Store, names: &Names, wait: Wait, inode: u64) -> Result<Option<Vec<u8>>, Error> {
+    Ok(path_and_form(store, names, wait, inode)?.map(|(path, _)| path))
+}
+
+/// The same, and the least readable name on it.
+pub(crate) fn path_and_form(
+    store: &Store,
+    names: &Names,
+    wait: Wait,
+    inode: u64,
+) -> Result<Option<(Vec<u8>, Form)>, Error> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut least = Form::Plain;
     let mut at = inode;
     while at != ROOT {
         if parts.len() >= DEPTH_MAX {
@@ -141,15 +167,19 @@ pub(crate) fn path_of(store: &Store, wait: Wait, inode: u64) -> Result<Option<Ve
         let found = store.view(wait, |view| {
             let Some(value) = stere_file::inode_if_any(view, at)? else { return Ok(None) };
             let (parent, mut name) = (value.parent, None);
-            view.scan(Key::dirent(parent, 0), Key::dirent(parent, u64::MAX), |_, bytes| {
+            view.scan(Key::dirent(parent, 0), Key::dirent(parent, u64::MAX), |key, bytes| {
                 let entry = DirentView::decode(bytes).ok().filter(|entry| entry.inode == at);
-                name = entry.map(|entry| entry.name.to_vec());
+                name = entry.map(|entry| {
+                    let (name, form) = names.shown(parent, key.position, &entry);
+                    (name.into_owned(), form)
+                });
                 if name.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
             Ok::<_, Error>(name.map(|name| (parent, name)))
         })?;
-        let Some((parent, name)) = found else { return Ok(None) };
+        let Some((parent, (name, form))) = found else { return Ok(None) };
         parts.push(name);
+        least = least.max(form);
         at = parent;
     }
     let mut path = Vec::new();
@@ -157,5 +187,5 @@ pub(crate) fn path_of(store: &Store, wait: Wait, inode: u64) -> Result<Option<Ve
         path.push(b'/');
         path.extend_from_slice(part);
     }
-    Ok(Some(if path.is_empty() { b"/".to_vec() } else { path }))
+    Ok(Some((if path.is_empty() { b"/".to_vec() } else { path }, least)))
 }

@@ -234,7 +234,7 @@ impl FileSystem {
     fn own_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let text = stere_file::own_policy(&value).get(setting).ok_or(Error::NoAttribute)?;
-        Ok(text.into_bytes())
+        Ok(self.with_key_name(setting, text).into_bytes())
     }
 
     fn set_policy(
@@ -254,6 +254,8 @@ impl FileSystem {
             }
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
+        let numbered = value.map(|value| self.with_key_number(setting, value)).transpose()?;
+        let value = numbered.as_deref();
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
@@ -265,6 +267,10 @@ impl FileSystem {
                 None => own.unset(setting),
             }
             stere_file::set_own_policy(inode_value, own);
+            if setting == Setting::Encrypt {
+                // What is in memory of its files could not be saved under a locked key.
+                self.name_key(transaction, inode, inode_value)?;
+            }
             // What is stored already is brought in line in the background; the note makes that survive a crash.
             self.note_reconcile(transaction, inode)
         })?;

@@ -42,7 +42,7 @@ pub fn encode(compression: Compression, content: &[u8]) -> Encoded {
     }
 }
 
-/// Undoes an encoding. `out` is as long as the content was.
+/// Undoes an encoding; encryption is undone by others before. `out` is as long as the content was.
 pub fn decode(encoding: BlobEncoding, stored: &[u8], out: &mut [u8]) -> Result<(), PluginError> {
     match encoding {
         BlobEncoding::PLAIN if stored.len() == out.len() => {
@@ -59,6 +59,7 @@ pub fn decode(encoding: BlobEncoding, stored: &[u8], out: &mut [u8]) -> Result<(
 /// Whether a blob is stored as a policy asks for: by its algorithm, or plain because that saved too little. The level counts
 /// for what is written from now on only.
 pub fn is_as_asked(compression: Compression, encoding: BlobEncoding, flags: BlobFlags) -> bool {
+    let encoding = if encoding.is_known() { encoding.compression() } else { encoding };
     match compression.algorithm() {
         None => encoding == BlobEncoding::PLAIN,
         Some(algorithm) if encoding == BlobEncoding::PLAIN => flags.contains(gave_up(algorithm)),

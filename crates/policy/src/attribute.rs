@@ -5,6 +5,7 @@
 
 use crate::class::{Class, SchemeWish};
 use crate::compression::Compression;
+use crate::encryption::Encryption;
 use crate::error::PolicyError;
 
 /// A recognised policy name.
@@ -31,6 +32,8 @@ pub enum Setting {
     Redundancy,
     /// `compress`.
     Compress,
+    /// `encrypt`.
+    Encrypt,
 }
 
 /// Facts that can be read.
@@ -54,8 +57,8 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 5] =
-        [Setting::Class, Setting::Copies, Setting::Parity, Setting::Redundancy, Setting::Compress];
+    pub const ALL: [Setting; 6] =
+        [Setting::Class, Setting::Copies, Setting::Parity, Setting::Redundancy, Setting::Compress, Setting::Encrypt];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Setting {
             Setting::Parity => "parity",
             Setting::Redundancy => "redundancy",
             Setting::Compress => "compress",
+            Setting::Encrypt => "encrypt",
         }
     }
 
@@ -76,6 +80,7 @@ impl Setting {
             Setting::Parity => "user.stere.parity",
             Setting::Redundancy => "user.stere.redundancy",
             Setting::Compress => "user.stere.compress",
+            Setting::Encrypt => "user.stere.encrypt",
         }
     }
 
@@ -87,6 +92,7 @@ impl Setting {
             Setting::Parity => "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)",
             Setting::Redundancy => "a number from 0 (one copy) to 10 (a copy on every device)",
             Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
+            Setting::Encrypt => "no, yes, or the name of a key of the pool (see `stere key list`)",
         }
     }
 
@@ -159,6 +165,8 @@ pub struct Own {
     pub compression: u8,
     /// Place on the scale of redundancy and 1, 0 when not set.
     pub redundancy: u8,
+    /// Code of the encryption, 0 when not set.
+    pub encryption: u16,
 }
 
 /// Units a scheme may have in all.
@@ -196,6 +204,9 @@ impl Own {
             Setting::Compress => {
                 self.compression = text.and_then(Compression::from_text).ok_or_else(refused)?.code();
             }
+            Setting::Encrypt => {
+                self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
+            }
         }
         Ok(())
     }
@@ -208,6 +219,7 @@ impl Own {
             Setting::Parity => (self.parity_data, self.parity) = (0, 0),
             Setting::Redundancy => self.redundancy = 0,
             Setting::Compress => self.compression = 0,
+            Setting::Encrypt => self.encryption = 0,
         }
     }
 
@@ -221,6 +233,7 @@ impl Own {
             Setting::Parity => Some(format!("{}+{}", self.parity_data, self.parity)),
             Setting::Redundancy => self.redundancy.checked_sub(1).map(|place| place.to_string()),
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
+            Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
         }
     }
 
@@ -258,6 +271,11 @@ impl Own {
     /// The compression asked for here.
     pub fn compression(&self) -> Option<Compression> {
         Compression::from_code(self.compression)
+    }
+
+    /// The encryption asked for here.
+    pub fn encryption(&self) -> Option<Encryption> {
+        Encryption::from_code(self.encryption)
     }
 }
 

@@ -4,6 +4,7 @@
 //! for; [`SchemeWish::scheme`] turns it into units the pool really has, and never asks for more devices than exist.
 
 use crate::compression::Compression;
+use crate::encryption::Encryption;
 
 /// A built-in class of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -155,12 +156,15 @@ pub struct Wish {
     pub scheme: SchemeWish,
     /// How its content is compressed.
     pub compression: Compression,
+    /// Whether and with which key it is encrypted.
+    pub encryption: Encryption,
 }
 
 impl Wish {
     /// What a class asks for on its own.
     pub fn of_class(class: Class) -> Wish {
-        Wish { class, scheme: class.wish(), compression: class.compression().unwrap_or(Compression::NONE) }
+        let compression = class.compression().unwrap_or(Compression::NONE);
+        Wish { class, scheme: class.wish(), compression, encryption: Encryption::NO }
     }
 
     /// The data and parity units in a pool of `devices`.

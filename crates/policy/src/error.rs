@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The key after `user.stere.` is none that can be set.
-    #[error("there is no policy key '{0}'; settable keys are class, copies, parity, redundancy and compress")]
+    #[error("there is no policy key '{0}'; settable keys are class, copies, parity, redundancy, compress and encrypt")]
     UnknownKey(String),
     /// The key is known, the value is not one it can have.
     #[error("'{value}' is no value for policy key '{key}'; give {expected}")]
@@ -20,6 +20,8 @@ pub enum PolicyError {
     #[error("the rules are not understood: {0}")]
     Rules(#[from] crate::rules::RuleError),
     /// The name answers a computed fact, and facts cannot be set.
-    #[error("'{0}' is computed and can only be read; set class, copies, parity, redundancy or compress instead")]
+    #[error(
+        "'{0}' is computed and can only be read; set class, copies, parity, redundancy, compress or encrypt instead"
+    )]
     Computed(&'static str),
 }

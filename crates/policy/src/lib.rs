@@ -12,6 +12,7 @@
 mod attribute;
 mod class;
 mod compression;
+mod encryption;
 mod error;
 mod resolver;
 mod rules;
@@ -19,6 +20,7 @@ mod rules;
 pub use attribute::{Computed, Name, Own, Setting, parse_name};
 pub use class::{Class, SchemeWish, Wish};
 pub use compression::{Algorithm, Compression};
+pub use encryption::Encryption;
 pub use error::PolicyError;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use rules::{Decided, Decision, Facts, Rule, RuleError, RuleSet, merge};

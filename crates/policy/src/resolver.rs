@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
+use crate::encryption::Encryption;
 use crate::rules::{Decided, Decision};
 
 /// What one inode contributes: its own policy and the directory above it.
@@ -46,6 +47,8 @@ pub struct Effective {
     pub scheme_source: Source,
     /// Who decided the compression.
     pub compression_source: Source,
+    /// Who decided the encryption.
+    pub encryption_source: Source,
 }
 
 impl Effective {
@@ -59,6 +62,7 @@ impl Effective {
             // The scale is a way to ask; what came of it is copies or parity.
             Setting::Redundancy => None,
             Setting::Compress => Some(self.wish.compression.text()),
+            Setting::Encrypt => Some(self.wish.encryption.text()),
         }
     }
 
@@ -68,6 +72,7 @@ impl Effective {
             Setting::Class => self.class_source,
             Setting::Copies | Setting::Parity | Setting::Redundancy => self.scheme_source,
             Setting::Compress => self.compression_source,
+            Setting::Encrypt => self.encryption_source,
         }
     }
 }
@@ -83,6 +88,7 @@ struct Findings {
     class: Option<(Class, Source)>,
     scheme: Option<(SchemeWish, Source)>,
     compression: Option<(Compression, Source)>,
+    encryption: Option<(Encryption, Source)>,
 }
 
 impl Findings {
@@ -99,6 +105,10 @@ impl Findings {
         if let Some(compression) = found.2.filter(|_| self.compression.is_none() && counts(Decided::COMPRESSION)) {
             self.compression = Some((compression, Source::Rule));
         }
+        let encryption = decision.encryption().filter(|_| self.encryption.is_none() && counts(Decided::ENCRYPTION));
+        if let Some(encryption) = encryption {
+            self.encryption = Some((encryption, Source::Rule));
+        }
     }
 
     fn add(&mut self, inode: u64, own: &Own) {
@@ -113,6 +123,9 @@ impl Findings {
             let wish = own.compression().or(class.filter(|_| self.class.is_none()).and_then(Class::compression));
             self.compression = wish.map(|wish| (wish, source));
         }
+        if self.encryption.is_none() {
+            self.encryption = own.encryption().map(|encryption| (encryption, source));
+        }
         if self.class.is_none() {
             self.class = class.map(|class| (class, source));
         }
@@ -124,6 +137,7 @@ impl Findings {
             class_source: Source::Pool,
             scheme_source: Source::Pool,
             compression_source: Source::Pool,
+            encryption_source: Source::Pool,
         })
     }
 
@@ -141,11 +155,16 @@ impl Findings {
             Some(found) => found,
             None => (above.wish.compression, above.compression_source),
         };
-        Effective { wish: Wish { class, scheme, compression }, class_source, scheme_source, compression_source }
+        let (encryption, encryption_source) = match self.encryption {
+            Some(found) => found,
+            None => (above.wish.encryption, above.encryption_source),
+        };
+        let wish = Wish { class, scheme, compression, encryption };
+        Effective { wish, class_source, scheme_source, compression_source, encryption_source }
     }
 
     fn complete(&self) -> bool {
-        self.class.is_some() && self.scheme.is_some() && self.compression.is_some()
+        self.class.is_some() && self.scheme.is_some() && self.compression.is_some() && self.encryption.is_some()
     }
 }
 

@@ -350,9 +350,11 @@ impl Walk<'_> {
                 _ => ranges.push(LostRange { offset, length }),
             }
         }
-        let is_unknown =
-            pieces.iter().any(|piece| piece.value.as_ref().is_some_and(|value| !value.encoding.is_known()));
-        let what = match is_unknown {
+        let is_any = |is: fn(&BlobValue) -> bool| pieces.iter().any(|piece| piece.value.as_deref().is_some_and(is));
+        let what = match is_any(|value| !value.encoding.is_known()) {
+            _ if is_any(|value| value.encoding.is_encrypted()) => {
+                "contents are encrypted, and rescue has no keys; mount the pool if it still can be, and unlock them there"
+            }
             true => "contents are stored in a way that this version does not know; a newer stere may read them",
             false => "contents cannot be read from any device; the ranges are holes",
         };

@@ -186,8 +186,13 @@ impl<'a> Walk<'a> {
         let batch = self.keys.scan(from, Key::dirent(frame.inode, u64::MAX));
         frame.next = batch.next;
         frame.trust = frame.trust.max(batch.trust.unwrap_or(Trust::Certain));
-        for (_, bytes, trust) in batch.entries {
+        for (key, bytes, trust) in batch.entries {
             match DirentValue::decode(&bytes) {
+                // Nobody can read such a name here; it is called as a mount without its key does.
+                Ok(entry) if entry.key != 0 => {
+                    let name = format!("locked-{:016x}", key.position).into_bytes();
+                    frame.entries.push_back((DirentValue { key: 0, name, ..entry }, trust));
+                }
                 Ok(entry) => frame.entries.push_back((entry, trust)),
                 Err(_) => frame.undecoded += 1,
             }

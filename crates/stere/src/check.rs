@@ -216,7 +216,12 @@ pub fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, Str
         if key.kind == key::kind::DIRENT
             && let Ok(entry) = DirentValue::decode(bytes)
         {
-            names.insert(entry.inode, (key.object, String::from_utf8_lossy(&entry.name).into_owned()));
+            let name = match entry.key {
+                0 => String::from_utf8_lossy(&entry.name).into_owned(),
+                // As a mount without its key shows it.
+                _ => format!("locked-{:016x}", key.position),
+            };
+            names.insert(entry.inode, (key.object, name));
         }
     })?;
     let path_of = |inode: u64| -> Option<String> {

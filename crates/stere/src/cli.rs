@@ -26,6 +26,7 @@ Mount options (-o, separated by commas):
   memory=1G               memory for caches and buffers, at least 64M
   commit=5                seconds after which a change is made durable without being asked
   allow_other             other users may use the mount (the default where root mounts)
+  keyfile=/PATH           unlock the keys that this file opens
   noatime, relatime, strictatime
                           when reading changes the time of access
   nosuid, nodev, noexec   as for any mount
@@ -86,6 +87,11 @@ pub enum Command {
     Reconcile {
         #[command(subcommand)]
         command: ReconcileCommand,
+    },
+    /// Keys that contents and names are encrypted with
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
     },
     /// On which devices a file lies
     Where(WhereArguments),
@@ -236,7 +242,7 @@ pub enum PolicyCommand {
     Set {
         path: PathBuf,
         /// class=scratch|normal|precious|archive, copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
-        /// compress=none|lz4|zstd|zstd:1...19
+        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when what exists is stored so
@@ -272,6 +278,72 @@ pub enum PolicyCommand {
         /// Return when it is done
         #[arg(long)]
         wait: bool,
+    },
+}
+
+/// Where a secret is; typed if nothing is said.
+#[derive(Debug, Args)]
+pub struct SecretArguments {
+    /// A file with a passphrase; a line end behind it does not count
+    #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
+    pub passphrase_file: Option<PathBuf>,
+    /// A file of 32 random bytes or more
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key; the first one of a pool is what encrypt=yes means
+    Create {
+        pool: String,
+        name: String,
+        #[command(flatten)]
+        secret: SecretArguments,
+    },
+    /// The keys of a pool, whether they are unlocked, and what opens them
+    List {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a key be used, or all that this passphrase or key file opens
+    Unlock {
+        pool: String,
+        name: Option<String>,
+        #[command(flatten)]
+        secret: SecretArguments,
+    },
+    /// Wipe a key from memory, or all; what it encrypts cannot be read until it is unlocked
+    Lock { pool: String, name: Option<String> },
+    /// Let one more passphrase or key file open a key, which must be unlocked
+    Add {
+        pool: String,
+        name: String,
+        #[command(flatten)]
+        secret: SecretArguments,
+    },
+    /// Replace a passphrase or key file; nothing is encrypted anew
+    Change {
+        pool: String,
+        name: String,
+        #[command(flatten)]
+        secret: SecretArguments,
+        /// A file with the new passphrase
+        #[arg(long, value_name = "FILE", conflicts_with = "new_key_file")]
+        new_passphrase_file: Option<PathBuf>,
+        /// The new key file
+        #[arg(long, value_name = "FILE")]
+        new_key_file: Option<PathBuf>,
+    },
+    /// Remove a key for ever
+    Remove {
+        pool: String,
+        name: String,
+        /// Destroy what it encrypts
+        #[arg(long)]
+        yes: bool,
     },
 }
 

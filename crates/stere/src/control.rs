@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error, Result, refused};
+use crate::keys::KeyReport;
 use crate::layout::Layout;
 use crate::lose::{LossReport, LostLine};
 use crate::reconcile::{Order, ReconcileReport};
@@ -66,6 +67,10 @@ pub enum Request {
     Rules {
         order: crate::rules::Order,
     },
+    /// About the pool's keys.
+    Keys {
+        order: crate::keys::Order,
+    },
     /// What these rules would change if a directory had them. Answered with batches of files, and then how many there are.
     TestRules {
         directory: u64,
@@ -108,6 +113,13 @@ pub enum Answer {
     },
     RuleChanges {
         changes: Vec<ChangeReport>,
+    },
+    Keys {
+        keys: Vec<KeyReport>,
+    },
+    /// Done, in words.
+    Said {
+        said: String,
     },
     RulesTested {
         files: u64,

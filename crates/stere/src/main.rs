@@ -15,6 +15,7 @@ mod error;
 mod flush;
 mod free;
 mod helper;
+mod keys;
 mod layout;
 mod locate;
 mod lose;
@@ -93,6 +94,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),
+        Command::Key { command } => keys::run(&registry, &command),
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),

@@ -51,6 +51,11 @@ fn set(path: &Path, settings: &[String]) -> Result<()> {
     for (key, value) in pairs {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::PERM) if key == RULES => return refused("rules can be set on directories; set them on one"),
+            Err(Errno::NOKEY) => {
+                return refused(
+                    "the pool has no such key; make one with `stere key create POOL NAME`, then set this again",
+                );
+            }
             Err(Errno::INVAL) => {
                 return refused(why_not(key, value));
             }

@@ -40,6 +40,8 @@ pub struct Content<'a> {
     /// Bytes of content that the stored bytes stand for.
     pub logical_bytes: u32,
     pub encoding: BlobEncoding,
+    /// Number of the key it is encrypted with; 0 if it is not.
+    pub key: u16,
     /// What is noted about it.
     pub flags: BlobFlags,
 }
@@ -48,7 +50,7 @@ impl<'a> Content<'a> {
     /// Bytes that are stored as they are.
     pub fn plain(data: &'a [u8]) -> Self {
         let logical_bytes = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
-        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, flags: BlobFlags::NONE }
+        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, key: 0, flags: BlobFlags::NONE }
     }
 
     fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
@@ -56,7 +58,7 @@ impl<'a> Content<'a> {
             BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
             encoding => BlobValue::encoded(address, checksums, encoding, self.logical_bytes),
         };
-        BlobValue { flags: self.flags, ..value }
+        BlobValue { flags: self.flags, key: self.key, ..value }
     }
 }
 

@@ -72,6 +72,30 @@ fn zstd_blob() -> BlobValue {
     blob
 }
 
+fn encrypted_blob() -> BlobValue {
+    let checksums = [0xfeed_0003, 0xfeed_0004].into_iter().collect();
+    BlobValue { key: 7, ..BlobValue::encoded(address(1, 4144), checksums, BlobEncoding::ZSTD.encrypted(), 20_000) }
+}
+
+fn encryption_key(is_removed: bool) -> EncryptionKey {
+    let bytes = |first: u8| std::array::from_fn(|at| first.wrapping_add(at as u8));
+    let nonce = |first: u8| std::array::from_fn(|at| first.wrapping_sub(at as u8));
+    let wrapped =
+        |wrapping, first| WrappedKey { wrapping, salt: bytes(first), nonce: nonce(first), key: bytes_48(first) };
+    let passphrase = Wrapping::Passphrase { memory_kib: 65_536, passes: 3, lanes: 4 };
+    EncryptionKey {
+        number: 7,
+        name: "family".into(),
+        is_default: !is_removed,
+        made_seconds: 1_700_000_000,
+        wrapped: if is_removed { Vec::new() } else { vec![wrapped(passphrase, 1), wrapped(Wrapping::KeyFile, 101)] },
+    }
+}
+
+fn bytes_48(first: u8) -> [u8; 48] {
+    std::array::from_fn(|at| first ^ at as u8)
+}
+
 fn gave_up_blob() -> BlobValue {
     BlobValue { flags: BlobFlags::SHARED.with(BlobFlags::GAVE_UP_LZ4).with(BlobFlags::GAVE_UP_ZSTD), ..whole_blob() }
 }
@@ -267,7 +291,9 @@ pub fn samples() -> Vec<Sample> {
     };
     let plain = ExtentValue { blob: 9, blob_offset: 4096, length: 126_976, flags: ExtentFlags::Plain };
     let preallocated = ExtentValue { blob: 0, blob_offset: 0, length: 1 << 31, flags: ExtentFlags::Preallocated };
-    let dirent = DirentValue { inode: 7, kind: FileKind::Directory, name: "Übung.txt".as_bytes().to_vec() };
+    let dirent = DirentValue { inode: 7, kind: FileKind::Directory, key: 0, name: "Übung.txt".as_bytes().to_vec() };
+    let encrypted_policy = InodePolicy { encryption: 5, ..InodePolicy::default() };
+    let sealed = DirentValue { inode: 8, kind: FileKind::File, key: 3, name: (0..48).collect() };
     vec![
         ("address", "address", address(0, 4096).encode().to_vec()),
         ("node-reference", "node_reference", node_reference(1, 2).encode().to_vec()),
@@ -276,6 +302,7 @@ pub fn samples() -> Vec<Sample> {
         ("blob-compressed", "blob", compressed_blob().encode()),
         ("blob-zstd", "blob", zstd_blob().encode()),
         ("blob-gave-up", "blob", gave_up_blob().encode()),
+        ("blob-encrypted", "blob", encrypted_blob().encode()),
         ("segment-data", "segment", segment(4, 2).encode()),
         ("segment-meta", "segment", meta_segment().encode()),
         ("chunk-header", "chunk", chunk.encode()),
@@ -292,8 +319,12 @@ pub fn samples() -> Vec<Sample> {
         ("inode-file", "inode", inode(0o100_644, Some(policy), b"").encode()),
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
+        ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
+        ("dirent-encrypted", "dirent", sealed.encode()),
+        ("encryption-key", "encryption_key", encryption_key(false).encode()),
+        ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),

@@ -8,6 +8,7 @@ use stere_policy::{Effective, RuleSet, Setting};
 
 use super::Scopes;
 use crate::error::Error;
+use crate::names::Form;
 use crate::walk::{Walk, path_of};
 use crate::{Caller, FileSystem};
 
@@ -45,8 +46,9 @@ impl FileSystem {
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
         }
-        let path = path_of(&self.store, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
-        let walk = Walk::new(directory, FileKind::Directory, path);
+        let path =
+            path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
+        let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
         Ok(RulesForecast { filesystem: self, other, walk, kept: FxHashMap::default(), files: 0 })
     }
@@ -57,7 +59,7 @@ impl RulesForecast<'_> {
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<Option<Vec<RuleChange>>, Error> {
         let mut changes = Vec::new();
         for number in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
                 return Ok((number > 0).then_some(changes));
             };
             if met.kind != FileKind::File {
@@ -114,7 +116,8 @@ impl RulesForecast<'_> {
 /// An effective policy in words.
 fn words(effective: &Effective, devices: usize) -> String {
     let words = Setting::ALL.into_iter().filter_map(|setting| {
-        let value = effective.value(setting, devices)?;
+        let is_told = setting != Setting::Encrypt || effective.wish.encryption.is_on();
+        let value = effective.value(setting, devices).filter(|_| is_told)?;
         Some(format!("{}={value}", setting.word()))
     });
     words.collect::<Vec<_>>().join(" ")

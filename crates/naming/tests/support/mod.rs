@@ -5,6 +5,7 @@ pub mod calls;
 pub mod pair;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use stere_device::{Device, MemoryDevice};
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Superblock};
@@ -16,6 +17,7 @@ const CHUNK_BYTES: u32 = 1 << 20;
 pub struct Rig {
     devices: Vec<Arc<MemoryDevice>>,
     pub options: Options,
+    mounts: AtomicU8,
 }
 
 pub fn caller(seconds: i64) -> Caller<'static> {
@@ -75,8 +77,8 @@ impl Rig {
         let store = Store::create(devices_in, (0..count).map(entry).collect(), store_options()).expect("a new pool");
         FileSystem::format(&store, caller(1).now).expect("a root");
         store.commit(Wait::Allowed).expect("the root is durable");
-        let rig = Rig { devices, options: Options::default() };
-        let file_system = FileSystem::new(Arc::new(store), rig.options.clone()).expect("a file system");
+        let rig = Rig { devices, options: Options::default(), mounts: AtomicU8::new(0) };
+        let file_system = FileSystem::new(Arc::new(store), rig.mount_options()).expect("a file system");
         (rig, file_system)
     }
 
@@ -115,7 +117,14 @@ impl Rig {
             })
             .collect();
         let (store, _report) = Store::open(devices_in, store_options()).expect("the pool opens");
-        FileSystem::new(Arc::new(store), self.options.clone()).expect("a file system")
+        FileSystem::new(Arc::new(store), self.mount_options()).expect("a file system")
+    }
+
+    /// What is drawn anew for every mount.
+    fn mount_options(&self) -> Options {
+        let mut options = self.options.clone();
+        options.files.encryption_salt = Some([self.mounts.fetch_add(1, Ordering::Relaxed); 16]);
+        options
     }
 
     /// The devices as they are now, to be spoilt.

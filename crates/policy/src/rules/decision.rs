@@ -1,12 +1,13 @@
 //! What the rules that match a file come to: for each key the most conservative value, and whether it overrides.
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
-//! survives most, and among equals the one that does less; the compression that does least.
+//! survives most, and among equals the one that does less; the compression that does least; to encrypt rather than not.
 
 use super::Rule;
 use crate::attribute::Own;
 use crate::class::{Class, SchemeWish};
 use crate::compression::Compression;
+use crate::encryption::Encryption;
 
 /// Which keys rules decided, a set of bits; the fields are the byte on media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,6 +20,8 @@ impl Decided {
     pub const SCHEME: Decided = Decided(2);
     /// The compression.
     pub const COMPRESSION: Decided = Decided(4);
+    /// The encryption.
+    pub const ENCRYPTION: Decided = Decided(8);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// Whether this key was decided.
@@ -43,6 +46,9 @@ impl Decided {
         }
         if own.compression().or(class.and_then(Class::compression)).is_some() {
             keys.note(Decided::COMPRESSION, false);
+        }
+        if own.encryption().is_some() {
+            keys.note(Decided::ENCRYPTION, false);
         }
         keys
     }
@@ -87,6 +93,11 @@ impl Decision {
         self.own.compression().filter(|_| self.decided.has(Decided::COMPRESSION))
     }
 
+    /// The encryption that was decided.
+    pub fn encryption(&self) -> Option<Encryption> {
+        self.own.encryption().filter(|_| self.decided.has(Decided::ENCRYPTION))
+    }
+
     /// Takes from these values what is not decided yet, and not `settled` by something nearer.
     pub fn add(&mut self, own: &Own, overrides: bool, settled: Decided) {
         let is_open = |key: Decided, known: bool| !known && !settled.has(key);
@@ -99,6 +110,11 @@ impl Decision {
         if let Some(compression) = compression.filter(|_| is_open(Decided::COMPRESSION, self.compression().is_some())) {
             self.own.compression = compression.code();
             self.decided.note(Decided::COMPRESSION, overrides);
+        }
+        let encryption = own.encryption().filter(|_| is_open(Decided::ENCRYPTION, self.encryption().is_some()));
+        if let Some(encryption) = encryption {
+            self.own.encryption = encryption.code();
+            self.decided.note(Decided::ENCRYPTION, overrides);
         }
         if let Some(class) = own.class().filter(|_| is_open(Decided::CLASS, self.class().is_some())) {
             self.own.class = class.code();
@@ -115,6 +131,8 @@ impl Decision {
         }
         let compressions = [self.compression(), other.compression()].into_iter().flatten();
         own.compression = compressions.min().map_or(0, Compression::code);
+        let encryptions = [self.encryption(), other.encryption()].into_iter().flatten();
+        own.encryption = encryptions.max().map_or(0, Encryption::code);
         let classes = [self.class(), other.class()].into_iter().flatten();
         own.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
         Decision { own, decided: Decided(self.decided.0 | other.decided.0) }
@@ -143,6 +161,8 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Own {
         let compression = rule.own.compression().or(rule.own.class().and_then(Class::compression));
         let compressions = [merged.compression(), compression].into_iter().flatten();
         merged.compression = compressions.min().map_or(0, Compression::code);
+        let encryptions = [merged.encryption(), rule.own.encryption()].into_iter().flatten();
+        merged.encryption = encryptions.max().map_or(0, Encryption::code);
         let classes = [merged.class(), rule.own.class()].into_iter().flatten();
         merged.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
     }

@@ -185,6 +185,9 @@ fn set(own: &mut Own, piece: Piece<'_>) -> Result<(), RuleError> {
     if own.get(setting).is_some() {
         return Err(piece.error(format!("'{key}' is set twice in this rule")));
     }
+    if setting == Setting::Encrypt && !matches!(value, "yes" | "no") {
+        return Err(piece.error("a rule can say encrypt=yes or encrypt=no; which key it is, a directory says"));
+    }
     own.set(setting, value.as_bytes()).map_err(|error| piece.error(error.to_string()))
 }
 

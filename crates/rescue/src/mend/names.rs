@@ -159,14 +159,14 @@ fn name_the_nameless(
     };
     let Some(place) = place else {
         let inode = store.update(Wait::Allowed, |transaction| Ok::<_, Error>(transaction.allocate_inode()))?;
-        let entry = DirentValue { inode, kind: FileKind::Directory, name: LOST_AND_FOUND.to_vec() };
+        let entry = DirentValue { inode, kind: FileKind::Directory, key: 0, name: LOST_AND_FOUND.to_vec() };
         step.put(Key::inode(inode), new_inode(FileKind::Directory, 0o700, ROOT, now).encode());
         step.put(Key::dirent(ROOT, next_sequence(ROOT)), entry.encode());
         return Ok(());
     };
     for (sequence, inode) in (next_sequence(place)..).zip(nameless) {
         let Some(kind) = survey.inodes.get(&inode).and_then(|seen| seen.kind()) else { continue };
-        let entry = DirentValue { inode, kind, name: inode.to_string().into_bytes() };
+        let entry = DirentValue { inode, kind, key: 0, name: inode.to_string().into_bytes() };
         step.put(Key::dirent(place, sequence), entry.encode());
         step.say(inode, false, format!("it had no name; it is lost+found/{inode} now"));
     }

@@ -128,7 +128,7 @@ fn lost_blobs_and_spoiled_values_are_told_and_the_rest_agrees() {
         .map(|(_, bytes)| ExtentValue::decode(&bytes).unwrap())
         .unwrap();
     let other = expected.files.values().find(|it| it.inode != file.inode && it.content.len() > 30_000).unwrap();
-    let bad_name = DirentValue { inode: other.inode, kind: FileKind::Fifo, name: b"kind".to_vec() };
+    let bad_name = DirentValue { inode: other.inode, kind: FileKind::Fifo, key: 0, name: b"kind".to_vec() };
     change(
         store,
         &[

@@ -303,14 +303,14 @@ impl Rig {
         ];
         let changed: Result<(), stere_store::Error> = self.files.store().update(Wait::Allowed, |transaction| {
             for (sequence, (name, inode, kind)) in (7000u64..).zip(&entries) {
-                let entry = DirentValue { inode: *inode, kind: *kind, name: name.clone() };
+                let entry = DirentValue { inode: *inode, kind: *kind, key: 0, name: name.clone() };
                 transaction.put(Key::dirent(ROOT, sequence), &entry.encode());
             }
             // Two directories that lie in each other, and a file that lies nowhere.
             for (inode, parent) in [(5001, 5002), (5002, 5001)] {
                 let lost = InodeValue { parent, nlink: 2, ..value.clone() };
                 transaction.put(Key::inode(inode), &lost.encode());
-                let entry = DirentValue { inode: parent, kind: FileKind::Directory, name: b"other".to_vec() };
+                let entry = DirentValue { inode: parent, kind: FileKind::Directory, key: 0, name: b"other".to_vec() };
                 transaction.put(Key::dirent(inode, 16), &entry.encode());
             }
             let file = InodeValue { mode: 0o100_644, nlink: 1, size: 12, ..value.clone() };

@@ -1,6 +1,7 @@
 //! What may stand behind `-o`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
@@ -34,6 +35,8 @@ pub struct Options {
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
     pub health_limits: HealthLimits,
+    /// What they open is unlocked.
+    pub key_files: Vec<PathBuf>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
 }
@@ -52,6 +55,7 @@ impl Default for Options {
             spare: Some(Duration::from_secs(600)),
             repair_rate_bytes: 256 << 20,
             health_limits: HealthLimits::default(),
+            key_files: Vec::new(),
             metrics: None,
         }
     }
@@ -141,6 +145,8 @@ impl Options {
                     .filter(|bytes| *bytes >= MEMORY_BYTES_MIN)
                     .ok_or_else(|| wrong(key, value, "a size of at least 64M, such as 1G"))?;
             }
+            "keyfile" if value.starts_with('/') => self.key_files.push(PathBuf::from(value)),
+            "keyfile" => return Err(wrong(key, value, "the whole path of a file, such as /root/tank.key")),
             "prefer" => self.prefer = Some(value.to_owned()),
             "scrub" => {
                 self.scrub = period(value).ok_or_else(|| wrong(key, value, "a period, such as 30d, or never"))?
@@ -258,6 +264,7 @@ mod tests {
             ("scrub=often", "30d"),
             ("sick_errors=0", "or never"),
             ("spare=x", "10m"),
+            ("keyfile=tank.key", "whole path"),
             ("repair_rate=5", "at least 1M"),
             ("metrics=here", "localhost:9464"),
         ] {

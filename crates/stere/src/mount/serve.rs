@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
-use stere_fuse::{Unmount, Unmounter};
+use stere_fuse::{Forgetter, Unmount, Unmounter};
 use stere_naming::{FileSystem, Wait};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 
@@ -26,7 +26,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{layout, lose, metrics, reconcile, rules, usage};
+use crate::{keys, layout, lose, metrics, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +36,7 @@ pub struct Daemon {
     about: About,
     facts: Facts,
     unmounter: Unmounter,
+    forgetter: Forgetter,
     pub running: Arc<Running>,
     pub filesystem: Arc<FileSystem>,
     pub stop: AtomicBool,
@@ -88,10 +89,15 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         files: stere_file::Options {
             dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: work::STEPS_PER_COMMIT,
+            encryption_salt: Some(keys::random()),
             ..stere_file::Options::default()
         },
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
+    for path in &job.options.key_files {
+        let unlocked = keys::unlock_by_file(&filesystem, path)?;
+        tracing::info!(keys = unlocked.join(", "), "unlocked");
+    }
     filesystem.pause_reconcile(running.is_reconcile_paused());
     let mut fuse = job.options.fuse.clone();
     fuse.source = running.pool.clone();
@@ -112,9 +118,10 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
     let unmounter = session.unmounter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
+    let forgetter = session.forgetter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
     let ending = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
-    let daemon = Arc::new(Daemon { about, facts, unmounter, running, filesystem, stop, ending });
+    let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, stop, ending });
     let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, daemon.running.read_only)?;
     let repairer = repair::start(daemon.clone(), session.request_counter(), &job.options)?;
     start_control(daemon.clone(), listener)?;
@@ -286,6 +293,8 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(report) => Answer::Reconcile(report),
             Err(error) => failed(&error),
         },
+        Request::Keys { order } => keys::serve(&daemon.filesystem, &daemon.running, &daemon.forgetter, order)
+            .unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
         Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {

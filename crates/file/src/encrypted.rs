@@ -1,0 +1,185 @@
+//! Files and keys: what has to be encrypted, what cannot be read, and storing anew what is encrypted otherwise than asked for.
+//!
+//! An encrypted record opens only at its place in its file. So what is encrypted is never shared and never shifted, and a change of
+//! encryption stores content anew, with the file locked, through the same appending and entering as a write: it can be crashed at
+//! any point, and copes with whatever shares or splits the blobs of before. Times stay as they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use stere_crypt::DataKey;
+use stere_policy::{Effective, Encryption};
+use stere_store::{Owner, Wait};
+
+use crate::encode::{AskedEncoding, Storing, is_as_asked};
+use crate::error::Error;
+use crate::facts::{StoredExtent, stored_extents};
+use crate::keys::{self, extents_touching};
+use crate::record::RECORD_BYTES;
+use crate::state::Content;
+use crate::{Context, Files};
+
+/// Extents looked at in one step.
+const EXTENTS_PER_STEP: usize = 64;
+
+/// What came of storing content anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StoredAnew {
+    pub moved_bytes: u64,
+    /// Bytes that wait for a key.
+    pub locked_bytes: u64,
+    pub damaged_blobs: u32,
+}
+
+/// Whether a blob is encrypted otherwise than asked for, or encrypted and otherwise compressed.
+pub(crate) fn is_of_other_key(extent: &StoredExtent, asked: AskedEncoding) -> bool {
+    let value = &extent.blob.value;
+    let is_other = value.key != asked.key || (value.key != 0 && !is_as_asked(&extent.blob, asked));
+    is_other && value.encoding.is_known()
+}
+
+impl Files {
+    /// The key that a policy asks for, to finish what was accepted.
+    pub(crate) fn sealing(&self, encryption: Encryption) -> Result<Option<Arc<DataKey>>, Error> {
+        if !encryption.is_on() {
+            return Ok(None);
+        }
+        let number = self.keyring.meant(encryption).map_err(Error::Key)?;
+        number.map(|number| self.keyring.closing_key(number)).transpose().map_err(Error::Key)
+    }
+
+    /// Whether the key can be used that a policy asks for.
+    pub fn check_key(&self, effective: &Effective) -> Result<(), Error> {
+        let Some(number) = self.keyring.meant(effective.wish.encryption).map_err(Error::Key)? else { return Ok(()) };
+        self.keyring.open_key(number).map(drop).map_err(Error::Key)
+    }
+
+    /// Refuses a write that could not be saved: its key is locked, or that of what it changes.
+    pub(crate) fn check_keys(&self, wait: Wait, inode: u64, storing: &Storing, range: Range<u64>) -> Result<(), Error> {
+        if !self.keyring.has_keys() {
+            return Ok(());
+        }
+        if let Some(key) = &storing.sealing {
+            self.keyring.open_key(key.number()).map_err(Error::Key)?;
+        }
+        if !self.keyring.has_locked() {
+            return Ok(());
+        }
+        for number in self.keys_of(wait, inode, range)? {
+            self.keyring.open_key(number).map_err(Error::Key)?;
+        }
+        Ok(())
+    }
+
+    /// The keys that a range of a file is encrypted with.
+    fn keys_of(&self, wait: Wait, inode: u64, range: Range<u64>) -> Result<Vec<u16>, Error> {
+        self.store.view(wait, |view| {
+            let mut numbers = Vec::new();
+            for extent in extents_touching(view, inode, range.start, range.end, usize::MAX - 1)? {
+                let number = if extent.is_preallocated() { 0 } else { view.blob(extent.value.blob)?.value.key };
+                if number != 0 && !numbers.contains(&number) {
+                    numbers.push(number);
+                }
+            }
+            Ok(numbers)
+        })
+    }
+
+    /// Whether any of a range of a file is encrypted, or is to be.
+    pub(crate) fn is_encrypted(&self, wait: Wait, inode: u64, range: Range<u64>) -> Result<bool, Error> {
+        if !self.keyring.has_keys() {
+            return Ok(false);
+        }
+        let effective = self.store.view(wait, |view| {
+            let value = keys::inode(view, inode)?;
+            self.effective(view, inode, &value)
+        })?;
+        Ok(effective.wish.encryption.is_on() || !self.keys_of(wait, inode, range)?.is_empty())
+    }
+
+    /// Stores what of the extents from `range.start` on is encrypted otherwise than `effective` asks for.
+    pub(crate) fn store_anew(
+        &self,
+        context: &Context,
+        inode: u64,
+        range: Range<u64>,
+        effective: &Effective,
+    ) -> Result<StoredAnew, Error> {
+        let mut done = StoredAnew::default();
+        let held = self.table.hold(inode);
+        let mut state = held.write(context.wait)?;
+        let content = self.load(context, inode, &mut state)?;
+        if content.is_dirty() {
+            self.save_all(context, inode, content)?;
+        }
+        let asked = self.asked(effective);
+        let (extents, _) = stored_extents(&self.store, context.wait, inode, range.start, EXTENTS_PER_STEP)?;
+        let mut others: Vec<StoredExtent> = extents.into_iter().filter(|extent| extent.start < range.end).collect();
+        others.retain(|extent| is_of_other_key(extent, asked));
+        let storing = match self.storing_of(effective) {
+            Ok(storing) => storing,
+            Err(Error::Key(_)) => {
+                done.locked_bytes = others.iter().map(|extent| u64::from(extent.length)).sum();
+                return Ok(done);
+            }
+            Err(error) => return Err(error),
+        };
+        others.retain(|extent| {
+            let number = extent.blob.value.key;
+            let is_readable = number == 0 || self.keyring.closing_key(number).is_ok();
+            done.locked_bytes += if is_readable { 0 } else { u64::from(extent.length) };
+            is_readable
+        });
+        for run in runs(&others) {
+            match self.store_run(context, inode, content, &storing, &run) {
+                Ok(()) => done.moved_bytes += run.end - run.start,
+                Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. })) => {
+                    done.damaged_blobs += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn store_run(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        storing: &Storing,
+        run: &Range<u64>,
+    ) -> Result<(), Error> {
+        let bytes = run.end - run.start;
+        let mut data = vec![0; bytes as usize];
+        self.read_stored(context.wait, inode, run.start, &mut data)?;
+        let _room_until_entered =
+            self.store.reserve(context.wait, storing.placement, storing.stored_bytes_max(bytes))?;
+        let home = self.home(context.wait, inode, content.home, storing.placement)?;
+        let owner = Owner { inode, offset: run.start };
+        let appended = self.append_whole(context, storing, home, owner, &data)?;
+        self.enter(context, inode, content, &appended, &[])
+    }
+
+    /// Wipes a key from memory of which the keyring began to lock, when everything that was accepted under it is encrypted and
+    /// handed to the store.
+    pub fn finish_lock(&self, context: &Context, number: u16) -> Result<(), Error> {
+        self.save_everything(context)?;
+        self.keyring.finish_lock(number);
+        self.decoded.forget_encrypted();
+        Ok(())
+    }
+}
+
+/// What lies one behind the other in a record is stored as one.
+fn runs(extents: &[StoredExtent]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for extent in extents {
+        let follows = |run: &&mut Range<u64>| run.end == extent.start && run.end % RECORD_BYTES != 0;
+        match runs.last_mut().filter(follows) {
+            Some(run) => run.end = extent.end(),
+            None => runs.push(extent.start..extent.end()),
+        }
+    }
+    runs
+}

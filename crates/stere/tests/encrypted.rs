@@ -1,0 +1,143 @@
+//! Encryption with the real binary on a real mount (P-53, P-56): needs root and /dev/fuse, and says loudly when it skips.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+
+use support::{World, can_mount};
+
+const NO_KEY: i32 = libc::ENOKEY;
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+fn names(path: &std::path::Path) -> Vec<String> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
+}
+
+fn with_keys() -> World {
+    let world = World::with_pool();
+    fs::write(world.path("pass"), "open sesame\n").unwrap();
+    fs::write(world.path("pass2"), "another one").unwrap();
+    fs::write(world.path("key"), (0..32).map(|byte| byte * 7 + 1).collect::<Vec<u8>>()).unwrap();
+    world.ok("mount tank mount");
+    world
+}
+
+#[test]
+fn an_encrypted_directory_is_locked_and_unlocked() {
+    if !can_mount("an_encrypted_directory_is_locked_and_unlocked") {
+        return;
+    }
+    let world = with_keys();
+    let mount = world.mountpoint();
+    let vault = mount.join("vault");
+    fs::create_dir(&vault).unwrap();
+    world.refused("policy set mount/vault encrypt=yes", 1, &["stere key create"]);
+    world.ok("key create tank family --passphrase-file pass");
+    world.refused("key create tank family --passphrase-file pass", 1, &["exists"]);
+    world.ok("policy set mount/vault encrypt=yes");
+    let content = "TOP-SECRET content, which nobody else may read. ".repeat(20_000);
+    fs::create_dir(vault.join("hidden-directory")).unwrap();
+    fs::write(vault.join("hidden-directory/hidden-name"), &content).unwrap();
+    std::os::unix::fs::symlink("hidden-target", vault.join("hidden-link")).unwrap();
+    fs::write(mount.join("visible-name"), "VISIBLE content").unwrap();
+    let mut open = fs::File::open(vault.join("hidden-directory/hidden-name")).unwrap();
+    let mut bytes = String::new();
+    open.read_to_string(&mut bytes).unwrap();
+    assert!(bytes == content);
+    world.ok("flush mount --wait");
+    let keys = world.json("key list tank --json");
+    assert_eq!((keys[0]["state"].as_str(), keys[0]["is_default"].as_bool()), (Some("unlocked"), Some(true)));
+    assert!(world.ok("policy get mount/vault/hidden-directory").contains("effective.encrypt=yes"));
+
+    world.ok("key lock tank");
+    assert_eq!(world.json("key list tank --json")[0]["state"], "locked");
+    // Not from the kernel's memory either: by name, through what is open, in lists.
+    assert_eq!(errno(fs::read(vault.join("hidden-directory/hidden-name"))), NO_KEY);
+    assert_eq!(errno(open.read_at(&mut [0; 100], 0)), NO_KEY);
+    assert_eq!(errno(fs::write(vault.join("new"), "x")), NO_KEY);
+    assert_eq!(errno(fs::read_link(vault.join("hidden-link"))), NO_KEY);
+    assert!(names(&vault).iter().all(|name| name.starts_with("locked-")), "{:?}", names(&vault));
+    assert_eq!(names(&vault).len(), 2);
+    assert_eq!(fs::read(mount.join("visible-name")).unwrap(), b"VISIBLE content");
+    fs::write(world.path("wrong"), "open sesam").unwrap();
+    world.refused("key unlock tank --passphrase-file wrong", 1, &["does not open the key 'family'"]);
+    world.refused("key unlock tank --key-file key", 1, &["no key file opens the key 'family'"]);
+    world.ok("key unlock tank --passphrase-file pass");
+    assert_eq!(names(&vault), ["hidden-directory", "hidden-link"]);
+    assert!(fs::read_to_string(vault.join("hidden-directory/hidden-name")).unwrap() == content);
+    assert_eq!(fs::read_link(vault.join("hidden-link")).unwrap(), std::path::Path::new("hidden-target"));
+    assert!(open.read_at(&mut [0; 100], 0).is_ok());
+    drop(open);
+
+    // Other secrets, and a mount that unlocks with one of them.
+    world.ok("key add tank family --key-file key");
+    world.ok("key change tank family --passphrase-file pass --new-passphrase-file pass2");
+    world.refused("key unlock tank family --passphrase-file pass", 1, &["does not open"]);
+    world.ok("umount mount");
+    for image in ["a.img", "b.img"] {
+        let bytes = fs::read(world.path(image)).unwrap();
+        let is_there = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        assert!(is_there(b"visible-name") || image == "b.img", "the search finds what is not encrypted");
+        for hidden in [&b"TOP-SECRET"[..], b"hidden-name", b"hidden-directory", b"hidden-target", b"open sesame"] {
+            assert!(!is_there(hidden), "{image} has {} in the clear", String::from_utf8_lossy(hidden));
+        }
+    }
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    assert_eq!(errno(fs::read_dir(vault.join("hidden-directory")).map(drop)), NO_KEY);
+    world.ok("umount mount");
+    world.ok(&format!("mount tank mount -o keyfile={}", world.path("key").display()));
+    assert!(fs::read_to_string(vault.join("hidden-directory/hidden-name")).unwrap() == content);
+    world.ok("key lock tank family");
+    world.ok("key unlock tank family --passphrase-file pass2");
+    assert!(fs::read_to_string(vault.join("hidden-directory/hidden-name")).unwrap() == content);
+    // All of it goes without the key.
+    world.ok("key lock tank");
+    fs::remove_dir_all(&vault).unwrap();
+    assert_eq!(names(&mount), ["visible-name"]);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+#[test]
+fn existing_files_are_encrypted_with_a_key_of_their_own_and_back() {
+    if !can_mount("existing_files_are_encrypted_with_a_key_of_their_own_and_back") {
+        return;
+    }
+    let world = with_keys();
+    let photos = world.mountpoint().join("photos");
+    fs::create_dir(&photos).unwrap();
+    for number in 0..40 {
+        fs::write(photos.join(format!("photo {number}.jpg")), vec![number as u8; 100_000 + number * 3000]).unwrap();
+    }
+    world.ok("key create tank family --key-file key");
+    world.ok("key create tank photos --passphrase-file pass");
+    for setting in ["photos", "no", "yes"] {
+        world.ok(&format!("policy set mount/photos encrypt={setting} --wait"));
+        let facts = world.json("policy get mount/photos --json");
+        assert_eq!((facts["encrypt"].as_str(), facts["state"].as_str()), (Some(setting), Some("compliant")));
+        for number in 0..40 {
+            let bytes = fs::read(photos.join(format!("photo {number}.jpg"))).unwrap();
+            assert!(bytes == vec![number as u8; 100_000 + number * 3000], "{setting} {number}");
+        }
+        world.ok("key lock tank photos");
+        let is_locked = fs::read(photos.join("photo 3.jpg")).is_err();
+        assert_eq!(is_locked, setting == "photos");
+        world.ok("key unlock tank photos --passphrase-file pass");
+    }
+    world.refused("key remove tank family", 1, &["40 names", "--yes"]);
+    world.ok("key remove tank photos");
+    world.ok("key remove tank family --yes");
+    assert_eq!(errno(fs::read(photos.join("photo 3.jpg"))), NO_KEY);
+    fs::remove_dir_all(&photos).unwrap();
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
