@@ -26,16 +26,35 @@ unsafe impl Send for Memory {}
 // SAFETY: as above; `&Memory` gives no way to write.
 unsafe impl Sync for Memory {}
 
+/// From here on memory is mapped, so that pages nobody uses are never made. The allocator clears all of it when it is to be aligned.
+const MAPPED_FROM_BYTES: usize = 1 << 20;
+
 impl Memory {
     fn zeroed(capacity_bytes: usize) -> Memory {
         assert!(capacity_bytes > 0 && capacity_bytes % BUFFER_ALIGNMENT_BYTES == 0);
         let layout = Memory::layout(capacity_bytes);
-        // SAFETY: the layout has a non-zero size.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
+        let start = match capacity_bytes >= MAPPED_FROM_BYTES {
+            true => Memory::map(capacity_bytes),
+            // SAFETY: the layout has a non-zero size.
+            false => NonNull::new(unsafe { alloc_zeroed(layout) }),
+        };
+        match start {
             Some(start) => Memory { start, capacity_bytes },
             None => handle_alloc_error(layout),
         }
+    }
+
+    /// Whole pages of zeros from the system; none where it has none left.
+    fn map(capacity_bytes: usize) -> Option<NonNull<u8>> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping that touches no other memory; the outcome is checked.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), capacity_bytes, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let start = NonNull::new(start.cast())?;
+        assert!(start.addr().get() % BUFFER_ALIGNMENT_BYTES == 0, "pages are at least as large as blocks");
+        Some(start)
     }
 
     fn layout(capacity_bytes: usize) -> Layout {
@@ -46,8 +65,13 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `zeroed` with this very layout, freed once.
-        unsafe { dealloc(self.start.as_ptr(), Memory::layout(self.capacity_bytes)) }
+        if self.capacity_bytes < MAPPED_FROM_BYTES {
+            // SAFETY: allocated by `zeroed` with this very layout, freed once.
+            return unsafe { dealloc(self.start.as_ptr(), Memory::layout(self.capacity_bytes)) };
+        }
+        // SAFETY: mapped by `zeroed` with this very length, unmapped once.
+        let outcome = unsafe { libc::munmap(self.start.as_ptr().cast(), self.capacity_bytes) };
+        assert_eq!(outcome, 0, "a mapping of ours can be given back");
     }
 }
 

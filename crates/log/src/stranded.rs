@@ -2,7 +2,8 @@
 //!
 //! A row that failed on so many devices that its segment could not bear it is *stranded*: it is kept, readable as before, and
 //! whoever owns its records appends them elsewhere. A device may also lose what it took when its flush fails, so rows that are on
-//! one device only are kept until they are flushed. Metadata is not saved that way: what its writer wrote is not valid elsewhere.
+//! one device only are kept until they are flushed, if another device could take them. Metadata is not saved that way: what its
+//! writer wrote is not valid elsewhere.
 //!
 //! Invariants: a stranded row leaves memory only when nobody but the table knows its segment any more, so that no record of it
 //! can still be entered anywhere; the chunk that failed last is not marked missing, for what it holds already may be nowhere else.
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_device::DeviceError;
+use stere_device::{DeviceError, SharedBuffer};
 use stere_format::SegmentKind;
 
 use crate::Log;
@@ -99,16 +100,36 @@ impl Log {
     /// Lets go of the rows of a segment that are kept in memory.
     pub fn forget_stranded(&self, id: u64) {
         let mut rows = self.rows.write();
-        let kept: Vec<_> = rows.range((id, 0)..=(id, u32::MAX)).map(|(id, _)| *id).collect();
-        for id in kept {
-            if !matches!(rows.get(&id), Some(RowInMemory::Kept(_))) {
-                continue;
-            }
-            if let Some(RowInMemory::Kept(buffer)) = rows.remove(&id) {
-                *self.kept_bytes.lock() -= buffer.len();
+        let is_kept = |row: &RowInMemory| matches!(row, RowInMemory::Kept(_));
+        let of_segment = rows.range((id, 0)..=(id, u32::MAX));
+        let kept: Vec<_> = of_segment.filter(|(_, row)| is_kept(row)).map(|(id, _)| *id).collect();
+        let gone = self.take_kept(&mut rows, kept);
+        self.stranded.lock().from.remove(&id);
+        drop(rows);
+        drop(gone);
+    }
+
+    /// Takes these rows, which are kept, out of memory. The caller lets go of them when it has unlocked the rows: giving memory back
+    /// to the system takes its time.
+    fn take_kept(&self, rows: &mut BTreeMap<(u64, u32), RowInMemory>, ids: Vec<(u64, u32)>) -> Vec<SharedBuffer> {
+        let mut taken = Vec::with_capacity(ids.len());
+        for id in ids {
+            match rows.remove(&id) {
+                Some(RowInMemory::Kept(buffer)) => taken.push(buffer),
+                // Somebody else was here first, or the row is under way.
+                Some(other) => drop(rows.insert(id, other)),
+                None => {}
             }
         }
-        self.stranded.lock().from.remove(&id);
+        *self.kept_bytes.lock() -= taken.iter().map(|buffer| buffer.len()).sum::<usize>();
+        taken
+    }
+
+    /// Whether another device could take what this segment's only one loses.
+    fn has_refuge(&self, segment: &Segment) -> bool {
+        let chunks = segment.chunks();
+        let open = self.stripe.open_devices();
+        open.iter().any(|device| chunks.iter().all(|place| place.device != *device))
     }
 
     /// A row's writes have ended: it leaves memory, unless it is needed there.
@@ -118,14 +139,15 @@ impl Log {
         let Some(RowInMemory::Flying(row)) = rows.get(&id) else { return };
         let (buffer, length) = (row.buffer.clone(), row.buffer.len());
         let is_single = segment.scheme.parity == 0 && segment.kind == SegmentKind::Data;
-        match is_stranded || is_single {
+        let gone = match is_stranded || (is_single && self.has_refuge(segment)) {
             true => {
-                rows.insert(id, RowInMemory::Kept(buffer));
                 *self.kept_bytes.lock() += length;
+                rows.insert(id, RowInMemory::Kept(buffer.clone()))
             }
-            false => drop(rows.remove(&id)),
-        }
+            false => rows.remove(&id),
+        };
         drop(rows);
+        drop((gone, buffer));
         *self.flying_bytes.lock() -= length;
     }
 
@@ -145,12 +167,11 @@ impl Log {
     pub(crate) fn let_go_of(&self, kept: Vec<(u64, u32)>) {
         let mut rows = self.rows.write();
         let stranded = self.stranded.lock();
-        for id in kept {
-            let is_stranded = stranded.from.get(&id.0).is_some_and(|from| id.1 >= *from);
-            if !is_stranded && let Some(RowInMemory::Kept(buffer)) = rows.remove(&id) {
-                *self.kept_bytes.lock() -= buffer.len();
-            }
-        }
+        let is_stranded = |id: &(u64, u32)| stranded.from.get(&id.0).is_some_and(|from| id.1 >= *from);
+        let flushed = kept.into_iter().filter(|id| !is_stranded(id)).collect();
+        let gone = self.take_kept(&mut rows, flushed);
+        drop((stranded, rows));
+        drop(gone);
     }
 
     pub(crate) fn note_unflushed(&self, segment: &Arc<Segment>, row_block: u32) {

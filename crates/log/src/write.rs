@@ -52,7 +52,7 @@ pub(crate) struct FlyingRow {
 pub(crate) enum RowInMemory {
     Open(Arc<Mutex<Stream>>),
     Flying(FlyingRow),
-    /// Its writes have ended. It is kept because it is on too few devices, or on one only and not flushed yet.
+    /// Its writes have ended. It is kept because it is on too few devices, or on one of several only and not flushed yet.
     Kept(SharedBuffer),
 }
 

@@ -105,6 +105,29 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
     assert_eq!(history, [(1, 6), (2, 7)]);
 }
 
+/// Rules that a newer stere wrote are not understood; they are passed over, and not written over.
+#[test]
+fn rules_of_a_newer_stere_are_left_alone() {
+    let (rig, fs) = Rig::new(3, DEVICE_BYTES);
+    fs.load_rules(&caller(3), "*: copies=3").unwrap();
+    let newer = stere_format::Key::rules(7);
+    let put = |transaction: &mut stere_store::Transaction<'_>| {
+        transaction.put(newer, b"\x09rules to come");
+        Ok::<_, stere_store::Error>(())
+    };
+    fs.store().update(Wait::Allowed, put).unwrap();
+    fs.syncfs(&caller(4)).unwrap();
+    let fs = rig.reopen(fs, false);
+    let file = make(&fs, ROOT, "a", b"x");
+    assert_eq!(fact(&fs, file, "effective.copies"), "2", "what is not understood decides nothing");
+    assert_eq!(fs.load_rules(&caller(5), "*: copies=2").unwrap(), 8);
+    let versions: Vec<u64> = fs.rules_history(Wait::Allowed).unwrap().iter().map(|one| one.version).collect();
+    assert_eq!(versions, [1, 8]);
+    let stored =
+        fs.store().view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&newer)?.unwrap().to_vec()));
+    assert_eq!(stored.unwrap(), b"\x09rules to come");
+}
+
 #[test]
 fn names_that_change_change_what_is_decided() {
     let (_rig, fs) = Rig::new(3, DEVICE_BYTES);

@@ -254,7 +254,8 @@ fn wait(mut connection: Connection) -> Result<u8> {
         bar.show(work.bytes_done, work.bytes_done + work.bytes_left);
         let is_stuck = work.impossible_chunks > 0 && work.impossible_chunks >= work.chunks_left;
         let is_leaving = report.devices.iter().any(|device| device.state == "removing");
-        if (work.is_done() && !is_leaving) || is_stuck {
+        // Done is what stays done when the device is pulled out now.
+        if (work.is_done() && !work.settling && !is_leaving) || is_stuck {
             bar.end();
             return tell(&work);
         }

@@ -106,6 +106,40 @@ fn what_was_synced_survives_a_kill_and_the_dead_mount_is_taken_away() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// Metadata may end up with fewer copies, where there are fewer devices; content may not.
+#[test]
+fn a_device_is_emptied_where_metadata_loses_a_copy_and_not_where_content_would() {
+    if !can_mount("a_device_is_emptied_where_metadata_loses_a_copy_and_not_where_content_would") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=96M b.img,size=96M c.img,size=96M");
+    world.ok("mount tank mount");
+    let content: Vec<u8> = (0..12 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(world.mountpoint().join("kept"), &content).unwrap();
+    world.ok("flush mount --wait");
+    world.ok("device evacuate tank a --wait");
+    // Its slots are free with the checkpoint that follows.
+    until("an empty device", || world.json("device list tank --json")[0]["used_bytes"] == 0);
+    assert_eq!(world.json("device list tank --json")[0]["state"], "leaving");
+    world.ok("device remove tank a --yes --wait");
+    let status = world.json("status tank --json");
+    assert_eq!((status["state"].as_str(), status["survives"].as_u64()), (Some("healthy"), Some(1)), "{status}");
+    // Two copies have two places, and not one.
+    for line in ["device evacuate tank b", "device remove tank b --yes"] {
+        world.refused_after_forecast(line, &["does not fit on the other devices", "device add"]);
+    }
+    assert_eq!(world.json("status tank --json")["state"], "healthy");
+    assert_eq!(fs::read(world.mountpoint().join("kept")).unwrap(), content);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+    // Either of the two is enough.
+    let said = world.run("mount b.img mount -o wait=0");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert_eq!(fs::read(world.mountpoint().join("kept")).unwrap(), content);
+    world.ok("umount mount");
+}
+
 #[test]
 fn a_signal_ends_the_mount_in_order() {
     if !can_mount("a_signal_ends_the_mount_in_order") {

@@ -45,6 +45,8 @@ pub struct MendStatus {
     pub waiting_bytes: u64,
     /// Whether chunks move for the sake of even filling, so that there is more to do than is counted here.
     pub is_rebalancing: bool,
+    /// Whether something that was written is not entered yet, or not recorded where the next mount finds it.
+    pub is_settling: bool,
 }
 
 /// What the mender remembers; nothing of it is needed after a crash.
@@ -193,6 +195,7 @@ impl Store {
         let mut status = MendStatus {
             bytes_done: mender.bytes_done + submitted_bytes,
             is_rebalancing: mender.rebalances,
+            is_settling: !mender.submitted.is_empty() || mender.is_unrecorded,
             ..MendStatus::default()
         };
         for task in self.tasks(&mender).into_iter().filter(|task| !under_way.contains(&task.segment.id)) {

@@ -9,6 +9,26 @@ fn zeroed_is_zero_and_aligned() {
     assert_eq!(buffer.capacity_bytes(), 12_288);
 }
 
+/// Large memory comes by another way than small; both are zeros, aligned, and only used pages of the large are made.
+#[test]
+fn large_memory_is_zero_aligned_and_not_made_before_it_is_used() {
+    for length in [(1 << 20) - 4096, 1 << 20, (3 << 20) + 5] {
+        let buffer = Buffer::zeroed(length);
+        assert!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES == 0);
+        assert_eq!(buffer.capacity_bytes(), length.next_multiple_of(BUFFER_ALIGNMENT_BYTES));
+        assert!(buffer.iter().all(|&byte| byte == 0));
+    }
+    let pages = 64 << 20 >> 12;
+    let mut large = BufferPool::new(0).take(pages << 12);
+    large[5 << 12] = 1;
+    let mut present = vec![0u8; pages];
+    // SAFETY: the range is the buffer's own, and there is a byte for each of its pages.
+    let outcome = unsafe { libc::mincore(large.as_mut_ptr().cast(), pages << 12, present.as_mut_ptr()) };
+    assert_eq!(outcome, 0);
+    let made = present.iter().filter(|page| **page & 1 == 1).count();
+    assert!((1..=512).contains(&made), "{made} of {pages} pages are there, and one is used");
+}
+
 #[test]
 fn empty_buffers_are_fine() {
     let mut buffer = Buffer::zeroed(0);

@@ -28,6 +28,9 @@ pub struct WorkReport {
     pub seconds_left: u64,
     /// Whether chunks move so that all devices are filled alike.
     pub rebalancing: bool,
+    /// Whether what was written is yet to be noted on the devices.
+    #[serde(default)]
+    pub settling: bool,
 }
 
 impl WorkReport {
@@ -114,6 +117,7 @@ impl Running {
             bytes_per_second,
             seconds_left: status.bytes_left.div_ceil(bytes_per_second.max(1)),
             rebalancing: status.is_rebalancing,
+            settling: status.is_settling,
         }
     }
 }

@@ -62,6 +62,15 @@ impl World {
         assert!(said.out.is_empty(), "stere {line} is refused and prints {}", said.out);
     }
 
+    /// Runs what must be refused after its forecast was told.
+    pub fn refused_after_forecast(&self, line: &str, words: &[&str]) {
+        let said = self.run(line);
+        assert_eq!(said.code, 1, "stere {line}: {}{}", said.out, said.err);
+        for word in words {
+            assert!(said.err.contains(word), "stere {line} says '{}', without '{word}'", said.err.trim());
+        }
+    }
+
     /// The same while b.img is somewhere else.
     pub fn refused_without_b(&self, line: &str, words: &[&str]) {
         std::fs::rename(self.path("b.img"), self.path("b.away")).unwrap();
