@@ -544,7 +544,7 @@ fn what_is_encrypted_is_copied_and_never_shared() {
 /// The stricter of its names holds: nothing that was encrypted is written in the clear because it got another name.
 #[test]
 fn a_file_with_several_names_stays_encrypted() {
-    let (rig, fs) = Rig::new(1, DEVICE_BYTES);
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
     create_key(&fs, "main", 1);
     let (top, open) = (directory(&fs, "d", "yes"), directory(&fs, "open", "no"));
     let file = make(&fs, top, "file", b"first");
