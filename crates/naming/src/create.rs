@@ -144,7 +144,10 @@ impl FileSystem {
                 self.apply_rules_too(&scopes, new_name, &mut value, caller.now);
                 self.note_reconcile(transaction, inode)?;
             }
-            value.parent = new_parent;
+            let old_parent = std::mem::replace(&mut value.parent, new_parent);
+            if kind == FileKind::File && self.keep_encrypted(transaction, inode, old_parent, nameless, &mut value)? {
+                self.note_reconcile(transaction, inode)?;
+            }
             value.ctime = caller.now;
             let key = self.name_key(transaction, new_parent, &directory)?;
             self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;

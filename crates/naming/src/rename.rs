@@ -253,6 +253,9 @@ impl FileSystem {
         if found.kind == FileKind::File && value.nlink == 1 {
             self.apply_rules(scopes, name, &mut value, caller.now);
         }
+        if found.kind == FileKind::File && value.nlink > 1 {
+            self.keep_encrypted(transaction, found.inode, old_parent, false, &mut value)?;
+        }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
         let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.is_current(scopes);
         if is_open && rename.has_rules() {

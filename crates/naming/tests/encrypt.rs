@@ -541,6 +541,33 @@ fn what_is_encrypted_is_copied_and_never_shared() {
     assert_clean(&fs);
 }
 
+/// The stricter of its names holds: nothing that was encrypted is written in the clear because it got another name.
+#[test]
+fn a_file_with_several_names_stays_encrypted() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    create_key(&fs, "main", 1);
+    let (top, open) = (directory(&fs, "d", "yes"), directory(&fs, "open", "no"));
+    let file = make(&fs, top, "file", b"first");
+    fs.link(&caller(3), file, open, b"outside").unwrap();
+    fs.write(&caller(3), file, 0, b"WELLKNOWN", false).unwrap();
+    fs.syncfs(&caller(3)).unwrap();
+    fs.rename(&caller(3), open, b"outside", ROOT, b"elsewhere", 0).unwrap();
+    fs.write(&caller(3), file, 100_000, b"WELLKNOWN", false).unwrap();
+    reconcile(&fs);
+    fs.unlink(&caller(3), top, b"file").unwrap();
+    fs.write(&caller(3), file, 200_000, b"WELLKNOWN", false).unwrap();
+    fs.syncfs(&caller(3)).unwrap();
+    assert!(!is_on_media(&rig, b"WELLKNOWN"));
+    assert_eq!((fact(&fs, file, "encrypt"), fact(&fs, file, "state")), ("yes".into(), "compliant".into()));
+    // And one that gets a name where more is asked for is encrypted.
+    let plain = make(&fs, open, "plain", b"content");
+    fs.link(&caller(3), plain, top, b"inside").unwrap();
+    assert!(fact(&fs, plain, "state").starts_with("pending"));
+    reconcile(&fs);
+    assert!(blobs(&fs, plain).iter().all(|blob| value_of(&fs, *blob).key == 1));
+    assert_clean(&fs);
+}
+
 #[test]
 fn names_of_any_length_are_found_and_not_made_twice() {
     let (rig, fs) = Rig::new(1, DEVICE_BYTES);

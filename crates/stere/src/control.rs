@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::error::{At, Error, Result, refused};
 use crate::keys::KeyReport;
@@ -190,7 +191,8 @@ impl Connection {
     }
 
     pub fn ask(&mut self, request: Request) -> Result<Answer> {
-        let mut line = serde_json::to_vec(&request).map_err(|error| Error::System(error.into()))?;
+        // There may be a secret in it.
+        let mut line = Zeroizing::new(serde_json::to_vec(&request).map_err(|error| Error::System(error.into()))?);
         line.push(b'\n');
         self.reader.get_mut().write_all(&line).map_err(Error::System)?;
         self.next_answer()?.map_or_else(|| refused("the pool's daemon ended before it answered; see its log"), Ok)

@@ -5,7 +5,7 @@
 
 mod secret;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stere_fuse::Forgetter;
@@ -79,13 +79,16 @@ fn wrapping_seed() -> WrappingSeed {
     WrappingSeed { salt: random(), nonce: random() }
 }
 
-/// Unlocks what a key file opens, at the mount.
-pub fn unlock_by_file(filesystem: &FileSystem, path: &Path) -> Result<Vec<String>> {
-    let (unlocked, _) = filesystem.unlock_keys(None, &secret::key_file(path)?.into_secret())?;
-    if unlocked.is_empty() {
-        return refused(format!("the pool has no key that {} could open; leave keyfile= out", path.display()));
+/// Unlocks what key files open, at the mount.
+pub fn unlock_by_files(filesystem: &FileSystem, paths: &[PathBuf]) -> Result<()> {
+    for path in paths {
+        let (unlocked, _) = filesystem.unlock_keys(None, &secret::key_file(path)?.into_secret())?;
+        if unlocked.is_empty() {
+            return refused(format!("the pool has no key that {} could open; leave keyfile= out", path.display()));
+        }
+        tracing::info!(keys = unlocked.join(", "), "unlocked");
     }
-    Ok(unlocked)
+    Ok(())
 }
 
 /// Answers for the daemon.

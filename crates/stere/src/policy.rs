@@ -53,7 +53,7 @@ fn set(path: &Path, settings: &[String]) -> Result<()> {
             Err(Errno::PERM) if key == RULES => return refused("rules can be set on directories; set them on one"),
             Err(Errno::NOKEY) => {
                 return refused(
-                    "the pool has no such key; make one with `stere key create POOL NAME`, then set this again",
+                    "the pool has no key for this, or it is locked; `stere key list POOL` tells: make it with `stere key create`, or unlock it",
                 );
             }
             Err(Errno::INVAL) => {

@@ -14,6 +14,7 @@ use stere_device::Access;
 use stere_fuse::{Forgetter, Unmount, Unmounter};
 use stere_naming::{FileSystem, Wait};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
+use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
 use super::notify::notify;
@@ -94,10 +95,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         },
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
-    for path in &job.options.key_files {
-        let unlocked = keys::unlock_by_file(&filesystem, path)?;
-        tracing::info!(keys = unlocked.join(", "), "unlocked");
-    }
+    keys::unlock_by_files(&filesystem, &job.options.key_files)?;
     filesystem.pause_reconcile(running.is_reconcile_paused());
     let mut fuse = job.options.fuse.clone();
     fuse.source = running.pool.clone();
@@ -272,7 +270,8 @@ fn converse(daemon: &Daemon, stream: UnixStream) {
         if let Some(answer) = answer {
             control::send(&mut stream, &answer);
         }
-        line.clear();
+        // There may be a secret in it.
+        line.zeroize();
     }
 }
 
