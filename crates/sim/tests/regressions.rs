@@ -203,3 +203,41 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         }
     }
 }
+
+/// P-6: a crash tore what tells of a row; the cleaner stopped there for good, instead of moving what the other rows hold.
+#[test]
+fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
+    let path = |directory, name| Path { directory, name };
+    let pool = PoolConfig {
+        device_bytes: vec![209_727_488, 3_145_728_000, 67_219_456],
+        block_bytes: vec![512; 3],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 64 << 20,
+        dirty_bytes_max: 1 << 20,
+        dirty_steps_max: 3,
+        greedy: true,
+    };
+    let operations = [
+        Operation::Mkdir { path: path(0, 3) },
+        Operation::Mkdir { path: path(1, 5) },
+        Operation::Create { path: path(3, 2), slot: 2 },
+        Operation::Write { target: Target::Slot(3), offset: 0, length: 445, seed: 5_797_394_336_235_742_429 },
+        Operation::Create { path: path(1, 1), slot: 4 },
+        Operation::Write { target: Target::Slot(4), offset: 0, length: 4096, seed: 13_335_804_566_658_943_072 },
+        Operation::Remount,
+        Operation::SetPolicy { path: path(0, 3), policy: 10 },
+        Operation::Step { count: 5, idle: false },
+        Operation::ArmCrash { events: 3, manner: CrashManner::Everything },
+        Operation::SyncAll,
+        Operation::ArmCrash { events: 7, manner: CrashManner::Nothing },
+        Operation::Write { target: Target::Slot(4), offset: 1781, length: 194, seed: 4_097_031_667_626_635_886 },
+        Operation::SyncAll,
+        Operation::EmptyDevice { device: 1, leaves: false },
+        Operation::Step { count: 5, idle: true },
+    ];
+    for seed in (50_000_094..50_000_100).chain(0..20) {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::None, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}

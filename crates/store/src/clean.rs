@@ -294,17 +294,21 @@ impl Store {
     }
 
     fn clean_segment_to(&self, segment: &Arc<Segment>, key: &StreamKey) -> Result<bool, Error> {
-        let mut row_block = 1;
+        let (mut row_block, mut is_whole) = (1, true);
         while row_block < segment.written_blocks() {
-            let Some(contents) = self.log.read_row_contents(segment, row_block)? else { return Ok(false) };
+            // A crash can tear what tells of a row whose blobs are whole, or dead: the rows around it are moved all the same.
+            let Ok(Some(contents)) = self.log.read_row_contents(segment, row_block) else {
+                (row_block, is_whole) = (row_block + 1, false);
+                continue;
+            };
             for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
                 if !self.move_blobs(segment, row_block, entries, key)? {
                     return Ok(false);
                 }
             }
-            row_block += contents.header.row_height;
+            row_block += contents.header.row_height.max(1);
         }
-        Ok(true)
+        Ok(is_whole || segment.live_bytes() == 0)
     }
 
     /// Enters where blobs are now, but for those that were changed meanwhile; how many it entered.

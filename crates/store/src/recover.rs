@@ -5,6 +5,7 @@
 //! acknowledged. A record that is damaged on every mirror although a later one proves that it was durable is not a torn tail
 //! but damage, and the pool is refused. Read next: `journal_scan.rs`, `commit.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -372,13 +373,18 @@ impl Store {
 
     /// What an unproven group named can be read, but perhaps not from every copy: it is written again, whole.
     fn rewrite_unproven(&self, blobs: &[u64]) -> Result<(), Error> {
+        let mut told: BTreeMap<(u64, u32), bool> = BTreeMap::new();
         for blob in blobs {
             let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
                 Ok(handle) => handle,
                 Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            if handle.segment.scheme.parity > 0 {
+            let address = &handle.value.address;
+            let row = (address.segment, address.row_block);
+            // Without what tells of its row nobody would find it there again, to clean the segment or to rescue it.
+            let mut is_told = || matches!(self.log.read_row_contents(&handle.segment, row.1), Ok(Some(_)));
+            if handle.segment.scheme.parity > 0 || !*told.entry(row).or_insert_with(&mut is_told) {
                 let mut outcome = self.relocate_blob(&handle);
                 if matches!(outcome, Err(Error::NoSpace)) {
                     // A full pool has room again once what the crash left half freed is given back.
