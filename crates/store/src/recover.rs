@@ -395,8 +395,9 @@ impl Store {
                 match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
                     Ok(()) | Err(Error::NoSpace) => {}
-                    // So does what lies on devices that are away.
-                    Err(Error::Damaged { .. }) if !self.is_within_reach(&handle.segment) => {}
+                    // So does what lies on devices that are away, and what had one copy and is lost.
+                    Err(Error::Damaged { .. })
+                        if handle.segment.scheme.parity == 0 || !self.is_within_reach(&handle.segment) => {}
                     Err(error) => return Err(error),
                 }
             }
