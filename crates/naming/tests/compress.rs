@@ -4,38 +4,17 @@
 mod support;
 
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
-use stere_naming::{Error, FileSystem, KEEP_SIZE, OpenFlags, PUNCH_HOLE, ROOT, SetAttributes, SetMode, Wait};
+use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use support::edits::{Edit, Random, edit, fact, set};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
 const RECORD: usize = 128 << 10;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-
-    fn noise(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next(256) as u8).collect()
-    }
-}
-
 fn text(number: usize, length: usize) -> Vec<u8> {
     let line =
         |at: usize| format!("record number {:>6} of segment {:>3}, all well\n", at * 7, number % 1000).into_bytes();
     (0..length / 40 + 1).flat_map(line).take(length).collect()
-}
-
-fn set(fs: &FileSystem, inode: u64, key: &str, value: &str) {
-    let name = format!("user.stere.{key}");
-    fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap();
-}
-
-fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    String::from_utf8(fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes()).unwrap()).unwrap()
 }
 
 fn stored(fs: &FileSystem, inode: u64) -> u64 {
@@ -136,40 +115,12 @@ fn any_change_of_a_compressed_file_leaves_the_right_bytes_and_exact_accounts() {
             (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
         for step in 0..160 {
             let at = random.next(3) as usize;
-            let (inode, bytes) = files[at].clone();
+            let inode = files[at].0;
             let offset = random.next(500_000);
             let length = [1 + random.next(200), 4096, 1 + random.next(60_000), RECORD as u64][random.next(4) as usize];
             match random.next(10) {
-                0..5 => {
-                    let data =
-                        if random.next(4) == 0 { random.noise(length as usize) } else { text(step, length as usize) };
-                    // Whole records at their places go another way than pieces.
-                    let offset = if length == RECORD as u64 { offset / length * length } else { offset };
-                    assert_eq!(fs.write(&caller(4), inode, offset, &data, false).unwrap(), data.len());
-                    let bytes = &mut files[at].1;
-                    bytes.resize(bytes.len().max(offset as usize + data.len()), 0);
-                    bytes[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
-                }
-                5 => {
-                    let size = Some(offset);
-                    fs.setattr(&caller(4), inode, &SetAttributes { size, ..SetAttributes::default() }).unwrap();
-                    files[at].1.resize(offset as usize, 0);
-                }
-                6 => {
-                    fs.fallocate(&caller(4), inode, offset, length, PUNCH_HOLE | KEEP_SIZE).unwrap();
-                    let end = bytes.len().min((offset + length) as usize);
-                    files[at].1.get_mut(offset as usize..end).into_iter().for_each(|range| range.fill(0));
-                }
-                7 => {
-                    let (to, offset) = ((at + 1) % 3, offset / 4096 * 4096);
-                    let copied =
-                        fs.copy_range(&caller(4), inode, offset, files[to].0, offset, length).unwrap() as usize;
-                    let (from, offset) = (files[at].1.clone(), offset as usize);
-                    let bytes = &mut files[to].1;
-                    if copied > 0 {
-                        bytes.resize(bytes.len().max(offset + copied), 0);
-                        bytes[offset..offset + copied].copy_from_slice(&from[offset..offset + copied]);
-                    }
+                kind @ 0..8 => {
+                    edit(&fs, &mut files, at, Edit { kind, offset, length }, &mut random, |length| text(step, length))
                 }
                 8 => {
                     let wanted = ["none", "lz4", "zstd", "zstd:7"][random.next(4) as usize];

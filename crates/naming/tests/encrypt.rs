@@ -10,27 +10,15 @@ use stere_device::Device;
 use stere_format::{BlobValue, ExtentValue, Key, key};
 use stere_naming::{
     COLLAPSE_RANGE, CryptError, Error, FileSystem, INSERT_RANGE, KEEP_SIZE, KeySeed, OpenFlags, PUNCH_HOLE,
-    PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetAttributes, SetMode, Wait, WrappingSeed,
+    PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetMode, Wait, WrappingSeed,
 };
+use support::edits::{Edit, Random, edit, fact, set};
 use support::{Rig, caller, reconcile};
 use zeroize::Zeroizing;
 
 const DEVICE_BYTES: u64 = 96 << 20;
 const RECORD: usize = 128 << 10;
 const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-
-    fn noise(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next(256) as u8).collect()
-    }
-}
 
 fn text(number: usize, length: usize) -> Vec<u8> {
     let line = |at: usize| format!("WELLKNOWN record {:>6} of file {:>4}, in the clear\n", at * 7, number).into_bytes();
@@ -50,15 +38,6 @@ fn create_key(fs: &FileSystem, name: &str, number: u8) {
 fn unlock(fs: &FileSystem, number: u8) {
     fs.unlock_keys(None, &secret(number)).unwrap();
     fs.pause_reconcile(false);
-}
-
-fn set(fs: &FileSystem, inode: u64, key: &str, value: &str) {
-    let name = format!("user.stere.{key}");
-    fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap();
-}
-
-fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    String::from_utf8(fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes()).unwrap()).unwrap()
 }
 
 fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
@@ -290,39 +269,12 @@ fn any_change_of_an_encrypted_file_leaves_the_right_bytes_and_exact_accounts() {
             (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
         for step in 0..160 {
             let at = random.next(3) as usize;
-            let (inode, bytes) = files[at].clone();
+            let inode = files[at].0;
             let offset = random.next(500_000);
             let length = [1 + random.next(200), 4096, 1 + random.next(60_000), RECORD as u64][random.next(4) as usize];
             match random.next(11) {
-                0..5 => {
-                    let data =
-                        if random.next(4) == 0 { random.noise(length as usize) } else { text(step, length as usize) };
-                    let offset = if length == RECORD as u64 { offset / length * length } else { offset };
-                    assert_eq!(fs.write(&caller(4), inode, offset, &data, false).unwrap(), data.len());
-                    let bytes = &mut files[at].1;
-                    bytes.resize(bytes.len().max(offset as usize + data.len()), 0);
-                    bytes[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
-                }
-                5 => {
-                    let size = Some(offset);
-                    fs.setattr(&caller(4), inode, &SetAttributes { size, ..SetAttributes::default() }).unwrap();
-                    files[at].1.resize(offset as usize, 0);
-                }
-                6 => {
-                    fs.fallocate(&caller(4), inode, offset, length, PUNCH_HOLE | KEEP_SIZE).unwrap();
-                    let end = bytes.len().min((offset + length) as usize);
-                    files[at].1.get_mut(offset as usize..end).into_iter().for_each(|range| range.fill(0));
-                }
-                7 => {
-                    let (to, offset) = ((at + 1) % 3, offset / 4096 * 4096);
-                    let copied =
-                        fs.copy_range(&caller(4), inode, offset, files[to].0, offset, length).unwrap() as usize;
-                    let (from, offset) = (files[at].1.clone(), offset as usize);
-                    let bytes = &mut files[to].1;
-                    if copied > 0 {
-                        bytes.resize(bytes.len().max(offset + copied), 0);
-                        bytes[offset..offset + copied].copy_from_slice(&from[offset..offset + copied]);
-                    }
+                kind @ 0..8 => {
+                    edit(&fs, &mut files, at, Edit { kind, offset, length }, &mut random, |length| text(step, length))
                 }
                 8 => {
                     let whose = if random.next(2) == 0 { top } else { inode };

@@ -6,22 +6,14 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use stere_naming::{Error, FileSystem, LostFile, OpenFlags, ROOT, SetMode};
+use stere_naming::{Error, FileSystem, LostFile, OpenFlags, ROOT};
+use support::edits::{fact, set};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
 
 fn content(number: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at / 512 * 7 + at + number * 31) as u8).collect()
-}
-
-fn set(fs: &FileSystem, inode: u64, key: &str, value: &str) {
-    let name = format!("user.stere.{key}");
-    fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap();
-}
-
-fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    String::from_utf8(fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes()).unwrap()).unwrap()
 }
 
 fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {

@@ -171,26 +171,18 @@ impl Assembly {
                 Holds::NothingOfStere => entry.size_bytes / BLOCK_BYTES as u64 == size_bytes / BLOCK_BYTES as u64,
                 _ => true,
             };
-            let at = lost.iter().position(fits);
-            match (at, holds) {
-                (None, Holds::Damaged(copies)) if copies.iter().all(|copy| copy.is_unreadable) => {
-                    nameless.push(Nameless { path, found: "it cannot be read at all".into() });
-                }
-                (None, _) => return Err(finding),
-                (Some(at), holds) => {
-                    lost.remove(at);
-                    let found = match holds {
-                        Holds::Damaged(copies) if copies.iter().all(|copy| copy.is_unreadable) => {
-                            "it cannot be read at all".into()
-                        }
-                        Holds::Damaged(copies) => {
-                            format!("no copy of its superblock is whole ({})", describe_copies(&copies))
-                        }
-                        _ => "it holds no superblock any more: it was written over".into(),
-                    };
-                    nameless.push(Nameless { path, found });
-                }
+            match lost.iter().position(fits) {
+                Some(at) => drop(lost.remove(at)),
+                // A dead disk may be anybody's, and whoever it was is not here either way.
+                None if holds.is_unreadable() => {}
+                None => return Err(finding),
             }
+            let found = match holds {
+                _ if holds.is_unreadable() => "it cannot be read at all".into(),
+                Holds::Damaged(copies) => format!("no copy of its superblock is whole ({})", describe_copies(&copies)),
+                _ => "it holds no superblock any more: it was written over".into(),
+            };
+            nameless.push(Nameless { path, found });
         }
         Ok(nameless)
     }

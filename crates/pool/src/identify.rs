@@ -152,8 +152,7 @@ pub(crate) fn describe_copies(copies: &[DamagedCopy]) -> String {
     texts.join("; ")
 }
 
-/// The identity of a device of a pool, or why it is none.
-/// What is held, as a member, or the finding that speaks against it.
+/// The identity that what a device holds tells, or the finding that speaks against it.
 pub(crate) fn member(path: &str, device: &dyn Device, holds: Holds) -> Result<Identity, Error> {
     let device_name = path.to_owned();
     match holds {

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod calls;
+pub mod edits;
 pub mod pair;
 
 use std::sync::Arc;

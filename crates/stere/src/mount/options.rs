@@ -146,7 +146,7 @@ impl Options {
                     .ok_or_else(|| wrong(key, value, "a size of at least 64M, such as 1G"))?;
             }
             "keyfile" if value.starts_with('/') => self.key_files.push(PathBuf::from(value)),
-            "keyfile" => return Err(wrong(key, value, "the whole path of a file, such as /root/tank.key")),
+            "keyfile" => return Err(wrong(key, value, "the whole path of a file, such as /etc/stere/tank.key")),
             "prefer" => self.prefer = Some(value.to_owned()),
             "scrub" => {
                 self.scrub = period(value).ok_or_else(|| wrong(key, value, "a period, such as 30d, or never"))?
