@@ -85,6 +85,9 @@ pub struct BenchArguments {
     /// Only these file systems.
     #[arg(long, value_delimiter = ',')]
     pub subjects: Vec<Kind>,
+    /// For the redundancy bench: only this workload of it (sequential, random-read, random-write).
+    #[arg(long)]
+    pub only: Option<String>,
     /// Mount options for stere.
     #[arg(long, default_value = "")]
     pub options: String,

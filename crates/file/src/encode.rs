@@ -1,5 +1,5 @@
-//! Between a file's bytes and what is stored of them: records are compressed and encrypted when they are appended, and the other
-//! way when they are read.
+//! Between a file's bytes and what is stored of them: records pass the users' plugins that the file has, are compressed and
+//! encrypted when they are appended, and the other way when they are read.
 //!
 //! A blob is one record, so a read decodes only those that it touches. The last few that were decoded for a part of them are
 //! kept, for those who read on from there. A blob's content never changes, so its number is enough to know it by.
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, SECTOR_BYTES};
-use stere_plugin::Encoded;
+use stere_plugin::{Encoded, Stack};
 use stere_policy::Compression;
 use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded, Wait};
 
 use crate::Files;
 use crate::error::Error;
+use crate::plugins::Plugins;
 
 /// How new data of a file is stored.
 #[derive(Debug, Clone)]
@@ -25,20 +26,20 @@ pub(crate) struct Storing {
     pub placement: Placement,
     pub compression: Compression,
     pub sealing: Option<Arc<DataKey>>,
+    /// Users' plugins that records pass first, and their number.
+    pub stack: Option<(u16, Arc<Stack>)>,
 }
 
 impl Storing {
     /// Whether handing data over takes long enough for others not to wait for it.
     pub fn is_slow(&self) -> bool {
-        self.compression.algorithm().is_some() || self.sealing.is_some()
+        self.compression.algorithm().is_some() || self.sealing.is_some() || self.stack.is_some()
     }
 
     /// What so many bytes can take: at worst every block becomes a record.
     pub fn stored_bytes_max(&self, bytes: u64) -> u64 {
-        match self.sealing {
-            Some(_) => bytes + bytes.div_ceil(BLOCK_BYTES as u64) * SECTOR_BYTES as u64,
-            None => bytes,
-        }
+        let sector_each = bytes.div_ceil(BLOCK_BYTES as u64) * SECTOR_BYTES as u64;
+        bytes + sector_each * (u64::from(self.sealing.is_some()) + u64::from(self.stack.is_some()))
     }
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct AskedEncoding {
     pub compression: Compression,
     /// Number of the key; 0 for none.
     pub key: u16,
+    /// Number of the stack of users' plugins; 0 for none.
+    pub stack: u16,
 }
 
 thread_local! {
@@ -110,13 +113,22 @@ impl Files {
         if !storing.is_slow() {
             return Ok(append(&plain)?);
         }
+        let passed = storing.stack.as_ref().map(|(_, stack)| stack.encode(data)).transpose().map_err(Error::Plugin)?;
+        let data = passed.as_deref().unwrap_or(data);
         let encoded = match storing.compression.algorithm() {
             None => Encoded::Plain { gave_up: BlobFlags::NONE },
             Some(_) => stere_plugin::encode(storing.compression, data),
         };
         let content = match &encoded {
-            Encoded::Plain { gave_up } => Content { flags: *gave_up, ..plain },
+            Encoded::Plain { gave_up } => Content { stored: data, flags: *gave_up, ..plain },
             Encoded::Stored { encoding, bytes } => Content { stored: bytes, encoding: *encoding, ..plain },
+        };
+        let plugged = storing.stack.as_ref().map(|_| prefixed(data.len(), content.stored));
+        let content = match (&plugged, &storing.stack) {
+            (Some(plugged), Some((number, _))) => {
+                Content { stored: plugged, encoding: content.encoding.plugged(), stack: *number, ..content }
+            }
+            _ => content,
         };
         let Some(key) = &storing.sealing else { return Ok(append(&content)?) };
         let encoding = content.encoding.encrypted();
@@ -194,11 +206,11 @@ impl Files {
             let value = &piece.blob.value;
             if piece.offset == 0 && piece.length == value.logical_bytes {
                 let into = &mut out[piece.at..piece.at + piece.length as usize];
-                decode(&piece.blob, opening.as_ref(), stored, into)?;
+                decode(&self.plugins, &piece.blob, opening.as_ref(), stored, into)?;
                 continue;
             }
             let mut content = vec![0; value.logical_bytes as usize];
-            decode(&piece.blob, opening.as_ref(), stored, &mut content)?;
+            decode(&self.plugins, &piece.blob, opening.as_ref(), stored, &mut content)?;
             let content: Arc<[u8]> = content.into();
             copy_piece(piece, &content, out)?;
             self.decoded.keep(known(piece, opening), content);
@@ -210,7 +222,8 @@ impl Files {
     pub(crate) fn recode(&self, wait: Wait, blob: &BlobHandle, wanted: Compression) -> Result<Recoded, Error> {
         let value = &*blob.value;
         let mut content = vec![0; value.logical_bytes as usize];
-        assert!(!value.encoding.is_encrypted(), "what is encrypted is stored anew through the file");
+        let is_own = value.encoding.is_encrypted() || value.encoding.is_plugged();
+        assert!(!is_own, "what is encrypted, or passed plugins, is stored anew through the file");
         self.read_pieces(wait, &live_pieces(blob), &mut content, Owner { inode: 0, offset: 0 })?;
         let flags = value.flags.without(stere_plugin::GAVE_UP);
         Ok(match stere_plugin::encode(wanted, &content) {
@@ -233,16 +246,44 @@ fn known(piece: &Piece, opening: &Option<Opening>) -> Known {
     (piece.blob.id, opening.as_ref().map(|opening| opening.place))
 }
 
-fn decode(blob: &BlobHandle, opening: Option<&Opening>, stored: &mut [u8], out: &mut [u8]) -> Result<(), Error> {
-    let Some(Opening { key, place }) = opening else {
-        return stere_plugin::decode(blob.value.encoding, stored, out).map_err(|why| undecodable(blob, &why));
-    };
+fn decode(
+    plugins: &Plugins,
+    blob: &BlobHandle,
+    opening: Option<&Opening>,
+    stored: &mut [u8],
+    out: &mut [u8],
+) -> Result<(), Error> {
+    let Some(Opening { key, place }) = opening else { return decode_opened(plugins, blob, stored, out) };
     let content = match stere_crypt::open_record(key, place, stored) {
         Ok(content) => content,
         Err(error @ (CryptError::NotAuthentic(_) | CryptError::Malformed(_))) => return Err(undecodable(blob, &error)),
         Err(error) => return Err(Error::Key(error)),
     };
-    stere_plugin::decode(blob.value.encoding.compression(), content, out).map_err(|why| undecodable(blob, &why))
+    decode_opened(plugins, blob, content, out)
+}
+
+/// Undoes what was done before a record was encrypted.
+fn decode_opened(plugins: &Plugins, blob: &BlobHandle, stored: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    let (encoding, number) = (blob.value.encoding, blob.value.stack);
+    let of = if encoding.is_known() { encoding.compression() } else { encoding };
+    if !encoding.is_known() || !encoding.is_plugged() {
+        return stere_plugin::decode(of, stored, out).map_err(|why| undecodable(blob, &why));
+    }
+    let stack = plugins.stack(number).map_err(|why| undecodable(blob, &why))?;
+    let (length, stored) = stored.split_first_chunk().ok_or_else(|| undecodable(blob, &"it is cut"))?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > stere_plugin::encoded_bytes_max(out.len()) {
+        return Err(undecodable(blob, &"it says that plugins made more of it than they may"));
+    }
+    let mut passed = vec![0; length];
+    stere_plugin::decode(of, stored, &mut passed).map_err(|why| undecodable(blob, &why))?;
+    stack.decode(&passed, out).map_err(|why| undecodable(blob, &why))
+}
+
+/// What plugins made of a record, with how long that is before it.
+fn prefixed(length: usize, stored: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(length).expect("a record is far below 4 GiB");
+    [&length.to_le_bytes()[..], stored].concat()
 }
 
 fn copy_piece(piece: &Piece, content: &[u8], out: &mut [u8]) -> Result<(), Error> {
@@ -281,5 +322,6 @@ fn live_bytes(value: &BlobValue, content: Vec<u8>) -> Vec<u8> {
 /// Whether a blob was looked at by the plugin that a policy asks for, and has its key.
 pub(crate) fn is_as_asked(blob: &BlobHandle, wanted: AskedEncoding) -> bool {
     let (encoding, flags): (BlobEncoding, BlobFlags) = (blob.value.encoding, blob.value.flags);
-    blob.value.key == wanted.key && stere_plugin::is_as_asked(wanted.compression, encoding, flags)
+    (blob.value.key, blob.value.stack) == (wanted.key, wanted.stack)
+        && stere_plugin::is_as_asked(wanted.compression, encoding, flags)
 }

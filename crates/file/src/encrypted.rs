@@ -31,10 +31,12 @@ pub(crate) struct StoredAnew {
     pub damaged_blobs: u32,
 }
 
-/// Whether a blob is encrypted otherwise than asked for, or encrypted and otherwise compressed.
+/// Whether a blob is encrypted otherwise than asked for, passed other plugins, or did either and is otherwise compressed.
 pub(crate) fn is_of_other_key(extent: &StoredExtent, asked: AskedEncoding) -> bool {
     let value = &extent.blob.value;
-    let is_other = value.key != asked.key || (value.key != 0 && !is_as_asked(&extent.blob, asked));
+    let is_own = value.key != 0 || value.stack != 0;
+    let is_other =
+        value.key != asked.key || value.stack != asked.stack || (is_own && !is_as_asked(&extent.blob, asked));
     is_other && value.encoding.is_known()
 }
 
@@ -118,7 +120,7 @@ impl Files {
         others.retain(|extent| is_of_other_key(extent, asked));
         let storing = match self.storing_of(effective) {
             Ok(storing) => storing,
-            Err(Error::Key(_)) => {
+            Err(Error::Key(_) | Error::Plugin(_)) => {
                 done.locked_bytes = others.iter().map(|extent| u64::from(extent.length)).sum();
                 return Ok(done);
             }
@@ -133,7 +135,9 @@ impl Files {
         for run in runs(&others) {
             match self.store_run(context, inode, content, &storing, &run) {
                 Ok(()) => done.moved_bytes += run.end - run.start,
-                Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. })) => {
+                Err(
+                    Error::Undecodable { .. } | Error::Plugin(_) | Error::Store(stere_store::Error::Damaged { .. }),
+                ) => {
                     done.damaged_blobs += 1;
                 }
                 Err(error) => return Err(error),

@@ -43,6 +43,9 @@ pub enum Error {
     /// A key is not there, or locked.
     #[error(transparent)]
     Key(stere_crypt::CryptError),
+    /// A user's plugin failed; what it was for stays as it was.
+    #[error(transparent)]
+    Plugin(stere_plugin::StackFailure),
     /// A value in the tree is not valid.
     #[error("metadata of inode {inode} is not valid ({detail}); unmount and run `stere check`")]
     BadValue {

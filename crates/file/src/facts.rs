@@ -25,6 +25,10 @@ pub struct StoredFact {
     pub otherwise_encoded_bytes: u64,
     /// Stored bytes behind all of them, in proportion where a blob is used in part.
     pub stored_bytes: u64,
+    /// How many devices and volumes may be lost.
+    pub survives: u8,
+    /// Tertiary volumes that the segment belongs on, a set.
+    pub tertiary: u16,
 }
 
 /// Extents looked at in one view.
@@ -71,6 +75,13 @@ pub fn stored_extents(
     })
 }
 
+impl StoredExtent {
+    /// Its part of what is stored of its blob.
+    pub fn stored_bytes(&self) -> u64 {
+        stored_bytes(self)
+    }
+}
+
 /// Its part of what is stored of its blob.
 fn stored_bytes(extent: &StoredExtent) -> u64 {
     let value = &extent.blob.value;
@@ -97,12 +108,15 @@ impl Files {
                     shared_bytes: 0,
                     otherwise_encoded_bytes: 0,
                     stored_bytes: 0,
+                    survives: self.store.losses_borne(&extent.blob),
+                    tertiary: extent.blob.tertiary_wanted(),
                 });
                 fact.bytes += bytes;
                 let is_shared = extent.blob.is_shared();
                 fact.shared_bytes += if is_shared { bytes } else { 0 };
-                // What files share is encrypted for each of them by itself.
-                let is_of_other_key = wanted.key != extent.blob.value.key;
+                // What files share is encrypted for each of them by itself, and has its own plugins.
+                let value = &extent.blob.value;
+                let is_of_other_key = wanted.key != value.key || wanted.stack != value.stack;
                 let can_change = (!is_shared || is_of_other_key) && extent.blob.value.encoding.is_known();
                 let is_other = can_change && !is_as_asked(&extent.blob, wanted);
                 fact.otherwise_encoded_bytes += if is_other { bytes } else { 0 };

@@ -20,6 +20,7 @@ mod first_handle;
 mod home;
 mod keys;
 mod orphan;
+mod plugins;
 mod ranges;
 mod read;
 mod reconcile;
@@ -49,6 +50,7 @@ pub use first_handle::FirstHandle;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
 pub use orphan::{Unlink, list_nameless, unlist};
+pub use plugins::{Plugins, own_stack, set_own_stack};
 pub use read::ReadOutcome;
 pub use reconcile::{Reconciled, SharedWishes};
 pub use record::RECORD_BYTES;
@@ -75,11 +77,19 @@ pub struct Options {
     pub dirty_steps_max: u64,
     /// Random, and new for every mount: nonces are made of it. Without it nothing can be encrypted.
     pub encryption_salt: Option<[u8; 16]>,
+    /// What runs users' plugins. Without it files that have some cannot be read or written.
+    pub plugin_loader: Option<Arc<dyn stere_plugin::Loader>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { dirty_bytes_max: 64 << 20, default_class: Class::Normal, dirty_steps_max: 5, encryption_salt: None }
+        Options {
+            dirty_bytes_max: 64 << 20,
+            default_class: Class::Normal,
+            dirty_steps_max: 5,
+            encryption_salt: None,
+            plugin_loader: None,
+        }
     }
 }
 
@@ -108,6 +118,7 @@ pub struct Files {
     set_aside: Mutex<SetAside>,
     decoded: Decoded,
     keyring: Arc<Keyring>,
+    plugins: Arc<Plugins>,
 }
 
 impl Files {
@@ -125,6 +136,7 @@ impl Files {
             set_aside: Mutex::default(),
             decoded: Decoded::default(),
             keyring: Arc::new(Keyring::new(options.encryption_salt)),
+            plugins: Arc::new(Plugins::new(options.plugin_loader.clone())),
             store,
             options,
         };
@@ -278,7 +290,13 @@ impl Files {
             Ok(keys::inode_if_any(keys, number)?
                 .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
         };
-        self.resolver.resolve(inode, &own_policy(value), &rule_decision(value), value.parent, fetch)
+        let (own, decision) = (own_policy(value), rule_decision(value));
+        let resolved: Result<Effective, Error> = self.resolver.resolve(inode, &own, &decision, value.parent, fetch);
+        let mut effective = resolved?;
+        if self.plugins.has_stacks() {
+            effective.plugins = self.stack_number(keys, inode, value)?;
+        }
+        Ok(effective)
     }
 
     /// How new data of a file is stored.
@@ -293,13 +311,17 @@ impl Files {
     /// What a policy asks for.
     fn storing_of(&self, effective: &Effective) -> Result<Storing, Error> {
         let (placement, compression) = (self.placement_of(effective), effective.wish.compression);
-        Ok(Storing { placement, compression, sealing: self.sealing(effective.wish.encryption)? })
+        let stack = match self.plugins.codecs(effective.plugins) {
+            0 => None,
+            number => Some((number, self.plugins.stack(number).map_err(Error::Plugin)?)),
+        };
+        Ok(Storing { placement, compression, sealing: self.sealing(effective.wish.encryption)?, stack })
     }
 
     /// The encoding that a policy asks for, whether or not its key can be used now.
     fn asked(&self, effective: &Effective) -> AskedEncoding {
         let key = self.keyring.meant(effective.wish.encryption).ok().flatten().unwrap_or(0);
-        AskedEncoding { compression: effective.wish.compression, key }
+        AskedEncoding { compression: effective.wish.compression, key, stack: self.plugins.codecs(effective.plugins) }
     }
 
     /// Where a policy wants data; the store fits it to the devices there are.
@@ -395,8 +417,8 @@ impl Files {
 /// What an inode says about its policy itself.
 pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
-    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, .. } = policy;
-    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption }
+    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
+    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers }
 }
 
 /// What rules decided for an inode.
@@ -404,15 +426,17 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
     let ruled = value.policy.unwrap_or_default().ruled;
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
-    let own = Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption };
+    let (parity_data, parity) = (parity_k, parity_m);
+    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers: 0 };
     Decision { own, decided: Decided(decided) }
 }
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption } = own;
-    let ruled = value.policy.unwrap_or_default().ruled;
-    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, ruled };
+    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers } =
+        own;
+    let known = value.policy.unwrap_or_default();
+    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 

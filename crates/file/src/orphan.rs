@@ -126,6 +126,9 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
     for key in attributes {
         transaction.delete(key);
     }
+    if let Some(policy) = value.policy.filter(|policy| policy.class != 0) {
+        transaction.delete(Key::class_member(policy.class, inode));
+    }
     transaction.delete(Key::inode(inode));
     Ok(true)
 }

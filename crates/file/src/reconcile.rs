@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use stere_format::{FileKind, Scheme};
-use stere_policy::{Algorithm, Effective};
+use stere_policy::{Algorithm, Effective, TierWish};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
 use crate::encode::{AskedEncoding, is_as_asked};
@@ -96,20 +96,25 @@ impl Files {
         let (placement, asked) = (self.placement_of(&effective), self.asked(&effective));
         let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
         let home = self.home(context.wait, inode, known, placement)?;
+        let tertiary = self.tertiary(effective.wish.tier);
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
             let extents = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
             let mut moves: Vec<Move> = Vec::new();
             for extent in extents {
-                let judgement = self.judge(&extent.blob, placement, home, shared);
-                let is_other = self.is_to_be_recoded(&extent.blob, asked, shared);
+                let judgement = match self.judge_tier(&extent.blob, tertiary) {
+                    Some(judgement) => judgement,
+                    None => self.judge(&extent.blob, placement, home, shared),
+                };
+                // What is elsewhere, or stays there, is not fetched to be compressed.
+                let is_other = judgement != Judgement::Archived && self.is_to_be_recoded(&extent.blob, asked, shared);
                 if judgement == Judgement::Waits {
                     done.waiting_bytes += u64::from(extent.length);
                 }
                 let moves_on = match judgement {
                     Judgement::Moves => true,
                     Judgement::Right => is_other,
-                    Judgement::Stays | Judgement::Waits => false,
+                    Judgement::Stays | Judgement::Waits | Judgement::Archived => false,
                 };
                 // Several extents may lie in one blob.
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
@@ -128,13 +133,38 @@ impl Files {
                 moves.push(Move { blob: extent.blob, owner: Owner { inode, offset }, recoded });
             }
             if !moves.is_empty() {
-                let moved = self.store.relocate(&moves, placement, home)?;
+                let moved = match tertiary {
+                    Some(set) if set != 0 => self.store.archive(&moves, placement, set)?,
+                    _ => self.store.relocate(&moves, placement, home)?,
+                };
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
             }
             done.next = next;
         }
         Ok(done)
+    }
+
+    /// The set of volumes a wish stands for, 0 for none; `None` where what is there stays where it is.
+    pub fn tertiary(&self, wish: TierWish) -> Option<u16> {
+        match wish {
+            TierWish::Unsaid => None,
+            TierWish::Nowhere => Some(0),
+            TierWish::Usual => Some(self.store.usual_tier()).filter(|set| *set != 0),
+            TierWish::Volumes(set) => Some(set),
+        }
+    }
+
+    /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
+    fn judge_tier(&self, blob: &BlobHandle, wanted: Option<u16>) -> Option<Judgement> {
+        let now = blob.tertiary_wanted();
+        match wanted {
+            None if now == 0 => None,
+            None => Some(Judgement::Archived),
+            Some(set) if set == now && set != 0 => Some(Judgement::Archived),
+            Some(0) if now == 0 => None,
+            Some(_) => Some(Judgement::Moves),
+        }
     }
 
     /// These extents, after those were stored anew that are encrypted otherwise than asked for; without those that still are.
@@ -207,4 +237,6 @@ enum Judgement {
     Waits,
     /// It moves.
     Moves,
+    /// It is, or waits to be, on the tertiary volumes it belongs to.
+    Archived,
 }

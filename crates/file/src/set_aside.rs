@@ -5,7 +5,6 @@
 //! The room is reserved as for the pool's default class: a preallocated extent does not know how it will be stored.
 
 use stere_format::{Key, Scheme};
-use stere_policy::Wish;
 use stere_store::{Placement, Reservation, Transaction, View, Wait};
 
 use crate::Files;
@@ -52,7 +51,7 @@ impl Files {
         // Without the old reservation the new one is a change in either direction.
         *held = SetAside::default();
         if wanted > 0 {
-            let (data, parity) = Wish::of_class(self.options.default_class).scheme(self.device_count());
+            let (data, parity) = self.resolver.classes().wish(self.options.default_class).scheme(self.device_count());
             let class = self.options.default_class.code();
             let placement = Placement { scheme: Scheme { data, parity }, class };
             // No room for what was set aside before: devices are missing. What is held is then nothing.

@@ -29,7 +29,7 @@ impl Entry {
     pub fn write(&self, wait: Wait) -> Result<RwLockWriteGuard<'_, State>, Error> {
         match wait {
             Wait::Never => self.state.try_write().ok_or(Error::Store(stere_store::Error::WouldBlock)),
-            Wait::Allowed => Ok(self.state.write()),
+            Wait::Allowed | Wait::Devices => Ok(self.state.write()),
         }
     }
 
@@ -37,7 +37,7 @@ impl Entry {
     pub fn read(&self, wait: Wait) -> Result<RwLockReadGuard<'_, State>, Error> {
         match wait {
             Wait::Never => self.state.try_read().ok_or(Error::Store(stere_store::Error::WouldBlock)),
-            Wait::Allowed => Ok(self.state.read()),
+            Wait::Allowed | Wait::Devices => Ok(self.state.read()),
         }
     }
 }

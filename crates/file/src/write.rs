@@ -349,7 +349,11 @@ impl Files {
             // Never wait for another inode's lock while holding one: whoever has it may be doing the same.
             let Ok(mut state) = held.write(Wait::Never) else { continue };
             if let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) {
-                self.save_all(context, other, content)?;
+                match self.save_all(context, other, content) {
+                    // That is its own trouble, told to those who close it.
+                    Err(Error::Plugin(_)) => {}
+                    outcome => outcome?,
+                }
             }
         }
         Ok(())

@@ -44,8 +44,8 @@ impl BlobFlags {
     }
 }
 
-/// What was done to the content before it was stored: the low four bits say how it was compressed, the high four how it
-/// was encrypted after that. Codes that are not named here are kept and moved, but not read.
+/// What was done to the content before it was stored: the low three bits say how it was compressed, the next whether users' plugins
+/// had it before that, the high four how it was encrypted after that. Codes that are not named here are kept and moved, but not read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct BlobEncoding(pub u8);
 
@@ -58,21 +58,34 @@ impl BlobEncoding {
 
     /// AES-256-GCM with an extended nonce, in the high four bits.
     pub const XAES: Self = Self(0x10);
-    const COMPRESSIONS: u8 = 15;
+    /// A stack of users' plugins had the content first.
+    pub const PLUGGED: Self = Self(8);
+    const COMPRESSIONS: u8 = 7;
+    const ENCRYPTIONS: u8 = 0xf0;
 
     /// Whether this version can read it.
     pub const fn is_known(self) -> bool {
         self.compression().0 <= Self::ZSTD.0 && matches!(self.encryption().0, 0 | 0x10)
     }
 
-    /// What was done before it was encrypted.
+    /// What was done before it was encrypted, and after plugins had it.
     pub const fn compression(self) -> Self {
         Self(self.0 & Self::COMPRESSIONS)
     }
 
     /// What was done last.
     pub const fn encryption(self) -> Self {
-        Self(self.0 & !Self::COMPRESSIONS)
+        Self(self.0 & Self::ENCRYPTIONS)
+    }
+
+    /// Whether users' plugins had it first.
+    pub const fn is_plugged(self) -> bool {
+        self.0 & Self::PLUGGED.0 != 0
+    }
+
+    /// The same, with users' plugins before it.
+    pub const fn plugged(self) -> Self {
+        Self(self.0 | Self::PLUGGED.0)
     }
 
     pub const fn is_encrypted(self) -> bool {
@@ -81,7 +94,7 @@ impl BlobEncoding {
 
     /// The same, encrypted.
     pub const fn encrypted(self) -> Self {
-        Self(self.compression().0 | Self::XAES.0)
+        Self(self.0 & !Self::ENCRYPTIONS | Self::XAES.0)
     }
 }
 
@@ -95,6 +108,8 @@ pub struct BlobValue {
     pub encoding: BlobEncoding,
     /// Number of the key it is encrypted with; 0 if it is not.
     pub key: u16,
+    /// Number of the stack of users' plugins that had it first; 0 if none had.
+    pub stack: u16,
     /// Logical blocks still referenced by a file.
     pub live: BlockBitmap,
     /// Logical blocks that are stored.
@@ -118,6 +133,7 @@ impl BlobValue {
             flags: BlobFlags::NONE,
             encoding: BlobEncoding::PLAIN,
             key: 0,
+            stack: 0,
             live: all,
             present: all,
             checksums,
@@ -128,7 +144,18 @@ impl BlobValue {
     pub fn encoded(address: Address, checksums: Checksums, encoding: BlobEncoding, logical_bytes: u32) -> Self {
         let all = BlockBitmap::full(logical_bytes.div_ceil(BLOCK));
         let flags = BlobFlags::NONE;
-        Self { address, logical_bytes, references: 1, flags, encoding, key: 0, live: all, present: all, checksums }
+        Self {
+            address,
+            logical_bytes,
+            references: 1,
+            flags,
+            encoding,
+            key: 0,
+            stack: 0,
+            live: all,
+            present: all,
+            checksums,
+        }
     }
 
     /// Number of 4 KiB blocks of the content.
@@ -202,6 +229,10 @@ impl BlobValue {
             out.put_u16(self.key);
             out.put_u16(0);
         }
+        if self.encoding.is_plugged() {
+            out.put_u16(self.stack);
+            out.put_u16(0);
+        }
         if !live_all {
             self.live.encode_to(blocks, out);
         }
@@ -232,6 +263,12 @@ impl BlobValue {
             reader.zeros(2)?;
             reader.check(key >= 1 || !encoding.is_known(), "key", u64::from(key))?;
         }
+        let mut stack = 0;
+        if encoding.is_plugged() {
+            stack = reader.u16()?;
+            reader.zeros(2)?;
+            reader.check(stack >= 1 || !encoding.is_known(), "stack", u64::from(stack))?;
+        }
         let blocks = logical_bytes.div_ceil(BLOCK);
         let live = read_bitmap(&mut reader, blocks, bitmaps & LIVE_ALL != 0)?;
         let present = read_bitmap(&mut reader, blocks, bitmaps & PRESENT_ALL != 0)?;
@@ -245,6 +282,7 @@ impl BlobValue {
             flags: BlobFlags(flags),
             encoding,
             key,
+            stack,
             live,
             present,
             checksums,

@@ -17,6 +17,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("blob", blob),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
+    ("class", class),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
@@ -26,6 +27,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("journal_payload", journal_payload),
     ("node", node),
     ("node_reference", node_reference),
+    ("plugin", plugin),
+    ("plugin_stack", plugin_stack),
     ("row", row),
     ("rule_log", rule_log),
     ("rules", rules),
@@ -108,6 +111,10 @@ fn chunk(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(&bytes, &header.encode())
 }
 
+fn class(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ClassValue::decode(bytes)?.encode())
+}
+
 fn dirent(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &DirentValue::decode(bytes)?.encode())
 }
@@ -167,6 +174,14 @@ fn node(bytes: &[u8]) -> Result<(), DecodeError> {
     let (first_key, encoded) = builder.take(node.count());
     assert_eq!(first_key, node.first_key());
     canonical(bytes, &encoded)
+}
+
+fn plugin(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &PluginRecord::decode(bytes)?.encode())
+}
+
+fn plugin_stack(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &PluginStack::decode(bytes)?.encode())
 }
 
 fn row(bytes: &[u8]) -> Result<(), DecodeError> {

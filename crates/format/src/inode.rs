@@ -35,8 +35,12 @@ pub struct InodePolicy {
     pub compression: u8,
     /// A place on the scale of redundancy.
     pub redundancy: u8,
+    /// Tertiary volumes, a set; the highest bit alone: none.
+    pub tiers: u16,
     /// Whether and with which key content and names are encrypted.
     pub encryption: u16,
+    /// Which stack of users' plugins has content first: 1 none, 1 + its number.
+    pub plugins: u16,
     /// What rules decided, not the owner: the same fields, and which of them count.
     pub ruled: RuledPolicy,
 }
@@ -58,7 +62,8 @@ pub struct RuledPolicy {
 impl InodePolicy {
     /// Whether the second part is needed.
     fn has_more(&self) -> bool {
-        self.compression != 0 || self.redundancy != 0 || self.encryption != 0
+        let numbers = [self.encryption, self.plugins, self.tiers];
+        self.compression != 0 || self.redundancy != 0 || numbers != [0; 3]
     }
 
     fn encode_to(&self, out: &mut Vec<u8>) {
@@ -66,7 +71,8 @@ impl InodePolicy {
         if self.has_more() {
             out.extend_from_slice(&[self.compression, self.redundancy]);
             out.put_u16(self.encryption);
-            out.put_u32(0);
+            out.put_u16(self.plugins);
+            out.put_u16(self.tiers);
         }
         if self.is_ruled() {
             let ruled = &self.ruled;
@@ -91,7 +97,8 @@ impl InodePolicy {
         if form & HAS_MORE_POLICY != 0 {
             [policy.compression, policy.redundancy] = reader.array()?;
             policy.encryption = reader.u16()?;
-            reader.zeros(4)?;
+            policy.plugins = reader.u16()?;
+            policy.tiers = reader.u16()?;
             reader.check(policy.has_more(), "second part of the policy", 0)?;
         }
         if form & HAS_RULED_POLICY != 0 {

@@ -12,6 +12,8 @@ pub mod tree {
     pub const SEGMENTS: u8 = 3;
     /// The pool's own lists.
     pub const SYSTEM: u8 = 4;
+    /// What is found by something else than its number.
+    pub const INDEXES: u8 = 5;
 }
 
 /// The kinds of entries within an object.
@@ -48,6 +50,24 @@ pub mod kind {
     pub const RULE_LOG: u8 = 10;
     /// In SYSTEM, object = number: a key that content and names are encrypted with, wrapped.
     pub const ENCRYPTION_KEY: u8 = 11;
+    /// In SYSTEM, object = number: a tertiary volume.
+    pub const VOLUME: u8 = 16;
+    /// In SYSTEM, object = inode whose owner said to which tertiary volumes files go; no value.
+    pub const TIERED: u8 = 17;
+    /// In SYSTEM, object 0: from which part of devices being full on archived files are released, and down to which (two bytes, percent).
+    pub const TIER_MARKS: u8 = 18;
+    /// In SYSTEM, object = code: a class that somebody defined or changed.
+    pub const CLASS: u8 = 20;
+    /// In INDEXES, object 0: this pool has had the indexes of classes from its beginning on (one byte, 1).
+    pub const CLASSES_INDEXED: u8 = 1;
+    /// In INDEXES, object = code of a class, position = inode: a file or directory that has this class itself (one byte, 1).
+    pub const CLASS_MEMBER: u8 = 2;
+    /// In INDEXES, object = code of a class, position = inode: a directory whose rules name this class (one byte, 1).
+    pub const CLASS_RULES: u8 = 3;
+    /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
+    pub const PLUGIN: u8 = 24;
+    /// In SYSTEM, object = number: a stack of plugins with their parameters.
+    pub const PLUGIN_STACK: u8 = 25;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -120,8 +140,44 @@ impl Key {
         Self::new(tree::SYSTEM, number, kind::RULE_LOG, 0)
     }
 
+    pub const fn volume(number: u8) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::VOLUME, 0)
+    }
+
+    pub const fn tier_marks() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::TIER_MARKS, 0)
+    }
+
+    pub const fn tiered(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::TIERED, 0)
+    }
+
     pub const fn encryption_key(number: u16) -> Self {
         Self::new(tree::SYSTEM, number as u64, kind::ENCRYPTION_KEY, 0)
+    }
+
+    pub const fn class(code: u8) -> Self {
+        Self::new(tree::SYSTEM, code as u64, kind::CLASS, 0)
+    }
+
+    pub const fn classes_indexed() -> Self {
+        Self::new(tree::INDEXES, 0, kind::CLASSES_INDEXED, 0)
+    }
+
+    pub const fn class_member(code: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, code as u64, kind::CLASS_MEMBER, inode)
+    }
+
+    pub const fn class_rules(code: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, code as u64, kind::CLASS_RULES, inode)
+    }
+
+    pub const fn plugin(number: u16, piece: u64) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::PLUGIN, piece)
+    }
+
+    pub const fn plugin_stack(number: u16) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::PLUGIN_STACK, 0)
     }
 
     pub const fn orphan(inode: u64) -> Self {

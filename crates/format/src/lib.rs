@@ -16,6 +16,7 @@ pub mod blob;
 pub mod checkpoint;
 pub mod checksum;
 pub mod chunk;
+mod class;
 pub mod device_state;
 pub mod dirent;
 pub mod encryption_key;
@@ -28,12 +29,14 @@ pub mod journal;
 pub mod key;
 pub mod layout;
 pub mod node;
+pub mod plugin;
 pub mod row;
 pub mod rules;
 pub mod scheme;
 pub mod scrub;
 pub mod segment;
 pub mod superblock;
+pub mod volume;
 pub mod xattr;
 
 pub use address::{Address, NodeReference};
@@ -42,6 +45,7 @@ pub use blob::{BlobEncoding, BlobFlags, BlobValue};
 pub use checkpoint::{CheckpointRecord, DeviceEntry, PoolTotals};
 pub use checksum::{block_checksums, crc32c, record_checksum};
 pub use chunk::ChunkHeader;
+pub use class::ClassValue;
 pub use device_state::DeviceState;
 pub use dirent::{DirentBucket, DirentValue, FileKind};
 pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
@@ -53,12 +57,14 @@ pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, appe
 pub use key::Key;
 pub use layout::DeviceLayout;
 pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
+pub use plugin::{PluginRecord, PluginStack, StackMember};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};
 pub use rules::{RuleLogValue, RulesValue};
 pub use scheme::Scheme;
 pub use scrub::{ScrubCursor, ScrubPart};
-pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
+pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 pub use superblock::{CheckpointPart, Epoch, Superblock};
+pub use volume::{TERTIARY_MAX, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, object_name, segment_of_object};
 pub use xattr::XattrBucket;
 
 /// Version of the format this crate writes; an unknown major version is refused, an unknown minor one is read-only.

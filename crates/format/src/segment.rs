@@ -78,6 +78,8 @@ impl SegmentKind {
 pub enum SegmentState {
     Open = 1,
     Sealed = 2,
+    /// Sealed, and on tertiary volumes only: it has no place on devices.
+    Released = 3,
 }
 
 impl SegmentState {
@@ -85,8 +87,27 @@ impl SegmentState {
         match reader.u8()? {
             1 => Ok(Self::Open),
             2 => Ok(Self::Sealed),
+            3 => Ok(Self::Released),
             other => Err(reader.out_of_range("segment state", u64::from(other))),
         }
+    }
+}
+
+/// On which tertiary volumes a segment shall have a copy, and has one; bit i is volume i. Invariant: nothing is there that is not
+/// wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Tertiary {
+    pub wanted: u16,
+    /// Written, and read back right.
+    pub there: u16,
+}
+
+impl Tertiary {
+    const FLAG: u8 = 1;
+
+    /// Whether the segment has to do with tertiary volumes at all.
+    pub fn is_none(self) -> bool {
+        self.wanted == 0
     }
 }
 
@@ -104,6 +125,7 @@ pub struct SegmentValue {
     pub live_bytes: u64,
     /// Age: segments opened later have larger numbers.
     pub sequence: u64,
+    pub tertiary: Tertiary,
 }
 
 impl SegmentValue {
@@ -119,6 +141,7 @@ impl SegmentValue {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let scheme = self.place.scheme;
         let (kind, state) = (self.kind as u8, self.state as u8);
+        let flags = if self.tertiary.is_none() { 0 } else { Tertiary::FLAG };
         out.extend_from_slice(&[
             Self::VERSION,
             scheme.data,
@@ -127,13 +150,20 @@ impl SegmentValue {
             kind,
             state,
             self.temperature,
-            0,
+            flags,
         ]);
         out.put_u32(self.written_blocks);
         out.put_u32(self.place.missing);
         out.put_u64(self.live_bytes);
         out.put_u64(self.sequence);
-        self.place.write_places(out);
+        if !self.tertiary.is_none() {
+            out.put_u16(self.tertiary.wanted);
+            out.put_u16(self.tertiary.there);
+        }
+        match self.state {
+            SegmentState::Released => assert!(self.place.chunks.is_empty(), "what was released has no place"),
+            SegmentState::Open | SegmentState::Sealed => self.place.write_places(out),
+        }
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -150,7 +180,8 @@ impl SegmentValue {
         let kind = SegmentKind::read(reader)?;
         let state = SegmentState::read(reader)?;
         let temperature = reader.u8()?;
-        reader.zeros(1)?;
+        let flags = reader.u8()?;
+        reader.check(flags & !Tertiary::FLAG == 0, "flags", u64::from(flags))?;
         let written_blocks = reader.u32()?;
         reader.check(written_blocks <= CHUNK_BLOCKS_MAX, "count of written blocks", u64::from(written_blocks))?;
         let missing = reader.u32()?;
@@ -158,7 +189,20 @@ impl SegmentValue {
         let room = u64::from(CHUNK_BYTES_MAX) * u64::from(scheme.data);
         reader.check(live_bytes <= room, "count of live bytes", live_bytes)?;
         let sequence = reader.u64()?;
-        let place = SegmentChunks::read_places(reader, scheme, missing)?;
-        Ok(Self { place, class, kind, state, temperature, written_blocks, live_bytes, sequence })
+        let mut tertiary = Tertiary::default();
+        if flags & Tertiary::FLAG != 0 {
+            tertiary = Tertiary { wanted: reader.u16()?, there: reader.u16()? };
+            let is_right = tertiary.wanted != 0 && tertiary.there & !tertiary.wanted == 0;
+            reader.check(is_right, "set of tertiary volumes", u64::from(tertiary.there))?;
+        }
+        let place = match state {
+            SegmentState::Released => {
+                reader.check(tertiary.there != 0, "set of tertiary volumes of a released segment", 0)?;
+                reader.check(missing == 0, "set of missing chunks", u64::from(missing))?;
+                SegmentChunks { scheme, missing, chunks: ChunkPlaces::new() }
+            }
+            SegmentState::Open | SegmentState::Sealed => SegmentChunks::read_places(reader, scheme, missing)?,
+        };
+        Ok(Self { place, class, kind, state, temperature, written_blocks, live_bytes, sequence, tertiary })
     }
 }

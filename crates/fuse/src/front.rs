@@ -22,6 +22,8 @@ use crate::options::MountOptions;
 /// What workers get.
 pub(crate) enum Job {
     Request(Request),
+    /// Has to wait for a tertiary volume.
+    Recall(Request),
     /// Inodes the kernel forgot and whose freeing has to wait for a device.
     Forgets(Vec<u64>),
 }
@@ -52,7 +54,7 @@ impl Front {
             // The mount is the only writer: what the kernel has cached stays true over close and open.
             open_flags: fopen::KEEP_CACHE,
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
-            lanes: Lanes::new(limits.reading, limits.changing, limits.syncing),
+            lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling),
             served: AtomicU64::new(0),
             complaints: Complaints::default(),
             unmounter: OnceLock::new(),
@@ -106,7 +108,7 @@ impl Front {
         match self.perform(&mut request, wait) {
             Ok(answer) => answer.send(request, self.ttl),
             Err(Failure::Errno(errno)) => request.reply_error(errno),
-            Err(Failure::WouldBlock) if wait == Wait::Never => return Some(request),
+            Err(Failure::WouldBlock) if wait != Wait::Allowed => return Some(request),
             Err(Failure::WouldBlock) => {
                 tracing::error!(opcode = request.opcode(), "a call that may wait says that it would have to");
                 request.reply_error(libc::EIO);
@@ -153,7 +155,13 @@ impl Front {
     /// A worker's turn.
     fn work(&self, job: Job) {
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Request(request) => {
+            Job::Request(request) if request.opcode() == opcode::READ => {
+                // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
+                if let Some(request) = self.attempt(request, Wait::Devices) {
+                    self.lanes.submit(Lane::Recalling, Job::Recall(request));
+                }
+            }
+            Job::Request(request) | Job::Recall(request) => {
                 let left = self.attempt(request, Wait::Allowed);
                 assert!(left.is_none(), "a request was waited for and is not answered");
             }

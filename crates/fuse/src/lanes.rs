@@ -27,14 +27,16 @@ pub(crate) enum Lane {
     Changing,
     /// Flushes and long work: fsync, syncfs, fallocate, copies, orphans.
     Syncing,
+    /// Reads of what is on tertiary volumes only: they may wait for a person with a medium in the hand.
+    Recalling,
 }
 
 /// What the threads do with a job.
 pub(crate) type Work<J> = Arc<dyn Fn(J) + Send + Sync>;
 
-/// The three lanes.
+/// The lanes.
 pub(crate) struct Lanes<J: Send + 'static> {
-    lanes: [Arc<LaneShared<J>>; 3],
+    lanes: [Arc<LaneShared<J>>; 4],
 }
 
 struct LaneShared<J> {
@@ -54,7 +56,7 @@ struct LaneState<J> {
 }
 
 impl<J: Send + 'static> Lanes<J> {
-    pub fn new(reading: usize, changing: usize, syncing: usize) -> Self {
+    pub fn new(reading: usize, changing: usize, syncing: usize, recalling: usize) -> Self {
         let lane = |name, threads_max: usize| {
             let state = LaneState {
                 queue: VecDeque::new(),
@@ -67,7 +69,9 @@ impl<J: Send + 'static> Lanes<J> {
             let (threads_max, state, arrived) = (threads_max.max(1), Mutex::new(state), Condvar::new());
             Arc::new(LaneShared { name, threads_max, state, arrived })
         };
-        Self { lanes: [lane("read", reading), lane("change", changing), lane("sync", syncing)] }
+        // In this order they are stopped: what reads hand on finds its lane open.
+        let lanes = [("read", reading), ("change", changing), ("sync", syncing), ("recall", recalling)];
+        Self { lanes: lanes.map(|(name, threads_max)| lane(name, threads_max)) }
     }
 
     /// Starts one thread a lane, so that a later lack of threads only makes it slower.

@@ -17,11 +17,13 @@ pub struct Limits {
     pub changing: usize,
     /// fsync, syncfs, fallocate, copies.
     pub syncing: usize,
+    /// Reads of what is on tertiary volumes only.
+    pub recalling: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { reading: 16, changing: 8, syncing: 16 }
+        Self { reading: 16, changing: 8, syncing: 16, recalling: 16 }
     }
 }
 

@@ -110,6 +110,12 @@ impl Session {
         self.wire.as_ref().map(fuse_wire::Session::unmounter)
     }
 
+    /// Tells the kernel to forget what it caches.
+    #[must_use]
+    pub fn notifier(&self) -> Option<fuse_wire::Notifier> {
+        self.wire.as_ref().map(fuse_wire::Session::notifier)
+    }
+
     /// For those who lock what the kernel may still know.
     #[must_use]
     pub fn forgetter(&self) -> Option<Forgetter> {

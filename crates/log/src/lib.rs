@@ -8,6 +8,7 @@
 mod ahead;
 mod error;
 mod read;
+mod recall;
 mod recover;
 mod repair;
 mod segment;
@@ -27,10 +28,11 @@ use stere_stripe::Stripe;
 
 pub use error::LogError;
 pub use read::{Part, RowContents, read_whole};
+pub use recall::{Recall, RecallError, Refusal};
 pub use repair::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
-pub use verify::Verified;
+pub use verify::{Verified, proves_chunk};
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
@@ -44,6 +46,8 @@ use write::RowInMemory;
 pub enum Wait {
     /// Answer from memory or say `WouldBlock`.
     Never,
+    /// Waiting for devices is fine, waiting for tertiary volumes is not: `WouldBlock`.
+    Devices,
     /// Waiting is fine.
     Allowed,
 }
@@ -125,6 +129,7 @@ pub struct Log {
     lost_row: Mutex<Option<String>>,
     uncommitted_bytes: AtomicU64,
     meta_room: Mutex<MetaRoom>,
+    recall: RwLock<Option<Arc<dyn Recall>>>,
     next_segment: AtomicU64,
     next_sequence: AtomicU64,
 }
@@ -154,6 +159,7 @@ impl Log {
             lost_row: Mutex::default(),
             uncommitted_bytes: AtomicU64::new(0),
             meta_room: Mutex::default(),
+            recall: RwLock::default(),
             next_segment: AtomicU64::new(1),
             next_sequence: AtomicU64::new(1),
         }

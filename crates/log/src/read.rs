@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
-use stere_stripe::{ReadReport, ReadRequest, Stripe, StripeError};
+use stere_stripe::{Attempt, ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
 use crate::write::{FlyingRow, RowInMemory};
@@ -105,13 +105,49 @@ impl Log {
         if wait == Wait::Never {
             return Err(LogError::WouldBlock);
         }
+        let (elsewhere, on_devices): (Vec<usize>, Vec<usize>) =
+            on_devices.into_iter().partition(|index| parts[*index].segment.is_released());
+        if !elsewhere.is_empty() {
+            self.recall_parts(wait, parts, &elsewhere)?;
+        }
+        if on_devices.is_empty() {
+            return Ok(());
+        }
         if let [index] = on_devices[..] {
             let is_ahead = self.ahead.prepare(&self.stripe, &parts[index], self.chunk_bytes());
             if is_ahead && self.ahead.serve(&mut parts[index]) {
                 return Ok(());
             }
         }
-        self.read_from_devices(parts, &on_devices)
+        match self.read_from_devices(parts, &on_devices) {
+            // Devices have lost it, or it was released this moment; a volume may have it.
+            Err(error) if on_devices.iter().any(|index| parts[*index].segment.tertiary().there != 0) => {
+                self.read_one_by_one(wait, parts, &on_devices, error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Each part for itself: from devices, else from tertiary volumes.
+    fn read_one_by_one(
+        &self,
+        wait: Wait,
+        parts: &mut [Part<'_>],
+        wanted: &[usize],
+        error: LogError,
+    ) -> Result<(), LogError> {
+        let mut first_error = None;
+        for index in wanted {
+            if self.read_from_devices(parts, &[*index]).is_ok() {
+                continue;
+            }
+            if parts[*index].segment.tertiary().there == 0 {
+                first_error = first_error.or(Some(()));
+                continue;
+            }
+            self.recall_parts(wait, parts, &[*index])?;
+        }
+        first_error.map_or(Ok(()), |()| Err(error))
     }
 
     fn read_from_devices(&self, parts: &mut [Part<'_>], wanted: &[usize]) -> Result<(), LogError> {
@@ -190,6 +226,9 @@ impl Log {
         if self.read_from_memory(address, 0, &mut bytes) {
             return Ok(bytes);
         }
+        if segment.is_released() {
+            return self.recall_record(segment, address, verify);
+        }
         let placed = segment.placed();
         let report = read_whole(&self.stripe, &placed, address, &mut bytes, verify)?;
         self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
@@ -206,6 +245,10 @@ impl Log {
         let mut bytes = vec![0; address.length as usize];
         if self.read_from_memory(address, 0, &mut bytes) {
             return Ok(bytes);
+        }
+        if segment.is_released() {
+            let is_right = |bytes: &[u8]| stere_format::block_checksums(bytes)[..] == *checksums;
+            return self.recall_record(segment, address, &is_right);
         }
         let placed = segment.placed();
         let report = read_by_block(&self.stripe, &placed, address, checksums, &mut bytes)?;
@@ -269,6 +312,7 @@ impl Log {
         let Ok(bytes) = self.read_record(segment, &header_address, &belongs) else { return Ok(None) };
         let bad = |detail: String| LogError::BadRow { segment: segment.id, row_block, detail };
         let header = RowHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
+        let header = self.newest_header(segment, &header_address, header, &belongs);
         let summary_address =
             Address { segment: segment.id, row_block, offset: header.summary_offset, length: header.summary_length };
         let bytes = self
@@ -276,5 +320,29 @@ impl Log {
             .map_err(|error| bad(error.to_string()))?;
         let entries = Summary::decode(&header, &bytes).map_err(|error| bad(error.to_string()))?;
         Ok(Some(RowContents { header, entries }))
+    }
+
+    /// The row that was written last at its place, as any chunk has it: one that lost a write still holds what a crash left there
+    /// before, which is a row too. Sequences rise from mount to mount.
+    fn newest_header(
+        &self,
+        segment: &Arc<Segment>,
+        address: &Address,
+        first: RowHeader,
+        belongs: &dyn Fn(&[u8]) -> bool,
+    ) -> RowHeader {
+        let placed = segment.placed();
+        // The header is in every copy, or in the first unit and what that is rebuilt from.
+        let others: Vec<Attempt> = match (placed.scheme.data, placed.scheme.parity) {
+            (_, 0) => Vec::new(),
+            (1, _) => (0..placed.chunks.len()).filter(|copy| !placed.is_missing(*copy)).map(Attempt::Primary).collect(),
+            _ => vec![Attempt::Reconstruct { exclude: 1 }],
+        };
+        let seen = others.into_iter().filter_map(|attempt| {
+            let mut bytes = [0; RowHeader::SIZE];
+            self.stripe.read(&placed, address, 0..address.length, &mut bytes, attempt).ok()?;
+            belongs(&bytes).then(|| RowHeader::decode(&bytes).ok())?
+        });
+        seen.fold(first, |best, other| if other.sequence > best.sequence { other } else { best })
     }
 }

@@ -27,7 +27,7 @@ impl Log {
 
     /// Lets streams go on in the segments that were open, the fullest of a stream winning; the rest are sealed.
     pub fn reopen(&self) -> Result<(), LogError> {
-        for segment in self.segments.all() {
+        for segment in self.segments.everywhere() {
             if segment.is_sealed() {
                 // One that was emptied and not yet given back: the next commit does it.
                 if segment.live_bytes() == 0 {
@@ -55,7 +55,9 @@ impl Log {
     pub fn end_segments(&self, is_over: &dyn Fn(&Segment) -> bool) -> bool {
         let mut has_ended = false;
         let mut streams: Vec<_> = self.streams.read().iter().map(|(key, stream)| (*key, stream.clone())).collect();
-        streams.sort_unstable_by_key(|(key, _)| (key.kind, key.class, key.scheme, key.temperature, key.home));
+        streams.sort_unstable_by_key(|(key, _)| {
+            (key.kind, key.class, key.scheme, key.temperature, key.home, key.tertiary)
+        });
         for (_, stream) in streams {
             let mut guard = stream.lock();
             let Some(segment) = guard.segment.clone().filter(|segment| is_over(segment)) else { continue };

@@ -3,14 +3,15 @@
 //! Invariants: addresses never change, but a chunk's place may: whoever reads takes the place as it is (`placed`) and holds
 //! that `Arc` until it has read, so the slot that a chunk left is free once nobody else holds the place that named it.
 //! `live_bytes` is changed only under the store's lock; a segment's slots go back to the allocator only when nobody else holds
-//! its `Arc`. Read next: `stream.rs`.
+//! its `Arc`. A *released* segment has no chunks on devices: it is on tertiary volumes, and all that goes through segments for the
+//! sake of devices passes it over. Read next: `stream.rs`, `recall.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue};
+use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 
 /// One segment: k data and m parity chunks on k+m devices.
 #[derive(Debug)]
@@ -33,6 +34,11 @@ pub struct Segment {
     /// A row of it could not be written to enough devices, and was saved elsewhere.
     failed: AtomicBool,
     dirty: AtomicBool,
+    /// Tertiary volumes that shall have it, and those that do; sets.
+    tertiary_wanted: AtomicU32,
+    tertiary_there: AtomicU32,
+    /// It has no chunks on devices; changed only with `places` locked.
+    released: AtomicBool,
 }
 
 impl Segment {
@@ -52,6 +58,9 @@ impl Segment {
             sealed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
+            tertiary_wanted: AtomicU32::new(u32::from(key.tertiary)),
+            tertiary_there: AtomicU32::new(0),
+            released: AtomicBool::new(false),
         }
     }
 
@@ -69,24 +78,81 @@ impl Segment {
             written_blocks: AtomicU32::new(value.written_blocks),
             reach_blocks: AtomicU32::new(0),
             live_bytes: AtomicU64::new(value.live_bytes),
-            sealed: AtomicBool::new(value.state == SegmentState::Sealed),
+            sealed: AtomicBool::new(value.state != SegmentState::Open),
             failed: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
+            tertiary_wanted: AtomicU32::new(u32::from(value.tertiary.wanted)),
+            tertiary_there: AtomicU32::new(u32::from(value.tertiary.there)),
+            released: AtomicBool::new(value.state == SegmentState::Released),
         }
     }
 
     /// What the segment table holds for it.
     pub fn to_value(&self) -> SegmentValue {
+        let place = SegmentChunks::clone(&self.placed());
+        let state = match (place.chunks.is_empty(), self.is_sealed()) {
+            (true, _) => SegmentState::Released,
+            (false, true) => SegmentState::Sealed,
+            (false, false) => SegmentState::Open,
+        };
         SegmentValue {
-            place: SegmentChunks::clone(&self.placed()),
+            place,
             class: self.class,
             kind: self.kind,
             temperature: self.temperature,
-            state: if self.is_sealed() { SegmentState::Sealed } else { SegmentState::Open },
+            state,
             written_blocks: self.written_blocks(),
             live_bytes: self.live_bytes(),
             sequence: self.sequence,
+            tertiary: self.tertiary(),
         }
+    }
+
+    /// Tertiary volumes that shall have it, and those that do.
+    pub fn tertiary(&self) -> Tertiary {
+        let there = self.tertiary_there.load(Ordering::Acquire) as u16;
+        Tertiary { wanted: self.tertiary_wanted.load(Ordering::Acquire) as u16, there }
+    }
+
+    /// Says that these volumes have it whole, and read back right. The caller holds the store's lock.
+    pub fn note_tertiary(&self, there: u16) {
+        let wanted = self.tertiary().wanted;
+        assert!(there & !wanted == 0, "only wanted volumes get a segment");
+        self.tertiary_there.fetch_or(u32::from(there), Ordering::AcqRel);
+    }
+
+    /// Says which volumes shall have it, and which of them do, from now on. The caller holds the store's lock.
+    pub fn set_tertiary(&self, tertiary: Tertiary) {
+        assert!(tertiary.there & !tertiary.wanted == 0, "nothing is there that is not wanted");
+        assert!(tertiary.there != 0 || !self.is_released(), "a released segment is somewhere");
+        self.tertiary_wanted.store(u32::from(tertiary.wanted), Ordering::Release);
+        self.tertiary_there.store(u32::from(tertiary.there), Ordering::Release);
+    }
+
+    /// Whether it is on tertiary volumes only.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// Gives its chunks on devices up: where they were, and who may still read there. The caller holds the store's lock.
+    pub fn release(&self) -> (ChunkPlaces, FormerPlaces) {
+        let tertiary = self.tertiary();
+        assert!(tertiary.there != 0 && self.is_sealed(), "only what is elsewhere is released");
+        let mut places = self.places.write();
+        let before = places.current.chunks.clone();
+        let scheme = self.scheme;
+        places.replace(SegmentChunks { scheme, missing: 0, chunks: ChunkPlaces::new() });
+        self.released.store(true, Ordering::Release);
+        (before, FormerPlaces(places.former.clone()))
+    }
+
+    /// Says that its chunks are on devices again. The caller holds the store's lock, and has them durable.
+    pub fn restore(&self, place: SegmentChunks) {
+        assert_eq!(place.chunks.len(), self.scheme.width(), "one place per chunk");
+        let mut places = self.places.write();
+        assert!(places.current.chunks.is_empty(), "only a released segment is restored");
+        places.replace(place);
+        self.released.store(false, Ordering::Release);
     }
 
     /// The stream that appends, or appended, to it.
@@ -97,6 +163,7 @@ impl Segment {
             kind: self.kind,
             temperature: self.temperature,
             home: self.home(),
+            tertiary: self.tertiary().wanted,
         }
     }
 
@@ -284,8 +351,15 @@ impl SegmentTable {
         self.by_id.write().remove(&id)
     }
 
-    /// A copy of the table's handles, ordered by id.
+    /// Those that lie on devices, ordered by id: what is released is none of the business of devices.
     pub fn all(&self) -> Vec<Arc<Segment>> {
+        let mut all = self.everywhere();
+        all.retain(|segment| !segment.is_released());
+        all
+    }
+
+    /// All there are, released ones too, ordered by id.
+    pub fn everywhere(&self) -> Vec<Arc<Segment>> {
         let mut all: Vec<_> = self.by_id.read().values().cloned().collect();
         all.sort_unstable_by_key(|segment| segment.id);
         all

@@ -20,6 +20,8 @@ pub struct StreamKey {
     pub temperature: u8,
     /// Of unreplicated data: the device it lies on, so that a file that lies whole on one device is lost with no other.
     pub home: Option<DeviceIndex>,
+    /// Tertiary volumes that the segments go to, a set; 0 for none.
+    pub tertiary: u16,
 }
 
 /// The row being filled.

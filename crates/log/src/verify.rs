@@ -50,6 +50,25 @@ fn prove(header: &RowHeader, row: &[u8]) -> Option<u64> {
     entries.iter().all(is_right).then_some(entries.len() as u64)
 }
 
+/// The content of a segment's chunk, headers of the chunk aside, if every row and record in it is right and it is all there.
+pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) -> bool {
+    let mut row_block = 1;
+    let mut at = 0;
+    while at < content.len() {
+        let header = content.get(at..at + RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok());
+        let is_own = |header: &RowHeader| {
+            header.pool == pool && header.segment == segment && header.row_block == row_block && header.row_height > 0
+        };
+        let Some(header) = header.filter(is_own) else { return false };
+        let end = at + header.row_height as usize * BLOCK_BYTES;
+        if content.get(at..end).and_then(|row| prove(&header, row)).is_none() {
+            return false;
+        }
+        (at, row_block) = (end, row_block + header.row_height);
+    }
+    true
+}
+
 impl Log {
     /// Proves the rows of a sealed segment that was read whole, and mends in memory what other chunks have right.
     pub fn verify_whole(&self, segment: &Arc<Segment>, whole: &mut Whole) -> Verified {

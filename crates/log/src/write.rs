@@ -256,7 +256,7 @@ impl Log {
         match (first, wait) {
             (None, _) => Ok(()),
             (Some(_), Wait::Never) => Err(LogError::WouldBlock),
-            (Some(completion), Wait::Allowed) => {
+            (Some(completion), Wait::Allowed | Wait::Devices) => {
                 completion.wait_done();
                 self.reap();
                 Ok(())

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 
 use stere_file::Keys;
 use stere_format::{FileKind, InodeValue, Timestamp};
+use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::check_name;
-use crate::{Caller, FileSystem, acl, xattr};
+use crate::plugins::Doing;
+use crate::{Caller, FileSystem, Wait, acl, xattr};
 
 /// What `stat` tells of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,28 +127,33 @@ impl FileSystem {
             Ok((found.inode, value))
         })?;
         let value = self.files.refresh(caller.wait, inode, value, removals)?.ok_or(Error::NotFound)?;
-        Ok(self.shown(inode, value))
+        self.shown(caller.wait, inode, value)
     }
 
     /// Attributes of an inode.
     pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
-        Ok(self.shown(inode, value))
+        self.shown(caller.wait, inode, value)
     }
 
     /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
     fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
         let value = self.files.attributes(caller.wait, inode)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
-        Ok(self.shown(inode, value))
+        self.shown(caller.wait, inode, value)
     }
 
     /// Attributes as users see them: with times of access that are not saved yet.
-    pub(crate) fn shown(&self, inode: u64, value: InodeValue) -> Attributes {
+    pub(crate) fn shown(&self, wait: Wait, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
         let mut attributes = Attributes::of(inode, &value);
+        if self.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
+            // What is on tertiary volumes only takes no room here.
+            let released = self.released_bytes(wait, inode)?;
+            attributes.blocks_512 = value.blocks_bytes.saturating_sub(released).div_ceil(512);
+        }
         if let Some(atime) = self.lazy_times.get(inode) {
             attributes.atime = atime;
         }
-        attributes
+        Ok(attributes)
     }
 
     /// Target of a symbolic link.
@@ -162,6 +169,10 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        if let Some(size) = set.size {
+            let doing = Doing { offset: size, ..Doing::default() };
+            self.judge(caller, EventKind::Write, inode, doing)?;
+        }
         if set.atime.is_some() {
             // Before too, so that nobody saves an older one after this.
             self.lazy_times.remove(inode);
@@ -171,7 +182,11 @@ impl FileSystem {
         if set.atime.is_some() {
             self.lazy_times.remove(inode);
         }
-        Ok(self.shown(inode, value))
+        match self.shown(caller.wait, inode, value.clone()) {
+            // It is done, and must not be done again.
+            Err(Error::WouldBlock) => Ok(Attributes::of(inode, &value)),
+            outcome => outcome,
+        }
     }
 
     /// Changes an inode's attributes (and its size) in one transaction.

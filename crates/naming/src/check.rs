@@ -47,6 +47,8 @@ struct Checker {
     hashed_of: u64,
     orphans: FxHashMap<u64, bool>,
     preallocated_bytes: u64,
+    /// Of the index of classes, if it is complete: class and inode.
+    members: Option<FxHashSet<(u8, u64)>>,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -60,7 +62,17 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         hashed_of: 0,
         orphans: FxHashMap::default(),
         preallocated_bytes: 0,
+        members: None,
     };
+    store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
+        key::kind::CLASSES_INDEXED => checker.members = Some(FxHashSet::default()),
+        key::kind::CLASS_MEMBER => {
+            checker.members.iter_mut().for_each(|members| {
+                members.extend(u8::try_from(key.object).map(|class| (class, key.position)));
+            });
+        }
+        _ => {}
+    })?;
     store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
         if key.kind == key::kind::ORPHAN {
             checker.orphans.insert(key.object, bytes == [2]);
@@ -112,6 +124,10 @@ impl Checker {
         let Some(kind) = value.kind() else {
             return self.add(true, inode, format!("inode {inode} has no type"));
         };
+        let class = value.policy.map_or(0, |policy| policy.class);
+        if class != 0 && self.members.as_ref().is_some_and(|members| !members.contains(&(class, inode))) {
+            self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
+        }
         let known = Known {
             kind,
             nlink: value.nlink,

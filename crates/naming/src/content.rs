@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering;
 
 use stere_file::Whence;
 use stere_format::FileKind;
+use stere_plugin::EventKind;
 
 use crate::attributes::{SetAttributes, needs_kill};
 use crate::error::Error;
+use crate::plugins::Doing;
 use crate::{Caller, FileSystem};
 
 /// Number of an open file; says nothing by itself.
@@ -43,6 +45,7 @@ impl FileSystem {
     /// Opens a file or a directory.
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
         self.check_key(caller, inode)?;
+        self.judge(caller, EventKind::Open, inode, Doing::default())?;
         if flags.truncate {
             let set = SetAttributes { size: Some(0), kill_suid_sgid: caller.uid != 0, ..SetAttributes::default() };
             self.setattr(caller, inode, &set)?;
@@ -57,11 +60,18 @@ impl FileSystem {
 
     /// Closes a handle of an inode; what was written is handed to the store with the last one.
     pub fn release(&self, caller: &Caller<'_>, inode: u64, _handle: Handle) -> Result<(), Error> {
-        Ok(self.files.release(&caller.context(), inode)?)
+        match self.judge(caller, EventKind::Close, inode, Doing::default()) {
+            // Nobody can be kept from closing.
+            Err(Error::NotPermitted(_) | Error::Plugin(_) | Error::Stale) => {}
+            asked => asked?,
+        }
+        self.told(caller.wait, inode, self.files.release(&caller.context(), inode))
     }
 
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let doing = Doing { offset, length: out.len() as u64, ..Doing::default() };
+        self.judge(caller, EventKind::Read, inode, doing)?;
         let outcome = self.files.read(&caller.context(), inode, offset, out)?;
         self.note_access(caller, inode, &outcome.value);
         Ok(outcome.length)
@@ -76,15 +86,17 @@ impl FileSystem {
         data: &[u8],
         kill_suid_sgid: bool,
     ) -> Result<usize, Error> {
+        let doing = Doing { offset, length: data.len() as u64, ..Doing::default() };
+        self.judge(caller, EventKind::Write, inode, doing)?;
         if kill_suid_sgid && self.store.view(caller.wait, |view| needs_kill(view, inode, caller))? {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
-        Ok(self.files.write(&caller.context(), inode, offset, data)?)
+        self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data))
     }
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
-        self.files.save(&caller.context(), inode)?;
+        self.told(caller.wait, inode, self.files.save(&caller.context(), inode))?;
         Ok(self.store.commit(caller.wait)?)
     }
 

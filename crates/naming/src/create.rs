@@ -92,6 +92,7 @@ impl FileSystem {
         _flags: OpenFlags,
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
+        let notes = self.judge_new(caller, parent, b"")?;
         let mut first = self.files.first_handle();
         let (inode, value) = self.store.update(caller.wait, |transaction| {
             let directory = living_directory(transaction, parent)?;
@@ -107,12 +108,14 @@ impl FileSystem {
         first.keep(inode);
         self.note_open(caller, inode);
         self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
+        self.note(caller, inode, notes)?;
         Ok((Attributes::of(inode, &value), self.new_handle()))
     }
 
     /// Gives an inode one more name.
     pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<Attributes, Error> {
         check_new_name(new_name)?;
+        let _notes_of_new_files_only = self.judge_new(caller, new_parent, new_name)?;
         self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))??;
         self.getattr(caller, inode)
     }
@@ -177,6 +180,7 @@ impl FileSystem {
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<Attributes, Error> {
         check_new_name(name)?;
+        let notes = self.judge_new(caller, parent, name)?;
         loop {
             let scopes = (new.kind == FileKind::File).then(|| self.scopes(caller.wait, parent)).transpose()?;
             let made = self.store.update(caller.wait, |transaction| {
@@ -207,6 +211,7 @@ impl FileSystem {
             })?;
             // Else rules changed meanwhile.
             if let Some((inode, value)) = made {
+                self.note(caller, inode, notes)?;
                 return Ok(Attributes::of(inode, &value));
             }
         }

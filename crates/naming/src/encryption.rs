@@ -205,17 +205,30 @@ impl FileSystem {
 
     /// Refuses rules that encrypt while the key is locked that they mean.
     pub(crate) fn check_rules_key(&self, set: &RuleSet) -> Result<(), Error> {
-        let is_on = |rule: &Rule| rule.own.encryption().is_some_and(Encryption::is_on);
+        let classes = self.files.resolver().classes();
+        let of_class = |rule: &Rule| rule.own.class().and_then(|class| classes.encryption(class));
+        let is_on = |rule: &Rule| rule.own.encryption().or(of_class(rule)).is_some_and(Encryption::is_on);
         if !set.rules().iter().any(is_on) {
             return Ok(());
         }
+        self.check_default_key()
+    }
+
+    /// Refuses what encrypts with the pool's default key while that is locked, or there is none.
+    pub(crate) fn check_default_key(&self) -> Result<(), Error> {
         let number = self.keyring().meant(Encryption::DEFAULT)?;
         number.map(|number| self.keyring().open_key(number)).transpose()?;
         Ok(())
     }
 
-    /// A policy's value as it is kept: with a key by its number.
-    pub(crate) fn with_key_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
+    /// A policy's value as it is kept: with keys, classes and volumes by their numbers.
+    pub(crate) fn with_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
+        if setting == Setting::Class {
+            return self.with_class_number(value);
+        }
+        if setting == Setting::Tier {
+            return self.tier_numbers(value);
+        }
         if setting != Setting::Encrypt || matches!(value, b"" | b"no") {
             return Ok(value.to_vec());
         }
@@ -230,7 +243,13 @@ impl FileSystem {
     }
 
     /// The other way.
-    pub(crate) fn with_key_name(&self, setting: Setting, text: String) -> String {
+    pub(crate) fn with_name(&self, setting: Setting, text: String) -> String {
+        if setting == Setting::Class {
+            return self.with_class_name(text);
+        }
+        if setting == Setting::Tier {
+            return self.tier_names(text);
+        }
         if setting != Setting::Encrypt {
             return text;
         }

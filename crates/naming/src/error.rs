@@ -69,6 +69,9 @@ pub enum Error {
     /// EIO: content or metadata that no device has right any more, or a device that fails.
     #[error("{0}")]
     Damaged(String),
+    /// On tertiary volumes only: EIO while they are away, EAGAIN while the bytes are fetched, EPERM where that is refused.
+    #[error("{0}")]
+    Elsewhere(String, stere_store::Refusal),
     /// ENOKEY where a key is locked or not there, else EIO: the pool's keys.
     #[error(transparent)]
     Key(stere_crypt::CryptError),
@@ -80,6 +83,22 @@ pub enum Error {
         /// Its name.
         name: String,
         /// What it encrypts.
+        used: String,
+    },
+    /// EIO: a user's plugin failed for this file.
+    #[error("{0}; take it from the file's policy (`stere policy set PATH plugins=none`), or mend it")]
+    Plugin(stere_plugin::StackFailure),
+    /// EINVAL: what was to be a plugin is none.
+    #[error(transparent)]
+    NoPlugin(stere_plugin::StackFailure),
+    /// EBUSY: a plugin that is still needed.
+    #[error(
+        "the plugin '{name}' is in use: {used}; take it from policies with `stere policy set PATH plugins=none --wait` first"
+    )]
+    PluginInUse {
+        /// Its name.
+        name: String,
+        /// What for.
         used: String,
     },
     /// ESTALE: an inode number that is no more.
@@ -99,10 +118,10 @@ impl Error {
             Error::NotEmpty => libc::ENOTEMPTY,
             Error::NameTooLong => libc::ENAMETOOLONG,
             Error::Policy(stere_policy::PolicyError::Computed(_)) | Error::Unsupported(_) => libc::EOPNOTSUPP,
-            Error::Invalid(_) | Error::Policy(_) => libc::EINVAL,
+            Error::Invalid(_) | Error::Policy(_) | Error::NoPlugin(_) => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
             Error::NotPermitted(_) => libc::EPERM,
-            Error::Busy | Error::KeyInUse { .. } => libc::EBUSY,
+            Error::Busy | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
             Error::NoSpace => libc::ENOSPC,
             Error::FileTooBig => libc::EFBIG,
             Error::NoSuchOffset => libc::ENXIO,
@@ -111,7 +130,10 @@ impl Error {
             Error::OutOfRange => libc::ERANGE,
             Error::ReadOnly(_) => libc::EROFS,
             Error::Key(CryptError::Locked(_) | CryptError::NoSuchKey(_) | CryptError::NoDefaultKey) => libc::ENOKEY,
-            Error::Damaged(_) | Error::Key(_) => libc::EIO,
+            Error::Damaged(_) | Error::Key(_) | Error::Plugin(_) => libc::EIO,
+            Error::Elsewhere(_, stere_store::Refusal::Away) => libc::EIO,
+            Error::Elsewhere(_, stere_store::Refusal::Later) => libc::EAGAIN,
+            Error::Elsewhere(_, stere_store::Refusal::Denied) => libc::EPERM,
             Error::Stale => libc::ESTALE,
         }
     }
@@ -124,6 +146,7 @@ impl From<stere_store::Error> for Error {
             stere_store::Error::WouldBlock | stere_store::Error::NodeNotInMemory => Error::WouldBlock,
             stere_store::Error::NoSpace => Error::NoSpace,
             stere_store::Error::ReadOnly { .. } => Error::ReadOnly(error.to_string()),
+            stere_store::Error::Elsewhere { why, refusal } => Error::Elsewhere(why, refusal),
             other => Error::Damaged(other.to_string()),
         }
     }
@@ -142,6 +165,7 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
             stere_file::Error::Unsupported(text) => Error::Unsupported(text),
             stere_file::Error::Key(error) => Error::Key(error),
+            stere_file::Error::Plugin(failure) => Error::Plugin(failure),
             error @ (stere_file::Error::BadValue { .. } | stere_file::Error::Undecodable { .. }) => {
                 Error::Damaged(error.to_string())
             }

@@ -13,18 +13,21 @@ mod acl;
 mod atime;
 mod attributes;
 mod check;
+mod classes;
 mod content;
 mod create;
 mod encryption;
 mod error;
 mod lost;
 mod names;
+mod plugins;
 mod policy;
 mod readdir;
 mod reconcile;
 mod remove;
 mod rename;
 mod rules;
+mod tier;
 mod usage;
 mod walk;
 mod xattr;
@@ -34,16 +37,17 @@ use std::sync::atomic::AtomicU64;
 
 use stere_file::{Context, Files, Keys};
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Class, Wish};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
 pub use check::check;
+pub use classes::{ClassInfo, read_classes};
 pub use content::{Handle, OpenFlags};
 pub use encryption::{KeyInfo, KeySeed, KeyUse, Stale};
 pub use error::Error;
 pub use lost::{LostFile, lost_files};
 pub use names::NAME_BYTES_MAX;
+pub use plugins::PluginInfo;
 pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
@@ -56,6 +60,7 @@ pub use stere_file::{
 };
 pub use stere_format::Timestamp;
 pub use stere_store::Wait;
+pub use tier::TierMet;
 pub use usage::{Usage, UsageWalk};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
@@ -162,6 +167,7 @@ impl FileSystem {
             while transaction.allocate_inode() <= ROOT {}
             let value = InodeValue::new(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
+            transaction.put(Key::classes_indexed(), &[1]);
             Ok(())
         })
     }
@@ -171,6 +177,7 @@ impl FileSystem {
         let files = Files::new(store.clone(), options.files.clone())?;
         let names = Names::new(&store.hash_key(), files.keyring().clone());
         encryption::load(&store, files.keyring())?;
+        plugins::load(&store, files.plugins())?;
         let root = store.view(Wait::Allowed, |view| stere_file::inode_if_any(view, ROOT))?;
         if root.is_none_or(|root| root.kind() != Some(FileKind::Directory)) {
             return Err(Error::Damaged("the pool has no root directory; run `stere check`".into()));
@@ -178,7 +185,8 @@ impl FileSystem {
         let lazy_times = LazyTimes::new();
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
-        let rules = Rules::load(&store)?;
+        files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
+        let rules = Rules::load(&store, &files.resolver().classes())?;
         let seen = Seen::default();
         Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, options })
     }
@@ -215,8 +223,9 @@ impl FileSystem {
 
     /// Totals of the pool, for content of its default class.
     pub fn statfs(&self) -> FileSystemStatistics {
-        let class: Class = self.options.files.default_class;
-        let (data, parity) = Wish::of_class(class).scheme(self.files.device_count());
+        let resolver = self.files.resolver();
+        let wish = resolver.classes().wish(resolver.default_class());
+        let (data, parity) = wish.scheme(self.files.device_count());
         let statistics = self.store.statistics(stere_format::Scheme { data, parity });
         let block_bytes = stere_format::BLOCK_BYTES as u32;
         let blocks = statistics.total_bytes / u64::from(block_bytes);

@@ -23,6 +23,17 @@ pub struct LayoutRun {
     pub scheme: Scheme,
     /// On which devices, data before parity.
     pub devices: Vec<DeviceIndex>,
+    /// On which tertiary volumes too, a set.
+    pub volumes: u16,
+    /// How many devices and volumes more may be lost before they are.
+    pub survives: u8,
+}
+
+impl LayoutRun {
+    fn lies_like(&self, other: &LayoutRun) -> bool {
+        let place = |run: &LayoutRun| (run.scheme, run.volumes, run.survives);
+        place(self) == place(other) && self.devices == other.devices
+    }
 }
 
 impl FileSystem {
@@ -31,12 +42,13 @@ impl FileSystem {
         match computed {
             Computed::Effective(setting) => self.effective_setting(caller, inode, setting),
             Computed::Source(setting) => self.source_of(caller, inode, setting),
+            Computed::EffectivePlugins => Ok(self.effective_plugins(caller, inode)?.0),
+            Computed::PluginsSource => Ok(self.effective_plugins(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),
             Computed::Survives => self.survives(caller, inode),
-            // Everything lies on local devices as long as there is no tertiary storage.
-            Computed::Residency => Ok(b"online".to_vec()),
+            Computed::Residency => Ok(self.tier_file(caller, inode)?.residency().as_bytes().to_vec()),
         }
     }
 
@@ -50,7 +62,7 @@ impl FileSystem {
     fn effective_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let value = effective.value(setting, self.files.device_count()).ok_or(Error::NoAttribute)?;
-        Ok(self.with_key_name(setting, value).into_bytes())
+        Ok(self.with_name(setting, value).into_bytes())
     }
 
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
@@ -93,12 +105,19 @@ impl FileSystem {
         let wanted = self.files.scheme_now(&effective);
         let facts = self.facts(caller, inode, &effective)?;
         // What is shared with a file that wants more stays with the better of both.
+        let tertiary = self.files.tertiary(effective.wish.tier);
         let pending_of = |fact: &StoredFact| match fact.scheme == wanted {
+            _ if tertiary.is_some_and(|set| set != fact.tertiary) => fact.bytes,
+            // How it waits on devices is no matter of policy.
+            _ if fact.tertiary != 0 => 0,
+            // A device is away, or is being rebuilt.
+            true if fact.survives < fact.scheme.parity => fact.bytes,
             true => fact.otherwise_encoded_bytes,
             false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
             false => fact.bytes,
         };
-        let pending: u64 = facts.iter().map(pending_of).sum();
+        let waiting = self.tier_file(caller, inode)?.waiting_bytes;
+        let pending: u64 = facts.iter().map(pending_of).sum::<u64>().max(waiting);
         let pending_names = self.pending_names(caller, inode, &effective)?;
         if pending_names > 0 {
             return Ok(format!("pending {pending_names} names").into_bytes());
@@ -127,7 +146,7 @@ impl FileSystem {
     fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let facts = self.facts(caller, inode, &effective)?;
-        let stored = facts.iter().map(|fact| fact.scheme.parity).min();
+        let stored = facts.iter().map(|fact| fact.survives).min();
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.
@@ -143,9 +162,11 @@ impl FileSystem {
         for extent in extents {
             let (start, end) = (extent.start, extent.end());
             let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
-            match runs.last_mut().filter(|run| run.end == start && run.scheme == scheme && run.devices == devices) {
-                Some(run) => run.end = end,
-                None => runs.push(LayoutRun { start, end, scheme, devices }),
+            let (volumes, survives) = (extent.blob.volumes(), self.store.losses_borne(&extent.blob));
+            let run = LayoutRun { start, end, scheme, devices, volumes, survives };
+            match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
+                Some(last) => last.end = end,
+                None => runs.push(run),
             }
         }
         Ok((runs, next))
@@ -165,6 +186,11 @@ impl FileSystem {
             let entry = entries.iter().find(|entry| entry.index == *index);
             entry.map_or_else(|| format!("device {index}"), |entry| entry.name.clone())
         });
-        Ok(names.collect::<Vec<_>>().join(" ").into_bytes())
+        let mut names: Vec<String> = names.collect();
+        let volumes = self.tier_file(caller, inode)?.volumes;
+        if volumes != 0 {
+            names.extend(self.store.tier_names(volumes).split('+').map(str::to_owned));
+        }
+        Ok(names.join(" ").into_bytes())
     }
 }

@@ -125,7 +125,11 @@ impl FileSystem {
         handed_out: bool,
     ) -> Result<Option<Attributes>, Error> {
         match self.files.refresh(caller.wait, inode, value.clone(), removals) {
-            Ok(value) => Ok(value.map(|value| self.shown(inode, value))),
+            Ok(None) => Ok(None),
+            Ok(Some(value)) => match self.shown(caller.wait, inode, value) {
+                Err(Error::WouldBlock) if handed_out => Ok(None),
+                outcome => outcome.map(Some),
+            },
             Err(error) if error.would_block() && handed_out => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -347,12 +347,13 @@ impl FileSystem {
         if value.nlink > 1 {
             let is_known = job.linked.contains_key(&met.inode) || job.linked.len() < LINKED_MAX;
             let (so_far, count) = job.linked.get(&met.inode).copied().unwrap_or_default();
-            decision = decision.or_more(&so_far);
+            let classes = self.files.resolver().classes();
+            decision = decision.or_more(&so_far, &classes);
             if is_known {
                 job.linked.insert(met.inode, (decision, count + 1));
             }
             if !is_known || count + 1 < value.nlink {
-                decision = decision.or_more(&before);
+                decision = decision.or_more(&before, &classes);
             }
         }
         if decision != before {

@@ -2,10 +2,12 @@
 
 use stere_file::{Gone, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
+use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::{Found, check_name, is_empty};
+use crate::plugins::Doing;
 use crate::{Caller, FileSystem, directory, put_changed_directory};
 
 /// What a transaction on a name found.
@@ -55,6 +57,7 @@ impl FileSystem {
                 (false, true) => return Err(Error::IsADirectory),
                 _ => {}
             }
+            self.judge(caller, EventKind::Delete, found.inode, Doing { name, ..Doing::default() })?;
             let attempt = self.files.removing(&caller.context(), found.inode, |transaction, unlink| {
                 self.remove_found(transaction, unlink, caller, parent, name, &found)
             })?;
@@ -85,6 +88,7 @@ impl FileSystem {
             }
             directory.nlink = directory.nlink.saturating_sub(1);
         }
+        self.forget_rules(transaction, expected.inode, &value)?;
         self.names.remove(transaction, parent, &mut directory, expected)?;
         put_changed_directory(transaction, parent, &mut directory, caller.now);
         let gone = drop_name(transaction, unlink, caller, expected, value)?;

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
+use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::{Found, check_name, is_empty};
+use crate::plugins::Doing;
 use crate::remove::{Attempt, Removed, drop_name};
 use crate::rules::Scopes;
 use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
@@ -65,6 +67,7 @@ impl FileSystem {
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
         loop {
             let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
+            self.judge_rename(caller, &rename, target.as_ref())?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
                     let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
@@ -82,6 +85,25 @@ impl FileSystem {
                 }
                 return Ok(());
             }
+        }
+    }
+
+    /// Asks the plugins of what is renamed, and of what goes by that.
+    fn judge_rename(&self, caller: &Caller<'_>, rename: &Rename<'_>, target: Option<&Found>) -> Result<(), Error> {
+        let (name, new_name) = (rename.name, rename.new_name);
+        let source = self.store.view(caller.wait, |view| self.names.find(view, rename.parent, name))?;
+        if let Some(source) = source {
+            self.judge(caller, EventKind::Rename, source.inode, Doing { name, new_name, ..Doing::default() })?;
+        }
+        match target {
+            Some(target) if rename.flags == RENAME_EXCHANGE => {
+                let doing = Doing { name: new_name, new_name: name, ..Doing::default() };
+                self.judge(caller, EventKind::Rename, target.inode, doing)
+            }
+            Some(target) if rename.flags == 0 => {
+                self.judge(caller, EventKind::Delete, target.inode, Doing { name: new_name, ..Doing::default() })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -144,6 +166,7 @@ impl FileSystem {
             _ => {}
         }
         let victim = self.victim(transaction, expected)?;
+        self.forget_rules(transaction, expected.inode, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
         let gone = drop_name(transaction, unlink, caller, expected, victim)?;
         Ok((Attempt::Done(moved), gone))

@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{Decided, Decision, Facts, Rule, RuleSet, merge};
+use stere_policy::{Class, Classes, Decided, Decision, Facts, Rule, RuleSet, merge};
 use stere_store::{Store, Transaction, Wait};
 
 pub use forecast::{RuleChange, RulesForecast};
@@ -51,6 +51,7 @@ pub(crate) struct Scopes {
     generation: u64,
     levels: Vec<Level>,
     pool: Option<Arc<RuleSet>>,
+    classes: Arc<Classes>,
     /// Of the directory, with a slash at its end, if any rule asks for paths.
     path: Vec<u8>,
 }
@@ -98,7 +99,7 @@ impl Scopes {
         let mut add = |directory, rules: &[&Rule], overrides, settled| {
             if !rules.is_empty() {
                 visit(directory, rules);
-                decision.add(&merge(rules.iter().copied()), overrides, settled);
+                decision.add(&merge(rules.iter().copied(), &self.classes), overrides, settled);
             }
         };
         add(None, &overriding, true, settled);
@@ -118,6 +119,8 @@ impl Scopes {
 pub(crate) struct Rules {
     kept: Mutex<FxHashMap<u64, Arc<Scopes>>>,
     pool: Mutex<(u64, Option<Arc<RuleSet>>)>,
+    /// Held by who changes a class.
+    class_changes: Mutex<()>,
     /// Counts changes of rules, and of what they depend on, that took effect.
     changes: AtomicU64,
     /// Whether there are, or were since the mount, any rules.
@@ -154,7 +157,7 @@ fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Op
 
 impl Rules {
     /// Reads what the pool says.
-    pub fn load(store: &Store) -> Result<Rules, Error> {
+    pub fn load(store: &Store, classes: &Classes) -> Result<Rules, Error> {
         let rules = Rules::default();
         type Last = (u64, Option<RulesVersion>);
         let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
@@ -164,7 +167,7 @@ impl Rules {
         })?;
         rules.next_log_entry.store(last_entry + 1, Ordering::Release);
         if let Some(newest) = newest {
-            match RuleSet::parse(&newest.rules.text, true) {
+            match RuleSet::parse_stored(&newest.rules.text, true, classes) {
                 Ok(set) => rules.put_pool(newest.version, set),
                 // What cannot be understood decides nothing; what was decided before stays as it is.
                 Err(error) => tracing::error!(%error, "the pool's rules are not understood; load them anew"),
@@ -180,6 +183,23 @@ impl Rules {
     /// See `changes`; the same for ever where there are no rules.
     pub fn changes(&self) -> u64 {
         if self.has_any.load(Ordering::Acquire) { self.changes.load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// One change of a class at a time.
+    pub fn changing_classes(&self) -> MutexGuard<'_, ()> {
+        self.class_changes.lock()
+    }
+
+    /// As `note_change`, and from now on it is counted.
+    pub fn note_first_change(&self) {
+        self.has_any.store(true, Ordering::Release);
+        self.note_change();
+    }
+
+    /// Whether the pool's rules name a class.
+    pub fn name_class(&self, class: Class) -> bool {
+        let pool = self.pool.lock();
+        pool.1.as_ref().is_some_and(|set| set.rules().iter().any(|rule| rule.own.class() == Some(class)))
     }
 
     pub fn note_change(&self) {
@@ -216,16 +236,17 @@ impl FileSystem {
         other: Option<&(u64, Arc<RuleSet>)>,
     ) -> Result<Scopes, Error> {
         let (pool, mut levels) = (self.rules.pool.lock().1.clone(), Vec::new());
-        let found = self.store.view(wait, |view| read_levels(view, directory))?;
+        let classes = self.files.resolver().classes();
+        let found = self.store.view(wait, |view| read_levels(view, directory, &classes))?;
         let has_rules = pool.is_some() || other.is_some() || found.iter().any(|(_, _, text)| text.is_some());
         for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
             let rules = match other.filter(|(of, _)| *of == number) {
                 Some((_, rules)) => Some(rules.clone()),
-                None => text.and_then(|text| parse_stored(number, &text)),
+                None => text.and_then(|text| parse_stored(number, &text, &classes)),
             };
             levels.push(Level { directory: number, settled, rules, path_start: 0 });
         }
-        let mut scopes = Scopes { generation, levels, pool, path: Vec::new() };
+        let mut scopes = Scopes { generation, levels, pool, classes, path: Vec::new() };
         if scopes.sets().any(|rules| rules.needs_path()) {
             self.find_paths(wait, directory, &mut scopes)?;
         }
@@ -269,7 +290,7 @@ impl FileSystem {
         let before = stere_file::rule_decision(value);
         if !scopes.is_empty() {
             let decision = scopes.decide(name, value, now, &mut |_, _| {});
-            stere_file::set_rule_decision(value, before.or_more(&decision));
+            stere_file::set_rule_decision(value, before.or_more(&decision, &scopes.classes));
         }
     }
 
@@ -332,15 +353,20 @@ impl FileSystem {
     /// Sets or removes a directory's own rules.
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
+        let mut named = Vec::new();
         if let Some(text) = text {
-            let set = RuleSet::parse(&String::from_utf8_lossy(text), false).map_err(stere_policy::PolicyError::from)?;
-            self.check_rules_key(&set)?;
+            let set = self.parse_rules(&String::from_utf8_lossy(text), false)?;
+            named = classes_of(&set);
         }
         self.changing(caller, inode, None, |transaction, value| {
             if value.kind() != Some(stere_format::FileKind::Directory) {
                 return Err(Error::NotPermitted("rules can be set on directories"));
             }
             value.ctime = caller.now;
+            self.forget_rules(transaction, inode, value)?;
+            for class in &named {
+                transaction.put(Key::class_rules(class.code(), inode), &[1]);
+            }
             match text {
                 Some(text) => {
                     xattr::put(transaction, inode, ATTRIBUTE, text)?;
@@ -354,15 +380,39 @@ impl FileSystem {
             self.note_reconcile(transaction, inode)
         })?;
         self.files.resolver().invalidate();
-        self.rules.has_any.store(true, Ordering::Release);
-        self.rules.note_change();
+        self.rules.note_first_change();
+        Ok(())
+    }
+
+    /// Rules that somebody sets now.
+    pub(crate) fn parse_rules(&self, text: &str, may_override: bool) -> Result<RuleSet, Error> {
+        let classes = self.files.resolver().classes();
+        let set = RuleSet::parse(text, may_override, &classes).map_err(stere_policy::PolicyError::from)?;
+        self.check_rules_key(&set)?;
+        Ok(set)
+    }
+
+    /// A directory's rules are to go, or to become others: takes it from the indexes of the classes that they name.
+    pub(crate) fn forget_rules(
+        &self,
+        transaction: &mut Transaction<'_>,
+        directory: u64,
+        value: &InodeValue,
+    ) -> Result<(), Error> {
+        if value.flags & HAS_RULES != 0
+            && let Some(text) = xattr::get(transaction, directory, ATTRIBUTE)?
+            && let Some(set) = parse_stored(directory, &text, &self.files.resolver().classes())
+        {
+            for class in classes_of(&set) {
+                transaction.delete(Key::class_rules(class.code(), directory));
+            }
+        }
         Ok(())
     }
 
     /// Makes these the pool's rules. What they change is done in the background.
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
-        let set = RuleSet::parse(text, true).map_err(stere_policy::PolicyError::from)?;
-        self.check_rules_key(&set)?;
+        let set = self.parse_rules(text, true)?;
         let last_version: u64 = collect(&self.store, caller.wait, |last, kind, number, _| {
             if kind == key::kind::RULES {
                 *last = number;
@@ -376,8 +426,7 @@ impl FileSystem {
         })?;
         self.rules.put_pool(version, set);
         self.files.resolver().invalidate();
-        self.rules.has_any.store(true, Ordering::Release);
-        self.rules.note_change();
+        self.rules.note_first_change();
         Ok(version)
     }
 
@@ -406,8 +455,8 @@ fn version_of(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
 }
 
 /// Rules that were understood when they were set; a newer stere may have set them.
-fn parse_stored(directory: u64, text: &[u8]) -> Option<Arc<RuleSet>> {
-    match RuleSet::parse(&String::from_utf8_lossy(text), false) {
+pub(crate) fn parse_stored(directory: u64, text: &[u8], classes: &Classes) -> Option<Arc<RuleSet>> {
+    match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, classes) {
         Ok(set) => Some(Arc::new(set)),
         Err(error) => {
             tracing::error!(directory, %error, "rules of a directory are not understood");
@@ -416,10 +465,18 @@ fn parse_stored(directory: u64, text: &[u8]) -> Option<Arc<RuleSet>> {
     }
 }
 
+/// The classes that rules name.
+pub(crate) fn classes_of(set: &RuleSet) -> Vec<Class> {
+    let mut classes: Vec<Class> = set.rules().iter().filter_map(|rule| rule.own.class()).collect();
+    classes.sort_unstable_by_key(|class| class.code());
+    classes.dedup();
+    classes
+}
+
 type FoundLevel = (u64, Decided, Option<Vec<u8>>);
 
 /// The directories from this one to the root.
-fn read_levels(keys: &impl Keys, directory: u64) -> Result<Vec<FoundLevel>, Error> {
+fn read_levels(keys: &impl Keys, directory: u64, classes: &Classes) -> Result<Vec<FoundLevel>, Error> {
     let (mut levels, mut at) = (Vec::new(), directory);
     while levels.len() < DEPTH_MAX {
         let Some(value) = inode_if_any(keys, at)? else { break };
@@ -427,7 +484,7 @@ fn read_levels(keys: &impl Keys, directory: u64) -> Result<Vec<FoundLevel>, Erro
             0 => None,
             _ => xattr::get(keys, at, ATTRIBUTE)?,
         };
-        levels.push((at, Decided::of(&stere_file::own_policy(&value)), text));
+        levels.push((at, Decided::of(&stere_file::own_policy(&value), classes), text));
         if value.parent == at {
             break;
         }

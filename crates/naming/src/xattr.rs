@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, rules};
+use crate::{Caller, FileSystem, acl, plugins, rules};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -118,7 +118,7 @@ fn check_attribute_name(name: &[u8]) -> Result<(), Error> {
     Err(Error::Unsupported("attributes are user.*, trusted.*, security.* and the POSIX ACLs"))
 }
 
-fn check_mode(mode: SetMode, exists: bool) -> Result<(), Error> {
+pub(crate) fn check_mode(mode: SetMode, exists: bool) -> Result<(), Error> {
     match mode {
         SetMode::Create if exists => Err(Error::Exists),
         SetMode::Replace if !exists => Err(Error::NoAttribute),
@@ -132,6 +132,7 @@ impl FileSystem {
         if let Some(parsed) = parse_name(name) {
             return match parsed {
                 Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting),
+                Ok(Name::Plugins) => self.own_plugins(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -210,6 +211,9 @@ impl FileSystem {
                     list.push(setting.attribute().as_bytes().to_vec());
                 }
             }
+            if stere_file::own_stack(&value).is_some() {
+                list.push(plugins::ATTRIBUTE.to_vec());
+            }
             Ok::<_, Error>(list)
         })?;
         list.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
@@ -218,7 +222,7 @@ impl FileSystem {
     }
 
     /// Changes what belongs to an inode in one transaction, with the time of the change.
-    fn changing_attribute(
+    pub(crate) fn changing_attribute(
         &self,
         caller: &Caller<'_>,
         inode: u64,
@@ -234,7 +238,7 @@ impl FileSystem {
     fn own_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let text = stere_file::own_policy(&value).get(setting).ok_or(Error::NoAttribute)?;
-        Ok(self.with_key_name(setting, text).into_bytes())
+        Ok(self.with_name(setting, text).into_bytes())
     }
 
     fn set_policy(
@@ -252,9 +256,10 @@ impl FileSystem {
                 check_mode(mode, exists)?;
                 return self.set_rules(caller, inode, value);
             }
+            Name::Plugins => return self.set_plugins(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
-        let numbered = value.map(|value| self.with_key_number(setting, value)).transpose()?;
+        let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
         let value = numbered.as_deref();
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
@@ -266,8 +271,11 @@ impl FileSystem {
                 Some(value) => own.set(setting, value)?,
                 None => own.unset(setting),
             }
+            let class_before = stere_file::own_policy(inode_value).class;
             stere_file::set_own_policy(inode_value, own);
-            if setting == Setting::Encrypt {
+            self.note_tiered(transaction, inode, &own)?;
+            crate::classes::index_member(transaction, inode, class_before, own.class);
+            if matches!(setting, Setting::Encrypt | Setting::Class) {
                 // What is in memory of its files could not be saved under a locked key.
                 self.name_key(transaction, inode, inode_value)?;
             }

@@ -7,15 +7,21 @@
 //! Invariants: what [`encode`] gives, [`decode`] gives back, byte for byte; stored bytes are hostile, `decode` refuses them or
 //! answers exactly as many bytes as were asked for, and never panics. A file without plugins pays nothing: it never comes here.
 //!
+//! What users bring themselves is in `user` (what a plugin is) and `stack` (several of them, verified).
+//!
 //! Read next: `compress`.
 
 mod compress;
 mod error;
+mod stack;
+mod user;
 
 use stere_format::{BlobEncoding, BlobFlags};
 use stere_policy::{Algorithm, Compression};
 
 pub use error::PluginError;
+pub use stack::{Judged, Member, PLUGINS_MAX, Stack, StackFailure, encoded_bytes_max};
+pub use user::{Event, EventKind, Events, Loader, PluginFailure, UserPlugin, Verdict};
 
 /// What came of encoding a record.
 #[derive(Debug, Clone, PartialEq, Eq)]

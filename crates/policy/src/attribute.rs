@@ -3,7 +3,7 @@
 //! A name is recognised once ([`parse_name`]); everything else works on the recognised form. Values are canonical:
 //! what is read back means the same as what was set, whatever leading zeros it had.
 
-use crate::class::{Class, SchemeWish};
+use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
@@ -15,6 +15,8 @@ pub enum Name {
     Setting(Setting),
     /// The rules of a directory.
     Rules,
+    /// The stack of users' plugins.
+    Plugins,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -32,6 +34,8 @@ pub enum Setting {
     Redundancy,
     /// `compress`.
     Compress,
+    /// `tier`.
+    Tier,
     /// `encrypt`.
     Encrypt,
 }
@@ -43,6 +47,10 @@ pub enum Computed {
     Effective(Setting),
     /// `source.<key>`: who decided that.
     Source(Setting),
+    /// `effective.plugins`: which users' plugins content passes.
+    EffectivePlugins,
+    /// `source.plugins`: who decided that.
+    PluginsSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -57,8 +65,15 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 6] =
-        [Setting::Class, Setting::Copies, Setting::Parity, Setting::Redundancy, Setting::Compress, Setting::Encrypt];
+    pub const ALL: [Setting; 7] = [
+        Setting::Class,
+        Setting::Copies,
+        Setting::Parity,
+        Setting::Redundancy,
+        Setting::Compress,
+        Setting::Encrypt,
+        Setting::Tier,
+    ];
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
@@ -69,6 +84,7 @@ impl Setting {
             Setting::Redundancy => "redundancy",
             Setting::Compress => "compress",
             Setting::Encrypt => "encrypt",
+            Setting::Tier => "tier",
         }
     }
 
@@ -81,18 +97,20 @@ impl Setting {
             Setting::Redundancy => "user.stere.redundancy",
             Setting::Compress => "user.stere.compress",
             Setting::Encrypt => "user.stere.encrypt",
+            Setting::Tier => "user.stere.tier",
         }
     }
 
     /// What values it takes, for messages.
     pub fn expected(self) -> &'static str {
         match self {
-            Setting::Class => "scratch, normal, precious or archive",
+            Setting::Class => "scratch, normal, precious, archive, or a class of the pool (see `stere class list`)",
             Setting::Copies => "a number of copies from 1 to 32",
             Setting::Parity => "a number of parity units, or data+parity such as 4+2 or 5+0 (32 in all)",
             Setting::Redundancy => "a number from 0 (one copy) to 10 (a copy on every device)",
             Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
             Setting::Encrypt => "no, yes, or the name of a key of the pool (see `stere key list`)",
+            Setting::Tier => "the name of a tertiary volume of the pool, several with + between them, or none",
         }
     }
 
@@ -106,8 +124,8 @@ impl Computed {
     /// What kind of fact it is, for messages.
     pub fn word(self) -> &'static str {
         match self {
-            Computed::Effective(_) => "effective",
-            Computed::Source(_) => "source",
+            Computed::Effective(_) | Computed::EffectivePlugins => "effective",
+            Computed::Source(_) | Computed::PluginsSource => "source",
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -130,14 +148,19 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "rules" {
         return Some(Name::Rules);
     }
+    if key == "plugins" {
+        return Some(Name::Plugins);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
     if let Some(of) = key.strip_prefix("effective.") {
-        return Setting::from_word(of).map(|setting| Name::Computed(Computed::Effective(setting)));
+        let setting = Setting::from_word(of).map(Computed::Effective);
+        return setting.or_else(|| (of == "plugins").then_some(Computed::EffectivePlugins)).map(Name::Computed);
     }
     if let Some(of) = key.strip_prefix("source.") {
-        return Setting::from_word(of).map(|setting| Name::Computed(Computed::Source(setting)));
+        let setting = Setting::from_word(of).map(Computed::Source);
+        return setting.or_else(|| (of == "plugins").then_some(Computed::PluginsSource)).map(Name::Computed);
     }
     let computed = match key {
         "state" => Computed::State,
@@ -167,7 +190,12 @@ pub struct Own {
     pub redundancy: u8,
     /// Code of the encryption, 0 when not set.
     pub encryption: u16,
+    /// Tertiary volumes as a set, `TIERS_NONE` for none, 0 when not set.
+    pub tiers: u16,
 }
+
+/// Says that files go to no tertiary volume.
+pub const TIERS_NONE: u16 = 1 << 15;
 
 /// Units a scheme may have in all.
 const UNITS_MAX: u8 = 32;
@@ -189,7 +217,7 @@ impl Own {
         let text = std::str::from_utf8(value).ok();
         let refused = || bad(setting, value);
         match setting {
-            Setting::Class => self.class = text.and_then(Class::from_word).ok_or_else(refused)?.code(),
+            Setting::Class => self.class = text.and_then(Class::from_text).ok_or_else(refused)?.code(),
             Setting::Copies => {
                 let copies = text.and_then(number).filter(|copies| (1..=UNITS_MAX).contains(copies));
                 self.copies = copies.ok_or_else(refused)?;
@@ -207,6 +235,7 @@ impl Own {
             Setting::Encrypt => {
                 self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
             }
+            Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
         }
         Ok(())
     }
@@ -220,13 +249,14 @@ impl Own {
             Setting::Redundancy => self.redundancy = 0,
             Setting::Compress => self.compression = 0,
             Setting::Encrypt => self.encryption = 0,
+            Setting::Tier => self.tiers = 0,
         }
     }
 
     /// The value of `setting` as text, if it is set here.
     pub fn get(&self, setting: Setting) -> Option<String> {
         match setting {
-            Setting::Class => Class::from_code(self.class).map(|class| class.word().to_owned()),
+            Setting::Class => Class::from_code(self.class).map(Class::text),
             Setting::Copies => (self.copies > 0).then(|| self.copies.to_string()),
             Setting::Parity if !self.has_parity() => None,
             Setting::Parity if self.parity_data == 0 => Some(self.parity.to_string()),
@@ -234,6 +264,7 @@ impl Own {
             Setting::Redundancy => self.redundancy.checked_sub(1).map(|place| place.to_string()),
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
+            Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
         }
     }
 
@@ -257,6 +288,15 @@ impl Own {
     /// The class named here.
     pub fn class(&self) -> Option<Class> {
         Class::from_code(self.class)
+    }
+
+    /// The tertiary volumes asked for here.
+    pub fn tier_wish(&self) -> Option<TierWish> {
+        match self.tiers {
+            0 => None,
+            TIERS_NONE => Some(TierWish::Nowhere),
+            set => Some(TierWish::Volumes(set & !TIERS_NONE)),
+        }
     }
 
     /// Asks for this redundancy and no other.
@@ -290,6 +330,18 @@ pub(crate) fn number(text: &str) -> Option<u8> {
         return None;
     }
     text.parse().ok()
+}
+
+/// Volumes are numbers here; who knows the pool's volumes turns names into `#SET` and back.
+fn tier_set(text: &str) -> Option<u16> {
+    if text == "none" {
+        return Some(TIERS_NONE);
+    }
+    text.strip_prefix('#')?.parse().ok().filter(|set| (1..TIERS_NONE).contains(set))
+}
+
+fn tier_text(set: u16) -> String {
+    if set == TIERS_NONE { "none".to_owned() } else { format!("#{}", set & !TIERS_NONE) }
 }
 
 fn parity_units(text: &str) -> Option<(u8, u8)> {

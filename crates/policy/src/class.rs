@@ -6,7 +6,7 @@
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 
-/// A built-in class of files.
+/// A class of files. What it asks for, and how people call it, the pool's [`Classes`](crate::Classes) know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Class {
     /// One copy: what can be made again.
@@ -18,11 +18,15 @@ pub enum Class {
     Precious,
     /// Survives the loss of one device; meant for the tertiary tier.
     Archive,
+    /// One that the pool defines, by its code.
+    User(u8),
 }
 
 impl Class {
-    /// All classes, in the order of their codes.
-    pub const ALL: [Class; 4] = [Class::Scratch, Class::Normal, Class::Precious, Class::Archive];
+    /// The built-in classes, in the order of their codes.
+    pub const BUILT_IN: [Class; 4] = [Class::Scratch, Class::Normal, Class::Precious, Class::Archive];
+    /// The least code of a class that the pool defines; all above may be one.
+    pub const USER_CODE_MIN: u8 = 16;
 
     /// The number that stands for this class on media; 0 means "none set" there.
     pub fn code(self) -> u8 {
@@ -31,44 +35,42 @@ impl Class {
             Class::Normal => 2,
             Class::Precious => 3,
             Class::Archive => 4,
+            Class::User(code) => code,
         }
     }
 
     /// The class of a number from media.
     pub fn from_code(code: u8) -> Option<Class> {
-        Class::ALL.into_iter().find(|class| class.code() == code)
+        let built_in = Class::BUILT_IN.into_iter().find(|class| class.code() == code);
+        built_in.or((code >= Class::USER_CODE_MIN).then_some(Class::User(code)))
     }
 
-    /// The word people use for this class.
-    pub fn word(self) -> &'static str {
+    /// As it is spelled where the pool's names are not known: a class that the pool defines by its number.
+    pub fn text(self) -> String {
         match self {
-            Class::Scratch => "scratch",
-            Class::Normal => "normal",
-            Class::Precious => "precious",
-            Class::Archive => "archive",
+            Class::Scratch => "scratch".into(),
+            Class::Normal => "normal".into(),
+            Class::Precious => "precious".into(),
+            Class::Archive => "archive".into(),
+            Class::User(code) => format!("#{code}"),
         }
     }
 
-    /// The class people call by `word`.
-    pub fn from_word(word: &str) -> Option<Class> {
-        Class::ALL.into_iter().find(|class| class.word() == word)
+    /// What was spelled so.
+    pub fn from_text(text: &str) -> Option<Class> {
+        let built_in = Class::BUILT_IN.into_iter().find(|class| class.text() == text);
+        let by_number = || text.strip_prefix('#').and_then(crate::attribute::number);
+        built_in.or_else(|| by_number().filter(|code| *code >= Class::USER_CODE_MIN).map(Class::User))
     }
 
-    /// How the class stores what says nothing else.
-    pub fn wish(self) -> SchemeWish {
-        match self {
-            Class::Scratch => SchemeWish::Copies(1),
-            Class::Normal | Class::Archive => SchemeWish::Copies(2),
-            Class::Precious => SchemeWish::Copies(3),
-        }
+    /// Where the class sends what says nothing else; none if it says nothing about that.
+    pub fn tier(self) -> Option<TierWish> {
+        (self == Class::Archive).then_some(TierWish::Usual)
     }
 
-    /// How the class compresses what says nothing else; none if it says nothing about that.
-    pub fn compression(self) -> Option<Compression> {
-        match self {
-            Class::Archive => Some(Compression::ZSTD),
-            Class::Scratch | Class::Normal | Class::Precious => None,
-        }
+    /// Whether every pool has it.
+    pub fn is_built_in(self) -> bool {
+        !matches!(self, Class::User(_))
     }
 }
 
@@ -147,6 +149,20 @@ impl SchemeWish {
     }
 }
 
+/// To which tertiary volumes content goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TierWish {
+    /// Nobody said: what is there stays there.
+    #[default]
+    Unsaid,
+    /// To none; what is there comes back.
+    Nowhere,
+    /// To the one that is usual in the pool.
+    Usual,
+    /// To these, a set.
+    Volumes(u16),
+}
+
 /// What a file asks for as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
@@ -158,15 +174,11 @@ pub struct Wish {
     pub compression: Compression,
     /// Whether and with which key it is encrypted.
     pub encryption: Encryption,
+    /// Its tertiary volumes.
+    pub tier: TierWish,
 }
 
 impl Wish {
-    /// What a class asks for on its own.
-    pub fn of_class(class: Class) -> Wish {
-        let compression = class.compression().unwrap_or(Compression::NONE);
-        Wish { class, scheme: class.wish(), compression, encryption: Encryption::NO }
-    }
-
     /// The data and parity units in a pool of `devices`.
     pub fn scheme(&self, devices: usize) -> (u8, u8) {
         self.scheme.scheme(devices)

@@ -7,18 +7,20 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `attribute` (names and values), `class` (schemes), `resolver` (inheritance and its cache), `rules`.
+//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`.
 
 mod attribute;
 mod class;
+mod classes;
 mod compression;
 mod encryption;
 mod error;
 mod resolver;
 mod rules;
 
-pub use attribute::{Computed, Name, Own, Setting, parse_name};
-pub use class::{Class, SchemeWish, Wish};
+pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
+pub use class::{Class, SchemeWish, TierWish, Wish};
+pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;

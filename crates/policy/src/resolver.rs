@@ -5,13 +5,15 @@
 //! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
 //! finer rule would have to know all descendants.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use crate::attribute::{Own, Setting};
-use crate::class::{Class, SchemeWish, Wish};
+use crate::class::{Class, SchemeWish, TierWish, Wish};
+use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::rules::{Decided, Decision};
@@ -49,6 +51,10 @@ pub struct Effective {
     pub compression_source: Source,
     /// Who decided the encryption.
     pub encryption_source: Source,
+    /// Who decided the tertiary volumes.
+    pub tier_source: Source,
+    /// Number of the stack of users' plugins, 0 for none. Whoever knows the stacks fills it in; it is inherited like the rest.
+    pub plugins: u16,
 }
 
 impl Effective {
@@ -56,13 +62,19 @@ impl Effective {
     pub fn value(&self, setting: Setting, devices: usize) -> Option<String> {
         let (data, parity) = self.wish.scheme(devices);
         match setting {
-            Setting::Class => Some(self.wish.class.word().to_owned()),
+            Setting::Class => Some(self.wish.class.text()),
             Setting::Copies => (data == 1).then(|| (parity + 1).to_string()),
             Setting::Parity => (parity > 0).then(|| format!("{data}+{parity}")),
             // The scale is a way to ask; what came of it is copies or parity.
             Setting::Redundancy => None,
             Setting::Compress => Some(self.wish.compression.text()),
             Setting::Encrypt => Some(self.wish.encryption.text()),
+            Setting::Tier => match self.wish.tier {
+                TierWish::Unsaid => None,
+                TierWish::Nowhere => Some("none".to_owned()),
+                TierWish::Usual => Some("usual".to_owned()),
+                TierWish::Volumes(set) => Some(format!("#{set}")),
+            },
         }
     }
 
@@ -73,6 +85,7 @@ impl Effective {
             Setting::Copies | Setting::Parity | Setting::Redundancy => self.scheme_source,
             Setting::Compress => self.compression_source,
             Setting::Encrypt => self.encryption_source,
+            Setting::Tier => self.tier_source,
         }
     }
 }
@@ -89,14 +102,18 @@ struct Findings {
     scheme: Option<(SchemeWish, Source)>,
     compression: Option<(Compression, Source)>,
     encryption: Option<(Encryption, Source)>,
+    tier: Option<(TierWish, Source)>,
 }
 
 impl Findings {
     /// What rules decided, as far as it `overrides` what the file says itself, or does not.
+    /// The values of its class are among them already.
     fn add_decision(&mut self, decision: &Decision, overrides: bool) {
         let counts = |key| decision.decided.overrides(key) == overrides;
         let found = (decision.class(), decision.scheme(), decision.compression());
         if let Some(class) = found.0.filter(|_| self.class.is_none() && counts(Decided::CLASS)) {
+            let tier = class.tier().map(|tier| (tier, Source::Rule));
+            self.tier = self.tier.or(tier);
             self.class = Some((class, Source::Rule));
         }
         if let Some(scheme) = found.1.filter(|_| self.scheme.is_none() && counts(Decided::SCHEME)) {
@@ -111,33 +128,44 @@ impl Findings {
         }
     }
 
-    fn add(&mut self, inode: u64, own: &Own) {
+    fn add(&mut self, inode: u64, own: &Own, classes: &Classes) {
+        if own.is_empty() {
+            return;
+        }
         let source = Source::Inode(inode);
-        let class = Class::from_code(own.class);
+        let class = own.class().map(|class| classes.resolve(class));
+        // A class nearer than any number speaks for the rest too.
+        let speaks = class.filter(|_| self.class.is_none());
         if self.scheme.is_none() {
-            // A class nearer than any number speaks for redundancy too.
-            let wish = own.scheme_wish().or(class.filter(|_| self.class.is_none()).map(Class::wish));
+            let wish = own.scheme_wish().or(speaks.and_then(|class| classes.scheme(class)));
             self.scheme = wish.map(|wish| (wish, source));
         }
         if self.compression.is_none() {
-            let wish = own.compression().or(class.filter(|_| self.class.is_none()).and_then(Class::compression));
+            let wish = own.compression().or(speaks.and_then(|class| classes.compression(class)));
             self.compression = wish.map(|wish| (wish, source));
         }
+        if self.tier.is_none() {
+            let wish = own.tier_wish().or(speaks.and_then(Class::tier));
+            self.tier = wish.map(|wish| (wish, source));
+        }
         if self.encryption.is_none() {
-            self.encryption = own.encryption().map(|encryption| (encryption, source));
+            let wish = own.encryption().or(speaks.and_then(|class| classes.encryption(class)));
+            self.encryption = wish.map(|wish| (wish, source));
         }
         if self.class.is_none() {
             self.class = class.map(|class| (class, source));
         }
     }
 
-    fn finish(self, default: Class) -> Effective {
+    fn finish(self, wish: Wish) -> Effective {
         self.over(Effective {
-            wish: Wish::of_class(default),
+            wish,
             class_source: Source::Pool,
             scheme_source: Source::Pool,
             compression_source: Source::Pool,
             encryption_source: Source::Pool,
+            tier_source: Source::Pool,
+            plugins: 0,
         })
     }
 
@@ -159,18 +187,22 @@ impl Findings {
             Some(found) => found,
             None => (above.wish.encryption, above.encryption_source),
         };
-        let wish = Wish { class, scheme, compression, encryption };
-        Effective { wish, class_source, scheme_source, compression_source, encryption_source }
+        let (tier, tier_source) = self.tier.unwrap_or((above.wish.tier, above.tier_source));
+        let wish = Wish { class, scheme, compression, encryption, tier };
+        let plugins = above.plugins;
+        Effective { wish, class_source, scheme_source, compression_source, encryption_source, tier_source, plugins }
     }
 
     fn complete(&self) -> bool {
-        self.class.is_some() && self.scheme.is_some() && self.compression.is_some() && self.encryption.is_some()
+        let is_stored_so = self.class.is_some() && self.scheme.is_some() && self.compression.is_some();
+        is_stored_so && self.encryption.is_some() && self.tier.is_some()
     }
 }
 
 /// Resolves effective policies, remembering those of directories.
 pub struct Resolver {
     default: Class,
+    classes: RwLock<Arc<Classes>>,
     generation: AtomicU64,
     cache: Mutex<FxHashMap<u64, (u64, Effective)>>,
 }
@@ -178,7 +210,24 @@ pub struct Resolver {
 impl Resolver {
     /// A resolver for a pool whose default class is `default`.
     pub fn new(default: Class) -> Resolver {
-        Resolver { default, generation: AtomicU64::new(0), cache: Mutex::new(FxHashMap::default()) }
+        let (classes, cache) = (RwLock::default(), Mutex::new(FxHashMap::default()));
+        Resolver { default, classes, generation: AtomicU64::new(0), cache }
+    }
+
+    /// The class of what says nothing.
+    pub fn default_class(&self) -> Class {
+        self.default
+    }
+
+    /// The classes of the pool.
+    pub fn classes(&self) -> Arc<Classes> {
+        self.classes.read().clone()
+    }
+
+    /// The classes are others now; every answer from before is forgotten.
+    pub fn set_classes(&self, classes: Classes) {
+        *self.classes.write() = Arc::new(classes);
+        self.invalidate();
     }
 
     /// Forgets every answer: a policy changed, or a directory moved.
@@ -202,15 +251,17 @@ impl Resolver {
         mut fetch: impl FnMut(u64) -> Result<Option<Ancestor>, E>,
     ) -> Result<Effective, E> {
         let mut findings = Findings::default();
-        if decision.is_nothing() {
-            findings.add(inode, own);
-        } else {
+        if !decision.is_nothing() {
             findings.add_decision(decision, true);
-            findings.add(inode, own);
+        }
+        if !own.is_empty() {
+            findings.add(inode, own, &self.classes.read());
+        }
+        if !decision.is_nothing() {
             findings.add_decision(decision, false);
         }
         if findings.complete() || parent == inode {
-            return Ok(findings.finish(self.default));
+            return Ok(findings.finish(self.classes.read().wish(self.default)));
         }
         let above = self.directory(parent, &mut fetch)?;
         Ok(findings.over(above))
@@ -227,17 +278,17 @@ impl Resolver {
         if let Some((_, effective)) = cached.filter(|(known, _)| *known == generation) {
             return Ok(effective);
         }
-        let mut findings = Findings::default();
+        let (mut findings, classes) = (Findings::default(), self.classes());
         let mut at = inode;
         for _ in 0..DEPTH_MAX {
             let Some(ancestor) = fetch(at)? else { break };
-            findings.add(at, &ancestor.own);
+            findings.add(at, &ancestor.own, &classes);
             if findings.complete() || ancestor.parent == at {
                 break;
             }
             at = ancestor.parent;
         }
-        let effective = findings.finish(self.default);
+        let effective = findings.finish(classes.wish(self.default));
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();

@@ -355,6 +355,9 @@ impl Walk<'_> {
             _ if is_any(|value| value.encoding.is_encrypted()) => {
                 "contents are encrypted, and rescue has no keys; mount the pool if it still can be, and unlock them there"
             }
+            false if is_any(|value| value.encoding.is_plugged()) => {
+                "contents passed users' plugins, which rescue does not run; mount the pool if it still can be"
+            }
             true => "contents are stored in a way that this version does not know; a newer stere may read them",
             false => "contents cannot be read from any device; the ranges are holes",
         };

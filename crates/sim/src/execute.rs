@@ -66,12 +66,7 @@ impl History {
             Operation::SetPolicy { path, policy } => self.set_policy(*path, *policy),
             Operation::LoadRules { number } => self.load_rules(*number),
             Operation::FsyncDirectory { directory } => self.fsync_directory(*directory),
-            Operation::SyncAll => {
-                let synced = self.mounted().files.syncfs(&caller(&self.machine));
-                self.must("syncfs", synced)?;
-                self.note_all_durable();
-                Ok(())
-            }
+            Operation::SyncAll => self.sync_all(),
             Operation::List { directory } => self.list(*directory),
             Operation::VerifyAll => self.without_waiting(History::verify_all),
             Operation::Step { count, idle } => self.background(*count, *idle),
@@ -253,6 +248,13 @@ impl History {
         self.must("fsync", real)?;
         self.note_durable(inode);
         self.note_commit();
+        Ok(())
+    }
+
+    pub(crate) fn sync_all(&mut self) -> Result<(), Stop> {
+        let synced = self.mounted().files.syncfs(&caller(&self.machine));
+        self.must("syncfs", synced)?;
+        self.note_all_durable();
         Ok(())
     }
 

@@ -226,7 +226,7 @@ impl History {
         !self.has_struck(|kind| !kind.is_absence())
     }
 
-    fn has_struck(&self, kinds: impl Fn(FaultKind) -> bool) -> bool {
+    pub(crate) fn has_struck(&self, kinds: impl Fn(FaultKind) -> bool) -> bool {
         self.machine.faults_struck().iter().any(|(kind, _)| kinds(*kind))
     }
 

@@ -22,9 +22,7 @@ const READS_MAX: usize = 6;
 impl History {
     /// Everything bears the loss of one device, whichever that is, and a power cut with it: shown on a copy of the machine.
     pub(crate) fn prove_safe(&mut self) -> Result<(), Stop> {
-        let synced = self.mounted().files.syncfs(&caller(&self.machine));
-        self.must("syncfs", synced)?;
-        self.note_all_durable();
+        self.sync_all()?;
         // Somebody may have gone away in the middle of it.
         if self.away().is_some() || self.has_lost_member() || !self.must_be_safe() {
             return Ok(());
@@ -77,9 +75,7 @@ impl History {
         self.made(ROOT, NAME, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
         self.model.open(inode);
         self.put_policy(inode, b"user.stere.copies", b"1")?;
-        let synced = self.mounted().files.syncfs(&caller(&self.machine));
-        self.must("syncfs", synced)?;
-        self.note_all_durable();
+        self.sync_all()?;
         let seed = self.random.next_u64();
         self.write(inode, 0, &pattern(seed, BYTES))?;
         self.take_away(device, events);
@@ -89,12 +85,15 @@ impl History {
             self.machine.power_off();
             self.recover(CrashManner::Nothing, None)?;
             self.returning = Some(device);
-            return self.remove_name(ROOT, NAME, false);
+            self.remove_name(ROOT, NAME, false)?;
+            return self.sync_all();
         }
         self.machine.cancel_away();
         self.release(Slot { inode, handle })?;
         self.returning = Some(device);
-        self.remove_name(ROOT, NAME, false)
+        self.remove_name(ROOT, NAME, false)?;
+        // A crash must not bring it back: it alone of all files is lost with one device.
+        self.sync_all()
     }
 
     /// No file waits for a copy that its policy asks for.

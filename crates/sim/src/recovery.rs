@@ -46,6 +46,8 @@ impl History {
             Err(text) if text.contains("no superblock") && !self.is_calm() => Err(Stop::Over),
             // Gone in the middle of being mounted: without it the pool must mount.
             Err(_) if self.machine.absent() != absent => Err(Stop::Refused),
+            // What cannot be read of a half that only began may hold something: a person decides, or mends the device.
+            Err(text) if text.contains("different histories") && !self.is_calm() => Err(Stop::Refused),
             Err(text) => Err(self.unexpected("mount", libc::EIO, &text)),
         }
     }
@@ -89,6 +91,10 @@ impl History {
                 Err(_) if !calmed && self.plan.budget == Budget::Tolerated && !self.is_calm() => {
                     calmed = true;
                     self.calm();
+                }
+                // Nobody but a person can tell what unreadable places of a half that only began hold: it refuses, and changes nothing.
+                Err(text) if text.contains("different histories") && self.has_struck(is_read_error) => {
+                    return Err(Stop::Over);
                 }
                 Err(text) => match self.unexpected("mount after a crash", libc::EIO, &text) {
                     // A device that goes on failing may keep the pool from mounting; mended, it must mount.
@@ -181,4 +187,8 @@ fn survival(manner: CrashManner, random: &mut Random) -> Survival {
             }
         }
     }
+}
+
+fn is_read_error(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::LatentReadError)
 }

@@ -35,6 +35,79 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
     }
 }
 
+/// P-31: what a scrub had written again was not flushed, so that a power cut took it back, and the loss of the other device the rest.
+#[test]
+fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
+    let pool = PoolConfig {
+        device_bytes: vec![3_145_973_760, 209_715_200],
+        block_bytes: vec![512, 512],
+        chunk_bytes: 1 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 1 << 20,
+        dirty_steps_max: 3,
+        greedy: false,
+    };
+    let path = |directory, name| Path { directory, name };
+    let operations = [
+        Operation::Write { target: Target::Slot(2), offset: 0, length: 275_581, seed: 1 },
+        Operation::Mkdir { path: path(0, 4) },
+        Operation::SyncAll,
+        Operation::Remount,
+        Operation::KeepImage { device: 1 },
+        Operation::Mkdir { path: path(3, 5) },
+        Operation::Fsync { target: Target::Slot(2) },
+        Operation::Truncate { target: Target::Slot(1), size: 4_897 },
+        Operation::Remount,
+        Operation::Create { path: path(0, 3), slot: 4 },
+        Operation::Crash { manner: CrashManner::Nothing, again: None },
+        Operation::Create { path: path(0, 4), slot: 0 },
+        Operation::Step { count: 5, idle: true },
+        Operation::SyncAll,
+        Operation::Scrub,
+    ];
+    let mut proofs = 0;
+    for seed in 0..200 {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        proofs += outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")).proofs;
+    }
+    assert!(proofs > 0, "nobody looked");
+}
+
+/// P-31: after a crash a device lost the write of a checkpoint's row and went on holding the row of the checkpoint that the crash had
+/// stopped; the scrub took that for the truth, on all devices.
+#[test]
+fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
+    let pool = PoolConfig {
+        device_bytes: vec![3_145_949_184, 209_870_848, 100_872_192],
+        block_bytes: vec![512; 3],
+        chunk_bytes: 1 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 256 << 10,
+        dirty_steps_max: 1,
+        greedy: true,
+    };
+    let path = Path { directory: 0, name: 2 };
+    let operations = [
+        Operation::Crash { manner: CrashManner::Mixed, again: None },
+        Operation::Create { path, slot: 3 },
+        Operation::Faults { device: 0, kind: FaultKind::LostWrite, per_million: 100_000 },
+        Operation::Write { target: Target::Path(path), offset: 5109, length: 4135, seed: 1 },
+        Operation::SyncAll,
+        Operation::LoadRules { number: 3 },
+        Operation::ArmCrash { events: 19, manner: CrashManner::Nothing },
+        Operation::Step { count: 1, idle: true },
+        Operation::Checkpoint,
+        Operation::Checkpoint,
+        Operation::Scrub,
+    ];
+    for seed in 0..1_000 {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
 /// P-2: a mount whose superblocks were all lost wrote records of an epoch that the next mount used again, so that the records of
 /// both were replayed as one history.
 #[test]

@@ -50,6 +50,7 @@ struct Report {
     blobs: u64,
     blob_bytes: u64,
     segments: u64,
+    unread_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     mended: Option<Vec<MendedLine>>,
     findings: Vec<Line>,
@@ -168,6 +169,7 @@ fn report(pool: &str, checked: &CheckReport, mended: Option<Vec<MendedLine>>, fi
         blobs: checked.blobs,
         blob_bytes: checked.blob_bytes,
         segments: checked.segments,
+        unread_bytes: checked.unread_bytes,
         mended,
         findings,
     }
@@ -187,7 +189,14 @@ fn print(report: &Report, metadata_only: bool) {
         let lost = if line.data_lost { " (data is lost: restore it from a backup)" } else { "" };
         println!("mended: {}{}{lost}", place_of(line.path.as_ref(), line.inode), line.text);
     }
-    let contents = if metadata_only { "contents not read" } else { "every byte of content read and verified" };
+    let contents = match (metadata_only, report.unread_bytes) {
+        (true, _) => "contents not read".to_owned(),
+        (false, 0) => "every byte of content read and verified".to_owned(),
+        (false, unread) => format!(
+            "every byte of content on devices read and verified; {} are on volumes only and were not (`stere media verify` does that)",
+            size::show(unread)
+        ),
+    };
     println!(
         "checked pool {}: {} nodes, {} keys, {} blobs of {}, {} segments; {contents}",
         report.pool,

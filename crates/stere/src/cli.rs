@@ -1,6 +1,10 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
 mod device;
+mod plugin;
+mod policy;
+mod stack;
+mod tier;
 
 use std::path::PathBuf;
 
@@ -9,6 +13,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::spec::DeviceSpec;
 
 pub use device::{DeviceCommand, How, ScrubCommand};
+pub use plugin::PluginCommand;
+pub use policy::ClassCommand;
+pub use stack::StackArguments;
+pub use tier::{MediaCommand, TierCommand};
 
 const MOUNT_OPTIONS: &str = "\
 Mount options (-o, separated by commas):
@@ -23,6 +31,10 @@ Mount options (-o, separated by commas):
   sick_errors=16          errors of a device (since the mount) after which status calls it sick, or never
   retire_errors=256       and after which it is given up, if all that is on it can be rebuilt, or never
   repair_rate=256M        bytes a second that repair and scrubbing take at most while the mount is in use
+  recall=block|nowait|deny
+                          who reads what is on tertiary volumes only waits (the default), gets EAGAIN while it is fetched,
+                          or gets EPERM and nothing is fetched
+  recall_timeout=5m       how long a reader waits for a volume that is away, before EIO
   memory=1G               memory for caches and buffers, at least 64M
   commit=5                seconds after which a change is made durable without being asked
   allow_other             other users may use the mount (the default where root mounts)
@@ -83,15 +95,37 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// The classes of a pool: names for ways to store files
+    Class {
+        #[command(subcommand)]
+        command: ClassCommand,
+    },
     /// Files that exist are stored anew where their policy changed
     Reconcile {
         #[command(subcommand)]
         command: ReconcileCommand,
     },
+    /// Files on tertiary volumes: down, back, and what is where
+    Tier {
+        #[command(subcommand)]
+        command: TierCommand,
+    },
+    /// The tertiary volumes themselves
+    Media {
+        #[command(subcommand)]
+        command: MediaCommand,
+    },
     /// Keys that contents and names are encrypted with
     Key {
         #[command(subcommand)]
         command: KeyCommand,
+    },
+    /// Compression, encryption and plugins over an existing directory, without a pool
+    Stack(StackArguments),
+    /// What users add to what is done to their files
+    Plugin {
+        #[command(subcommand)]
+        command: PluginCommand,
     },
     /// On which devices a file lies
     Where(WhereArguments),
@@ -114,7 +148,8 @@ pub enum Command {
 pub struct CreateArguments {
     /// Name of the pool
     pub pool: String,
-    /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name
+    /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Tertiary volumes are
+    /// dir:/path or s3://bucket/prefix; keys: class (object or media), name, and of buckets endpoint, region, credentials
     #[arg(required = true, value_name = "DEVICE")]
     pub devices: Vec<DeviceSpec>,
     /// Class of files for which nothing else is said: scratch, normal, precious or archive
@@ -191,7 +226,7 @@ pub struct CheckArguments {
 
 #[derive(Debug, Args)]
 pub struct RescueArguments {
-    /// Any of a pool's devices, however damaged; or a pool that is known here
+    /// Any of a pool's devices, however damaged; or a pool that is known here; or tertiary volumes alone, as dir:/path
     #[arg(required = true, value_name = "DEVICE")]
     pub words: Vec<String>,
     /// Where to copy to: a directory that is empty or not there yet
@@ -241,7 +276,7 @@ pub enum PolicyCommand {
     /// Set how a file, or everything below a directory, is stored
     Set {
         path: PathBuf,
-        /// class=scratch|normal|precious|archive, copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
+        /// class=scratch|normal|precious|archive|... (see `stere class list`), copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
         /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,

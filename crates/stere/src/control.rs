@@ -11,10 +11,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::class::ClassLine;
 use crate::error::{At, Error, Result, refused};
 use crate::keys::KeyReport;
 use crate::layout::Layout;
 use crate::lose::{LossReport, LostLine};
+use crate::plugins::PluginReport;
 use crate::reconcile::{Order, ReconcileReport};
 use crate::registry::Registry;
 use crate::report::StatusReport;
@@ -64,9 +66,21 @@ pub enum Request {
     Scrub {
         order: ScrubOrder,
     },
+    /// About tertiary volumes.
+    Tier {
+        order: crate::tier::Order,
+    },
     /// About the pool's rules.
     Rules {
         order: crate::rules::Order,
+    },
+    /// About the pool's classes.
+    Classes {
+        order: crate::class::Order,
+    },
+    /// About the pool's plugins.
+    Plugins {
+        order: crate::plugins::Order,
     },
     /// About the pool's keys.
     Keys {
@@ -106,6 +120,7 @@ pub enum Answer {
     Usage(Box<UsageReport>),
     Reconcile(ReconcileReport),
     Scrub(ScrubReport),
+    Tier(crate::tier::Told),
     Rules {
         versions: Vec<VersionReport>,
     },
@@ -115,8 +130,14 @@ pub enum Answer {
     RuleChanges {
         changes: Vec<ChangeReport>,
     },
+    Classes {
+        classes: Vec<ClassLine>,
+    },
     Keys {
         keys: Vec<KeyReport>,
+    },
+    Plugins {
+        plugins: Vec<PluginReport>,
     },
     /// Done, in words.
     Said {

@@ -49,14 +49,16 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
             known.devices.first().map(|device| device.path.display().to_string()).unwrap_or_default()
         ));
     }
+    let is_volume = |spec: &DeviceSpec| crate::volumes::is_place(&spec.path.display().to_string());
+    let (volumes, specs): (Vec<DeviceSpec>, Vec<DeviceSpec>) = arguments.devices.iter().cloned().partition(is_volume);
     let mut made = MadeFiles::default();
-    for spec in &arguments.devices {
+    for spec in &specs {
         make_file(spec, &mut made)?;
     }
-    let paths: Vec<PathBuf> = arguments.devices.iter().map(|spec| spec.path.clone()).collect();
+    let paths: Vec<PathBuf> = specs.iter().map(|spec| spec.path.clone()).collect();
     check_distinct(&paths)?;
     check_device_names(&arguments.devices)?;
-    let mut devices = arguments.devices.iter().map(new_device).collect::<Result<Vec<NewDevice>>>()?;
+    let mut devices = specs.iter().map(new_device).collect::<Result<Vec<NewDevice>>>()?;
     drop_doubled_names(&mut devices);
     let candidates: Vec<Candidate> =
         devices.iter().map(|new| Candidate { path: new.path.clone(), device: new.device.clone() }).collect();
@@ -74,11 +76,24 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     let assembly = Assembly::new(candidates)?;
     registry.save(&record_of(&assembly, None))?;
     tell(&assembly, default_class.unwrap_or_default());
+    drop(assembly);
+    add_volumes(registry, arguments, &volumes)
+}
+
+/// Tertiary volumes join a pool that is there.
+fn add_volumes(registry: &Registry, arguments: &CreateArguments, volumes: &[DeviceSpec]) -> Result<u8> {
+    if volumes.is_empty() {
+        return Ok(DONE);
+    }
+    let running = crate::device::open_here(registry, &arguments.pool, false)?;
+    let names = running.add_volumes(&volumes.iter().collect::<Vec<_>>(), arguments.force)?;
+    running.store.close()?;
+    println!("tertiary volumes: {}", names.join(", "));
     Ok(DONE)
 }
 
 fn class(word: &str) -> Result<Class> {
-    Class::from_word(word).ok_or_else(|| {
+    Class::BUILT_IN.into_iter().find(|class| class.text() == word).ok_or_else(|| {
         Error::Usage(format!("'{word}' is not a class; the classes are scratch, normal, precious and archive"))
     })
 }
@@ -177,21 +192,21 @@ fn drop_doubled_names(devices: &mut [NewDevice]) {
 fn set_default_class(store: &std::sync::Arc<stere_store::Store>, class: Class) -> Result<()> {
     let filesystem = FileSystem::new(store.clone(), stere_naming::Options::default())?;
     let caller = clock::own_caller(Wait::Allowed);
-    let (name, value) = (b"user.stere.class", class.word().as_bytes());
-    filesystem.setxattr(&caller, stere_naming::ROOT, name, value, SetMode::Any, false)?;
+    let (name, value) = (b"user.stere.class", class.text().into_bytes());
+    filesystem.setxattr(&caller, stere_naming::ROOT, name, &value, SetMode::Any, false)?;
     filesystem.close(&caller)?;
     Ok(())
 }
 
 fn tell(assembly: &Assembly, class: Class) {
     let devices = assembly.entries.len();
-    let (_, survives) = stere_policy::Wish::of_class(class).scheme(devices);
+    let (_, survives) = stere_policy::Classes::default().wish(class).scheme(devices);
     let total: u64 = assembly.entries.iter().map(|entry| entry.size_bytes).sum();
     let name = &assembly.newest.pool_name;
     println!(
         "made pool {name}: {devices} devices, {}; a file of class {} survives {survives} device losses",
         size::show(total),
-        class.word()
+        class.text()
     );
     println!("mount it: stere mount {name} MOUNTPOINT");
 }

@@ -70,6 +70,7 @@ fn list(registry: &Registry, words: &[String], json: bool, bytes: bool) -> Resul
         println!("{}", status::to_json(&report.devices)?);
     } else {
         print_devices(&report.devices, bytes);
+        crate::tier::print_volumes_if_any(&report.volumes);
         if let Some(work) = work_text(&report.work) {
             println!("{work}");
         }
@@ -87,6 +88,10 @@ fn add(
     let mut made = MadeFiles::default();
     let mut specs = Vec::with_capacity(devices.len());
     for spec in devices {
+        if crate::volumes::is_place(&spec.path.display().to_string()) {
+            specs.push(spec.clone());
+            continue;
+        }
         make_file(spec, &mut made)?;
         specs.push(DeviceSpec { path: absolute(&spec.path), ..spec.clone() });
     }

@@ -192,6 +192,11 @@ pub fn run(registry: &Registry, command: &KeyCommand) -> Result<u8> {
     Ok(DONE)
 }
 
+/// The secret that the arguments name, for what is no pool.
+pub fn secret_of(arguments: &SecretArguments, of: &std::path::Path) -> Result<Secret> {
+    Ok(known_secret(arguments, &of.display().to_string())?.into_secret())
+}
+
 fn new_secret(arguments: &SecretArguments, of: &str) -> Result<SentSecret> {
     secret::gather(arguments, &format!("new passphrase for {of}"), true)
 }

@@ -18,8 +18,11 @@ pub struct Run {
     pub scheme: String,
     /// How many device losses they survive.
     pub survives: u8,
-    /// Data before parity.
+    /// Data before parity; then tertiary volumes.
     pub devices: Vec<String>,
+    /// Whether it has to be fetched from a volume to be read.
+    #[serde(default)]
+    pub is_released: bool,
 }
 
 /// A part of a file's runs.
@@ -42,8 +45,13 @@ pub fn gather(filesystem: &FileSystem, inode: u64, from: u64) -> Result<Layout> 
         start: run.start,
         end: run.end,
         scheme: run.scheme.to_string(),
-        survives: run.scheme.parity,
-        devices: run.devices.iter().map(name).collect(),
+        survives: run.survives,
+        is_released: run.devices.is_empty(),
+        devices: {
+            let volumes = filesystem.store().tier_names(run.volumes);
+            let volumes = volumes.split('+').filter(|name| !name.is_empty()).map(str::to_owned);
+            run.devices.iter().map(name).chain(volumes).collect()
+        },
     };
     Ok(Layout { runs: runs.into_iter().map(run).collect(), next })
 }
@@ -57,9 +65,10 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
             return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
         };
         for run in layout.runs {
-            match runs.last_mut().filter(|last| last.end == run.start && last.devices == run.devices) {
-                Some(last) if last.scheme == run.scheme => last.end = run.end,
-                _ => runs.push(run),
+            let alike = |one: &Run| (one.scheme.clone(), one.survives, one.devices.clone());
+            match runs.last_mut().filter(|last| last.end == run.start && alike(last) == alike(&run)) {
+                Some(last) => last.end = run.end,
+                None => runs.push(run),
             }
         }
         from = layout.next;
@@ -74,7 +83,13 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
     for run in runs {
         let (start, length) =
             (size::show_as(run.start, arguments.bytes), size::show_as(run.end - run.start, arguments.bytes));
-        println!("{start:>10} +{length:<10} {:5} survives {}: {}", run.scheme, run.survives, run.devices.join(" "));
+        let away = if run.is_released { " (to be fetched)" } else { "" };
+        println!(
+            "{start:>10} +{length:<10} {:5} survives {}: {}{away}",
+            run.scheme,
+            run.survives,
+            run.devices.join(" ")
+        );
     }
     Ok(DONE)
 }

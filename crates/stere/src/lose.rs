@@ -85,8 +85,9 @@ pub fn gather(
         entries.iter().filter(|entry| is_meant(entry)).map(|entry| entry.name.clone()).collect()
     };
     let loss = store.loss(&|index| gone.contains(&index));
+    let classes = crate::report::classes(store);
     let class = |of: &stere_store::ClassLoss| ClassLine {
-        class: Class::from_code(of.class).map_or_else(|| format!("class {}", of.class), |class| class.word().into()),
+        class: Class::from_code(of.class).map_or_else(|| format!("class {}", of.class), |class| classes.name(class)),
         survives: of.touched_bytes == 0,
         live_bytes: of.live_bytes,
         touched_bytes: of.touched_bytes,

@@ -4,6 +4,7 @@
 //! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
 
 mod check;
+mod class;
 mod cli;
 mod clock;
 mod control;
@@ -23,6 +24,7 @@ mod man;
 mod metrics;
 mod mount;
 mod mountinfo;
+mod plugins;
 mod policy;
 mod pool;
 mod progress;
@@ -36,9 +38,12 @@ mod running;
 mod scrub;
 mod size;
 mod spec;
+mod stack;
 mod status;
+mod tier;
 mod umount;
 mod usage;
+mod volumes;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -93,8 +98,13 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Scrub { command } => scrub::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
+        Command::Class { command } => class::run(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),
+        Command::Tier { command } => tier::run(&registry, &command),
+        Command::Media { command } => tier::media(&registry, &command),
         Command::Key { command } => keys::run(&registry, &command),
+        Command::Stack(arguments) => stack::run(&arguments),
+        Command::Plugin { command } => plugins::run(&registry, &command),
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),

@@ -5,6 +5,7 @@ mod notify;
 mod options;
 mod repair;
 mod serve;
+mod tertiary;
 mod work;
 
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{RuleSet, Setting};
+use stere_policy::{Classes, RuleSet, Setting};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
@@ -16,6 +16,8 @@ use crate::status::to_json;
 const VALUE_BYTES_MAX: usize = 65_536;
 /// The rules of a directory, which are no value of its own.
 const RULES: &str = "rules";
+/// The stack of users' plugins, which is a list.
+const PLUGINS: &str = "plugins";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
@@ -69,16 +71,22 @@ fn set(path: &Path, settings: &[String]) -> Result<()> {
 fn why_not(key: &str, value: &str) -> String {
     match Setting::from_word(key) {
         Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
-        None => match RuleSet::parse(value, false) {
+        None if key == PLUGINS => {
+            let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
+            format!("plugins cannot be '{value}'; give {expected}")
+        }
+        None => match RuleSet::parse(value, false, &Classes::of_any_name()) {
             Err(error) => format!("the rules are not understood: {error}"),
-            Ok(_) => "rules cannot be set here; set them on a directory".into(),
+            Ok(_) => {
+                "the rules name a class that the pool does not have; `stere class list POOL` tells which it has".into()
+            }
         },
     }
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if key == RULES {
-        return Ok(RULES);
+    if let Some(known) = [RULES, PLUGINS].into_iter().find(|known| *known == key) {
+        return Ok(known);
     }
     let known = Setting::ALL.into_iter().map(Setting::word);
     known.clone().find(|word| *word == key).ok_or_else(|| {
@@ -122,7 +130,7 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             }
         }
     }
-    for fact in FACTS.into_iter().chain([RULES]) {
+    for fact in FACTS.into_iter().chain([RULES, PLUGINS, "effective.plugins"]) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
         }
@@ -152,6 +160,10 @@ fn explain(path: &Path) -> Result<u8> {
         let Some(value) = read(path, &format!("effective.{key}"))? else { continue };
         let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
         println!("{key} is {value}: {source}");
+    }
+    if let Some(plugins) = read(path, "effective.plugins")?.filter(|plugins| plugins != "none") {
+        let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
+        println!("plugins is {plugins}: {source}");
     }
     let survives = read(path, "survives")?.unwrap_or_default();
     let state = read(path, "state")?.unwrap_or_default();

@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use stere_format::Scheme;
-use stere_policy::{Class, Wish};
+use stere_naming::Wait;
+use stere_policy::{Class, Classes, Wish};
 use stere_store::{RecoveryReport, Store};
 
 use crate::error::{DATA_LOST, DEGRADED, DONE};
@@ -124,6 +125,9 @@ pub struct StatusReport {
     /// What is being repaired, caught up or moved.
     pub work: WorkReport,
     pub scrub: ScrubReport,
+    /// Tertiary volumes.
+    #[serde(default)]
+    pub volumes: Vec<crate::tier::VolumeReport>,
 }
 
 /// What is known of a pool beside its store.
@@ -140,7 +144,8 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
     let floors = stere_pool::floors(store);
     let work = running.work();
     let judgement = judge::judge(running, &devices, &floors, &work);
-    let default = Wish::of_class(Class::default());
+    let classes = classes(store);
+    let default = classes.wish(Class::default());
     let statistics = store.statistics(scheme(default, devices.len()));
     let (lost_files, has_more_lost_files) = lost_files(store);
     StatusReport {
@@ -153,7 +158,7 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         id: running.id.clone(),
         mountpoint: facts.mountpoint.clone(),
         read_only: running.read_only,
-        classes: class_reports(store, devices.len()),
+        classes: class_reports(store, &classes, devices.len()),
         devices,
         raw_bytes: statistics.raw_bytes,
         live_raw_bytes: statistics.live_raw_bytes,
@@ -165,6 +170,7 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes,
         work,
         scrub: running.scrub_report(),
+        volumes: crate::tier::volume_reports(running),
     }
 }
 
@@ -194,19 +200,27 @@ fn scheme(wish: Wish, devices: usize) -> Scheme {
     Scheme { data, parity }
 }
 
-fn class_reports(store: &Store, devices: usize) -> Vec<ClassReport> {
+/// The pool's classes; the built-in ones where they cannot be read.
+pub fn classes(store: &Store) -> Classes {
+    stere_naming::read_classes(store, Wait::Allowed).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the pool's classes cannot be read");
+        Classes::default()
+    })
+}
+
+fn class_reports(store: &Store, classes: &Classes, devices: usize) -> Vec<ClassReport> {
     let report = |class: Class| {
-        let scheme = store.fit(scheme(Wish::of_class(class), devices));
+        let scheme = store.fit(scheme(classes.wish(class), devices));
         let statistics = store.statistics(scheme);
         ClassReport {
-            class: class.word().into(),
+            class: classes.name(class),
             scheme: format!("{}+{}", scheme.data, scheme.parity),
             survives: scheme.parity,
             total_bytes: statistics.total_bytes,
             free_bytes: statistics.free_bytes.min(statistics.total_bytes),
         }
     };
-    Class::ALL.into_iter().map(report).collect()
+    classes.in_use().map(|(class, _)| report(class)).collect()
 }
 
 impl StatusReport {
@@ -256,6 +270,7 @@ impl StatusReport {
         }
         println!();
         print_devices(&self.devices, exact);
+        crate::tier::print_volumes_if_any(&self.volumes);
         println!();
         print_classes(&self.classes, exact);
     }

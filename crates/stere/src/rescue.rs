@@ -4,6 +4,7 @@
 //! may be all there is. What is copied and how is the rescue crate's business; `directory.rs` makes the files.
 
 mod directory;
+mod volumes;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,9 @@ struct Outcome<'a> {
 }
 
 pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
+    if volumes::is_asked(arguments) {
+        return volumes::run(arguments);
+    }
     let (sources, unopened) = open_all(registry, &arguments.words)?;
     let options = Options { names_only: arguments.dry_run };
     let (report, entries) = match (&arguments.to, arguments.dry_run) {

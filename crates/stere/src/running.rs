@@ -10,6 +10,7 @@ mod grow;
 pub mod mend;
 pub mod scrub;
 mod spares;
+pub mod tertiary;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,8 @@ pub struct Running {
     pub chunk_bytes: u64,
     pub mending: mend::Mending,
     pub scrubbing: scrub::Scrubbing,
+    pub tertiary: tertiary::Tertiary,
+    pub gate: Arc<crate::volumes::Gate>,
     registry: Registry,
     places: Mutex<Places>,
     changing: Mutex<()>,
@@ -80,7 +83,7 @@ impl Running {
                 places.left_out.insert(index, left_out);
             }
         }
-        Running {
+        let running = Running {
             store: Arc::new(opened.store),
             pool: assembly.newest.pool_name.clone(),
             id: assembly.newest.pool.to_string(),
@@ -88,10 +91,14 @@ impl Running {
             chunk_bytes: u64::from(assembly.newest.layout.chunk_bytes),
             mending: mend::Mending::default(),
             scrubbing: scrub::Scrubbing::default(),
+            tertiary: tertiary::Tertiary::default(),
+            gate: Arc::default(),
             registry: registry.clone(),
             places: Mutex::new(places),
             changing: Mutex::new(()),
-        }
+        };
+        running.open_volumes();
+        running
     }
 
     /// The device, if it is read and written.

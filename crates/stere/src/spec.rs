@@ -29,11 +29,10 @@ impl FromStr for DeviceSpec {
         if path.is_empty() {
             return Err("a device needs a path: PATH[,key=value]...".into());
         }
-        if path.starts_with("s3://") {
-            return Err("object stores cannot be devices yet; name a file, disk or partition".into());
-        }
+        let is_volume = crate::volumes::is_place(path);
+        let path = crate::volumes::whole_place(path).map_err(|error| error.to_string())?;
         let mut spec = DeviceSpec {
-            path: PathBuf::from(path),
+            path: PathBuf::from(&path),
             size_bytes: None,
             class: None,
             tags: Vec::new(),
@@ -51,6 +50,10 @@ impl FromStr for DeviceSpec {
                 "tag" => spec.tags.push(value.into()),
                 "host" => spec.host = value.into(),
                 "shelf" => spec.shelf = value.into(),
+                "endpoint" | "region" | "credentials" if path.starts_with("s3://") => {
+                    let place = format!("{},{key}={value}", spec.path.display());
+                    spec.path = PathBuf::from(place);
+                }
                 "name" => spec.name = value.into(),
                 _ => {
                     return Err(format!(
@@ -58,6 +61,13 @@ impl FromStr for DeviceSpec {
                     ));
                 }
             }
+        }
+        if is_volume && (spec.size_bytes.is_some() || !spec.host.is_empty() || !spec.shelf.is_empty()) {
+            return Err("a tertiary volume has no size, host or shelf; its keys are class and name".into());
+        }
+        let is_slow = matches!(spec.class, Some(DeviceClass::Object | DeviceClass::Media));
+        if is_volume && spec.class.is_some() && !is_slow {
+            return Err("a tertiary volume is of class object or media".into());
         }
         Ok(spec)
     }
@@ -105,7 +115,17 @@ mod tests {
 
     #[test]
     fn wrong_devices_are_refused_with_the_right_keys() {
-        for text in ["", ",size=1G", "a,size", "a,size=x", "a,class=tape", "a,colour=red", "s3://bucket"] {
+        for text in [
+            "",
+            ",size=1G",
+            "a,size",
+            "a,size=x",
+            "a,class=tape",
+            "a,colour=red",
+            "dir:/x,size=1G",
+            "dir:/x,class=ssd",
+            "a,endpoint=x",
+        ] {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text}");
         }
         assert!("a,colour=red".parse::<DeviceSpec>().unwrap_err().contains("host"));

@@ -1,4 +1,5 @@
-//! The drills of `docs/drills`, with this binary: whatever a user can repeat is repeated here. They need root and /dev/fuse.
+//! The drills of `docs/drills`, with this binary: whatever a user can repeat is repeated here (P-68: from volumes alone). They need
+//! root and /dev/fuse.
 
 mod support;
 
@@ -82,4 +83,5 @@ drills! {
     two_halves: "two-halves.sh",
     hot_spare: "hot-spare.sh",
     empty_a_disk: "empty-a-disk.sh",
+    from_volumes_alone: "from-volumes-alone.sh",
 }

@@ -101,6 +101,35 @@ fn a_device_that_fails_under_the_mount_is_replaced_by_the_spare() {
     world.ok("umount mount");
 }
 
+/// P-20: what was written while there was one device for it gets its second copy when the spare has taken over, unasked.
+#[test]
+fn files_that_were_written_before_the_spare_took_over_get_their_copies() {
+    if !can_mount("files_that_were_written_before_the_spare_took_over_get_their_copies") {
+        return;
+    }
+    let world = with_devices(2, "96M");
+    world.ok("device add tank s.img,size=96M,name=s --spare --yes");
+    world.ok("mount tank mount");
+    let before = write_files(&world, "before", 4, 500_000);
+    world.ok("umount mount");
+    fs::rename(world.path("d1.img"), world.path("dead")).unwrap();
+    world.run("mount tank mount -o spare=1h,wait=0s");
+    let during = write_files(&world, "during", 6, 700_000);
+    let survives = |name: &str| world.json(&format!("policy get mount/{name} --json"))["survives"].clone();
+    assert_eq!(survives("during5"), "0", "there was one device to write it to");
+    assert!(world.ok("where mount/during5").contains("survives 0"));
+    assert_eq!(state_of(&world, "s"), "spare");
+    world.ok("umount mount");
+    world.run("mount tank mount -o spare=1s,wait=0s");
+    until("the spare", || state_of(&world, "s") != "spare");
+    until("the second copies", || during.iter().all(|(name, _)| survives(name) == "1"));
+    world.ok("umount mount");
+    fs::rename(world.path("d0.img"), world.path("gone")).unwrap();
+    world.run("mount tank mount -o wait=0s");
+    [before, during].iter().for_each(|files| assert_right(&world, files));
+    world.ok("umount mount");
+}
+
 /// P-5: files with one copy that are being written when their device fails are written elsewhere; fsync keeps its word.
 #[test]
 fn unreplicated_files_outlive_a_device_that_fails_while_they_are_written() {

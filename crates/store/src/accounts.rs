@@ -19,13 +19,15 @@ impl Store {
         self.checkpoint()?;
         let live = self.count_live_bytes()?;
         let mut corrected = 0;
-        for segment in self.log.segments.all() {
+        for segment in self.log.segments.everywhere() {
             let counted = live.get(&segment.id).copied().unwrap_or(0);
             let delta = i128::from(counted) - i128::from(segment.live_bytes());
             let Ok(delta) = i64::try_from(delta) else { continue };
             if delta != 0 {
                 segment.add_live_bytes(delta);
-                self.space.add_live(segment.scheme, delta);
+                if !segment.is_released() {
+                    self.space.add_live(segment.scheme, delta);
+                }
                 self.log.touch(&segment);
                 corrected += 1;
             }

@@ -217,7 +217,7 @@ impl Store {
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
         let scheme = self.fit(self.meta_scheme());
-        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None }
+        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None, tertiary: 0 }
     }
 
     fn write_checkpoint_record(
@@ -316,6 +316,7 @@ impl Store {
         for (needed, segment) in freed {
             if needed <= generation && Arc::strong_count(&segment) == 1 {
                 self.log.stripe.free_now(&segment.chunks());
+                self.volumes.discard(&segment);
             } else {
                 inner.freed.push((needed, segment));
             }

@@ -19,7 +19,7 @@ use crate::Store;
 use crate::checkpoint::Checkpointer;
 use crate::error::Error;
 use crate::view::BlobHandle;
-use crate::write::Placement;
+use crate::write::{Owner, Placement};
 
 /// Which segment is cleaned first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum CleanerPolicy {
 }
 
 /// Blobs moved per update.
-const BLOBS_PER_UPDATE: usize = 64;
+pub(crate) const BLOBS_PER_UPDATE: usize = 64;
 /// Metadata segments emptied per checkpoint at most.
 const CONDEMNED_MAX: usize = 4;
 /// Segments cleaned per pass at most.
@@ -81,6 +81,9 @@ impl Cleaner {
         self.stuck.retain(|_, stuck| generation < stuck.generation + STUCK_GENERATIONS);
     }
 }
+
+/// Whose blobs lie in a row, by blob.
+pub(crate) type RowOwners = FxHashMap<u64, Owner>;
 
 struct Candidate {
     segment: Arc<Segment>,
@@ -163,6 +166,7 @@ impl Store {
             .filter(|segment| {
                 segment.kind == SegmentKind::Data
                     && segment.is_sealed()
+                    && segment.tertiary().there == 0
                     && segment.scheme.width() < devices
                     && segment.chunks().iter().any(|place| place.device == overfull)
                     && !cleaner.is_stuck(segment, generation)
@@ -269,7 +273,10 @@ impl Store {
             .all()
             .into_iter()
             .filter(|segment| {
-                segment.kind == SegmentKind::Data && segment.is_sealed() && !cleaner.is_stuck(segment, generation)
+                // What volumes have is not moved here: it would have to be copied out again.
+                let is_local = segment.tertiary().there == 0;
+                let is_data = segment.kind == SegmentKind::Data && segment.is_sealed();
+                is_data && is_local && !cleaner.is_stuck(segment, generation)
             })
             .filter_map(|segment| {
                 let live_bytes = segment.live_bytes();
@@ -352,7 +359,7 @@ impl Store {
     }
 
     /// Moves those blobs of the entries that still lie there.
-    fn move_blobs(
+    pub(crate) fn move_blobs(
         &self,
         segment: &Segment,
         row_block: u32,
@@ -376,14 +383,26 @@ impl Store {
     /// Where what survived cleaning goes: unreplicated data stays on its device.
     pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
         let placement = Placement { scheme: segment.scheme, class: segment.class };
-        self.stream_key(placement, 1, segment.home())
+        let key = self.stream_key(placement, 1, segment.home());
+        StreamKey { tertiary: segment.tertiary().wanted, ..key }
     }
 
-    /// Moves one blob to the cold stream of its scheme.
-    pub(crate) fn relocate_blob(&self, handle: &BlobHandle) -> Result<(), Error> {
+    /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.
+    pub(crate) fn relocate_blob(&self, handle: &BlobHandle, owner: Option<Owner>) -> Result<(), Error> {
         let key = self.cold_stream(&handle.segment);
-        let (value, to) = self.append_copy(handle, 0, 0, &key)?;
+        let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
+        let (value, to) = self.append_copy(handle, owner.inode, owner.offset, &key)?;
         self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
+    }
+
+    /// Whose blobs lie in a row, as the row itself tells; none where that cannot be read.
+    pub(crate) fn owners_in_row(&self, segment: &Arc<Segment>, row_block: u32) -> Option<RowOwners> {
+        let contents = self.log.read_row_contents(segment, row_block).ok().flatten()?;
+        let owner_of = |entry: &SummaryEntry| match entry.subject {
+            RecordSubject::Blob { blob, inode, file_offset, .. } => Some((blob, Owner { inode, offset: file_offset })),
+            _ => None,
+        };
+        Some(contents.entries.iter().filter_map(owner_of).collect())
     }
 
     /// Appends the blob, without the blocks nobody needs, to another stream.
@@ -395,10 +414,11 @@ impl Store {
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
-        let stored = self
-            .log
-            .read_blocks(&handle.segment, &old.address, &old.checksums)
-            .map_err(|_| Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes })?;
+        let stored =
+            self.log.read_blocks(&handle.segment, &old.address, &old.checksums).map_err(|error| match error {
+                LogError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
+                _ => Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes },
+            })?;
         let mut value = old.clone();
         let mut data = stored;
         if old.encoding == BlobEncoding::PLAIN && old.live != old.present {

@@ -45,7 +45,7 @@ impl Store {
         loop {
             let mut journal = match wait {
                 Wait::Never => self.journal.try_lock().ok_or(Error::WouldBlock)?,
-                Wait::Allowed => self.journal.lock(),
+                Wait::Allowed | Wait::Devices => self.journal.lock(),
             };
             // With the lock held: whoever had it before may have failed with this caller's changes in its batch.
             self.check_writable()?;

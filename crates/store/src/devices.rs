@@ -590,4 +590,4 @@ fn wipe_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<(), 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -55,6 +55,9 @@ pub enum Error {
     /// A device that is to be removed still holds chunks.
     #[error("device number {} still holds {chunks} chunks; evacuate it first", *index + 1)]
     NotEmpty { index: stere_format::DeviceIndex, chunks: u64 },
+    /// On tertiary volumes only, and not to be had now.
+    #[error("{why}")]
+    Elsewhere { why: String, refusal: stere_log::Refusal },
     /// From the layer below.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -87,6 +90,7 @@ impl Clone for Error {
                 Error::WouldLose { index: *index, segments: *segments, live_bytes: *live_bytes }
             }
             Error::NotEmpty { index, chunks } => Error::NotEmpty { index: *index, chunks: *chunks },
+            Error::Elsewhere { why, refusal } => Error::Elsewhere { why: why.clone(), refusal: *refusal },
             Error::Log(error) => Error::Pool(error.to_string()),
             Error::Pool(text) => Error::Pool(text.clone()),
         }

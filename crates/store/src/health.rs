@@ -148,7 +148,11 @@ impl Store {
         for (id, chunk) in self.log.take_unwritable() {
             let Some(segment) = self.log.segments.get(id) else { continue };
             let is_known = segment.missing() >> chunk & 1 == 1;
-            if !is_known && segment.live_bytes() > 0 && self.is_readable_without(&segment, chunk)? {
+            if !is_known
+                && !segment.is_released()
+                && segment.live_bytes() > 0
+                && self.is_readable_without(&segment, chunk)?
+            {
                 self.retire_chunk(&segment, chunk);
             }
         }

@@ -32,6 +32,7 @@ mod scrub;
 mod space;
 mod stranded;
 mod superblock;
+mod tertiary;
 mod transaction;
 mod value;
 mod view;
@@ -63,8 +64,12 @@ pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
 pub use stere_format::ScrubCursor;
+pub use stere_log::Refusal;
 pub use stere_log::{RepairTotals, Wait};
 pub use stere_stripe::DeviceStatistics;
+pub use tertiary::{
+    Describe, RecallMode, Released, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks, VolumeStatus,
+};
 pub use transaction::{Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
@@ -159,6 +164,7 @@ pub struct Store {
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) health_limits: Mutex<HealthLimits>,
     pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
+    pub(crate) volumes: Arc<tertiary::Volumes>,
     pub(crate) options: StoreOptions,
 }
 
@@ -222,7 +228,10 @@ impl Store {
 
     /// Stops all writing: after this error durability cannot be promised any more.
     pub(crate) fn fail(&self, error: Error) -> Error {
-        if matches!(error, Error::WouldBlock | Error::NodeNotInMemory | Error::ReadOnly { .. }) {
+        if matches!(
+            error,
+            Error::WouldBlock | Error::NodeNotInMemory | Error::ReadOnly { .. } | Error::Elsewhere { .. }
+        ) {
             return error;
         }
         let mut failure = self.failure.lock();
@@ -319,7 +328,9 @@ impl Store {
         for (segment, delta) in usage {
             if delta != 0 {
                 segment.add_live_bytes(delta);
-                self.space.add_live(segment.scheme, delta);
+                if !segment.is_released() {
+                    self.space.add_live(segment.scheme, delta);
+                }
                 self.log.touch(&segment);
             }
         }

@@ -55,7 +55,8 @@ impl Store {
         let mut loss = Loss::default();
         for segment in self.log.segments.all() {
             let live_bytes = segment.live_bytes();
-            let chunks = if live_bytes == 0 { 0 } else { lost_chunks(&segment, &is_absent) };
+            let is_elsewhere = segment.tertiary().there != 0;
+            let chunks = if live_bytes == 0 || is_elsewhere { 0 } else { lost_chunks(&segment, &is_absent) };
             if segment.kind == SegmentKind::Meta {
                 loss.is_metadata_lost |= chunks != 0;
                 continue;

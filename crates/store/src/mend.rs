@@ -116,8 +116,8 @@ struct Standing {
     is_suspended: bool,
 }
 
-/// So much is made durable by one flush.
-const SETTLED_BYTES: u64 = 256 << 20;
+/// So much is made durable by one flush. Until then nothing of it is read from its new device, so readers wait for the others.
+const SETTLED_BYTES: u64 = 64 << 20;
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
 const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.

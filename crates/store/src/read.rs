@@ -71,6 +71,7 @@ impl Store {
         match self.log.read(wait, &mut parts) {
             Ok(()) => Ok(()),
             Err(LogError::WouldBlock) => Err(Error::WouldBlock),
+            Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
             Err(LogError::Damaged { tag, offset, length }) => Err(Error::Damaged { blob: tag, offset, length }),
             Err(error) => Err(error.into()),
         }
@@ -95,6 +96,7 @@ impl Store {
         match self.log.read(wait, &mut parts) {
             Ok(()) => Ok(()),
             Err(LogError::WouldBlock) => Err(Error::WouldBlock),
+            Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
             // One piece: where some of it cannot be read, none of the content can.
             Err(LogError::Damaged { tag, .. }) => {
                 let length = lengths.iter().find(|(id, _)| *id == tag).map_or(0, |(_, length)| *length);

@@ -21,13 +21,14 @@ use stere_stripe::{ReadReport, Stripe};
 use stere_tree::{NodeCache, Tree};
 
 use crate::checkpoint::Checkpointer;
-use crate::clean::Cleaner;
+use crate::clean::{Cleaner, RowOwners};
 use crate::error::Error;
 use crate::journal::{Journal, Mirror};
 use crate::journal_scan::{Group, Scan};
 use crate::mend::Mender;
 use crate::overlay::Overlay;
 use crate::space::Space;
+use crate::tertiary::Volumes;
 use crate::{Inner, LeftSlot, Store, StoreOptions};
 
 /// A device handed to the store, with its newest superblock.
@@ -94,6 +95,7 @@ impl Store {
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
         store.load_metadata_wish()?;
+        store.load_volumes()?;
         let changes_bytes = store.inner.read().active.bytes();
         store.reserve_for_checkpoint(changes_bytes);
         if !read_only {
@@ -146,6 +148,8 @@ impl Store {
             .map(|device| Mirror { device: device.index, offset: device.superblock.layout.journal_offset })
             .collect();
         let journal = Journal::new(superblock, mirrors);
+        let volumes = Arc::new(Volumes::new(superblock.pool));
+        log.set_recall(volumes.clone());
         for entry in &entries {
             declare(&stripe, entry);
         }
@@ -188,6 +192,7 @@ impl Store {
             failure: Mutex::new(None),
             health_limits: Mutex::new(options.health),
             metadata_wish: Mutex::new(None),
+            volumes,
             log,
             options,
         }
@@ -253,6 +258,7 @@ impl Store {
             written_blocks: self.log.chunk_blocks(),
             live_bytes: 0,
             sequence: 0,
+            tertiary: stere_format::Tertiary::default(),
         };
         self.adopt_segment(part.address.segment, &value)?;
         self.log.segments.get(part.address.segment).ok_or_else(|| Error::Pool("a segment just adopted is gone".into()))
@@ -265,7 +271,11 @@ impl Store {
             segment.seal();
         }
         self.log.stripe.mark_used(&segment.chunks()).map_err(|error| Error::Pool(error.to_string()))?;
-        self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
+        if segment.is_released() {
+            self.volumes.note_released();
+        } else {
+            self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX));
+        }
         self.log.adopt(segment);
         Ok(())
     }
@@ -373,24 +383,29 @@ impl Store {
 
     /// What an unproven group named can be read, but perhaps not from every copy: it is written again, whole.
     fn rewrite_unproven(&self, blobs: &[u64]) -> Result<(), Error> {
-        let mut told: BTreeMap<(u64, u32), bool> = BTreeMap::new();
+        let mut told: BTreeMap<(u64, u32), Option<RowOwners>> = BTreeMap::new();
         for blob in blobs {
             let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
                 Ok(handle) => handle,
                 Err(Error::UnknownBlob { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let address = &handle.value.address;
-            let row = (address.segment, address.row_block);
+            // What volumes have was proven when it was copied out, and they are not known yet.
+            if handle.segment.tertiary().there != 0 {
+                continue;
+            }
+            let row = (handle.value.address.segment, handle.value.address.row_block);
+            let told = told.entry(row).or_insert_with(|| self.owners_in_row(&handle.segment, row.1));
             // Without what tells of its row nobody would find it there again, to clean the segment or to rescue it.
-            let mut is_told = || matches!(self.log.read_row_contents(&handle.segment, row.1), Ok(Some(_)));
-            if handle.segment.scheme.parity > 0 || !*told.entry(row).or_insert_with(&mut is_told) {
-                let mut outcome = self.relocate_blob(&handle);
+            if handle.segment.scheme.parity > 0 || told.is_none() {
+                let owner = told.as_ref().and_then(|owners| owners.get(blob)).copied();
+                let mut outcome = self.relocate_blob(&handle, owner);
                 if matches!(outcome, Err(Error::NoSpace)) {
                     // A full pool has room again once what the crash left half freed is given back.
                     let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
-                    outcome =
-                        self.make_room(&self.stream_key(placement, 1, None)).and_then(|()| self.relocate_blob(&handle));
+                    outcome = self
+                        .make_room(&self.stream_key(placement, 1, None))
+                        .and_then(|()| self.relocate_blob(&handle, owner));
                 }
                 match outcome {
                     // With no room left the copies stay as they are; a scrub finds what lacks.
@@ -424,7 +439,7 @@ impl Store {
 
     fn apply_segment(&self, inner: &mut Inner, id: u64, value: Option<&[u8]>) -> Result<(), Error> {
         let known = self.log.segments.remove(id);
-        if let Some(old) = &known {
+        if let Some(old) = known.as_ref().filter(|old| !old.is_released()) {
             self.space.add_live(old.scheme, -i64::try_from(old.live_bytes()).unwrap_or(0));
         }
         match (value, known) {
@@ -446,7 +461,11 @@ impl Store {
                 for place in before.into_iter().filter(|place| !after.contains(place)) {
                     inner.left.push(LeftSlot { needed, place, readers: FormerPlaces::default() });
                 }
-                self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+                if segment.is_released() {
+                    self.volumes.note_released();
+                } else {
+                    self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+                }
                 self.log.adopt(segment);
                 Ok(())
             }
@@ -508,6 +527,8 @@ impl Store {
         state.generation += 1;
         journal.epoch = epoch;
         journal.generation = state.generation;
+        // Rows of this mount are later than all that a crash may have left in their places.
+        self.log.set_counters(0, u64::from(epoch) << 32);
         let mut inner = self.inner.write();
         inner.generation = state.generation;
         inner.active_generation = state.generation + 1;

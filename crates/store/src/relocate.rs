@@ -8,7 +8,7 @@ use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
 };
-use stere_log::Wait;
+use stere_log::{StreamKey, Wait};
 
 use crate::Store;
 use crate::error::Error;
@@ -71,6 +71,23 @@ impl Store {
     /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
     /// fails, the old copies are what counts.
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
+        self.relocate_to(moves, placement, home, 0)
+    }
+
+    /// The same to a stream whose segments are copied to these tertiary volumes. Until all of them have it, and as long as nobody
+    /// releases it, the content lies on devices as this placement says.
+    pub fn archive(&self, moves: &[Move], placement: Placement, tertiary: u16) -> Result<Moved, Error> {
+        assert!(tertiary != 0, "archiving is to volumes");
+        self.relocate_to(moves, self.staging_placement(placement), None, tertiary)
+    }
+
+    fn relocate_to(
+        &self,
+        moves: &[Move],
+        placement: Placement,
+        home: Option<DeviceIndex>,
+        tertiary: u16,
+    ) -> Result<Moved, Error> {
         self.check_writable()?;
         self.bound_unproven(Wait::Allowed)?;
         let mut placement = placement;
@@ -87,7 +104,7 @@ impl Store {
             0 => None,
             _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(Move::stored_bytes).sum())?),
         };
-        let key = self.stream_key(placement, 0, home);
+        let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
         let mut moved = Moved::default();
         let mut appended = Vec::with_capacity(moves.len());
         for one in moves {
@@ -100,7 +117,7 @@ impl Store {
             };
             let copied = match copy() {
                 Err(Error::NoSpace) => {
-                    self.make_room(&stere_log::StreamKey { home: None, ..key })?;
+                    self.make_room(&StreamKey { home: None, ..key })?;
                     copy()
                 }
                 other => other,

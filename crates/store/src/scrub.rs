@@ -110,6 +110,10 @@ impl Store {
                 }
             }
         }
+        if report.repaired_blocks > 0 {
+            // What is called repaired stays so when the power goes.
+            self.log.flush()?;
+        }
         self.name_files(&mut report)?;
         cursor.bytes_checked += report.bytes_checked;
         cursor.repaired_blocks += report.repaired_blocks;

@@ -149,7 +149,7 @@ impl Store {
     /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
     /// segment of users and one of the cleaner, both in part empty.
     fn kept_from_users(&self, scheme: Scheme) -> Vec<Kept> {
-        let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None };
+        let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
         let mut kept = self.log.kept_for_others(&key);
         kept.extend(self.log.data_kinds().into_iter().map(|scheme| Kept { scheme, segments: 2 }));
         let total = self.log.stripe.room(scheme, &[]).1;

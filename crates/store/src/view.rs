@@ -11,9 +11,9 @@ use stere_format::{BlobValue, Key, NodeReference};
 use stere_log::{Segment, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
-use crate::Inner;
 use crate::error::Error;
 use crate::value::Value;
+use crate::{Inner, Store};
 
 /// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
 #[derive(Clone, Debug)]
@@ -42,6 +42,20 @@ impl BlobHandle {
     /// Whether several extents share it, or once did.
     pub fn is_shared(&self) -> bool {
         self.value.flags.contains(stere_format::BlobFlags::SHARED)
+    }
+}
+
+impl Store {
+    /// How many devices and tertiary volumes more may be lost before this blob is, as its segment's chunks are there now.
+    pub fn losses_borne(&self, blob: &BlobHandle) -> u8 {
+        let placed = blob.segment.placed();
+        let volumes = blob.volumes().count_ones() as usize;
+        let spare = match blob.is_released() {
+            true => None,
+            false => self.chunks_there(&placed).checked_sub(usize::from(placed.scheme.data)),
+        };
+        // On volumes alone, the last one must stay.
+        spare.map_or(volumes.saturating_sub(1), |spare| spare + volumes) as u8
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Content<'a> {
     pub encoding: BlobEncoding,
     /// Number of the key it is encrypted with; 0 if it is not.
     pub key: u16,
+    /// Number of the stack of users' plugins that had it first; 0 if none had.
+    pub stack: u16,
     /// What is noted about it.
     pub flags: BlobFlags,
 }
@@ -50,7 +52,7 @@ impl<'a> Content<'a> {
     /// Bytes that are stored as they are.
     pub fn plain(data: &'a [u8]) -> Self {
         let logical_bytes = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
-        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, key: 0, flags: BlobFlags::NONE }
+        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, key: 0, stack: 0, flags: BlobFlags::NONE }
     }
 
     fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
@@ -58,7 +60,7 @@ impl<'a> Content<'a> {
             BlobEncoding::PLAIN => BlobValue::plain(address, checksums),
             encoding => BlobValue::encoded(address, checksums, encoding, self.logical_bytes),
         };
-        BlobValue { flags: self.flags, key: self.key, ..value }
+        BlobValue { flags: self.flags, key: self.key, stack: self.stack, ..value }
     }
 }
 
@@ -138,7 +140,7 @@ impl Store {
             1 => home.filter(|home| self.log.stripe.is_open(*home)).or_else(|| self.log.stripe.choose_home()),
             _ => None,
         };
-        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home }
+        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0 }
     }
 
     /// The device for the next file whose data is unreplicated; none if this placement is not.

@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use super::cases::{CaseBar, Cases};
 use super::report::save_value;
@@ -91,8 +92,15 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let bench = Bench { place: &place, binaries: &binaries, arguments, arena: &arena };
     bench.turn("sequential", Kind::StereParity5, Loss::Never)?;
     let mut cases = Cases::default();
+    let begun = Instant::now();
     for round in 0..arguments.runs {
-        for (workload, turns) in WORKLOADS {
+        let spent = begun.elapsed();
+        if round > 0 && spent + spent / round as u32 > MINUTE * arguments.minutes {
+            println!("{round} rounds, more would take too long (--minutes)");
+            break;
+        }
+        let is_wanted = |workload: &str| arguments.only.as_deref().is_none_or(|only| only == workload);
+        for (workload, turns) in WORKLOADS.iter().filter(|(workload, _)| is_wanted(workload)) {
             for at in 0..turns.len() {
                 let (case, kind, loss, metrics) = turns[(at + round) % turns.len()];
                 println!("round {} of {}: {workload} on {case}", round + 1, arguments.runs);

@@ -29,6 +29,7 @@ fn segment(data: u8, parity: u8) -> SegmentValue {
         written_blocks: 1023,
         live_bytes: 3_000_832,
         sequence: 77,
+        tertiary: Tertiary::default(),
     }
 }
 
@@ -75,6 +76,21 @@ fn zstd_blob() -> BlobValue {
 fn encrypted_blob() -> BlobValue {
     let checksums = [0xfeed_0003, 0xfeed_0004].into_iter().collect();
     BlobValue { key: 7, ..BlobValue::encoded(address(1, 4144), checksums, BlobEncoding::ZSTD.encrypted(), 20_000) }
+}
+
+fn plugged_blob() -> BlobValue {
+    let checksums = [0xfeed_0005, 0xfeed_0006].into_iter().collect();
+    let encoding = BlobEncoding::ZSTD.plugged().encrypted();
+    BlobValue { key: 7, stack: 3, ..BlobValue::encoded(address(1, 4144), checksums, encoding, 20_000) }
+}
+
+fn plugin(is_removed: bool) -> PluginRecord {
+    PluginRecord { name: "delta".into(), module_bytes: 70_000, added_seconds: 1_700_000_000, is_removed }
+}
+
+fn plugin_stack() -> PluginStack {
+    let member = |plugin, parameters: &str| StackMember { plugin, parameters: parameters.into() };
+    PluginStack { members: vec![member(2, "2"), member(7, ""), member(1, "Übung=ja")] }
 }
 
 fn encryption_key(is_removed: bool) -> EncryptionKey {
@@ -293,6 +309,7 @@ pub fn samples() -> Vec<Sample> {
     let preallocated = ExtentValue { blob: 0, blob_offset: 0, length: 1 << 31, flags: ExtentFlags::Preallocated };
     let dirent = DirentValue { inode: 7, kind: FileKind::Directory, key: 0, name: "Übung.txt".as_bytes().to_vec() };
     let encrypted_policy = InodePolicy { encryption: 5, ..InodePolicy::default() };
+    let plugins_policy = InodePolicy { compression: 0x13, plugins: 4, ..InodePolicy::default() };
     let sealed = DirentValue { inode: 8, kind: FileKind::File, key: 3, name: (0..48).collect() };
     vec![
         ("address", "address", address(0, 4096).encode().to_vec()),
@@ -303,9 +320,12 @@ pub fn samples() -> Vec<Sample> {
         ("blob-zstd", "blob", zstd_blob().encode()),
         ("blob-gave-up", "blob", gave_up_blob().encode()),
         ("blob-encrypted", "blob", encrypted_blob().encode()),
+        ("blob-plugged", "blob", plugged_blob().encode()),
         ("segment-data", "segment", segment(4, 2).encode()),
         ("segment-meta", "segment", meta_segment().encode()),
         ("chunk-header", "chunk", chunk.encode()),
+        ("class", "class", class(None).encode()),
+        ("class-deleted", "class", class(Some(3)).encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
         ("journal-header", "journal_header", journal_header().encode().to_vec()),
@@ -320,6 +340,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
+        ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-encrypted", "dirent", sealed.encode()),
@@ -328,12 +349,28 @@ pub fn samples() -> Vec<Sample> {
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),
+        ("plugin", "plugin", plugin(false).encode()),
+        ("plugin-removed", "plugin", plugin(true).encode()),
+        ("plugin-stack", "plugin_stack", plugin_stack().encode()),
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
         ("scrub", "scrub", scrub().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
+}
+
+fn class(into: Option<u8>) -> ClassValue {
+    ClassValue {
+        name: "photos".to_owned(),
+        changed_seconds: 1_700_000_002,
+        into,
+        parity_k: 4,
+        parity_m: 2,
+        compression: 19,
+        encryption: 2,
+        ..ClassValue::default()
+    }
 }
 
 fn rules() -> RulesValue {

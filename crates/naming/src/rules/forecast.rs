@@ -41,7 +41,8 @@ pub struct RulesForecast<'a> {
 impl FileSystem {
     /// Begins to tell what these rules would change if this directory had them instead of its own.
     pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
-        let set = RuleSet::parse(text, false).map_err(stere_policy::PolicyError::from)?;
+        let set =
+            RuleSet::parse(text, false, &self.files.resolver().classes()).map_err(stere_policy::PolicyError::from)?;
         let kind = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
@@ -107,18 +108,22 @@ impl RulesForecast<'_> {
         Ok((before.wish != after.wish).then(|| RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
-            before: words(&before, devices),
-            after: words(&after, devices),
+            before: self.filesystem.words(&before, devices),
+            after: self.filesystem.words(&after, devices),
         }))
     }
 }
 
-/// An effective policy in words.
-fn words(effective: &Effective, devices: usize) -> String {
-    let words = Setting::ALL.into_iter().filter_map(|setting| {
-        let is_told = setting != Setting::Encrypt || effective.wish.encryption.is_on();
-        let value = effective.value(setting, devices).filter(|_| is_told)?;
-        Some(format!("{}={value}", setting.word()))
-    });
-    words.collect::<Vec<_>>().join(" ")
+impl FileSystem {
+    /// An effective policy in words.
+    fn words(&self, effective: &Effective, devices: usize) -> String {
+        let words = Setting::ALL.into_iter().filter_map(|setting| {
+            let is_told = setting != Setting::Encrypt || effective.wish.encryption.is_on();
+            let value = effective.value(setting, devices).filter(|_| is_told)?;
+            let is_named = matches!(setting, Setting::Class | Setting::Tier);
+            let value = if is_named { self.with_name(setting, value) } else { value };
+            Some(format!("{}={value}", setting.word()))
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
 }

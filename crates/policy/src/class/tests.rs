@@ -1,21 +1,15 @@
 use super::*;
 
 #[test]
-fn classes_survive_what_the_interface_promises() {
-    assert_eq!(Class::Scratch.wish().scheme(5), (1, 0));
-    assert_eq!(Class::Normal.wish().scheme(5), (1, 1));
-    assert_eq!(Class::Precious.wish().scheme(5), (1, 2));
-    assert_eq!(Class::Archive.wish().scheme(5), (1, 1));
-}
-
-#[test]
 fn codes_and_words_come_back() {
-    for class in Class::ALL {
+    for class in Class::BUILT_IN.into_iter().chain([Class::User(16), Class::User(255)]) {
         assert_eq!(Class::from_code(class.code()), Some(class));
-        assert_eq!(Class::from_word(class.word()), Some(class));
+        assert_eq!(Class::from_text(&class.text()), Some(class));
     }
-    assert_eq!(Class::from_code(0), None);
-    assert_eq!(Class::from_word("Normal"), None);
+    for code in [0, 5, 15] {
+        assert_eq!((Class::from_code(code), Class::from_text(&format!("#{code}"))), (None, None));
+    }
+    assert_eq!((Class::from_text("Normal"), Class::from_text("#256")), (None, None));
 }
 
 #[test]

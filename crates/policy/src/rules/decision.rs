@@ -6,6 +6,7 @@
 use super::Rule;
 use crate::attribute::Own;
 use crate::class::{Class, SchemeWish};
+use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 
@@ -35,19 +36,19 @@ impl Decided {
     }
 
     /// What an object that says this speaks for.
-    pub fn of(own: &Own) -> Decided {
+    pub fn of(own: &Own, classes: &Classes) -> Decided {
         let class = own.class();
         let mut keys = Decided::default();
         if class.is_some() {
             keys.note(Decided::CLASS, false);
         }
-        if class.is_some() || own.scheme_wish().is_some() {
+        if own.scheme_wish().or(class.and_then(|class| classes.scheme(class))).is_some() {
             keys.note(Decided::SCHEME, false);
         }
-        if own.compression().or(class.and_then(Class::compression)).is_some() {
+        if own.compression().or(class.and_then(|class| classes.compression(class))).is_some() {
             keys.note(Decided::COMPRESSION, false);
         }
-        if own.encryption().is_some() {
+        if own.encryption().or(class.and_then(|class| classes.encryption(class))).is_some() {
             keys.note(Decided::ENCRYPTION, false);
         }
         keys
@@ -98,16 +99,15 @@ impl Decision {
         self.own.encryption().filter(|_| self.decided.has(Decided::ENCRYPTION))
     }
 
-    /// Takes from these values what is not decided yet, and not `settled` by something nearer.
+    /// Takes from these values, which rules were merged to, what is not decided yet and not `settled` by something nearer.
     pub fn add(&mut self, own: &Own, overrides: bool, settled: Decided) {
         let is_open = |key: Decided, known: bool| !known && !settled.has(key);
-        let scheme = own.scheme_wish().or(own.class().map(Class::wish));
-        if let Some(scheme) = scheme.filter(|_| is_open(Decided::SCHEME, self.scheme().is_some())) {
+        if let Some(scheme) = own.scheme_wish().filter(|_| is_open(Decided::SCHEME, self.scheme().is_some())) {
             self.own.set_scheme(scheme);
             self.decided.note(Decided::SCHEME, overrides);
         }
-        let compression = own.compression().or(own.class().and_then(Class::compression));
-        if let Some(compression) = compression.filter(|_| is_open(Decided::COMPRESSION, self.compression().is_some())) {
+        let compression = own.compression().filter(|_| is_open(Decided::COMPRESSION, self.compression().is_some()));
+        if let Some(compression) = compression {
             self.own.compression = compression.code();
             self.decided.note(Decided::COMPRESSION, overrides);
         }
@@ -123,7 +123,7 @@ impl Decision {
     }
 
     /// Of a file with several names: of each key the more conservative value.
-    pub fn or_more(&self, other: &Decision) -> Decision {
+    pub fn or_more(&self, other: &Decision, classes: &Classes) -> Decision {
         let mut own = Own::default();
         let schemes = [self.scheme(), other.scheme()].into_iter().flatten();
         if let Some(scheme) = schemes.reduce(more_conservative_scheme) {
@@ -133,8 +133,8 @@ impl Decision {
         own.compression = compressions.min().map_or(0, Compression::code);
         let encryptions = [self.encryption(), other.encryption()].into_iter().flatten();
         own.encryption = encryptions.max().map_or(0, Encryption::code);
-        let classes = [self.class(), other.class()].into_iter().flatten();
-        own.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
+        let decided = [self.class(), other.class()].into_iter().flatten();
+        own.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
         Decision { own, decided: Decided(self.decided.0 | other.decided.0) }
     }
 }
@@ -144,27 +144,29 @@ fn more_conservative_scheme(one: SchemeWish, other: SchemeWish) -> SchemeWish {
     if rank(other) > rank(one) { other } else { one }
 }
 
-fn more_conservative_class(one: Class, other: Class) -> Class {
-    let rank = |class: Class| (class.wish().survives(), class.compression().is_none());
+fn more_conservative_class(one: Class, other: Class, classes: &Classes) -> Class {
+    let rank = |class: Class| (classes.wish(class).scheme.survives(), classes.compression(class).is_none());
     if rank(other) > rank(one) { other } else { one }
 }
 
-/// What rules that all match come to, as if one object said it.
-pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Own {
+/// What rules that all match come to, as if one object said it; with what their classes say.
+pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -> Own {
     let mut merged = Own::default();
     for rule in rules {
-        // A class speaks for the redundancy of its rule unless that says otherwise.
-        let scheme = rule.own.scheme_wish().or(rule.own.class().map(Class::wish));
+        // A class speaks for its rule unless that says otherwise.
+        let class = rule.own.class();
+        let scheme = rule.own.scheme_wish().or(class.and_then(|class| classes.scheme(class)));
         if let Some(scheme) = [merged.scheme_wish(), scheme].into_iter().flatten().reduce(more_conservative_scheme) {
             merged.set_scheme(scheme);
         }
-        let compression = rule.own.compression().or(rule.own.class().and_then(Class::compression));
+        let compression = rule.own.compression().or(class.and_then(|class| classes.compression(class)));
         let compressions = [merged.compression(), compression].into_iter().flatten();
         merged.compression = compressions.min().map_or(0, Compression::code);
-        let encryptions = [merged.encryption(), rule.own.encryption()].into_iter().flatten();
+        let encryption = rule.own.encryption().or(class.and_then(|class| classes.encryption(class)));
+        let encryptions = [merged.encryption(), encryption].into_iter().flatten();
         merged.encryption = encryptions.max().map_or(0, Encryption::code);
-        let classes = [merged.class(), rule.own.class()].into_iter().flatten();
-        merged.class = classes.reduce(more_conservative_class).map_or(0, Class::code);
+        let decided = [merged.class(), rule.own.class()].into_iter().flatten();
+        merged.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
     }
     merged
 }

@@ -5,6 +5,8 @@ use globset::{Glob, GlobBuilder, GlobSetBuilder};
 use super::condition::{Comparison, Condition, Fact};
 use super::{Rule, RuleSet};
 use crate::attribute::{Own, Setting};
+use crate::class::Class;
+use crate::classes::Classes;
 
 /// Bytes of text that a set of rules may have.
 pub const RULES_BYTES_MAX: usize = 48 << 10;
@@ -65,7 +67,20 @@ impl<'a> Piece<'a> {
 
 impl RuleSet {
     /// Parses rules. `may_override`: whether `!` is allowed.
-    pub fn parse(text: &str, may_override: bool) -> Result<RuleSet, RuleError> {
+    pub fn parse(text: &str, may_override: bool, classes: &Classes) -> Result<RuleSet, RuleError> {
+        RuleSet::parse_with(text, may_override, &|name| classes.find(name))
+    }
+
+    /// Parses rules that were accepted before; classes that they name may have been deleted since.
+    pub fn parse_stored(text: &str, may_override: bool, classes: &Classes) -> Result<RuleSet, RuleError> {
+        RuleSet::parse_with(text, may_override, &|name| classes.find_even_deleted(name))
+    }
+
+    fn parse_with(
+        text: &str,
+        may_override: bool,
+        class_of: &dyn Fn(&str) -> Option<Class>,
+    ) -> Result<RuleSet, RuleError> {
         let whole = Piece { text, line: 1, column: 1 };
         if text.len() > RULES_BYTES_MAX {
             return Err(
@@ -76,7 +91,7 @@ impl RuleSet {
         for (number, line) in text.lines().enumerate() {
             let line = Piece { text: without_comment(line), line: number + 1, column: 1 };
             for piece in line.pieces(|character| character == ';') {
-                builder.rule(piece, may_override)?;
+                builder.rule(piece, may_override, class_of)?;
             }
         }
         builder.finish().map_err(|error| whole.error(error.to_string()))
@@ -100,7 +115,12 @@ struct Builder {
 }
 
 impl Builder {
-    fn rule(&mut self, piece: Piece<'_>, may_override: bool) -> Result<(), RuleError> {
+    fn rule(
+        &mut self,
+        piece: Piece<'_>,
+        may_override: bool,
+        class_of: &dyn Fn(&str) -> Option<Class>,
+    ) -> Result<(), RuleError> {
         let text = piece.text.to_owned();
         let overrides = piece.text.starts_with('!');
         if overrides && !may_override {
@@ -139,7 +159,7 @@ impl Builder {
             return Err(settings.error("a rule sets something, for example copies=2"));
         }
         for setting in settings_of {
-            set(&mut rule.own, setting)?;
+            set(&mut rule.own, setting, class_of)?;
         }
         self.rules.push(rule);
         Ok(())
@@ -171,7 +191,7 @@ fn unescaped(text: &str, wanted: char) -> Option<usize> {
     None
 }
 
-fn set(own: &mut Own, piece: Piece<'_>) -> Result<(), RuleError> {
+fn set(own: &mut Own, piece: Piece<'_>, class_of: &dyn Fn(&str) -> Option<Class>) -> Result<(), RuleError> {
     let (key, value) =
         piece.text.split_once('=').ok_or_else(|| piece.error("settings are KEY=VALUE, separated by commas"))?;
     let (key, value) = (key.trim(), value.trim());
@@ -179,6 +199,9 @@ fn set(own: &mut Own, piece: Piece<'_>) -> Result<(), RuleError> {
         let known: Vec<&str> = Setting::ALL.into_iter().map(Setting::word).collect();
         piece.error(format!("'{key}' is not a key of policy; the keys are {}", known.join(", ")))
     })?;
+    if setting == Setting::Tier {
+        return Err(piece.error("rules name no tertiary volumes; use class=archive, and set 'tier' on the directory"));
+    }
     if value.is_empty() {
         return Err(piece.error(format!("'{key}' needs a value: {}", setting.expected())));
     }
@@ -187,6 +210,12 @@ fn set(own: &mut Own, piece: Piece<'_>) -> Result<(), RuleError> {
     }
     if setting == Setting::Encrypt && !matches!(value, "yes" | "no") {
         return Err(piece.error("a rule can say encrypt=yes or encrypt=no; which key it is, a directory says"));
+    }
+    if setting == Setting::Class {
+        let class = class_of(value)
+            .ok_or_else(|| piece.error(format!("'{value}' is no class; give {}", setting.expected())))?;
+        own.class = class.code();
+        return Ok(());
     }
     own.set(setting, value.as_bytes()).map_err(|error| piece.error(error.to_string()))
 }

@@ -2,9 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::attribute::Setting;
+use crate::class::Class;
+use crate::classes::{Classes, Definition};
 
 fn parse(text: &str) -> RuleSet {
-    RuleSet::parse(text, false).expect("rules")
+    RuleSet::parse(text, false, &Classes::default()).expect("rules")
 }
 
 fn file(path: &str) -> Facts<'_> {
@@ -15,7 +17,7 @@ fn file(path: &str) -> Facts<'_> {
 /// What is set for a file, as text.
 fn decided(text: &str, facts: &Facts<'_>) -> String {
     let rules = parse(text);
-    let own = merge(rules.matching(facts));
+    let own = merge(rules.matching(facts), &Classes::default());
     let settings = Setting::ALL.into_iter().filter_map(|key| Some(format!("{}={}", key.word(), own.get(key)?)));
     settings.collect::<Vec<_>>().join(" ")
 }
@@ -104,6 +106,8 @@ fn what_does_not_parse_is_told_by_line_and_column() {
         ("*.c: compress", 1, 6, "KEY=VALUE"),
         ("*.c: compress=gzip", 1, 6, "gzip"),
         ("*.c: colour=red", 1, 6, "colour"),
+        ("*.c: class=gold", 1, 6, "gold"),
+        ("*.c: class=#16", 1, 6, "#16"),
         ("# all\n*.c: copies=2\n  *.o: copies=0", 3, 8, "copies"),
         ("*.c: copies=2; size>lots: copies=1", 1, 16, "size"),
         ("age>30: copies=1", 1, 1, "30d"),
@@ -117,17 +121,17 @@ fn what_does_not_parse_is_told_by_line_and_column() {
         ("mode=999: copies=1", 1, 1, "octal"),
         ("size>99999999999T: copies=1", 1, 1, "size"),
     ] {
-        let error = RuleSet::parse(text, false).expect_err(text);
+        let error = RuleSet::parse(text, false, &Classes::default()).expect_err(text);
         assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
         assert!(error.what.contains(words), "{text}: {error}");
     }
-    assert!(RuleSet::parse(&"x".repeat(1 << 20), false).is_err());
+    assert!(RuleSet::parse(&"x".repeat(1 << 20), false, &Classes::default()).is_err());
 }
 
 #[test]
 fn comments_blanks_and_overrides() {
     let text = "# rules of the house\n\n  *.c : copies=2 ;; *.h:copies=3 # both\n! *.tmp: class=scratch\n";
-    let rules = RuleSet::parse(text, true).expect("rules");
+    let rules = RuleSet::parse(text, true, &Classes::default()).expect("rules");
     let texts: Vec<_> = rules.rules().iter().map(|rule| (rule.text.as_str(), rule.overrides)).collect();
     assert_eq!(texts, [("*.c : copies=2", false), ("*.h:copies=3", false), ("! *.tmp: class=scratch", true)]);
     assert_eq!(rules.matching(&file("a.tmp")).len(), 1);
@@ -139,7 +143,7 @@ fn comments_blanks_and_overrides() {
 
 #[test]
 fn decisions_fill_what_is_left_and_overrides_are_kept_apart() {
-    let own = |text: &str| merge(parse(text).rules());
+    let own = |text: &str| merge(parse(text).rules(), &Classes::default());
     let mut decision = Decision::default();
     assert!(decision.is_nothing());
     decision.add(&own("*: compress=lz4"), true, Decided::default());
@@ -147,32 +151,50 @@ fn decisions_fill_what_is_left_and_overrides_are_kept_apart() {
     decision.add(&own("*: class=scratch"), false, Decided::default());
     assert_eq!(decision.compression().map(|one| one.text()).as_deref(), Some("lz4"));
     assert_eq!(decision.scheme().map(|wish| wish.survives()), Some(2));
-    assert_eq!(decision.class().map(|class| class.word()), Some("scratch"));
+    assert_eq!(decision.class().map(Class::text).as_deref(), Some("scratch"));
     assert!(decision.decided.overrides(Decided::COMPRESSION) && !decision.decided.overrides(Decided::SCHEME));
     let mut nothing = Decision::default();
-    nothing.add(&own("*: class=archive"), false, Decided::of(&own("*: class=normal")).and(Decided::COMPRESSION));
+    nothing.add(
+        &own("*: class=archive"),
+        false,
+        Decided::of(&own("*: class=normal"), &Classes::default()).and(Decided::COMPRESSION),
+    );
     assert!(nothing.is_nothing(), "what is nearer has settled it: {nothing:?}");
     let mut other = Decision::default();
     other.add(&own("*: copies=2, compress=none, class=normal"), false, Decided::default());
-    let both = decision.or_more(&other);
+    let both = decision.or_more(&other, &Classes::default());
     assert_eq!(both.compression().map(|one| one.text()).as_deref(), Some("none"));
     assert_eq!(both.scheme().map(|wish| wish.survives()), Some(2));
-    assert_eq!(both.class().map(|class| class.word()), Some("normal"));
+    assert_eq!(both.class().map(Class::text).as_deref(), Some("normal"));
 }
 
 proptest! {
     /// Text is anything that a user may set as an attribute.
     #[test]
     fn any_text_parses_or_is_refused(text in "\\PC{0,80}", name in "\\PC{0,20}") {
-        if let Ok(rules) = RuleSet::parse(&text, true) {
+        if let Ok(rules) = RuleSet::parse(&text, true, &Classes::default()) {
             drop(rules.matching(&file(&name)));
         }
     }
 
     #[test]
     fn text_like_rules_parses_or_is_refused(text in "[*?.a-c/:;=,!{}\\[\\]<>&0-9KMGd\\\\ #\n-]{0,60}") {
-        if let Ok(rules) = RuleSet::parse(&text, true) {
+        if let Ok(rules) = RuleSet::parse(&text, true, &Classes::default()) {
             drop(rules.matching(&file("a/b.c")));
         }
     }
+}
+
+#[test]
+fn rules_name_classes_of_the_pool() {
+    let mut classes = Classes::default();
+    let own = Own { copies: 4, compression: crate::Compression::LZ4.code(), ..Own::default() };
+    classes.put(Class::User(16), Definition { name: "photos".into(), own, into: None });
+    let rules = RuleSet::parse("*.jpg: class=photos; *: class=normal", false, &classes).expect("rules");
+    let merged = merge(rules.matching(&file("a.jpg")), &classes);
+    assert_eq!((merged.class(), merged.copies, merged.compression), (Some(Class::User(16)), 4, own.compression));
+    classes.put(Class::User(16), Definition { name: "photos".into(), own, into: Some(Class::Scratch) });
+    assert!(RuleSet::parse("*: class=photos", false, &classes).is_err());
+    let rules = RuleSet::parse_stored("*: class=photos", false, &classes).expect("they were accepted once");
+    assert_eq!(merge(rules.rules(), &classes).copies, 1);
 }

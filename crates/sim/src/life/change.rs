@@ -186,7 +186,8 @@ impl History {
 
     /// A device comes back to the pool while that is mounted: judged, then attached.
     pub(crate) fn online(&mut self, device: usize) -> Result<(), Stop> {
-        let Some(entry) = self.member(device).filter(|_| self.away() == Some(device)) else { return Ok(()) };
+        let is_back = self.away() == Some(device) && !self.machine.is_lost(device);
+        let Some(entry) = self.member(device).filter(|_| is_back) else { return Ok(()) };
         if self.mounted().store.device_usage(entry.index).is_ok_and(|usage| usage.is_attached) {
             // Its old opening may never write again.
             let gone = self.mounted().store.detach_device(entry.index, true);

@@ -37,7 +37,8 @@ pub enum DeviceCommand {
     /// Put devices into a pool; new data goes to them at once
     Add {
         pool: String,
-        /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name
+        /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Tertiary volumes are
+        /// dir:/path or s3://bucket/prefix; keys: class (object or media), name, and of buckets endpoint, region, credentials
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<DeviceSpec>,
         /// Keep it empty until another device fails; it takes over by itself then

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
 use stere_naming::AccessTimes;
 use stere_pool::Degraded;
-use stere_store::HealthLimits;
+use stere_store::{HealthLimits, RecallMode};
 
 use crate::error::{Error, Result};
 use crate::size;
@@ -35,6 +35,10 @@ pub struct Options {
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
     pub health_limits: HealthLimits,
+    /// What happens to who reads what is on tertiary volumes only.
+    pub recall: RecallMode,
+    /// How long a reader waits for a volume that is away.
+    pub recall_timeout: Duration,
     /// What they open is unlocked.
     pub key_files: Vec<PathBuf>,
     /// Where metrics are served.
@@ -55,6 +59,8 @@ impl Default for Options {
             spare: Some(Duration::from_secs(600)),
             repair_rate_bytes: 256 << 20,
             health_limits: HealthLimits::default(),
+            recall: RecallMode::default(),
+            recall_timeout: Duration::from_secs(300),
             key_files: Vec::new(),
             metrics: None,
         }
@@ -164,6 +170,17 @@ impl Options {
                     "sick_errors" => self.health_limits.sick_errors = limit,
                     _ => self.health_limits.retire_errors = limit,
                 }
+            }
+            "recall" => {
+                self.recall = match value {
+                    "block" => RecallMode::Block,
+                    "nowait" => RecallMode::NoWait,
+                    "deny" => RecallMode::Deny,
+                    _ => return Err(wrong(key, value, "block, nowait or deny")),
+                }
+            }
+            "recall_timeout" => {
+                self.recall_timeout = duration(value).ok_or_else(|| wrong(key, value, "a time, such as 5m"))?;
             }
             "repair_rate" => {
                 let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);

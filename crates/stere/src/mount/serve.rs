@@ -18,7 +18,7 @@ use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
 use super::notify::notify;
-use super::{Job, repair, work};
+use super::{Job, repair, tertiary, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};
 use crate::devices::Target;
@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{keys, layout, lose, metrics, reconcile, rules, usage};
+use crate::{class, keys, layout, lose, metrics, plugins, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -80,6 +80,8 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let running = Arc::new(Running::new(registry, &assembly, opened));
     running.store.set_health_limits(job.options.health_limits);
+    running.store.set_recall_mode(job.options.recall);
+    running.gate.set_timeout(job.options.recall_timeout);
     running.remember();
     fill_other_halves_anew(&running, &assembly);
     // It holds the devices open, and one that goes offline must be let go.
@@ -91,6 +93,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
             dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: work::STEPS_PER_COMMIT,
             encryption_salt: Some(keys::random()),
+            plugin_loader: plugins::loader(),
             ..stere_file::Options::default()
         },
     };
@@ -122,6 +125,12 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, stop, ending });
     let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, daemon.running.read_only)?;
     let repairer = repair::start(daemon.clone(), session.request_counter(), &job.options)?;
+    let carrier = tertiary::start(daemon.clone(), session.request_counter(), daemon.running.read_only)?;
+    let notifier = session.notifier();
+    daemon.running.tertiary.set_forget(Box::new(move |inode| {
+        // Not to have it cached is no error.
+        drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
+    }));
     start_control(daemon.clone(), listener)?;
     if let Some(server) = metrics {
         let daemon = daemon.clone();
@@ -136,8 +145,9 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     daemon.stop.store(true, Ordering::Release);
     worker.thread().unpark();
     daemon.running.mending.wake();
-    let (worked, repaired) = (worker.join(), repairer.join());
-    let outcome = end(&daemon, ended, worked.is_ok() && repaired.is_ok());
+    daemon.running.tertiary.wake();
+    let (worked, repaired, carried) = (worker.join(), repairer.join(), carrier.join());
+    let outcome = end(&daemon, ended, worked.is_ok() && repaired.is_ok() && carried.is_ok());
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
@@ -294,6 +304,8 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         },
         Request::Keys { order } => keys::serve(&daemon.filesystem, &daemon.running, &daemon.forgetter, order)
             .unwrap_or_else(|error| failed(&error)),
+        Request::Plugins { order } => plugins::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
+        Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
         Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {
@@ -308,6 +320,10 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
                 }
                 Answer::Changed { said }
             }
+            Err(error) => failed(&error),
+        },
+        Request::Tier { order } => match crate::tier::serve(&daemon.filesystem, &daemon.running, &order) {
+            Ok(told) => Answer::Tier(told),
             Err(error) => failed(&error),
         },
         Request::Scrub { order } => match daemon.running.scrub_order(order) {
@@ -349,6 +365,10 @@ fn lose(daemon: &Daemon, stream: &mut UnixStream, devices: &[String]) -> Answer 
 
 /// Unmounts; who asked is answered when everything is durable, or now if it cannot be.
 fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Option<Answer> {
+    if force || lazy {
+        // Whoever waits for a volume is told that it does not come.
+        daemon.running.gate.close();
+    }
     let how = match (force, lazy) {
         (true, _) => Unmount::Force,
         (false, true) => Unmount::Lazy,
@@ -397,6 +417,7 @@ fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signal
 
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
+    daemon.running.gate.close();
     let synced = daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed));
     if let Err(error) = synced {
         tracing::error!(%error, "the last changes could not be made durable");

@@ -22,7 +22,7 @@ fn names<'a>(devices: &'a [DeviceReport], state: &str) -> Vec<&'a str> {
 
 pub fn judge(running: &Running, devices: &[DeviceReport], floors: &Floors, work: &WorkReport) -> Judgement {
     let store = &running.store;
-    let normal = stere_policy::Wish::of_class(stere_policy::Class::Normal);
+    let normal = super::classes(store).wish(stere_policy::Class::Normal);
     let promised = super::scheme(normal, devices.len()).parity;
     let possible = store.fit(super::scheme(normal, devices.len())).parity;
     let stored = floors.survives.unwrap_or(possible).min(floors.metadata_survives.unwrap_or(possible));

@@ -146,6 +146,21 @@ impl Running {
 
     fn add(&self, specs: &[DeviceSpec], spare: bool, force: bool, dry_run: bool) -> Result<Outcome> {
         let newest = self.newest()?;
+        let (volumes, specs): (Vec<&DeviceSpec>, Vec<&DeviceSpec>) =
+            specs.iter().partition(|spec| crate::volumes::is_place(&spec.path.display().to_string()));
+        if !volumes.is_empty() && (!specs.is_empty() || spare) {
+            return refused(
+                "tertiary volumes are added by themselves, and are no spares; add the devices in another call",
+            );
+        }
+        if !volumes.is_empty() {
+            if dry_run {
+                return Ok(Outcome::Done("a tertiary volume changes nothing that is there".into()));
+            }
+            let names = self.add_volumes(&volumes, force)?;
+            self.tertiary.wake();
+            return Ok(Outcome::Done(format!("added tertiary volume {}", names.join(", "))));
+        }
         let mut opened = Vec::with_capacity(specs.len());
         for spec in specs {
             let new = self.open_new(spec)?;
@@ -172,6 +187,17 @@ impl Running {
 
     /// Begins to empty a device, to stay (`Leaving`) or to go (`Removing`).
     fn empty(&self, word: &str, state: DeviceState, dry_run: bool) -> Result<Outcome> {
+        if let Some(volume) = self.find_volume(word) {
+            if state != DeviceState::Removing {
+                return refused(format!(
+                    "'{word}' is a tertiary volume; bring back what is on it with `stere tier stage`"
+                ));
+            }
+            if !dry_run {
+                self.store.remove_volume(volume.number)?;
+            }
+            return Ok(Outcome::Done(format!("volume {} is no part of the pool any more", volume.name)));
+        }
         let entry = self.find(word)?;
         let is_attached = self.attached(entry.index).is_some();
         if state == DeviceState::Leaving && !is_attached {
@@ -230,6 +256,12 @@ impl Running {
     }
 
     fn offline(&self, word: &str, force: bool, dry_run: bool) -> Result<Outcome> {
+        if let Some(volume) = self.find_volume(word) {
+            if !dry_run {
+                self.store.take_volume_away(volume.number)?;
+            }
+            return Ok(Outcome::Done(format!("volume {} is offline", volume.name)));
+        }
         let entry = self.find(word)?;
         if state_of(&entry) == Some(DeviceState::Offline) {
             return refused(format!("device '{}' is offline already", entry.name));
@@ -253,6 +285,14 @@ impl Running {
     }
 
     fn online(&self, word: &str, path: Option<&PathBuf>, wipe: bool, dry_run: bool) -> Result<Outcome> {
+        if let Some(volume) = self.find_volume(word) {
+            if dry_run {
+                return Ok(Outcome::Done(String::new()));
+            }
+            let said = self.volume_online(&volume, path.map(PathBuf::as_path))?;
+            self.tertiary.wake();
+            return Ok(Outcome::Done(said));
+        }
         let entry = self.find(word)?;
         let forecast = self.forecast(&Plan::Return(&entry))?;
         if dry_run {

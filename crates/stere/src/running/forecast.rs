@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use stere_format::{DeviceEntry, DeviceState};
-use stere_policy::{Class, Wish};
+use stere_policy::Class;
 use stere_store::Change as StoreChange;
 
 use super::Running;
@@ -87,8 +87,8 @@ impl Running {
         entries.iter().filter(takes).count()
     }
 
-    fn normal_survives(devices: usize) -> u8 {
-        if devices == 0 { 0 } else { Wish::of_class(Class::Normal).scheme(devices).1 }
+    fn normal_survives(&self, devices: usize) -> u8 {
+        if devices == 0 { 0 } else { crate::report::classes(&self.store).wish(Class::Normal).scheme(devices).1 }
     }
 
     fn finish(&self, bytes_to_move: u64, survives_after: u8, lost_bytes: u64, refusal: Option<String>) -> Forecast {
@@ -113,7 +113,7 @@ impl Running {
 
     fn forecast_add(&self, devices: usize, bytes: u64, spare: bool) -> Forecast {
         let added = if spare { 0 } else { devices };
-        let survives = Self::normal_survives(self.active_without(None) + added);
+        let survives = self.normal_survives(self.active_without(None) + added);
         let mut forecast = self.finish(0, survives, 0, None);
         let room = if spare { "kept empty until a device fails" } else { "for new data at once" };
         forecast.text = format!("{} more, {room}; {}", size::show(bytes), forecast.text);
@@ -147,7 +147,7 @@ impl Running {
             None
         };
         let survives = match has_spare {
-            true => Self::normal_survives(remaining),
+            true => self.normal_survives(remaining),
             false => store_forecast.survives_after,
         };
         Ok(self.finish(store_forecast.bytes_to_move, survives, store_forecast.lost_bytes, refusal))
@@ -174,7 +174,7 @@ impl Running {
         } else {
             None
         };
-        let survives = Self::normal_survives(self.active_without(Some(old.index)) + 1);
+        let survives = self.normal_survives(self.active_without(Some(old.index)) + 1);
         Ok(self.finish(bytes, survives, lost_bytes, refusal))
     }
 
@@ -194,7 +194,7 @@ impl Running {
 
     fn forecast_return(&self, entry: &DeviceEntry) -> Result<Forecast> {
         let usage = self.store.device_usage(entry.index)?;
-        let survives = Self::normal_survives(self.active_without(Some(entry.index)) + 1);
+        let survives = self.normal_survives(self.active_without(Some(entry.index)) + 1);
         Ok(self.finish(usage.missing * self.chunk_bytes, survives, 0, None))
     }
 }

@@ -1,5 +1,5 @@
 mod crashes;
-mod rig;
+pub(crate) mod rig;
 mod together;
 
 use stere_device::Operation;

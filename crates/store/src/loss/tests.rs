@@ -14,6 +14,7 @@ fn segment(data: u8, parity: u8, missing: u32) -> Segment {
         written_blocks: 100,
         live_bytes: 4096,
         sequence: 1,
+        tertiary: stere_format::Tertiary::default(),
     };
     Segment::from_value(3, &value)
 }

@@ -64,8 +64,8 @@ impl<'a> Ahead<'a> {
     }
 
     fn next_segment(&mut self) {
-        let found =
-            self.ids.by_ref().find_map(|id| self.store.log.segments.get(id).filter(|found| found.live_bytes() > 0));
+        let is_wanted = |found: &Arc<Segment>| found.live_bytes() > 0 && !found.is_released();
+        let found = self.ids.by_ref().find_map(|id| self.store.log.segments.get(id).filter(is_wanted));
         self.is_at_end = found.is_none();
         self.segment = found.map(|segment| {
             let (placed, end) = (segment.placed(), self.store.log.arrived_blocks(&segment));

@@ -14,8 +14,11 @@ pub(super) enum Standing {
     /// Nobody needs it; its row tells its checksum.
     Dead,
     Blob(std::sync::Arc<BlobValue>),
-    /// A node or a part of the checkpoint record, of this checksum.
-    Meta(u32),
+    /// A node, of this checksum.
+    Node(u32),
+    /// A part of the checkpoint record, of this checksum, which is the superblock's: a part ends with its own, so that the row's, which is
+    /// of all bytes, is the same for all of them.
+    Part(u32),
 }
 
 impl Standing {
@@ -24,7 +27,7 @@ impl Standing {
         match self {
             Standing::Dead => 0,
             Standing::Blob(value) => blob_usage_bytes(value),
-            Standing::Meta(_) => u64::from(sector_aligned(entry.length)),
+            Standing::Node(_) | Standing::Part(_) => u64::from(sector_aligned(entry.length)),
         }
     }
 }
@@ -43,9 +46,9 @@ impl Store {
             true => self.superblocks.lock().first().map(|superblock| superblock.checkpoint.clone()).unwrap_or_default(),
             false => Vec::new(),
         };
-        let is_part = |address: &Address| parts.iter().any(|part| part.address == *address);
+        let part_at = |address: &Address| parts.iter().find(|part| part.address == *address).map(|part| part.crc32c);
         self.view(Wait::Allowed, |view| {
-            contents.entries.iter().map(|entry| standing(view, contents, entry, &is_part)).collect()
+            contents.entries.iter().map(|entry| standing(view, contents, entry, &part_at)).collect()
         })
     }
 }
@@ -54,7 +57,7 @@ pub(super) fn standing(
     view: &View<'_>,
     contents: &RowContents,
     entry: &SummaryEntry,
-    is_part: &dyn Fn(&Address) -> bool,
+    part_at: &dyn Fn(&Address) -> Option<u32>,
 ) -> Result<Standing, Error> {
     let address = address_of(contents, entry);
     match entry.subject {
@@ -64,12 +67,10 @@ pub(super) fn standing(
             Err(error) => Err(error),
         },
         RecordSubject::Node { level, first_key } => Ok(match live_node(view, level, &first_key)? {
-            Some(reference) if reference.address == address => Standing::Meta(reference.crc32c),
+            Some(reference) if reference.address == address => Standing::Node(reference.crc32c),
             _ => Standing::Dead,
         }),
-        // Its own checksum and the superblock's are of the same bytes.
-        RecordSubject::Checkpoint { .. } if is_part(&address) => Ok(Standing::Meta(entry.crc32c)),
-        RecordSubject::Checkpoint { .. } => Ok(Standing::Dead),
+        RecordSubject::Checkpoint { .. } => Ok(part_at(&address).map_or(Standing::Dead, Standing::Part)),
     }
 }
 

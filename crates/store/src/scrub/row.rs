@@ -10,8 +10,8 @@ use std::sync::Arc;
 use stere_device::Buffer;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    Address, BLOCK_BYTES, BlobValue, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary, SummaryEntry,
-    block_checksums, record_checksum,
+    Address, BLOCK_BYTES, BlobValue, CheckpointRecord, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary,
+    SummaryEntry, block_checksums, record_checksum,
 };
 use stere_log::{RowContents, Segment};
 use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
@@ -63,7 +63,8 @@ pub(super) fn parse_header(
 /// Whether a record's bytes are what its row and its parent say.
 fn is_right(entry: &SummaryEntry, standing: &Standing, bytes: &[u8]) -> bool {
     match (&entry.subject, standing) {
-        (_, Standing::Meta(crc32c)) => stere_format::crc32c(bytes) == *crc32c,
+        (_, Standing::Node(crc32c)) => stere_format::crc32c(bytes) == *crc32c,
+        (_, Standing::Part(crc32c)) => CheckpointRecord::part_checksum(bytes) == *crc32c,
         (RecordSubject::Blob { .. }, standing) => {
             let checksums = block_checksums(bytes);
             let is_as_parent_says = match standing {
@@ -179,9 +180,9 @@ impl Store {
                 Standing::Blob(value) => {
                     self.find_blob(segment, placed, entry, value, &mut truth, report);
                 }
-                Standing::Meta(crc32c) => {
+                Standing::Node(_) | Standing::Part(_) => {
                     let out = record_of(&mut truth.row, entry);
-                    let accepts = |bytes: &[u8]| stere_format::crc32c(bytes) == *crc32c;
+                    let accepts = |bytes: &[u8]| is_right(entry, standing, bytes);
                     let outcome = self.read_whole_of(placed, &address, out, &accepts);
                     if let Err(lost) = outcome.or_else(|lost| self.node_in_memory(entry, &address, out).ok_or(lost)) {
                         let damage = Damage {

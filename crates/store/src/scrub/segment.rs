@@ -76,6 +76,9 @@ impl Store {
         report: &mut ScrubReport,
     ) -> Result<bool, Error> {
         let placed = segment.placed();
+        if segment.is_released() {
+            return Ok(true);
+        }
         if self.chunks_there(&placed) < usize::from(placed.scheme.data) {
             report.unreachable_bytes += segment.live_bytes();
             return Ok(true);
@@ -130,7 +133,7 @@ impl Store {
     }
 
     /// Chunks that can be read as far as anybody knows.
-    fn chunks_there(&self, placed: &SegmentChunks) -> usize {
+    pub(crate) fn chunks_there(&self, placed: &SegmentChunks) -> usize {
         let is_there = |chunk: &usize| {
             !placed.is_missing(*chunk) && self.log.stripe.device(placed.chunks[*chunk].device).is_some()
         };
@@ -292,12 +295,14 @@ impl Store {
             }
         }
         let parts = self.superblocks.lock().first().map(|first| first.checkpoint.clone()).unwrap_or_default();
-        let is_part = |address: &stere_format::Address| parts.iter().any(|part| part.address == *address);
+        let part_at = |address: &stere_format::Address| {
+            parts.iter().find(|part| part.address == *address).map(|part| part.crc32c)
+        };
         self.view(Wait::Allowed, |view| {
             let mut counted = 0;
             for contents in &rows {
                 for entry in &contents.entries {
-                    counted += standing(view, contents, entry, &is_part)?.usage_bytes(entry);
+                    counted += standing(view, contents, entry, &part_at)?.usage_bytes(entry);
                 }
             }
             let said = segment.live_bytes();

@@ -1,0 +1,73 @@
+//! Tertiary volumes: named objects, written once and whole, read in parts. Directories here; others elsewhere.
+//!
+//! A volume is no `Device`: it has no slots, no order of writes to keep and no flush. An object that `put` acknowledged is durable,
+//! whole, and never changes. A volume may be away for as long as it likes: then every call says `Away` at once, nothing hangs
+//! on it, and whoever needs it waits or comes back. Invariant: an object is there under its name whole or not at all.
+//!
+//! Read next: `volume/directory.rs`, `volume/memory.rs`, the store's `tertiary.rs`.
+
+mod directory;
+mod memory;
+
+pub use directory::DirectoryVolume;
+pub use memory::{MemoryVolume, VolumeFault};
+
+/// What can go wrong with a volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// The volume cannot be reached now; what it holds is not lost.
+    #[error("{volume} cannot be reached ({why}); bring it back, or put the medium in")]
+    Away { volume: String, why: String },
+    /// The volume is there and has no such object.
+    #[error("{volume} has no object {object}; restore it, or use another copy")]
+    NoObject { volume: String, object: String },
+    /// The object ends before what was asked for.
+    #[error("object {object} on {volume} is too short: {length} bytes, {needed} are needed; it was cut or replaced")]
+    Short { volume: String, object: String, length: u64, needed: u64 },
+    /// It takes nothing more.
+    #[error("{volume} is full; free some of it, or add another volume")]
+    Full { volume: String },
+    /// Another volume, or none of stere's.
+    #[error("{volume} is not the volume it should be ({found}); put the right one in")]
+    Stranger { volume: String, found: String },
+}
+
+impl VolumeError {
+    /// Whether trying again later may help with nobody doing anything to this object.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, VolumeError::Away { .. } | VolumeError::Full { .. } | VolumeError::Stranger { .. })
+    }
+}
+
+/// Who waits for a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Background work: the answer is now.
+    Now,
+    /// Somebody who reads a file: a volume that is away may be waited for, if that was chosen.
+    Reader,
+}
+
+/// Named objects somewhere slow.
+pub trait Volume: Send + Sync {
+    /// Stores an object, whole and durable, in the place of one of this name.
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError>;
+
+    /// Reads `into.len()` bytes from `offset` on.
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError>;
+
+    /// Bytes of an object; none if it is not there.
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError>;
+
+    /// Takes an object away; it may be gone already.
+    fn delete(&self, object: &str) -> Result<(), VolumeError>;
+
+    /// Names and bytes of all objects whose names begin like this. May lag behind.
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError>;
+
+    /// One line for people.
+    fn describe(&self) -> String;
+}
+
+#[cfg(test)]
+mod tests;

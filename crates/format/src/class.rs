@@ -1,0 +1,95 @@
+//! A class of files as the pool knows it: how it is called and what it sets. Meaning is the policy layer's.
+
+use crate::error::DecodeError;
+use crate::wire::{Reader, Writer};
+
+/// The value of [`crate::Key::class`].
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ClassValue {
+    /// How people call it; of a deleted class, how they called it.
+    pub name: String,
+    /// When it was changed last, in seconds.
+    pub changed_seconds: i64,
+    /// Deleted: the code of the class that its files belong to. Its own code is not used again.
+    pub into: Option<u8>,
+    /// What it sets; zero where it sets nothing.
+    pub copies: u8,
+    pub parity_k: u8,
+    pub parity_m: u8,
+    pub compression: u8,
+    pub redundancy: u8,
+    pub encryption: u16,
+}
+
+impl ClassValue {
+    pub const VERSION: u8 = 1;
+    /// Before the name.
+    pub const FIXED_BYTES: usize = 32;
+    pub const NAME_BYTES_MAX: usize = 64;
+    const STRUCTURE: &'static str = "class";
+
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.name.len() <= Self::NAME_BYTES_MAX, "a longer name is refused before it gets here");
+        let mut out = Vec::with_capacity(Self::FIXED_BYTES + self.name.len());
+        out.extend_from_slice(&[Self::VERSION, u8::from(self.into.is_some()), self.into.unwrap_or(0)]);
+        out.put_u8(self.name.len() as u8);
+        out.put_u32(0);
+        out.put_u64(self.changed_seconds as u64);
+        out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
+        out.put_u16(self.encryption);
+        out.put_zeros(8);
+        assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let [is_deleted, into, name_bytes] = reader.array()?;
+        reader.check(is_deleted <= 1 && (is_deleted == 1) == (into != 0), "deleted", u64::from(is_deleted))?;
+        let name_bytes = usize::from(name_bytes);
+        reader.check((1..=Self::NAME_BYTES_MAX).contains(&name_bytes), "length of the name", name_bytes as u64)?;
+        reader.zeros(4)?;
+        let changed_seconds = reader.u64()? as i64;
+        let [copies, parity_k, parity_m] = reader.array()?;
+        reader.zeros(1)?;
+        let [compression, redundancy] = reader.array()?;
+        let encryption = reader.u16()?;
+        reader.zeros(8)?;
+        let name = reader.utf8(name_bytes, "name")?;
+        reader.finish()?;
+        let into = (is_deleted == 1).then_some(into);
+        Ok(Self { name, changed_seconds, into, copies, parity_k, parity_m, compression, redundancy, encryption })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_come_back_as_they_were() {
+        let value = ClassValue {
+            name: "photos".into(),
+            changed_seconds: -7,
+            into: None,
+            copies: 3,
+            parity_k: 4,
+            parity_m: 2,
+            compression: 2,
+            redundancy: 11,
+            encryption: 0x0102,
+        };
+        assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
+        let deleted = ClassValue { into: Some(3), ..value };
+        let bytes = deleted.encode();
+        assert_eq!(ClassValue::decode(&bytes).unwrap(), deleted);
+        assert!(ClassValue::decode(&[&bytes[..], b"x"].concat()).is_err());
+        for (at, wrong) in [(0, 2), (1, 2), (2, 0), (3, 0), (3, 65), (19, 1), (31, 1)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = wrong;
+            assert!(ClassValue::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+}

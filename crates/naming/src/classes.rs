@@ -1,0 +1,304 @@
+//! Classes that a pool defines: kept in the tree, known to the resolver, and changed so that exactly what has them is looked at.
+//!
+//! Who has a class itself, and whose rules name it, stands in indexes (tree 5), written with the attribute. So a change of a class notes
+//! these files and directories for the reconciler, in the transaction that changes it, and nobody looks for them.
+//! Invariant: a name means one class for ever, so rules that name a class mean the same after it was deleted as before.
+//! Read next: `stere_policy::Classes`, `reconcile.rs`.
+
+use std::ops::ControlFlow;
+
+use stere_file::inode_if_any;
+use stere_format::{ClassValue, Key, key};
+use stere_policy::{
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, is_class_name,
+};
+use stere_store::{Store, Transaction, Wait};
+
+use crate::error::Error;
+use crate::rules::HAS_RULES;
+use crate::{Caller, FileSystem, ROOT};
+
+/// Noted one by one at most; where more have a class, one walk over the pool does it.
+const NOTED_MAX: usize = 1024;
+
+const _: () = assert!(CLASS_NAME_BYTES_MAX == ClassValue::NAME_BYTES_MAX, "every name that is accepted has room");
+
+/// What there is to know of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassInfo {
+    /// How people call it.
+    pub name: String,
+    /// Whether every pool has it.
+    pub is_built_in: bool,
+    /// Keys and values, as people write them.
+    pub settings: Vec<(&'static str, String)>,
+    /// Files and directories that have it themselves.
+    pub members: u64,
+    /// Directories whose rules name it; the pool's own rules count as one.
+    pub rules: u64,
+}
+
+/// The classes that a pool has. What is damaged is told, and says nothing.
+pub fn read_classes(store: &Store, wait: Wait) -> Result<Classes, Error> {
+    store.view(wait, |view| {
+        let mut classes = Classes::default();
+        let (from, to) = (Key::class(0), Key::new(key::tree::SYSTEM, u64::from(u8::MAX) + 1, 0, 0));
+        view.scan(from, to, |key, bytes| {
+            let class = u8::try_from(key.object).ok().and_then(Class::from_code);
+            if let Some(class) = class.filter(|_| key.kind == key::kind::CLASS) {
+                read_class(&mut classes, class, bytes);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(classes)
+    })
+}
+
+fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
+    match ClassValue::decode(bytes) {
+        Ok(value) => {
+            let own = Own {
+                copies: value.copies,
+                parity_data: value.parity_k,
+                parity: value.parity_m,
+                class: 0,
+                compression: value.compression,
+                redundancy: value.redundancy,
+                encryption: value.encryption,
+                tiers: 0,
+            };
+            let into = value.into.and_then(Class::from_code);
+            classes.put(class, Definition { name: value.name, own, into });
+        }
+        Err(error) => {
+            tracing::error!(class = class.code(), %error, "a class is not understood; define it anew");
+            if !class.is_built_in() {
+                // Its code is not used for another one.
+                let name = format!("damaged-{}", class.code());
+                classes.put(class, Definition { name, own: Own::default(), into: None });
+            }
+        }
+    }
+}
+
+fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
+    let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
+        definition.own;
+    let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
+    let changed_seconds = now_seconds;
+    ClassValue { name, changed_seconds, into, copies, parity_k, parity_m, compression, redundancy, encryption }.encode()
+}
+
+/// Keeps the index of who has which class itself.
+pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: u8, after: u8) {
+    if before != after && before != 0 {
+        transaction.delete(Key::class_member(before, inode));
+    }
+    if before != after && after != 0 {
+        transaction.put(Key::class_member(after, inode), &[1]);
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let (key, expected) = (Setting::Class.word(), Setting::Class.expected());
+    PolicyError::BadValue { key, value: name.to_owned(), expected }.into()
+}
+
+const REDUNDANCY: [Setting; 3] = [Setting::Copies, Setting::Parity, Setting::Redundancy];
+
+/// What a class sets after these keys were set; a key without a value is as the class was built in, or says nothing.
+fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Result<Own, Error> {
+    let mut own = before;
+    let parsed = settings.iter().map(|(key, value)| {
+        let setting = Setting::from_word(key).ok_or_else(|| PolicyError::UnknownKey(key.clone()))?;
+        Ok::<_, Error>((setting, value))
+    });
+    let parsed = parsed.collect::<Result<Vec<_>, Error>>()?;
+    // One way to ask for redundancy takes the place of the one before.
+    if parsed.iter().any(|(setting, _)| REDUNDANCY.contains(setting)) {
+        REDUNDANCY.into_iter().for_each(|setting| own.unset(setting));
+    }
+    for (setting, value) in parsed {
+        match setting {
+            Setting::Class => {
+                return Err(Error::Invalid("a class says how files are stored, and cannot be of a class"));
+            }
+            Setting::Tier => {
+                return Err(Error::Invalid("a class sends nothing to tertiary volumes; set tier= on a directory"));
+            }
+            Setting::Encrypt if !matches!(value.as_str(), "" | "yes" | "no") => {
+                return Err(Error::Invalid(
+                    "a class says encrypt=yes or encrypt=no; which key it is, a directory says",
+                ));
+            }
+            _ => own.set(setting, value.as_bytes())?,
+        }
+    }
+    if class.is_built_in() {
+        let built_in = Classes::built_in(class).own;
+        if own.scheme_wish().is_none() {
+            own.copies = built_in.copies;
+        }
+        if own.compression().is_none() {
+            own.compression = built_in.compression;
+        }
+    }
+    Ok(own)
+}
+
+impl FileSystem {
+    /// A policy's class by its number.
+    pub(crate) fn with_class_number(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
+        if name.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = String::from_utf8_lossy(name);
+        let class = self.files.resolver().classes().find(&text).ok_or_else(|| unknown(&text))?;
+        Ok(class.text().into_bytes())
+    }
+
+    /// The other way.
+    pub(crate) fn with_class_name(&self, text: String) -> String {
+        Class::from_text(&text).map_or(text, |class| self.files.resolver().classes().name(class))
+    }
+
+    /// All classes in use.
+    pub fn classes(&self, wait: Wait) -> Result<Vec<ClassInfo>, Error> {
+        let classes = self.files.resolver().classes();
+        let infos = classes.in_use().map(|(class, definition)| {
+            let (mut members, mut rules) = (0, 0);
+            for one in classes.all_of(class) {
+                members +=
+                    self.count(wait, Key::class_member(one.code(), 0), Key::class_member(one.code(), u64::MAX))?;
+                rules += self.count(wait, Key::class_rules(one.code(), 0), Key::class_rules(one.code(), u64::MAX))?;
+                rules += u64::from(self.rules.name_class(one));
+            }
+            let settings = definition.settings().into_iter().map(|(setting, value)| (setting.word(), value)).collect();
+            let (name, is_built_in) = (definition.name.clone(), class.is_built_in());
+            Ok(ClassInfo { name, is_built_in, settings, members, rules })
+        });
+        infos.collect()
+    }
+
+    fn count(&self, wait: Wait, from: Key, to: Key) -> Result<u64, Error> {
+        self.store.view(wait, |view| {
+            let mut count = 0;
+            view.scan(from, to, |_, _| {
+                count += 1;
+                ControlFlow::Continue(())
+            })?;
+            Ok(count)
+        })
+    }
+
+    /// Defines a class.
+    pub fn create_class(&self, caller: &Caller<'_>, name: &str, settings: &[(String, String)]) -> Result<(), Error> {
+        if !is_class_name(name) {
+            return Err(Error::Invalid("a class's name is 1 to 64 letters, digits, '-', '_' and '.'"));
+        }
+        let _one_at_a_time = self.rules.changing_classes();
+        let mut classes = (*self.files.resolver().classes()).clone();
+        if classes.find_even_deleted(name).is_some() {
+            return Err(Error::Invalid(
+                "there is or was a class of this name; change that one, or choose another name",
+            ));
+        }
+        let class = classes.unused().ok_or(Error::Invalid("a pool has 240 classes in all its life; change one"))?;
+        let own = with_settings(class, Own::default(), settings)?;
+        if own.is_empty() {
+            return Err(Error::Invalid("a class sets something, for example copies=3 or compress=zstd"));
+        }
+        classes.put(class, Definition { name: name.to_owned(), own, into: None });
+        self.put_class(caller, classes, class)
+    }
+
+    /// Makes a class set something else; what has it is brought in line in the background. Tells whether it was otherwise before.
+    pub fn change_class(&self, caller: &Caller<'_>, name: &str, settings: &[(String, String)]) -> Result<bool, Error> {
+        let _one_at_a_time = self.rules.changing_classes();
+        let mut classes = (*self.files.resolver().classes()).clone();
+        let class = classes.find(name).ok_or_else(|| unknown(name))?;
+        let definition = classes.get(class).cloned().ok_or_else(|| unknown(name))?;
+        let own = with_settings(class, definition.own, settings)?;
+        if own == definition.own {
+            return Ok(false);
+        }
+        classes.put(class, Definition { own, ..definition });
+        self.put_class(caller, classes, class)?;
+        Ok(true)
+    }
+
+    /// Deletes a class; what has it belongs to another one from now on.
+    pub fn delete_class(&self, caller: &Caller<'_>, name: &str, into: &str) -> Result<(), Error> {
+        let _one_at_a_time = self.rules.changing_classes();
+        let mut classes = (*self.files.resolver().classes()).clone();
+        let class = classes.find(name).ok_or_else(|| unknown(name))?;
+        let heir = classes.find(into).ok_or_else(|| unknown(into))?;
+        if class.is_built_in() {
+            return Err(Error::Invalid("a built-in class can be changed and not deleted"));
+        }
+        if class == heir {
+            return Err(Error::Invalid("what has the class must belong to another one; name it with --into"));
+        }
+        let definition = classes.get(class).cloned().ok_or_else(|| unknown(name))?;
+        classes.put(class, Definition { into: Some(heir), ..definition });
+        self.put_class(caller, classes, class)
+    }
+
+    /// Writes a class as it is in `classes`, notes whom that concerns, and lets it hold.
+    fn put_class(&self, caller: &Caller<'_>, classes: Classes, class: Class) -> Result<(), Error> {
+        if classes.encryption(class).is_some_and(Encryption::is_on) {
+            self.check_default_key()?;
+        }
+        let resolver = self.files.resolver();
+        let before = resolver.classes();
+        let definition = classes.get(class).ok_or(Error::Stale)?;
+        let bytes = encode(definition, caller.now.seconds);
+        self.store.update(caller.wait, |transaction| {
+            transaction.put(Key::class(class.code()), &bytes);
+            for inode in self.concerned(transaction, &before, class)? {
+                self.note_reconcile(transaction, inode)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        resolver.set_classes(classes);
+        self.rules.note_first_change();
+        Ok(())
+    }
+
+    /// Below whom to look when a class changes.
+    fn concerned(&self, transaction: &mut Transaction<'_>, classes: &Classes, class: Class) -> Result<Vec<u64>, Error> {
+        let all_of = if classes.get(class).is_some() { classes.all_of(class) } else { Vec::new() };
+        let is_everywhere = class == self.files.resolver().default_class()
+            || all_of.iter().any(|one| self.rules.name_class(*one))
+            || (class.is_built_in() && transaction.get(&Key::classes_indexed())?.is_none());
+        if is_everywhere {
+            return Ok(vec![ROOT]);
+        }
+        let (mut concerned, mut old) = (Vec::new(), Vec::new());
+        for one in all_of {
+            let ends = |of: fn(u8, u64) -> Key| (of(one.code(), 0), of(one.code(), u64::MAX));
+            for (from, to) in [ends(Key::class_member), ends(Key::class_rules)] {
+                let mut found = Vec::new();
+                transaction.scan(from, to, |key, _| {
+                    found.push(*key);
+                    if found.len() > NOTED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })?;
+                if concerned.len() + found.len() > NOTED_MAX {
+                    return Ok(vec![ROOT]);
+                }
+                for key in found {
+                    let value = inode_if_any(transaction, key.position)?;
+                    let still = value.is_some_and(|value| match key.kind {
+                        key::kind::CLASS_MEMBER => stere_file::own_policy(&value).class == one.code(),
+                        _ => value.flags & HAS_RULES != 0,
+                    });
+                    if still { concerned.push(key.position) } else { old.push(key) }
+                }
+            }
+        }
+        for key in old {
+            transaction.delete(key);
+        }
+        Ok(concerned)
+    }
+}

@@ -1,0 +1,201 @@
+//! Files on tertiary volumes: what of them is where, by walking over names; and the names of volumes in policy.
+//!
+//! The store moves segments and knows no files; here it is found out which segments a file or a directory stands for. Nothing is
+//! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the store's `tertiary.rs`.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use stere_format::{FileKind, InodeValue, Key};
+use stere_policy::{Class, Encryption, Own, PolicyError, Setting};
+use stere_store::{TierFile, Transaction, Wait};
+
+use crate::error::Error;
+use crate::names::Form;
+use crate::walk::{Walk, path_and_form};
+use crate::{Caller, FileSystem};
+
+/// Deeper than any path.
+const DEPTH_MAX: usize = 4096;
+/// Extents looked at in one view.
+const EXTENTS: usize = 1024;
+const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
+
+/// A file that a walk met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierMet {
+    /// Its number.
+    pub inode: u64,
+    /// Its path from the root of the pool.
+    pub path: Vec<u8>,
+    /// Where what is stored of it is.
+    pub file: TierFile,
+    /// The segments it lies in, those that have to do with tertiary volumes.
+    pub segments: BTreeSet<u64>,
+    /// When it was read last, and changed last, in seconds.
+    pub used_seconds: i64,
+    /// Whether its policy sends it down.
+    pub is_tiered: bool,
+}
+
+impl FileSystem {
+    /// `#SET` in what policy says, as names of volumes.
+    pub(crate) fn tier_names(&self, text: String) -> String {
+        match text.strip_prefix('#').and_then(|set| set.parse().ok()) {
+            Some(set) => self.store.tier_names(set),
+            None if text == "usual" => self.store.tier_names(self.store.usual_tier()),
+            None => text,
+        }
+    }
+
+    /// Names of volumes as policy keeps them.
+    pub(crate) fn tier_numbers(&self, value: &[u8]) -> Result<Vec<u8>, Error> {
+        let text = std::str::from_utf8(value).ok();
+        match text {
+            Some("" | "none") => Ok(value.to_vec()),
+            _ => {
+                let set = text.and_then(|text| self.store.tiers_of(text)).ok_or_else(|| PolicyError::BadValue {
+                    key: Setting::Tier.word(),
+                    value: String::from_utf8_lossy(value).into_owned(),
+                    expected: Setting::Tier.expected(),
+                })?;
+                Ok(format!("#{set}").into_bytes())
+            }
+        }
+    }
+
+    /// Keeps the list of inodes whose owners sent something down, with the change that says so.
+    pub(crate) fn note_tiered(&self, transaction: &mut Transaction<'_>, inode: u64, own: &Own) -> Result<(), Error> {
+        let is_tiered = own.tiers != 0 || own.class().and_then(Class::tier).is_some();
+        let key = Key::tiered(inode);
+        match (is_tiered, transaction.get(&key)?.is_some()) {
+            (true, false) => transaction.put(key, &[1]),
+            (false, true) => transaction.delete(key),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The inodes below which files are sent down.
+    pub fn tiered_roots(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
+        use stere_format::key::{kind, tree};
+        // Deleted classes may have become one that sends files down.
+        let of_classes = self.files.resolver().classes().all_of(Class::Archive);
+        self.store.view(wait, |view| {
+            let mut roots = BTreeSet::new();
+            let (from, to) = (Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0));
+            view.scan(from, to, |key, _| {
+                if key.kind == kind::TIERED {
+                    roots.insert(key.object);
+                }
+                ControlFlow::Continue(())
+            })?;
+            for class in &of_classes {
+                let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
+                view.scan(from, to, |key, _| {
+                    roots.insert(key.position);
+                    ControlFlow::Continue(())
+                })?;
+            }
+            Ok::<_, Error>(roots)
+        })
+    }
+
+    /// Where what is stored of a file is.
+    pub fn tier_file(&self, caller: &Caller<'_>, inode: u64) -> Result<TierFile, Error> {
+        Ok(self.tier_facts(caller.wait, inode)?.0)
+    }
+
+    /// The same, with the segments that have to do with tertiary volumes.
+    fn tier_facts(&self, wait: Wait, inode: u64) -> Result<(TierFile, BTreeSet<u64>), Error> {
+        let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            for extent in &extents {
+                file.add(&self.store, &extent.blob, extent.stored_bytes());
+                if extent.blob.tertiary_wanted() != 0 {
+                    segments.insert(extent.blob.segment_id());
+                }
+            }
+            from = next;
+        }
+        Ok((file, segments))
+    }
+
+    /// Allocated bytes of a file that are on tertiary volumes only.
+    pub(crate) fn released_bytes(&self, wait: Wait, inode: u64) -> Result<u64, Error> {
+        let mut bytes = 0;
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let released = extents.iter().filter(|extent| extent.blob.is_released());
+            bytes += released.map(|extent| u64::from(extent.length).next_multiple_of(BLOCK)).sum::<u64>();
+            from = next;
+        }
+        Ok(bytes)
+    }
+
+    /// Goes over all files below an inode.
+    pub fn tier_walk(
+        &self,
+        caller: &Caller<'_>,
+        root: u64,
+        visit: &mut dyn FnMut(TierMet) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let value = self.inode_value(caller.wait, root)?.ok_or(Error::Stale)?;
+        let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
+        let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
+        let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form);
+        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
+            if met.kind != FileKind::File {
+                continue;
+            }
+            let Some(value) = self.inode_value(caller.wait, met.inode)? else { continue };
+            let (file, segments) = self.tier_facts(caller.wait, met.inode)?;
+            let effective =
+                self.store.view(caller.wait, |view| Ok::<_, Error>(self.files.effective(view, met.inode, &value)?))?;
+            let is_tiered = self.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
+            let used_seconds = value.atime.seconds.max(value.mtime.seconds);
+            let path = walk.path().to_vec();
+            let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
+            if visit(met).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// An inode and its path, for those who write down what a volume holds. None where a name on the way, or the content, is encrypted:
+    /// that is written down nowhere in the clear.
+    pub fn named_inode(&self, wait: Wait, inode: u64) -> Result<Option<(Vec<u8>, InodeValue)>, Error> {
+        let Some(value) = self.inode_value(wait, inode)? else { return Ok(None) };
+        if self.is_secret(wait, inode, &value)? {
+            return Ok(None);
+        }
+        let found = path_and_form(&self.store, &self.names, wait, inode)?;
+        Ok(found.filter(|(_, form)| *form == Form::Plain).map(|(path, _)| (path, value)))
+    }
+
+    /// Whether the policy of an inode or of a directory above it asks for encryption.
+    fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+        let (mut inode, mut value) = (inode, value.clone());
+        for _ in 0..DEPTH_MAX {
+            let effective = self.store.view(wait, |view| Ok::<_, Error>(self.files.effective(view, inode, &value)?))?;
+            if effective.wish.encryption != Encryption::NO {
+                return Ok(true);
+            }
+            if value.parent == inode {
+                return Ok(false);
+            }
+            inode = value.parent;
+            let Some(above) = self.inode_value(wait, inode)? else { return Ok(true) };
+            value = above;
+        }
+        Ok(true)
+    }
+
+    fn inode_value(&self, wait: Wait, inode: u64) -> Result<Option<InodeValue>, Error> {
+        self.store.view(wait, |view| Ok(stere_file::inode_if_any(view, inode)?))
+    }
+}

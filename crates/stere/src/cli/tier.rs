@@ -1,0 +1,96 @@
+//! What can be typed behind `stere tier` and `stere media`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub enum TierCommand {
+    /// The tertiary volumes of a pool, and what is on them
+    List {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// What is still to be copied out or brought back, and what it waits for
+    Queue {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// When the mount releases archived files by itself: the least used of the largest first, from one mark of devices' fullness down to the
+    /// other. What is archived by itself is said by rules: `size>1G age>90d: class=archive`
+    Policy {
+        pool: String,
+        /// Percent
+        #[arg(long, requires = "low")]
+        high: Option<u8>,
+        /// Percent
+        #[arg(long, requires = "high")]
+        low: Option<u8>,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy down: what is below these paths goes to tertiary volumes from now on, and stays on devices until it is released
+    Archive {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// Volumes, with + between them for a copy on each; the pool's first if not given
+        #[arg(long, value_name = "VOLUME[+VOLUME]")]
+        to: Option<String>,
+        /// Return when it is there, read back and compared
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Drop the local bytes of what is on its volumes; reading brings them back
+    Release {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+    /// Bring back
+    Stage {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// Return when it is here
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Send nothing more down from these paths; what is on volumes stays there
+    Cancel {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MediaCommand {
+    /// The volumes of a pool
+    List {
+        pool: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// One volume: where it is or should be, and what is on it
+    Show {
+        pool: String,
+        volume: String,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every object of a volume and prove it; what is bad there and good elsewhere is copied out again
+    Verify {
+        pool: String,
+        volume: String,
+        /// Only compare names and sizes
+        #[arg(long)]
+        quick: bool,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+}

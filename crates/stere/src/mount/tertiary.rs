@@ -1,0 +1,245 @@
+//! The thread that works for tertiary volumes: copies sealed segments out, brings back what is wanted, deletes what nobody needs.
+//!
+//! It is the only one that waits for a volume, besides those who read what is released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use stere_naming::{FileSystem, ROOT, Wait};
+
+use super::serve::Daemon;
+use super::work::UnmountOnPanic;
+use crate::error::{Error, Result};
+use crate::{clock, tier};
+
+const TICK: Duration = Duration::from_millis(500);
+/// How long a volume that is away is left alone.
+const AWAY: Duration = Duration::from_secs(3);
+/// How often what was written below directories that go down is looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Looking takes one part of so many of the time.
+const LOOK_PART: u32 = 20;
+/// So long nothing may have been archived before segments that are not full are ended.
+const QUIET: Duration = Duration::from_secs(5);
+/// How often it is looked whether devices are too full.
+const ROOM_EVERY: Duration = Duration::from_secs(10);
+/// The same where there was nothing to release: all names are looked at for it.
+const HOPELESS: Duration = Duration::from_secs(300);
+/// Segments released before it is looked again how full devices are.
+const RELEASED_AT_ONCE: usize = 16;
+
+/// Starts the thread.
+pub fn start(
+    daemon: Arc<Daemon>,
+    served: impl Fn() -> u64 + Send + 'static,
+    read_only: bool,
+) -> Result<JoinHandle<()>> {
+    let run = move || {
+        if read_only {
+            return;
+        }
+        let guard = UnmountOnPanic(daemon.clone());
+        let now = Instant::now();
+        let complaint = String::new();
+        Worker {
+            daemon,
+            served,
+            last_served: 0,
+            next_look: now + LOOK_EVERY,
+            look_began: None,
+            next_room: now,
+            busy_until: now,
+            complaint,
+        }
+        .run();
+        drop(guard);
+    };
+    std::thread::Builder::new().name("tertiary".into()).spawn(run).map_err(Error::System)
+}
+
+struct Worker<F> {
+    daemon: Arc<Daemon>,
+    served: F,
+    last_served: u64,
+    next_look: Instant,
+    look_began: Option<Instant>,
+    next_room: Instant,
+    /// Until then archiving is under way, and segments fill up by themselves.
+    busy_until: Instant,
+    complaint: String,
+}
+
+impl<F: Fn() -> u64> Worker<F> {
+    fn run(&mut self) {
+        while !self.daemon.stop.load(Ordering::Acquire) {
+            let pause = match self.daemon.running.store.has_volumes() {
+                true => self.tick(),
+                false => TICK,
+            };
+            if !pause.is_zero() {
+                self.daemon.running.tertiary.sleep(pause);
+            }
+        }
+    }
+
+    /// One step; how long to rest then.
+    fn tick(&mut self) -> Duration {
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            self.look_began = Some(now);
+            self.look_for_new_files();
+        }
+        if now >= self.next_room {
+            self.next_room = now + ROOM_EVERY;
+            match keep_room(&self.daemon) {
+                Ok(Some(0)) => self.next_room = now + HOPELESS,
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "archived files could not be released"),
+            }
+        }
+        let filesystem = &self.daemon.filesystem;
+        let is_archiving = filesystem.reconcile_status(Wait::Allowed).is_ok_and(|status| !status.pending.is_empty());
+        match (is_archiving, self.look_began) {
+            (true, _) => self.busy_until = now + QUIET,
+            (false, Some(began)) => {
+                // Looking takes a small part of the time, however many names there are.
+                self.next_look = now + LOOK_EVERY.max(began.elapsed() * LOOK_PART);
+                self.look_began = None;
+            }
+            (false, None) => {}
+        }
+        let ends = !is_archiving && (now >= self.busy_until || self.daemon.running.tertiary.take_push());
+        match self.daemon.running.store.tertiary_step(ends, &|inodes| describe(filesystem, inodes)) {
+            Ok(progress) => {
+                let is_waiting = progress.waits_for.is_some();
+                self.daemon.running.tertiary.note_waiting(progress.waits_for);
+                match (progress.is_busy, is_waiting) {
+                    (true, _) => Duration::ZERO,
+                    (false, true) => AWAY,
+                    (false, false) => TICK,
+                }
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.complaint != text {
+                    tracing::error!("tertiary work: {text}");
+                    self.complaint = text;
+                }
+                AWAY
+            }
+        }
+    }
+
+    /// Files that were written since go down too.
+    fn look_for_new_files(&mut self) {
+        let served = (self.served)();
+        if served == self.last_served {
+            return;
+        }
+        self.last_served = served;
+        let caller = clock::own_caller(Wait::Allowed);
+        let roots = self.daemon.filesystem.tiered_roots(Wait::Allowed).unwrap_or_default();
+        for root in roots {
+            if let Err(error) = self.daemon.filesystem.reconcile(&caller, root) {
+                tracing::debug!(root, %error, "a directory that goes down cannot be looked at");
+            }
+        }
+    }
+}
+
+/// A segment that might be released.
+#[derive(Default)]
+struct Candidate {
+    /// When a file in it was used last.
+    used_seconds: i64,
+    bytes: u64,
+    inodes: Vec<u64>,
+}
+
+/// Releases archived segments while devices are too full: those first whose files were not used for longest, times what they take.
+/// Tells how many, if devices were too full.
+fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
+    let running = &daemon.running;
+    let marks = running.store.tier_marks(Wait::Allowed)?;
+    if tier::used_percent(running) < marks.high {
+        return Ok(None);
+    }
+    let mut candidates: BTreeMap<u64, Candidate> = BTreeMap::new();
+    let caller = clock::own_caller(Wait::Allowed);
+    daemon.filesystem.tier_walk(&caller, ROOT, &mut |met| {
+        let share = met.file.local_bytes / met.segments.len().max(1) as u64;
+        for segment in &met.segments {
+            let candidate = candidates.entry(*segment).or_default();
+            candidate.used_seconds = candidate.used_seconds.max(met.used_seconds);
+            candidate.bytes += share;
+            candidate.inodes.push(met.inode);
+        }
+        ControlFlow::Continue(())
+    })?;
+    let now = clock::now().seconds;
+    let worth = |candidate: &Candidate| {
+        let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;
+        age_seconds * u128::from(candidate.bytes)
+    };
+    let mut order: Vec<(u128, u64)> = candidates.iter().map(|(segment, one)| (worth(one), *segment)).collect();
+    order.sort_unstable_by(|one, other| other.cmp(one));
+    let mut released = 0;
+    for few in order.chunks(RELEASED_AT_ONCE) {
+        let segments: Vec<u64> = few.iter().map(|(_, segment)| *segment).collect();
+        released += running.store.release(&segments)?.segments;
+        running.store.checkpoint()?;
+        let inodes = segments.iter().filter_map(|segment| candidates.get(segment)).flat_map(|one| one.inodes.iter());
+        running.tertiary.forget_attributes(&inodes.copied().collect::<Vec<_>>());
+        if tier::used_percent(running) <= marks.low {
+            break;
+        }
+    }
+    if released > 0 {
+        tracing::info!(
+            released,
+            used_percent = tier::used_percent(running),
+            "archived segments were released to make room"
+        );
+    }
+    Ok(Some(released))
+}
+
+/// A line of a catalogue.
+#[derive(Serialize)]
+struct Line {
+    inode: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    mtime: i64,
+}
+
+/// What is known of inodes, a line of JSON each; those without a name are left out.
+fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for &inode in inodes {
+        let Ok(Some((path, value))) = filesystem.named_inode(Wait::Allowed, inode) else { continue };
+        let (path, path_hex) = match String::from_utf8(path) {
+            Ok(path) => (Some(path), None),
+            Err(error) => (None, Some(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())),
+        };
+        let (mode, uid, gid, size, mtime) = (value.mode, value.uid, value.gid, value.size, value.mtime.seconds);
+        let line = Line { inode, path, path_hex, mode, uid, gid, size, mtime };
+        // Plain numbers and texts always become JSON.
+        if serde_json::to_writer(&mut text, &line).is_ok() {
+            text.push(b'\n');
+        }
+    }
+    text
+}

@@ -1,0 +1,129 @@
+//! `stere plugin`: users' plugins of a pool. They are kept and run by the pool's daemon, which takes a new one while it is mounted.
+//!
+//! Which files have which is policy: `stere policy set PATH plugins=...`. Read next: `docs/design/plugins.md`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stere_naming::{FileSystem, PluginInfo, Wait};
+use stere_plugin::Loader;
+use stere_sandbox::{Limits, Sandbox};
+
+use crate::cli::PluginCommand;
+use crate::clock;
+use crate::control::{Answer, Connection, Request};
+use crate::error::{At, DONE, Result, refused};
+use crate::registry::Registry;
+use crate::status::to_json;
+
+/// What is asked about plugins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    List,
+    Add { name: String, module: Vec<u8> },
+    Remove { name: String },
+}
+
+/// A plugin, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PluginReport {
+    pub name: String,
+    pub number: u16,
+    pub module_bytes: u32,
+    pub added_seconds: i64,
+    /// Whether its name means it, and not a newer one.
+    pub is_current: bool,
+    /// Whether it turns records into something else.
+    pub is_codec: bool,
+    /// What it is asked about.
+    pub events: Vec<String>,
+    /// Why it cannot be run, if it cannot.
+    pub failure: Option<String>,
+}
+
+/// What runs plugins in this process; none where the machine cannot, and then files that have some cannot be used.
+pub fn loader() -> Option<Arc<dyn Loader>> {
+    match Sandbox::new(Limits::default()) {
+        Ok(sandbox) => Some(Arc::new(sandbox)),
+        Err(failure) => {
+            tracing::error!(%failure, "plugins cannot be run here");
+            None
+        }
+    }
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
+    let caller = clock::own_caller(Wait::Allowed);
+    let said = match order {
+        Order::List => {
+            return Ok(Answer::Plugins { plugins: filesystem.plugin_list().into_iter().map(report).collect() });
+        }
+        Order::Add { name, module } => {
+            filesystem.add_plugin(&caller, &name, &module)?;
+            format!("the pool has the plugin '{name}'; give it to files with `stere policy set PATH plugins={name}`")
+        }
+        Order::Remove { name } => {
+            filesystem.remove_plugin(&caller, &name)?;
+            format!("the plugin '{name}' is gone")
+        }
+    };
+    Ok(Answer::Said { said })
+}
+
+fn report(info: PluginInfo) -> PluginReport {
+    let PluginInfo { number, name, module_bytes, added_seconds, is_current, hooks } = info;
+    let (is_codec, events, failure) = match hooks {
+        Ok((is_codec, events)) => (is_codec, events.into_iter().map(str::to_owned).collect(), None),
+        Err(failure) => (false, Vec::new(), Some(failure)),
+    };
+    PluginReport { name, number, module_bytes, added_seconds, is_current, is_codec, events, failure }
+}
+
+/// A module from a file; text is made one.
+pub fn read_module(file: &Path) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(file).at("read", file)?;
+    match wat::parse_bytes(&bytes) {
+        Ok(module) => Ok(module.into_owned()),
+        Err(error) => refused(format!("{} is no WebAssembly, and no text of it: {error}", file.display())),
+    }
+}
+
+pub fn run(registry: &Registry, command: &PluginCommand) -> Result<u8> {
+    let (pool, order) = match command {
+        PluginCommand::List { pool, .. } => (pool, Order::List),
+        PluginCommand::Add { pool, name, file } => {
+            (pool, Order::Add { name: name.clone(), module: read_module(file)? })
+        }
+        PluginCommand::Remove { pool, name } => (pool, Order::Remove { name: name.clone() }),
+    };
+    let Some(mut connection) = Connection::open(registry, pool) else {
+        return refused(format!("the pool '{pool}' is not mounted; its plugins are kept by its mount: mount it"));
+    };
+    // Looking for what passed a plugin takes its time.
+    connection.be_patient()?;
+    match connection.ask(Request::Plugins { order })? {
+        Answer::Plugins { plugins } => match command {
+            PluginCommand::List { json: true, .. } => println!("{}", to_json(&plugins)?),
+            _ => print(pool, &plugins),
+        },
+        Answer::Said { said } => println!("{said}"),
+        _ => return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+    Ok(DONE)
+}
+
+fn print(pool: &str, plugins: &[PluginReport]) {
+    if plugins.is_empty() {
+        println!("the pool '{pool}' has no plugin yet; add one with `stere plugin add {pool} NAME FILE.wasm`");
+    }
+    for plugin in plugins {
+        let older = if plugin.is_current { "" } else { " (an older one, kept for what is stored with it)" };
+        let codec = plugin.is_codec.then(|| "turns records".to_owned());
+        let events = (!plugin.events.is_empty()).then(|| format!("is asked before: {}", plugin.events.join(", ")));
+        let hooks: Vec<String> = codec.into_iter().chain(events).chain(plugin.failure.clone()).collect();
+        println!("{}{older}: {}; {} bytes", plugin.name, hooks.join("; "), plugin.module_bytes);
+    }
+}

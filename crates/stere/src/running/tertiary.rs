@@ -1,0 +1,72 @@
+//! What the thread for tertiary volumes and those who ask about it share.
+
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Tells the kernel that what it remembers of an inode is old.
+type Forget = Box<dyn Fn(u64) + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    is_awake: bool,
+    is_pushed: bool,
+    waits_for: Option<String>,
+}
+
+#[derive(Default)]
+pub struct Tertiary {
+    state: Mutex<State>,
+    woken: Condvar,
+    forget: OnceLock<Forget>,
+}
+
+impl Tertiary {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
+        self.lock().is_awake = true;
+        self.woken.notify_all();
+    }
+
+    /// Everything shall get to its volumes now, in segments that are not full too.
+    pub fn push(&self) {
+        self.lock().is_pushed = true;
+        self.wake();
+    }
+
+    pub fn take_push(&self) -> bool {
+        std::mem::take(&mut self.lock().is_pushed)
+    }
+
+    pub fn sleep(&self, duration: Duration) {
+        let mut state = self.lock();
+        if !state.is_awake {
+            state = self.woken.wait_timeout(state, duration).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_awake = false;
+    }
+
+    pub fn note_waiting(&self, why: Option<String>) {
+        self.lock().waits_for = why;
+    }
+
+    pub fn waits_for(&self) -> Option<String> {
+        self.lock().waits_for.clone()
+    }
+
+    /// Names who tells the kernel.
+    pub fn set_forget(&self, forget: Forget) {
+        // Set once, when the pool is mounted.
+        drop(self.forget.set(forget));
+    }
+
+    /// The kernel asks again how much room these take.
+    pub fn forget_attributes(&self, inodes: &[u64]) {
+        if let Some(forget) = self.forget.get() {
+            inodes.iter().for_each(|inode| forget(*inode));
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! `stere tier` and `stere media`: files go down to tertiary volumes, come back, and are looked at there.
+//!
+//! That files belong on a volume is policy (`user.stere.tier`): it is set on the path, and the rest follows in the background. What is
+//! on devices beside a volume's copy is a cache, which is given up and filled by these commands, by reading, and by the mount's own
+//! policy. The daemon does the work; this asks it.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{XattrFlags, removexattr, setxattr};
+use serde::{Deserialize, Serialize};
+use stere_naming::{FileSystem, Wait};
+use stere_pool::DeviceClass;
+
+use crate::cli::{MediaCommand, TierCommand};
+use crate::control::{Answer, Connection, Request};
+use crate::error::{At, DEGRADED, DONE, Result, refused};
+use crate::registry::Registry;
+use crate::running::Running;
+use crate::status::to_json;
+use crate::{clock, locate, reconcile, size};
+
+const POLL: Duration = Duration::from_millis(200);
+/// So many looks one after the other that find something in the way, before it is told.
+const STANDSTILL_ROUNDS: u32 = 15;
+const PUSH_ROUNDS: u64 = 5;
+const ATTRIBUTE: &str = "user.stere.tier";
+
+/// What is asked of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    Tell,
+    /// End segments that are not full, so that everything gets to its volumes.
+    Push,
+    /// Where the content below this inode is.
+    Survey(u64),
+    /// Give up what is on devices beside the volumes' copies.
+    Release(u64),
+    /// Bring back.
+    Stage(u64),
+    /// When files are released by themselves; with new marks if any are given.
+    Policy(Option<(u8, u8)>),
+    /// Compare a volume with the pool; `reads` every object.
+    Verify {
+        volume: String,
+        reads: bool,
+    },
+}
+
+/// A volume as people see it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VolumeReport {
+    pub name: String,
+    pub class: String,
+    pub place: String,
+    pub id: String,
+    /// `online`, `offline` (taken away on purpose) or `away`.
+    pub state: String,
+    pub segments: u64,
+    pub live_bytes: u64,
+    /// What is nowhere else.
+    pub only_here_bytes: u64,
+    /// What is to be copied to it.
+    pub waiting_bytes: u64,
+    pub waiting_segments: u64,
+    /// What it said last, where that was bad.
+    pub complaint: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TierReport {
+    pub volumes: Vec<VolumeReport>,
+    /// Segments that readers or people want back.
+    pub staging_segments: u64,
+    pub segments_uploaded: u64,
+    pub bytes_uploaded: u64,
+    pub fetches: u64,
+    pub bytes_fetched: u64,
+    pub bad_objects: u64,
+    /// Requests to volumes, of every kind, since the mount.
+    pub requests: u64,
+    /// Why the work stands still.
+    pub waits_for: Option<String>,
+    /// Segments that cannot be copied out, and why.
+    pub stuck: Vec<String>,
+    /// Percent of devices in use from which archived files are released by themselves, and down to which.
+    pub high: u8,
+    pub low: u8,
+    pub used_percent: u8,
+}
+
+/// Stored bytes of what a path stands for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurveyReport {
+    pub files: u64,
+    pub local_bytes: u64,
+    pub waiting_bytes: u64,
+    pub tertiary_bytes: u64,
+    pub released_bytes: u64,
+    pub unreachable_bytes: u64,
+    pub segments: u64,
+    pub volumes: String,
+    /// What was done, in words.
+    pub said: String,
+    /// Part of it could not be done now.
+    pub is_partial: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyReport {
+    pub volume: String,
+    pub objects: u64,
+    pub bytes: u64,
+    pub deleted: u64,
+    pub lacking: Vec<u64>,
+    pub damaged: Vec<u64>,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    Tier(TierReport),
+    Survey(SurveyReport),
+    Verify(VerifyReport),
+}
+
+/// Volumes for reports.
+pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
+    let statuses = running.store.volume_statuses().into_iter();
+    let report = |status: stere_store::VolumeStatus| VolumeReport {
+        state: match (status.entry.is_offline, status.is_attached && status.complaint.is_none()) {
+            (true, _) => "offline",
+            (false, true) => "online",
+            (false, false) => "away",
+        }
+        .to_owned(),
+        name: status.entry.name,
+        class: DeviceClass::from_code(status.entry.class).word().to_owned(),
+        place: status.entry.place,
+        id: status.entry.id.to_string(),
+        segments: status.segments,
+        live_bytes: status.live_bytes,
+        only_here_bytes: status.only_here_bytes,
+        waiting_bytes: status.waiting_bytes,
+        waiting_segments: status.waiting_segments,
+        complaint: status.complaint,
+    };
+    statuses.map(report).collect()
+}
+
+fn report(running: &Running) -> TierReport {
+    let counts = running.store.tertiary_counts();
+    // What cannot be read now is as it is usually.
+    let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
+    TierReport {
+        volumes: volume_reports(running),
+        staging_segments: running.store.wanted_back(),
+        segments_uploaded: counts.segments_uploaded,
+        bytes_uploaded: counts.bytes_uploaded,
+        fetches: counts.fetches,
+        bytes_fetched: counts.bytes_fetched,
+        bad_objects: counts.bad_objects,
+        requests: running.gate.requests(),
+        waits_for: running.tertiary.waits_for(),
+        stuck: running.store.stuck_uploads(),
+        high: marks.high,
+        low: marks.low,
+        used_percent: used_percent(running),
+    }
+}
+
+/// How full devices are for files of two copies, or what there is of that.
+pub fn used_percent(running: &Running) -> u8 {
+    let statistics = running.store.statistics(stere_format::Scheme { data: 1, parity: 1 });
+    let used = statistics.total_bytes.saturating_sub(statistics.free_bytes);
+    (used * 100 / statistics.total_bytes.max(1)).min(100) as u8
+}
+
+/// What lies below an inode, with its segments and files.
+fn survey(filesystem: &FileSystem, running: &Running, root: u64) -> Result<(SurveyReport, BTreeSet<u64>, Vec<u64>)> {
+    let (mut report, mut segments, mut inodes) = (SurveyReport::default(), BTreeSet::new(), Vec::new());
+    let mut volumes = 0;
+    filesystem.tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
+        report.files += 1;
+        report.local_bytes += met.file.local_bytes;
+        report.waiting_bytes += met.file.waiting_bytes;
+        report.tertiary_bytes += met.file.tertiary_bytes;
+        report.released_bytes += met.file.released_bytes;
+        report.unreachable_bytes += met.file.unreachable_bytes;
+        volumes |= met.file.volumes;
+        if !met.segments.is_empty() {
+            inodes.push(met.inode);
+        }
+        segments.extend(met.segments);
+        ControlFlow::Continue(())
+    })?;
+    report.segments = segments.len() as u64;
+    report.volumes = running.store.tier_names(volumes);
+    Ok((report, segments, inodes))
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
+    match order {
+        Order::Tell => Ok(Told::Tier(report(running))),
+        Order::Push => {
+            running.tertiary.push();
+            Ok(Told::Tier(report(running)))
+        }
+        Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
+        Order::Policy(marks) => {
+            if let Some((high, low)) = *marks {
+                let Some(marks) = stere_store::TierMarks::new(high, low) else {
+                    return refused("the marks are percent, 1 <= low < high <= 100");
+                };
+                running.store.set_tier_marks(marks)?;
+                running.tertiary.wake();
+            }
+            Ok(Told::Tier(report(running)))
+        }
+        Order::Release(root) => {
+            let (_, segments, inodes) = survey(filesystem, running, *root)?;
+            let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
+            running.store.commit(Wait::Allowed)?;
+            running.tertiary.forget_attributes(&inodes);
+            let (mut report, _, _) = survey(filesystem, running, *root)?;
+            report.is_partial = released.waiting > 0;
+            report.said = format!(
+                "released {} segments, {} of devices become free{}",
+                released.segments,
+                size::show(released.bytes),
+                match released.waiting {
+                    0 => String::new(),
+                    waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+                }
+            );
+            Ok(Told::Survey(report))
+        }
+        Order::Stage(root) => {
+            let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
+            running.store.want_back(&segments.into_iter().collect::<Vec<_>>());
+            running.tertiary.wake();
+            running.tertiary.forget_attributes(&inodes);
+            report.said = format!("bringing {} back", size::show(report.released_bytes));
+            Ok(Told::Survey(report))
+        }
+        Order::Verify { volume, reads } => {
+            let Some(entry) = running.find_volume(volume) else {
+                return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
+            };
+            let swept = running.store.sweep_volume(entry.number, *reads)?;
+            running.store.commit(Wait::Allowed)?;
+            Ok(Told::Verify(VerifyReport {
+                volume: entry.name,
+                objects: swept.objects,
+                bytes: swept.bytes,
+                deleted: swept.deleted,
+                lacking: swept.lacking,
+                damaged: swept.damaged,
+            }))
+        }
+    }
+}
+
+fn ask(connection: &mut Connection, order: Order) -> Result<Told> {
+    match connection.ask(Request::Tier { order })? {
+        Answer::Tier(told) => Ok(told),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn ask_tier(connection: &mut Connection, order: Order) -> Result<TierReport> {
+    match ask(connection, order)? {
+        Told::Tier(report) => Ok(report),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn ask_survey(connection: &mut Connection, order: Order) -> Result<SurveyReport> {
+    match ask(connection, order)? {
+        Told::Survey(report) => Ok(report),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn open(registry: &Registry, pool: &str) -> Result<Connection> {
+    match Connection::open(registry, pool) {
+        Some(mut connection) => {
+            connection.be_patient()?;
+            Ok(connection)
+        }
+        None => refused(format!("the pool '{pool}' is not mounted; volumes are used while it is: mount it")),
+    }
+}
+
+pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
+    match command {
+        TierCommand::List { pool, json } | TierCommand::Queue { pool, json } => {
+            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
+            let is_list = matches!(command, TierCommand::List { .. });
+            match (json, is_list) {
+                (true, _) => println!("{}", to_json(&report)?),
+                (false, true) => print_volumes(&report.volumes),
+                (false, false) => print_queue(&report),
+            }
+            Ok(DONE)
+        }
+        TierCommand::Policy { pool, high, low, json } => {
+            let report = ask_tier(&mut open(registry, pool)?, Order::Policy(high.zip(*low)))?;
+            match json {
+                true => println!("{}", to_json(&report)?),
+                false => println!(
+                    "archived files are released when devices are {} % full, the least used and largest first, down to {} %; now {} %",
+                    report.high, report.low, report.used_percent
+                ),
+            }
+            Ok(DONE)
+        }
+        TierCommand::Archive { paths, to, wait } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(archive(registry, path, to.as_deref(), *wait)?)))
+        }
+        TierCommand::Release { paths } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(release(registry, path)?)))
+        }
+        TierCommand::Stage { paths, wait } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(stage(registry, path, *wait)?)))
+        }
+        TierCommand::Cancel { paths } => {
+            paths.iter().try_for_each(cancel)?;
+            Ok(DONE)
+        }
+    }
+}
+
+/// The same below a list of devices.
+pub fn print_volumes_if_any(volumes: &[VolumeReport]) {
+    if !volumes.is_empty() {
+        println!("\ntertiary volumes:");
+        print_volumes(volumes);
+    }
+}
+
+fn print_volumes(volumes: &[VolumeReport]) {
+    if volumes.is_empty() {
+        println!("the pool has no tertiary volumes; add one: stere device add POOL dir:/path,name=NAME");
+    }
+    for volume in volumes {
+        println!(
+            "{}  {}  {}  {} in {} segments, {} nowhere else, {} to be copied  {}",
+            volume.name,
+            volume.class,
+            volume.state,
+            size::show(volume.live_bytes),
+            volume.segments,
+            size::show(volume.only_here_bytes),
+            size::show(volume.waiting_bytes),
+            volume.place
+        );
+        if let Some(complaint) = &volume.complaint {
+            println!("  {complaint}");
+        }
+    }
+}
+
+fn print_queue(report: &TierReport) {
+    for volume in report.volumes.iter().filter(|volume| volume.waiting_segments > 0) {
+        println!(
+            "to {}: {} in {} segments wait to be copied out",
+            volume.name,
+            size::show(volume.waiting_bytes),
+            volume.waiting_segments
+        );
+    }
+    println!("to come back: {} segments", report.staging_segments);
+    println!(
+        "since the mount: {} in {} segments copied out, {} fetched in {} requests, {} bad objects",
+        size::show(report.bytes_uploaded),
+        report.segments_uploaded,
+        size::show(report.bytes_fetched),
+        report.fetches,
+        report.bad_objects
+    );
+    report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
+    if let Some(why) = &report.waits_for {
+        println!("waits: {why}");
+    }
+}
+
+/// Sends a path down.
+fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Result<u8> {
+    let (about, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_tier(&mut connection, Order::Tell)?;
+    let name = match (to, report.volumes.iter().find(|volume| volume.state != "offline")) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(volume)) => volume.name.clone(),
+        (None, None) => {
+            return refused(format!(
+                "the pool '{}' has no tertiary volume; add one with `stere device add {0} dir:/path,name=NAME`",
+                about.pool
+            ));
+        }
+    };
+    let known = |name: &str| report.volumes.iter().any(|volume| volume.name == name);
+    if let Some(unknown) = name.split('+').find(|name| !known(name)) {
+        return refused(format!("the pool '{}' has no volume '{unknown}'; see `stere tier list {0}`", about.pool));
+    }
+    setxattr(path, ATTRIBUTE, name.as_bytes(), XattrFlags::empty()).at("set the policy of", path)?;
+    if !wait {
+        println!("{} goes to {name}; `stere tier queue {}` tells how far", path.display(), about.pool);
+        return Ok(DONE);
+    }
+    // What was written last is gathered in memory still.
+    connection.ask(Request::Flush { wait: true })?;
+    reconcile::wait_for(registry, path)?;
+    let mut standstill = 0;
+    for round in 0u64.. {
+        // Now and then those who wait for a volume are told to look again.
+        let order = if round % PUSH_ROUNDS == 0 { Order::Push } else { Order::Tell };
+        let tier = ask_tier(&mut connection, order)?;
+        let survey = ask_survey(&mut connection, Order::Survey(inode))?;
+        let left = (survey.local_bytes + survey.released_bytes).saturating_sub(survey.tertiary_bytes);
+        match (survey.waiting_bytes, left) {
+            (0, 0) => {
+                let (size, files) = (size::show(survey.tertiary_bytes), survey.files);
+                println!("{} is on {name}: {size} of {files} files", path.display());
+                return Ok(DONE);
+            }
+            (0, _) => {
+                let (left, path) = (size::show(left), path.display());
+                println!("{left} of {path} do not go down yet; `stere reconcile status {}` tells why", about.pool);
+                return Ok(DEGRADED);
+            }
+            _ => {}
+        }
+        let why = tier.waits_for.or_else(|| tier.stuck.first().cloned());
+        standstill = if why.is_some() { standstill + 1 } else { 0 };
+        if let Some(why) = why.filter(|_| standstill >= STANDSTILL_ROUNDS) {
+            let (size, path) = (size::show(survey.waiting_bytes), path.display());
+            println!("{size} of {path} wait to be copied out; it goes on by itself: {why}");
+            return Ok(DEGRADED);
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(DONE)
+}
+
+fn release(registry: &Registry, path: &Path) -> Result<u8> {
+    let (_, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_survey(&mut connection, Order::Release(inode))?;
+    println!("{}: {}", path.display(), report.said);
+    if report.tertiary_bytes == 0 && report.files > 0 {
+        return refused(format!("nothing of {} is on a tertiary volume; archive it first", path.display()));
+    }
+    Ok(if report.is_partial { DEGRADED } else { DONE })
+}
+
+fn stage(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
+    let (_, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_survey(&mut connection, Order::Stage(inode))?;
+    println!("{}: {}", path.display(), report.said);
+    if wait && !wait_until_staged(&mut connection, inode)? {
+        return Ok(DEGRADED);
+    }
+    // Once more, now that it is here: what the kernel remembers of sizes is old.
+    ask_survey(&mut connection, Order::Stage(inode)).map(|_| DONE)
+}
+
+/// False where something cannot come back now, which it tells.
+fn wait_until_staged(connection: &mut Connection, inode: u64) -> Result<bool> {
+    loop {
+        if ask_survey(connection, Order::Survey(inode))?.released_bytes == 0 {
+            return Ok(true);
+        }
+        let tier = ask_tier(connection, Order::Tell)?;
+        if tier.staging_segments == 0 || tier.waits_for.is_some() {
+            let left = ask_survey(connection, Order::Survey(inode))?.released_bytes;
+            if left > 0 {
+                let why = tier.waits_for.unwrap_or_else(|| "see `stere tier queue` and the log".into());
+                println!("{} are still elsewhere: {why}", size::show(left));
+                return Ok(false);
+            }
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn cancel(path: &PathBuf) -> Result<()> {
+    match removexattr(path, ATTRIBUTE) {
+        Ok(()) => println!("{} goes down no further; what is on volumes stays there", path.display()),
+        Err(rustix::io::Errno::NODATA) => println!("{} was not told to go down itself", path.display()),
+        Err(error) => return Err(error).at("unset the policy of", path),
+    }
+    Ok(())
+}
+
+/// `stere media`.
+pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
+    match command {
+        MediaCommand::List { pool, json } => {
+            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
+            match json {
+                true => println!("{}", to_json(&report.volumes)?),
+                false => print_volumes(&report.volumes),
+            }
+            Ok(DONE)
+        }
+        MediaCommand::Show { pool, volume, json } => {
+            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
+            let Some(found) = report.volumes.iter().find(|known| known.name == *volume) else {
+                return refused(format!("the pool '{pool}' has no volume '{volume}'; see `stere media list {pool}`"));
+            };
+            match json {
+                true => println!("{}", to_json(found)?),
+                false => {
+                    print_volumes(std::slice::from_ref(found));
+                    println!("  id {}", found.id);
+                    if found.state != "online" {
+                        println!(
+                            "  bring {} to {}, or say where it is: stere device online {pool} {volume} PATH",
+                            found.name, found.place
+                        );
+                    }
+                }
+            }
+            Ok(if found.state == "online" { DONE } else { DEGRADED })
+        }
+        MediaCommand::Verify { pool, volume, quick, json } => {
+            let order = Order::Verify { volume: volume.clone(), reads: !quick };
+            let Told::Verify(report) = ask(&mut open(registry, pool)?, order)? else {
+                return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
+            };
+            if *json {
+                println!("{}", to_json(&report)?);
+            } else {
+                println!(
+                    "{}: {} objects, {}; {} that nobody needed were deleted",
+                    report.volume,
+                    report.objects,
+                    size::show(report.bytes),
+                    report.deleted
+                );
+                report.lacking.iter().for_each(|segment| println!("segment {segment} is not there"));
+                report.damaged.iter().for_each(|segment| println!("segment {segment} is damaged"));
+            }
+            let is_good = report.lacking.is_empty() && report.damaged.is_empty();
+            Ok(if is_good { DONE } else { DEGRADED })
+        }
+    }
+}

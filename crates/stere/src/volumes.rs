@@ -1,0 +1,228 @@
+//! Tertiary volumes as people name them: `dir:/path`, opened, checked against their labels, and waited for.
+//!
+//! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: so its label is
+//! read before the first use, and again whenever it was away. Readers may wait for it; background work never does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use stere_device::{DirectoryVolume, Patience, Volume, VolumeError};
+use stere_format::{VolumeEntry, VolumeId, VolumeLabel};
+use stere_tertiary::S3Volume;
+
+use crate::error::{Error, Result, refused};
+use crate::running::Running;
+use crate::spec::DeviceSpec;
+
+const POLL: Duration = Duration::from_millis(250);
+
+/// How long readers wait for volumes, and whether they may wait at all any more.
+#[derive(Debug, Default)]
+pub struct Gate {
+    timeout_ms: AtomicU64,
+    is_closed: AtomicBool,
+    /// Requests to all volumes since the pool was opened.
+    requests: AtomicU64,
+}
+
+impl Gate {
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ms.store(timeout.as_millis() as u64, Ordering::Release);
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Nobody waits any more: the mount ends.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    fn has_time_since(&self, start: Instant) -> bool {
+        let timeout = Duration::from_millis(self.timeout_ms.load(Ordering::Acquire));
+        !self.is_closed.load(Ordering::Acquire) && start.elapsed() < timeout
+    }
+}
+
+/// A volume that is known to be the right one whenever it is used.
+struct Labelled {
+    inner: Arc<dyn Volume>,
+    id: VolumeId,
+    name: String,
+    is_known: AtomicBool,
+    gate: Arc<Gate>,
+}
+
+impl Labelled {
+    fn check(&self) -> std::result::Result<(), VolumeError> {
+        if self.is_known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        if let Some(length) = self.inner.length(VolumeLabel::OBJECT)? {
+            bytes.resize((length as usize).min(VolumeLabel::BYTES_MAX), 0);
+            self.inner.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
+        }
+        let found = match VolumeLabel::decode(&bytes) {
+            Some(label) if label.volume == self.id => {
+                self.is_known.store(true, Ordering::Release);
+                return Ok(());
+            }
+            Some(label) => format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name),
+            None => "it has no label of stere's".to_owned(),
+        };
+        let volume = format!("{} (for volume {})", self.inner.describe(), self.name);
+        Err(VolumeError::Stranger { volume, found })
+    }
+
+    fn use_it<T>(
+        &self,
+        act: impl FnOnce(&dyn Volume) -> std::result::Result<T, VolumeError>,
+    ) -> std::result::Result<T, VolumeError> {
+        self.check()?;
+        self.gate.requests.fetch_add(1, Ordering::Relaxed);
+        let outcome = act(&*self.inner);
+        if outcome.as_ref().is_err_and(VolumeError::is_passing) {
+            // Who knows what comes back.
+            self.is_known.store(false, Ordering::Release);
+        }
+        outcome
+    }
+}
+
+impl Volume for Labelled {
+    fn put(&self, object: &str, bytes: &[u8]) -> std::result::Result<(), VolumeError> {
+        self.use_it(|volume| volume.put(object, bytes))
+    }
+
+    fn get(
+        &self,
+        object: &str,
+        offset: u64,
+        into: &mut [u8],
+        patience: Patience,
+    ) -> std::result::Result<(), VolumeError> {
+        let start = Instant::now();
+        loop {
+            let outcome = self.use_it(|volume| volume.get(object, offset, into, patience));
+            let is_away = outcome.as_ref().is_err_and(VolumeError::is_passing);
+            if !is_away || patience == Patience::Now || !self.gate.has_time_since(start) {
+                return outcome;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {
+        self.use_it(|volume| volume.length(object))
+    }
+
+    fn delete(&self, object: &str) -> std::result::Result<(), VolumeError> {
+        self.use_it(|volume| volume.delete(object))
+    }
+
+    fn list(&self, prefix: &str) -> std::result::Result<Vec<(String, u64)>, VolumeError> {
+        self.use_it(|volume| volume.list(prefix))
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+/// Whether this names a volume, not a device.
+pub fn is_place(text: &str) -> bool {
+    text.starts_with("dir:") || text.starts_with("s3://")
+}
+
+/// How to reach what is named; the volume itself may be away.
+pub fn open_place(place: &str) -> Result<Arc<dyn Volume>> {
+    match place.strip_prefix("dir:") {
+        Some(path) if Path::new(path).is_absolute() => Ok(Arc::new(DirectoryVolume::new(Path::new(path)))),
+        Some(path) => refused(format!("'{path}' does not begin at the root; name the whole path of the directory")),
+        None if place.starts_with("s3://") => match S3Volume::open(place) {
+            Ok(volume) => Ok(Arc::new(volume)),
+            Err(why) => refused(why),
+        },
+        None => refused(format!("'{place}' is no place of a volume; there are dir:/path and s3://bucket/prefix")),
+    }
+}
+
+/// The place with a whole path, as it is remembered.
+pub fn whole_place(place: &str) -> Result<String> {
+    let Some(path) = place.strip_prefix("dir:") else { return Ok(place.to_owned()) };
+    let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
+    let place = format!("dir:{}", path.display());
+    match place.len() > 255 {
+        true => refused("the path of a volume has at most 250 bytes; mount it at a shorter one"),
+        false => Ok(place),
+    }
+}
+
+impl Running {
+    fn labelled(&self, entry: &VolumeEntry, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
+        let (id, name, gate) = (entry.id, entry.name.clone(), self.gate.clone());
+        Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), gate })
+    }
+
+    /// Tells the store how to reach the volumes of its table; whether they are there shows when they are used.
+    pub fn open_volumes(&self) {
+        for entry in self.store.volumes().into_iter().filter(|entry| !entry.is_offline) {
+            let opened = open_place(&entry.place).and_then(|volume| {
+                let volume = self.labelled(&entry, volume);
+                Ok(self.store.attach_volume(entry.number, volume, None, false)?)
+            });
+            if let Err(error) = opened {
+                tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
+            }
+        }
+    }
+
+    /// The volume that a person means.
+    pub fn find_volume(&self, word: &str) -> Option<VolumeEntry> {
+        self.store.volumes().into_iter().find(|entry| entry.name == word || entry.place == word)
+    }
+
+    /// Makes these volumes part of the pool.
+    pub fn add_volumes(&self, specs: &[&DeviceSpec], force: bool) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for spec in specs {
+            let place = spec.path.display().to_string();
+            let inner = open_place(&place)?;
+            let mut id = [0; 16];
+            getrandom::fill(&mut id).expect("the operating system gives random bytes");
+            let class = spec.class.unwrap_or(stere_pool::DeviceClass::Object);
+            let short = || Path::new(&place).file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = if spec.name.is_empty() { short().unwrap_or_default() } else { spec.name.clone() };
+            if self.store.device_entries().iter().any(|entry| entry.name == name) {
+                return refused(format!(
+                    "the pool '{}' has a device named '{name}' already; give another name",
+                    self.pool
+                ));
+            }
+            let id = VolumeId(id);
+            let entry =
+                VolumeEntry { number: 0, id, class: class.code(), is_offline: false, name: name.clone(), place };
+            let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
+            let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
+            self.store.attach_volume(number, volume, None, true)?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// Uses a volume again, perhaps from another place.
+    pub fn volume_online(&self, entry: &VolumeEntry, path: Option<&Path>) -> Result<String> {
+        let place = match path.map(|path| path.display().to_string()) {
+            None => entry.place.clone(),
+            Some(text) if is_place(&text) => text,
+            Some(text) => format!("dir:{text}"),
+        };
+        let volume = self.labelled(entry, open_place(&place)?);
+        self.store.attach_volume(entry.number, volume, Some(&place), true)?;
+        Ok(format!("volume {} is in use", entry.name))
+    }
+}

@@ -1,0 +1,274 @@
+//! Tertiary volumes with the real binary and a real mount: needs root and /dev/fuse, and says loudly when it skips.
+
+#[path = "support/s3.rs"]
+mod s3;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use support::{World, can_mount};
+
+/// A mounted pool with a volume named `cold` in the directory `volume`.
+fn world() -> World {
+    let world = World::new();
+    world.ok("create tank a.img,size=256M b.img,size=256M");
+    fs::create_dir(world.path("volume")).unwrap();
+    world.ok("mount tank mount");
+    world.ok("device add tank dir:volume,name=cold");
+    world
+}
+
+fn content(number: usize) -> Vec<u8> {
+    let mut state = number as u64 | 1;
+    let next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(number * 997 + 10).collect()
+}
+
+fn fill(directory: &Path, count: usize) {
+    fs::create_dir_all(directory).unwrap();
+    for number in 0..count {
+        fs::write(directory.join(number.to_string()), content(number)).unwrap();
+    }
+}
+
+fn assert_right(directory: &Path, count: usize) {
+    for number in 0..count {
+        let read = fs::read(directory.join(number.to_string())).unwrap();
+        assert!(read == content(number), "file {number}");
+    }
+}
+
+fn forget_cache() {
+    // Root may, and these tests need root anyway.
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+fn blocks(directory: &Path) -> u64 {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap().blocks()).sum()
+}
+
+fn attribute(path: &Path, name: &str) -> String {
+    let mut value = vec![0; 4096];
+    let length = rustix::fs::getxattr(path, name, &mut value).unwrap();
+    String::from_utf8_lossy(&value[..length]).into_owned()
+}
+
+fn kill(process: i32) {
+    // SAFETY: a plain system call on a process that this test started.
+    assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
+    let start = Instant::now();
+    while Path::new(&format!("/proc/{process}/exe")).exists() && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn files_go_down_and_come_back() {
+    if !can_mount("files_go_down_and_come_back") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 200);
+    assert!(world.ok("tier archive mount/project --wait").contains("is on cold"));
+    let file = directory.join("150");
+    assert_eq!(attribute(&directory, "user.stere.tier"), "cold");
+    assert_eq!(attribute(&file, "user.stere.effective.tier"), "cold");
+    assert_eq!(attribute(&file, "user.stere.state"), "compliant");
+    assert_eq!(attribute(&file, "user.stere.residency"), "online");
+    assert!(attribute(&file, "user.stere.where").contains("cold"));
+    let before = blocks(&directory);
+    world.ok("tier release mount/project");
+    assert_eq!(attribute(&file, "user.stere.residency"), "nearline");
+    assert_eq!(blocks(&directory), 0, "{before} before");
+    forget_cache();
+    assert_right(&directory, 200);
+    let queue = world.json("tier queue tank --json");
+    assert!(queue["fetches"].as_u64().unwrap() > 0, "{queue}");
+    world.ok("tier stage mount/project --wait");
+    assert_eq!(attribute(&file, "user.stere.residency"), "online");
+    assert_eq!(blocks(&directory), before);
+    // Changes of a file that is down.
+    world.ok("tier release mount/project");
+    fs::write(directory.join("7"), content(8)).unwrap();
+    fs::remove_file(directory.join("8")).unwrap();
+    fs::rename(directory.join("7"), directory.join("8")).unwrap();
+    fs::write(directory.join("7"), content(7)).unwrap();
+    assert_right(&directory, 200);
+    world.ok("umount mount");
+    let checked = world.ok("check tank");
+    assert!(checked.contains("clean"), "{checked}");
+    world.ok("mount tank mount");
+    forget_cache();
+    assert_right(&directory, 200);
+    let volume = &world.json("tier list tank --json")["volumes"][0];
+    assert_eq!((volume["name"].as_str(), volume["state"].as_str()), (Some("cold"), Some("online")));
+    world.ok("media verify tank cold");
+    world.ok("umount mount");
+}
+
+#[test]
+fn a_volume_that_is_away_is_waited_for_or_not() {
+    if !can_mount("a_volume_that_is_away_is_waited_for_or_not") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 60);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    world.ok("umount mount");
+    fs::rename(world.path("volume"), world.path("away")).unwrap();
+    world.ok("mount tank mount -o recall_timeout=1");
+    let error = fs::read(directory.join("50")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    assert_eq!(attribute(&directory.join("50"), "user.stere.residency"), "offline");
+    // Everything local goes on.
+    fill(&world.mountpoint().join("other"), 60);
+    assert_right(&world.mountpoint().join("other"), 60);
+    let late = world.run("tier archive mount/other --wait");
+    assert_eq!(late.code, 3, "{}{}", late.out, late.err);
+    assert!(late.out.contains("goes on by itself"), "{}", late.out);
+    let shown = world.run("media show tank cold");
+    assert!(shown.code == 3 && shown.out.contains("bring cold to"), "{}", shown.out);
+    fs::rename(world.path("away"), world.path("volume")).unwrap();
+    assert_right(&directory, 60);
+    world.ok("tier archive mount/other --wait");
+    world.ok("tier release mount/other");
+    forget_cache();
+    assert_right(&world.mountpoint().join("other"), 60);
+    world.ok("umount mount");
+    // Readers that must not wait.
+    world.ok("mount tank mount -o recall=deny");
+    let released = directory.join("59");
+    world.ok("tier release mount/project");
+    forget_cache();
+    assert_eq!(fs::read(&released).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    world.ok("umount mount");
+    world.ok("mount tank mount -o recall=nowait");
+    assert_eq!(fs::read(&released).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    let start = Instant::now();
+    for file in (0..10).map(|number| directory.join(number.to_string())).chain([released]) {
+        while let Err(error) = fs::read(&file) {
+            assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
+            assert!(start.elapsed() < Duration::from_secs(60), "the bytes come meanwhile");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    assert_right(&directory, 10);
+    world.ok("umount mount");
+}
+
+#[test]
+fn a_medium_that_was_exchanged_is_not_taken_for_the_right_one() {
+    if !can_mount("a_medium_that_was_exchanged_is_not_taken_for_the_right_one") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 30);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    world.ok("umount mount");
+    fs::rename(world.path("volume"), world.path("right")).unwrap();
+    fs::create_dir(world.path("volume")).unwrap();
+    world.ok("mount tank mount -o recall_timeout=1");
+    assert!(fs::read(directory.join("20")).is_err());
+    fill(&world.mountpoint().join("more"), 30);
+    assert_eq!(world.run("tier archive mount/more --wait").code, 3);
+    assert_eq!(fs::read_dir(world.path("volume")).unwrap().count(), 0, "nothing is written to a stranger");
+    world.refused("device online tank cold", 1, &["no label"]);
+    world.ok(&format!("device online tank cold {}", world.path("right").display()));
+    assert_right(&directory, 30);
+    world.ok("tier archive mount/more --wait");
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    assert_right(&directory, 30);
+    world.ok("umount mount");
+}
+
+/// P-64 with the real binary: killed at some time of each step, again and again.
+#[test]
+fn a_kill_at_any_time_loses_nothing() {
+    if !can_mount("a_kill_at_any_time_loses_nothing") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 120);
+    fs::File::open(world.mountpoint()).unwrap().sync_all().unwrap();
+    world.ok("flush mount --wait");
+    for round in 0..8u64 {
+        let process = world.daemon();
+        let what =
+            ["tier archive mount/project --wait", "tier release mount/project", "tier stage mount/project --wait"];
+        let mut child = world.command(what[(round % 3) as usize]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(30 + 170 * (round % 5)));
+        kill(process);
+        drop(child.wait());
+        world.run("umount mount");
+        world.ok("mount tank mount");
+        forget_cache();
+        assert_right(&directory, 120);
+        if round % 2 == 1 {
+            world.ok("tier archive mount/project --wait");
+            world.ok("tier release mount/project");
+        }
+    }
+    world.ok("umount mount");
+    let checked = world.ok("check tank");
+    assert!(checked.contains("clean") && checked.contains("on volumes only"), "{checked}");
+    world.ok(&format!("rescue dir:{} --to out", world.path("volume").display()));
+    assert_right(&world.path("out").join("project"), 120);
+}
+
+/// A bucket as a volume, with a server that goes away for a while.
+#[test]
+fn files_go_down_to_a_bucket_and_come_back() {
+    let name = "files_go_down_to_a_bucket_and_come_back";
+    if !can_mount(name) {
+        return;
+    }
+    let world = World::new();
+    let Some(mut server) = s3::Server::start(name, &world.path("server")) else { return };
+    world.ok("create tank a.img,size=256M b.img,size=256M");
+    world.ok("mount tank mount -o recall_timeout=2");
+    world.ok(&format!("device add tank {},name=bucket", server.place()));
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 100);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    forget_cache();
+    assert_right(&directory, 100);
+    world.ok("tier stage mount/project --wait");
+    world.ok("tier release mount/project");
+    forget_cache();
+    server.stop();
+    assert_eq!(fs::read(directory.join("90")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let other = world.mountpoint().join("other");
+    fill(&other, 40);
+    assert_eq!(world.run("tier archive mount/other --wait").code, 3);
+    assert_right(&other, 40);
+    server.start_again();
+    let start = Instant::now();
+    while fs::read(directory.join("90")).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the server is back");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_right(&directory, 100);
+    world.ok("tier archive mount/other --wait");
+    world.ok("tier release mount/other");
+    forget_cache();
+    assert_right(&other, 40);
+    world.ok("media verify tank bucket");
+    world.ok("umount mount");
+    world.ok(&format!("rescue {} --to out", server.place()));
+    assert_right(&world.path("out").join("project"), 100);
+    assert_right(&world.path("out").join("other"), 40);
+}

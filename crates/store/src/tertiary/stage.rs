@@ -1,0 +1,293 @@
+//! Releasing and staging: giving up a segment's chunks on devices, and writing them again from an object.
+//!
+//! *Release*: the segment table says that there are no chunks; the slots are free once that is in a durable checkpoint and nobody
+//! reads there. *Stage*: the object is fetched whole and proven, its chunks are written and flushed, and only then the table says so.
+//! So at a crash either state names a place where the bytes are.
+
+use std::sync::Arc;
+
+use stere_device::{Completion, Patience, SharedBuffer};
+use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
+use stere_log::{RecallError, Segment, StreamKey};
+
+use super::TertiaryProgress;
+use crate::error::Error;
+use crate::view::BlobHandle;
+use crate::{LeftSlot, Store};
+
+/// What came of releasing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    pub segments: u64,
+    /// Bytes on devices that are given back.
+    pub bytes: u64,
+    /// Segments that are not on all their volumes yet, so they stay.
+    pub waiting: u64,
+}
+
+/// Where what is stored of a file is, in stored bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierFile {
+    /// On devices.
+    pub local_bytes: u64,
+    /// On devices, and to be copied out.
+    pub waiting_bytes: u64,
+    /// On tertiary volumes, whether on devices too or not.
+    pub tertiary_bytes: u64,
+    /// On tertiary volumes only.
+    pub released_bytes: u64,
+    /// Of those, on volumes that cannot be asked now.
+    pub unreachable_bytes: u64,
+    /// The volumes, a set.
+    pub volumes: u16,
+}
+
+impl TierFile {
+    /// Counts in so many bytes of a blob.
+    pub fn add(&mut self, store: &Store, blob: &BlobHandle, bytes: u64) {
+        let segment = &blob.segment;
+        let tertiary = segment.tertiary();
+        self.volumes |= tertiary.there;
+        self.tertiary_bytes += if tertiary.there != 0 { bytes } else { 0 };
+        if !segment.is_released() {
+            self.local_bytes += bytes;
+            self.waiting_bytes += if tertiary.wanted != tertiary.there { bytes } else { 0 };
+            return;
+        }
+        self.released_bytes += bytes;
+        self.unreachable_bytes += if store.can_reach(tertiary.there) { 0 } else { bytes };
+    }
+
+    /// In the words of `user.stere.residency`.
+    pub fn residency(&self) -> &'static str {
+        match (self.released_bytes, self.local_bytes, self.unreachable_bytes) {
+            (0, _, _) => "online",
+            (_, _, unreachable) if unreachable > 0 => "offline",
+            (_, 0, _) => "nearline",
+            _ => "partial",
+        }
+    }
+}
+
+impl BlobHandle {
+    /// The number of its segment.
+    pub fn segment_id(&self) -> u64 {
+        self.segment.id
+    }
+
+    /// Whether its bytes are on tertiary volumes only.
+    pub fn is_released(&self) -> bool {
+        self.segment.is_released()
+    }
+
+    /// Tertiary volumes that have it, a set.
+    pub fn volumes(&self) -> u16 {
+        self.segment.tertiary().there
+    }
+
+    /// Tertiary volumes that shall have it, a set.
+    pub fn tertiary_wanted(&self) -> u16 {
+        self.segment.tertiary().wanted
+    }
+}
+
+impl Store {
+    /// Whether a volume of this set can be asked, and answered when it was asked last.
+    pub fn can_reach(&self, set: u16) -> bool {
+        self.volumes.is_answering(set)
+    }
+
+    /// Whether anything may be on tertiary volumes only.
+    pub fn may_be_released(&self) -> bool {
+        self.volumes.may_be_released.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Gives up the chunks of these segments, as far as all their volumes have them.
+    pub fn release(&self, segments: &[u64]) -> Result<Released, Error> {
+        self.check_writable()?;
+        let mut released = Released::default();
+        // Nobody is writing chunks of them.
+        let _mender = self.settled_mender()?;
+        for id in segments {
+            let Some(segment) = self.log.segments.get(*id) else { continue };
+            let tertiary = segment.tertiary();
+            if tertiary.is_none() || segment.is_released() {
+                continue;
+            }
+            let is_there = tertiary.wanted == tertiary.there && segment.is_sealed();
+            match is_there && self.release_segment(&segment) {
+                true => {
+                    released.segments += 1;
+                    let chunks = segment.scheme.width() as u64;
+                    released.bytes += chunks * u64::from(self.log.chunk_bytes());
+                }
+                false => released.waiting += 1,
+            }
+        }
+        Ok(released)
+    }
+
+    /// The mender is held.
+    fn release_segment(&self, segment: &Arc<Segment>) -> bool {
+        let mut inner = self.inner.write();
+        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        if !is_known || segment.kind != SegmentKind::Data || segment.is_released() || segment.live_bytes() == 0 {
+            return false;
+        }
+        self.volumes.note_released();
+        let (places, readers) = segment.release();
+        self.space.add_live(segment.scheme, -i64::try_from(segment.live_bytes()).unwrap_or(0));
+        let needed = inner.active_generation;
+        let mut readers = Some(readers);
+        for place in places {
+            let readers = readers.take().unwrap_or_else(|| segment.former_places());
+            inner.left.push(LeftSlot { needed, place, readers });
+        }
+        self.put_segment(&mut inner, segment);
+        inner.change += 1;
+        self.volumes.forget_fetched(segment.id);
+        true
+    }
+
+    /// Segments that devices have lost, and a volume has: they are read from there from now on.
+    pub(crate) fn release_unreadable(&self) -> Result<(), Error> {
+        let is_lost = |segment: &Arc<Segment>| {
+            let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
+            let needed = usize::from(segment.scheme.data);
+            let on_devices_gone = || {
+                let entries = self.devices.lock();
+                let is_listed = |index| entries.iter().any(|entry| entry.index == index);
+                let place = segment.placed();
+                let chunks = place.chunks.iter().enumerate();
+                chunks.filter(|(chunk, at)| !place.is_missing(*chunk) && is_listed(at.device)).count() < needed
+            };
+            is_elsewhere && self.readable_chunks(segment, &[]) < needed && on_devices_gone()
+        };
+        let lost: Vec<Arc<Segment>> = self.log.segments.all().into_iter().filter(is_lost).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let _mender = self.settled_mender()?;
+        for segment in lost {
+            tracing::warn!(segment = segment.id, "devices have lost this segment; it is read from its volumes");
+            self.release_segment(&segment);
+        }
+        Ok(())
+    }
+
+    /// Asks for segments to be brought back; `tertiary_step` does it.
+    pub fn want_back(&self, segments: &[u64]) {
+        let is_released = |id: &&u64| self.log.segments.get(**id).is_some_and(|segment| segment.is_released());
+        segments.iter().filter(is_released).for_each(|id| self.volumes.want(*id));
+    }
+
+    /// Segments that are asked for and not back yet.
+    pub fn wanted_back(&self) -> u64 {
+        self.volumes.wanted.lock().len() as u64
+    }
+
+    /// Segments that cannot be copied out, and why.
+    pub fn stuck_uploads(&self) -> Vec<String> {
+        self.volumes.stuck.lock().values().cloned().collect()
+    }
+
+    /// Tries again what could not be copied out.
+    pub fn retry_uploads(&self) {
+        self.volumes.stuck.lock().clear();
+    }
+
+    /// Brings one wanted segment back; false if none is wanted.
+    pub(super) fn stage_wanted(&self, progress: &mut TertiaryProgress) -> Result<bool, Error> {
+        loop {
+            let Some(id) = self.volumes.wanted.lock().pop_front() else { return Ok(false) };
+            let released = self.log.segments.get(id).filter(|segment| segment.is_released());
+            let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { continue };
+            let chunk = match self.volumes.whole(&segment, Patience::Now) {
+                Ok(chunk) => chunk,
+                Err(RecallError::Refused(_, why)) => {
+                    // It is wanted until the volume is back.
+                    self.volumes.wanted.lock().push_front(id);
+                    progress.waits_for = Some(why);
+                    return Ok(false);
+                }
+                Err(RecallError::Damaged(why)) => {
+                    tracing::error!(segment = id, why, "a segment cannot be brought back");
+                    continue;
+                }
+            };
+            match self.restore(&segment, &chunk) {
+                Ok(is_done) => {
+                    progress.segments_staged += u64::from(is_done);
+                    progress.is_busy = true;
+                    self.volumes.forget_fetched(id);
+                    return Ok(true);
+                }
+                Err(Error::NoSpace) => {
+                    progress.waits_for =
+                        Some("devices have no room for what shall come back; release something".into());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a segment's chunks to devices again; false if that was not needed any more.
+    fn restore(&self, segment: &Arc<Segment>, object: &[u8]) -> Result<bool, Error> {
+        let stripe = &self.log.stripe;
+        let key = StreamKey { home: None, ..segment.stream_key() };
+        let no_room = |error: stere_stripe::StripeError| match error {
+            stere_stripe::StripeError::NoSpace { .. } | stere_stripe::StripeError::TooFewDevices { .. } => {
+                Error::NoSpace
+            }
+            error => Error::Log(error.into()),
+        };
+        let place = stripe.allocate_keeping(segment.scheme, &self.log.kept_for_others(&key)).map_err(no_room)?;
+        let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
+        if let Err(error) = self.write_restored(segment, &place, &content) {
+            stripe.free_now(&place.chunks);
+            return Err(error);
+        }
+        let mut inner = self.inner.write();
+        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        if !is_known || !segment.is_released() {
+            stripe.free_now(&place.chunks);
+            return Ok(false);
+        }
+        segment.restore(place);
+        self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
+        self.put_segment(&mut inner, segment);
+        inner.change += 1;
+        Ok(true)
+    }
+
+    fn write_restored(&self, segment: &Segment, place: &SegmentChunks, content: &SharedBuffer) -> Result<(), Error> {
+        let stripe = &self.log.stripe;
+        let completion = Completion::new();
+        let mut outcome = Ok(());
+        for (chunk, at) in place.chunks.iter().enumerate().filter(|(chunk, _)| !place.is_missing(*chunk)) {
+            let header = ChunkHeader {
+                pool: self.log.pool_id(),
+                segment: segment.id,
+                sequence: segment.sequence,
+                kind: segment.kind,
+                class: segment.class,
+                chunk: chunk as u8,
+                place: place.clone(),
+            };
+            let ticket = completion.ticket(u64::from(at.device));
+            outcome = outcome.and(stripe.write_chunk(*at, &header, content, ticket));
+        }
+        // Nothing may be under way to slots that are given back.
+        let mut failed = completion.wait();
+        failed.iter().for_each(|(device, error)| self.log.note_write_error(*device as u16, error));
+        outcome.map_err(|error| Error::Log(error.into()))?;
+        let unflushed = self.log.flush()?;
+        let is_hit = place.chunks.iter().any(|at| unflushed.contains(&at.device));
+        match failed.pop() {
+            Some((_, error)) => Err(Error::Pool(format!("a segment could not be brought back: {error}"))),
+            None if is_hit => Err(Error::Pool("a segment could not be brought back: a device failed to flush".into())),
+            None => Ok(()),
+        }
+    }
+}

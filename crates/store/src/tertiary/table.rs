@@ -1,0 +1,336 @@
+//! The table of volumes: keys of the pool, so that every mount knows them; and which of them can be reached now.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use stere_device::{Patience, Volume, VolumeError};
+use stere_format::{Key, TERTIARY_MAX, Tertiary, VolumeEntry, VolumeLabel, key};
+use stere_log::Wait;
+
+use super::{Known, RecallMode, TertiaryCounts};
+use crate::Store;
+use crate::error::Error;
+use crate::write::Placement;
+
+/// How full devices may get, in percent, before archived files are released, and down to which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierMarks {
+    pub high: u8,
+    pub low: u8,
+}
+
+impl Default for TierMarks {
+    fn default() -> TierMarks {
+        TierMarks { high: 85, low: 75 }
+    }
+}
+
+impl TierMarks {
+    /// At least one percent lies between them.
+    pub fn new(high: u8, low: u8) -> Option<TierMarks> {
+        (low >= 1 && low < high && high <= 100).then_some(TierMarks { high, low })
+    }
+}
+
+/// How a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    pub entry: VolumeEntry,
+    /// Somebody knows how to reach it.
+    pub is_attached: bool,
+    /// What it said last, where that was bad.
+    pub complaint: Option<String>,
+    /// Segments it has, and their live bytes.
+    pub segments: u64,
+    pub live_bytes: u64,
+    /// Of those, what is nowhere else.
+    pub only_here_bytes: u64,
+    /// Segments that are to be copied to it.
+    pub waiting_segments: u64,
+    pub waiting_bytes: u64,
+}
+
+fn failed(error: VolumeError) -> Error {
+    Error::Pool(error.to_string())
+}
+
+/// The label on a volume, if there is a good one.
+pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
+    let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
+    let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
+    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
+    Ok(VolumeLabel::decode(&bytes))
+}
+
+impl Store {
+    /// Reads the table.
+    pub(crate) fn load_volumes(&self) -> Result<(), Error> {
+        let entries = self.view(Wait::Allowed, |view| {
+            let mut entries = Vec::new();
+            let (from, to) =
+                (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM, TERTIARY_MAX as u64, 0, 0));
+            view.scan(from, to, |key, bytes| {
+                if key.kind == key::kind::VOLUME {
+                    entries.push(VolumeEntry::decode(key.object, bytes));
+                }
+                ControlFlow::Continue(())
+            })?;
+            Ok::<_, Error>(entries)
+        })?;
+        let mut table = self.volumes.table.write();
+        for entry in entries {
+            let bad = |error: stere_format::DecodeError| Error::BadValue {
+                what: "a tertiary volume",
+                detail: error.to_string(),
+            };
+            let entry = entry.map_err(bad)?;
+            table.insert(entry.number, Known { entry, volume: None, complaint: None });
+        }
+        Ok(())
+    }
+
+    /// The volumes of the pool.
+    pub fn volumes(&self) -> Vec<VolumeEntry> {
+        self.volumes.table.read().values().map(|known| known.entry.clone()).collect()
+    }
+
+    /// How each of them is; goes through the segment table.
+    pub fn volume_statuses(&self) -> Vec<VolumeStatus> {
+        let known: BTreeMap<u8, Known> = self.volumes.table.read().clone();
+        let segments = self.log.segments.everywhere();
+        let status = |known: &Known| {
+            let bit = known.entry.bit();
+            let mut status = VolumeStatus {
+                entry: known.entry.clone(),
+                is_attached: known.volume.is_some(),
+                complaint: known.complaint.clone(),
+                segments: 0,
+                live_bytes: 0,
+                only_here_bytes: 0,
+                waiting_segments: 0,
+                waiting_bytes: 0,
+            };
+            for segment in segments.iter().filter(|segment| segment.live_bytes() > 0) {
+                let Tertiary { wanted, there } = segment.tertiary();
+                let live_bytes = segment.live_bytes();
+                if there & bit != 0 {
+                    status.segments += 1;
+                    status.live_bytes += live_bytes;
+                    status.only_here_bytes += if there == bit && segment.is_released() { live_bytes } else { 0 };
+                } else if wanted & bit != 0 {
+                    status.waiting_segments += 1;
+                    status.waiting_bytes += live_bytes;
+                }
+            }
+            status
+        };
+        known.values().map(status).collect()
+    }
+
+    /// The set that a name, or several with `+` between them, stand for.
+    pub fn tiers_of(&self, names: &str) -> Option<u16> {
+        let table = self.volumes.table.read();
+        let bit = |name: &str| table.values().find(|known| known.entry.name == name).map(|known| known.entry.bit());
+        names.split('+').map(bit).try_fold(0, |set, bit| Some(set | bit?))
+    }
+
+    /// The names of a set.
+    pub fn tier_names(&self, set: u16) -> String {
+        let table = self.volumes.table.read();
+        let names = (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1);
+        let name =
+            |number: u8| table.get(&number).map_or_else(|| format!("#{number}"), |known| known.entry.name.clone());
+        names.map(name).collect::<Vec<_>>().join("+")
+    }
+
+    /// Where files go whose policy says no more than that they go down: the first volume.
+    pub fn usual_tier(&self) -> u16 {
+        let table = self.volumes.table.read();
+        table.values().find(|known| !known.entry.is_offline).map_or(0, |known| known.entry.bit())
+    }
+
+    /// What happens to who reads something that is released.
+    pub fn set_recall_mode(&self, mode: RecallMode) {
+        self.volumes.set_mode(mode);
+    }
+
+    pub fn recall_mode(&self) -> RecallMode {
+        self.volumes.mode()
+    }
+
+    /// What was asked of volumes since the store was opened.
+    pub fn tertiary_counts(&self) -> TertiaryCounts {
+        self.volumes.counts()
+    }
+
+    /// When archived files are released by themselves.
+    pub fn tier_marks(&self, wait: Wait) -> Result<TierMarks, Error> {
+        let value = self.view(wait, |view| view.get(&Key::tier_marks()))?;
+        let marks = value.and_then(|bytes| TierMarks::new(*bytes.first()?, *bytes.get(1)?));
+        Ok(marks.unwrap_or_default())
+    }
+
+    pub fn set_tier_marks(&self, marks: TierMarks) -> Result<(), Error> {
+        self.update(Wait::Allowed, |transaction| {
+            transaction.put(Key::tier_marks(), &[marks.high, marks.low]);
+            Ok::<_, Error>(())
+        })?;
+        self.commit(Wait::Allowed)
+    }
+
+    /// Whether the pool has volumes.
+    pub fn has_volumes(&self) -> bool {
+        !self.volumes.table.read().is_empty()
+    }
+
+    /// Makes a volume part of the pool: labels it, and lists it. `name` and `place` are in the entry, its number is given here.
+    /// Durable when it returns. A volume that belongs to somebody is taken only with `force`.
+    pub fn add_volume(
+        &self,
+        mut entry: VolumeEntry,
+        volume: Arc<dyn Volume>,
+        pool_name: &str,
+        force: bool,
+    ) -> Result<u8, Error> {
+        self.check_writable()?;
+        let refused = |text: String| Err(Error::Pool(text));
+        let known = self.volumes();
+        if known.iter().any(|known| known.name == entry.name) {
+            return refused(format!("the pool has a volume named '{}' already; give another name", entry.name));
+        }
+        if entry.name.is_empty() || entry.name == "none" || entry.name.contains(['+', '/', ' ', ',']) {
+            return refused(format!(
+                "'{}' cannot be the name of a volume; use letters, digits and hyphens",
+                entry.name
+            ));
+        }
+        let segments = self.log.segments.everywhere();
+        let is_free = |number: &u8| {
+            let is_named = segments.iter().any(|segment| segment.tertiary().wanted >> number & 1 == 1);
+            !is_named && known.iter().all(|known| known.number != *number)
+        };
+        let Some(number) = (0..TERTIARY_MAX as u8).find(is_free) else {
+            return refused(format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"));
+        };
+        let label = read_label(&*volume).map_err(failed)?;
+        if let Some(label) = label.filter(|_| !force) {
+            return refused(format!(
+                "{} is volume '{}' of the pool '{}' already; use `stere device online` if it has moved, another directory or prefix, or --force to take it",
+                volume.describe(),
+                label.name,
+                label.pool_name
+            ));
+        }
+        entry.number = number;
+        let (pool, pool_name, name) = (self.log.pool_id(), pool_name.to_owned(), entry.name.clone());
+        let label = VolumeLabel { pool, pool_name, volume: entry.id, name };
+        volume.put(VolumeLabel::OBJECT, &label.encode()).map_err(failed)?;
+        let bytes = entry.encode();
+        self.update(Wait::Allowed, |transaction| {
+            transaction.put(Key::volume(number), &bytes);
+            Ok::<_, Error>(())
+        })?;
+        self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
+        self.commit(Wait::Allowed)?;
+        Ok(number)
+    }
+
+    /// Tells how a volume of the table is reached. With `checks` it must be there and be the one it should be.
+    pub fn attach_volume(
+        &self,
+        number: u8,
+        volume: Arc<dyn Volume>,
+        place: Option<&str>,
+        checks: bool,
+    ) -> Result<(), Error> {
+        let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
+        let Some(mut entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
+        if checks {
+            let label = read_label(&*volume).map_err(failed)?;
+            let found = match label {
+                None => Some("it has no label of stere's".to_owned()),
+                Some(label) if label.volume == entry.id => None,
+                Some(label) => Some(format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name)),
+            };
+            if let Some(found) = found {
+                let volume = format!("{} (for volume {})", volume.describe(), entry.name);
+                return Err(failed(VolumeError::Stranger { volume, found }));
+            }
+        }
+        let is_moved = place.is_some_and(|place| place != entry.place);
+        if (is_moved || entry.is_offline) && checks {
+            entry.place = place.unwrap_or(&entry.place).to_owned();
+            entry.is_offline = false;
+            self.put_volume(&entry)?;
+        }
+        self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
+        self.volumes.stuck.lock().clear();
+        Ok(())
+    }
+
+    fn put_volume(&self, entry: &VolumeEntry) -> Result<(), Error> {
+        let bytes = entry.encode();
+        self.update(Wait::Allowed, |transaction| {
+            transaction.put(Key::volume(entry.number), &bytes);
+            Ok::<_, Error>(())
+        })?;
+        self.commit(Wait::Allowed)
+    }
+
+    /// Goes on without a volume until it is attached again.
+    pub fn take_volume_away(&self, number: u8) -> Result<(), Error> {
+        self.check_writable()?;
+        let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
+        let Some(entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
+        let entry = VolumeEntry { is_offline: true, ..entry };
+        self.put_volume(&entry)?;
+        self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None });
+        Ok(())
+    }
+
+    /// Forgets a volume. Refused while something is only there.
+    pub fn remove_volume(&self, number: u8) -> Result<(), Error> {
+        self.check_writable()?;
+        let _alone = self.volumes.work.lock();
+        let bit = 1u16 << number;
+        let segments = self.log.segments.everywhere();
+        let is_only_here = |segment: &&Arc<stere_log::Segment>| {
+            segment.is_released() && segment.tertiary().there == bit && segment.live_bytes() > 0
+        };
+        let only_here: Vec<_> = segments.iter().filter(is_only_here).collect();
+        if !only_here.is_empty() {
+            let bytes: u64 = only_here.iter().map(|segment| segment.live_bytes()).sum();
+            return Err(Error::Pool(format!(
+                "{bytes} bytes in {} segments are on this volume only; bring them back first (`stere tier stage`)",
+                only_here.len()
+            )));
+        }
+        self.log.end_segments(&|segment| segment.tertiary().wanted & bit != 0);
+        {
+            let mut inner = self.inner.write();
+            for segment in segments.iter().filter(|segment| segment.tertiary().wanted & bit != 0) {
+                let Tertiary { wanted, there } = segment.tertiary();
+                if segment.is_released() && there == bit {
+                    // It has no live bytes, and goes with the next commit.
+                    continue;
+                }
+                segment.set_tertiary(Tertiary { wanted: wanted & !bit, there: there & !bit });
+                self.put_segment(&mut inner, segment);
+            }
+            inner.change += 1;
+        }
+        self.update(Wait::Allowed, |transaction| {
+            transaction.delete(Key::volume(number));
+            Ok::<_, Error>(())
+        })?;
+        self.volumes.table.write().remove(&number);
+        self.commit(Wait::Allowed)
+    }
+
+    /// The scheme in which files of this placement wait on devices for being copied out: as many losses survived, by copies.
+    pub fn staging_placement(&self, placement: Placement) -> Placement {
+        let scheme = stere_format::Scheme { data: 1, parity: placement.scheme.parity };
+        Placement { scheme, ..placement }
+    }
+}

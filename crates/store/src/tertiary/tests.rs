@@ -1,0 +1,83 @@
+//! Segments on volumes: copied out, released, read, brought back; with volumes that fail in every way, and crashes at every request
+//! and write.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use stere_device::{MemoryVolume, VolumeFault};
+use stere_format::{ExtentValue, Key, VolumeEntry, VolumeId};
+
+use crate::devices::tests::rig::*;
+use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, Wait};
+
+mod crashes;
+mod faults;
+mod moving;
+
+fn entry(name: &str, class: u8) -> VolumeEntry {
+    let id = VolumeId([name.len() as u8; 16]);
+    VolumeEntry { number: 0, id, class, is_offline: false, name: name.into(), place: format!("memory:{name}") }
+}
+
+fn add(store: &Store, name: &str, volume: &Arc<MemoryVolume>) -> u8 {
+    store.add_volume(entry(name, 3), volume.clone(), "tank", false).unwrap()
+}
+
+fn describe(inodes: &BTreeSet<u64>) -> Vec<u8> {
+    inodes.iter().flat_map(|inode| format!("{inode}\n").into_bytes()).collect()
+}
+
+/// Works until nothing is left to do.
+fn settle(store: &Store) -> TertiaryProgress {
+    for _ in 0..1000 {
+        let progress = store.tertiary_step(true, &describe).unwrap();
+        if !progress.is_busy {
+            return progress;
+        }
+    }
+    panic!("the work comes to an end");
+}
+
+fn blobs_of(store: &Store, inode: u64) -> Vec<u64> {
+    let found = store.view(Wait::Allowed, |view| {
+        let mut blobs = Vec::new();
+        view.scan(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |_, bytes| {
+            blobs.push(ExtentValue::decode(bytes).unwrap().blob);
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(blobs)
+    });
+    found.unwrap()
+}
+
+/// Sends files down to a set of volumes.
+fn archive(store: &Store, files: &[(u64, Placement, usize)], set: u16) -> Result<(), Error> {
+    for (inode, placement, _) in files {
+        let handle = |id: u64| store.view(Wait::Allowed, |view| view.blob(id)).unwrap();
+        let owner = Owner { inode: *inode, offset: 0 };
+        let blobs = blobs_of(store, *inode).into_iter().map(handle);
+        let moves: Vec<Move> = blobs.map(|blob| Move { blob, owner, recoded: None }).collect();
+        store.archive(&moves, *placement, set)?;
+    }
+    store.commit(Wait::Allowed)
+}
+
+fn segments_of(store: &Store, files: &[(u64, Placement, usize)]) -> Vec<u64> {
+    let blobs = files.iter().flat_map(|(inode, _, _)| blobs_of(store, *inode));
+    let segments = blobs.map(|id| store.view(Wait::Allowed, |view| view.blob(id)).unwrap().segment_id());
+    segments.collect::<BTreeSet<u64>>().into_iter().collect()
+}
+
+fn is_released(store: &Store, files: &[(u64, Placement, usize)]) -> bool {
+    segments_of(store, files).iter().all(|id| store.segments().get(*id).unwrap().is_released())
+}
+
+fn free_slots(store: &Store) -> u64 {
+    (0..8).filter_map(|index| store.device_usage(index).ok()).map(|usage| u64::from(usage.free)).sum()
+}
+
+/// Three files of together a few segments, two copies each.
+fn some() -> Vec<(u64, Placement, usize)> {
+    (10..13).map(|inode| (inode, placement(1, 1), 900_000)).collect()
+}

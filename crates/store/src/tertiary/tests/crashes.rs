@@ -1,0 +1,133 @@
+//! Crashes at every write to devices and at every request to a volume.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stere_device::Operation;
+use stere_device::memory::Fault;
+
+use super::*;
+
+/// Cuts the power before write number `at` of all devices together.
+fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    for device in &rig.devices {
+        let count = count.clone();
+        device.set_fault_hook(Some(Box::new(move |operation, _, _| match operation {
+            Operation::Read => None,
+            Operation::Write => (count.fetch_add(1, Ordering::SeqCst) >= at).then_some(Fault::Error),
+            _ => (count.load(Ordering::SeqCst) > at).then_some(Fault::Error),
+        })));
+    }
+    count
+}
+
+fn small() -> Vec<(u64, Placement, usize)> {
+    (10..12).map(|inode| (inode, placement(1, 1), 150_000)).collect()
+}
+
+/// Down, released and back again, as far as it goes.
+fn work(store: &Store, files: &[(u64, Placement, usize)]) -> Result<(), Error> {
+    archive(store, files, 1)?;
+    let steps = |store: &Store| -> Result<(), Error> {
+        while store.tertiary_step(true, &describe)?.is_busy {}
+        Ok(())
+    };
+    steps(store)?;
+    let segments = segments_of(store, files);
+    store.release(&segments)?;
+    store.commit(Wait::Allowed)?;
+    store.checkpoint()?;
+    store.checkpoint()?;
+    store.want_back(&segments);
+    steps(store)?;
+    store.release(&segments)?;
+    store.checkpoint()
+}
+
+/// A pool that has files and a volume, closed.
+fn prepared() -> (Rig, Vec<(u64, Placement, usize)>) {
+    let (rig, store) = Rig::new(&[64 * MIB; 2]);
+    add(&store, "cold", &Arc::new(MemoryVolume::new("cold")));
+    let files = small();
+    write(&store, &files);
+    store.close().unwrap();
+    (rig, files)
+}
+
+fn labelled() -> Arc<MemoryVolume> {
+    let volume = Arc::new(MemoryVolume::new("cold"));
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    add(&store, "cold", &volume);
+    volume
+}
+
+fn assert_all_is_well(store: &Store, files: &[(u64, Placement, usize)]) {
+    assert_readable(store, files);
+    assert_clean(store);
+    archive(store, files, 1).unwrap();
+    settle(store);
+    store.release(&segments_of(store, files)).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(store.stuck_uploads(), Vec::<String>::new());
+    assert!(is_released(store, files));
+    assert_readable(store, files);
+    let swept = store.sweep_volume(0, true).unwrap();
+    assert_eq!((swept.lacking.len(), swept.damaged.len()), (0, 0), "{swept:?}");
+    assert_clean(store);
+}
+
+/// P-64: a crash at any write to devices, while files go down, are released and come back, loses nothing, and the work goes on.
+#[test]
+fn every_write_to_devices_may_be_the_last() {
+    let (rig, files) = prepared();
+    for at in 0.. {
+        let mut is_over = true;
+        for keep in 0..3 {
+            let (copy, volume) = (rig.copy(), labelled());
+            let store = copy.open(&[0, 1]);
+            store.attach_volume(0, volume.clone(), None, true).unwrap();
+            let count = cut_before(&copy, at);
+            drop(work(&store, &files));
+            is_over &= count.load(Ordering::SeqCst) <= at;
+            drop(store);
+            copy.lose_power(|index| keep == 1 || (keep == 2 && index % 2 == 0));
+            let store = copy.open(&[0, 1]);
+            store.attach_volume(0, volume, None, true).unwrap();
+            assert_all_is_well(&store, &files);
+        }
+        if is_over {
+            println!("{at} cuts, three ways each");
+            return;
+        }
+    }
+}
+
+/// The same for every request to the volume, with and without a crash of the pool then.
+#[test]
+fn every_request_to_a_volume_may_be_the_last() {
+    let (rig, files) = prepared();
+    for at in 0.. {
+        let mut is_over = false;
+        for crashes in [false, true] {
+            let (copy, volume) = (rig.copy(), labelled());
+            let mut store = copy.open(&[0, 1]);
+            store.attach_volume(0, volume.clone(), None, true).unwrap();
+            let before = volume.requests();
+            volume.fail_after(at);
+            drop(work(&store, &files));
+            is_over = volume.requests() - before < at;
+            volume.set_fault(None);
+            if crashes {
+                drop(store);
+                copy.lose_power(|_| false);
+                store = copy.open(&[0, 1]);
+                store.attach_volume(0, volume.clone(), None, true).unwrap();
+            }
+            assert_all_is_well(&store, &files);
+        }
+        if is_over {
+            println!("{at} cuts, two ways each");
+            return;
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Copying sealed segments out to their volumes, and one step of all tertiary work.
+//!
+//! Order, which makes a crash at any point harmless: the segment is durable on devices, the object is stored, read back and compared,
+//! and only then the segment table says that the volume has it. Before that the object is one that nobody knows: it is found
+//! identical and taken over by the next try, or swept away.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stere_device::{Patience, Volume, VolumeError};
+use stere_format::{
+    BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, Tertiary,
+    VolumeEntry, catalogue_name, object_name,
+};
+use stere_log::{Segment, Wait};
+
+use super::is_object_of;
+use crate::Store;
+use crate::clean::BLOBS_PER_UPDATE;
+use crate::error::Error;
+
+/// What one step did, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TertiaryProgress {
+    /// Something was done, and there may be more.
+    pub is_busy: bool,
+    pub segments_uploaded: u64,
+    pub segments_staged: u64,
+    pub objects_deleted: u64,
+    /// Why something cannot be done now.
+    pub waits_for: Option<String>,
+}
+
+/// Says in writing what is known of inodes.
+pub type Describe<'a> = dyn Fn(&BTreeSet<u64>) -> Vec<u8> + 'a;
+
+/// The inodes that the rows of an object say they belong to.
+fn owners_of(object: &[u8]) -> BTreeSet<u64> {
+    let mut owners = BTreeSet::new();
+    let mut at = ChunkHeader::SIZE;
+    while let Some(header) = object.get(at..at + RowHeader::SIZE).and_then(|bytes| RowHeader::decode(bytes).ok()) {
+        let start = at + header.summary_offset as usize;
+        let summary = object.get(start..start + header.summary_length as usize);
+        let entries = summary.and_then(|bytes| Summary::decode(&header, bytes).ok()).unwrap_or_default();
+        owners.extend(entries.iter().filter_map(|entry| match entry.subject {
+            RecordSubject::Blob { inode, .. } => Some(inode),
+            _ => None,
+        }));
+        at += (header.row_height.max(1)) as usize * BLOCK_BYTES;
+    }
+    owners
+}
+
+/// Why a segment did not get to a volume.
+enum Failure {
+    Volume(VolumeError),
+    /// Another segment is there under its name.
+    Taken(String),
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Failure {
+        Failure::Volume(error)
+    }
+}
+
+impl Store {
+    /// A piece of the work that volumes make: brings one segment back that is wanted, or copies one out, or deletes what nobody needs.
+    /// With `ends` segments that are not full are ended, so that all that was archived gets to its volumes.
+    /// `describe` says in writing what is known of the inodes with content in a segment; that is stored beside it, for those who have
+    /// nothing but volumes.
+    pub fn tertiary_step(&self, ends: bool, describe: &Describe<'_>) -> Result<TertiaryProgress, Error> {
+        self.check_writable()?;
+        let mut progress = TertiaryProgress::default();
+        let Some(_alone) = self.volumes.work.try_lock() else { return Ok(progress) };
+        if self.stage_wanted(&mut progress)? || self.volumes.table.read().is_empty() {
+            return Ok(progress);
+        }
+        if ends && self.log.end_segments(&|segment| !segment.tertiary().is_none()) {
+            // Their rows arrive, and are durable, before they are copied.
+            self.commit(Wait::Allowed)?;
+        }
+        self.release_unreadable()?;
+        if self.upload_one(&mut progress, describe)? {
+            return Ok(progress);
+        }
+        self.delete_garbage(&mut progress);
+        Ok(progress)
+    }
+
+    /// Segments that are not on all their volumes yet, the oldest first.
+    pub(crate) fn segments_to_upload(&self) -> Vec<Arc<Segment>> {
+        let in_memory = self.log.segments_in_memory();
+        let is_ready = |segment: &Arc<Segment>| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            wanted != there && segment.kind == SegmentKind::Data && segment.is_sealed() && segment.live_bytes() > 0
+        };
+        let mut segments = self.log.segments.everywhere();
+        segments.retain(|segment| is_ready(segment) && !in_memory.contains(&segment.id));
+        segments
+    }
+
+    /// Copies one segment out; false if there is none that could be.
+    fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
+        for segment in self.segments_to_upload() {
+            let Tertiary { wanted, there } = segment.tertiary();
+            let (volumes, away) = self.volumes.reachable(wanted & !there);
+            progress.waits_for = progress.waits_for.take().or_else(|| away.first().cloned());
+            if volumes.is_empty() || self.volumes.stuck.lock().contains_key(&segment.id) {
+                continue;
+            }
+            match self.upload(&segment, &volumes, describe) {
+                Ok(true) => {
+                    progress.segments_uploaded += 1;
+                    progress.is_busy = true;
+                    return Ok(true);
+                }
+                Ok(false) => {}
+                Err(Failure::Volume(error)) => {
+                    let text = error.to_string();
+                    if !error.is_passing() {
+                        self.volumes.stuck.lock().insert(segment.id, text.clone());
+                    }
+                    progress.waits_for = Some(text);
+                    // The others wait for the same volume, most likely.
+                    return Ok(false);
+                }
+                Err(Failure::Taken(text)) => {
+                    tracing::error!(segment = segment.id, "{text}");
+                    self.volumes.stuck.lock().insert(segment.id, text);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts a segment on these volumes; false if that cannot be done with it as it is.
+    fn upload(
+        &self,
+        segment: &Arc<Segment>,
+        volumes: &[(VolumeEntry, Arc<dyn Volume>)],
+        describe: &Describe<'_>,
+    ) -> Result<bool, Failure> {
+        let bytes = match self.object_of(segment) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(self.pack_anew(segment)),
+            Err(error) => {
+                tracing::warn!(segment = segment.id, %error, "a segment cannot be copied out now");
+                return Ok(false);
+            }
+        };
+        let described = describe(&owners_of(&bytes));
+        let catalogue = catalogue_name(segment.id, segment.sequence);
+        for (entry, volume) in volumes {
+            let outcome = match described.is_empty() {
+                true => Ok(()),
+                false => volume.put(&catalogue, &described).map_err(Failure::Volume),
+            };
+            let outcome = outcome.and_then(|()| self.put_proven(segment, &**volume, &bytes));
+            self.volumes.note(
+                entry.number,
+                match &outcome {
+                    Err(Failure::Volume(error)) => Some(error),
+                    _ => None,
+                },
+            );
+            outcome?;
+            if !self.enter_object(segment, entry.bit()) {
+                self.volumes.discard_object(segment, entry.bit());
+                return Ok(true);
+            }
+            self.volumes.counters.bytes_uploaded.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        self.volumes.counters.segments_uploaded.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// The segment as an object: its chunk, read and proven. None if it is not whole.
+    fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Vec<u8>>, Error> {
+        if segment.is_released() {
+            // On one volume, and wanted on another.
+            let chunk = self.volumes.whole(segment, Patience::Now);
+            return chunk.map(|chunk| Some(chunk.to_vec())).map_err(|error| Error::Pool(format!("{error:?}")));
+        }
+        self.record_sealed(segment)?;
+        let stripe = &self.log.stripe;
+        let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
+        let placed = segment.placed();
+        let mut whole = stripe.read_whole(segment.id, &placed, segment.written_blocks(), 0).map_err(failed)?;
+        let verified = self.log.verify_whole(segment, &mut whole);
+        if verified.damaged_records > 0 || verified.is_cut {
+            return Ok(None);
+        }
+        let content = stripe.chunks_of(whole, &[0]).map_err(failed)?.swap_remove(0);
+        let mut bytes = self.object_header(segment).encode().to_vec();
+        bytes.extend_from_slice(&content);
+        // What goes where nobody looks for years is looked at once more.
+        let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes);
+        Ok(is_right.then_some(bytes))
+    }
+
+    /// Makes durable that the segment is sealed: after a crash nothing may be appended to what is an object already.
+    fn record_sealed(&self, segment: &Arc<Segment>) -> Result<(), Error> {
+        {
+            let mut inner = self.inner.write();
+            let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+            if is_known {
+                self.put_segment(&mut inner, segment);
+                inner.change += 1;
+            }
+        }
+        self.commit(Wait::Allowed)
+    }
+
+    /// The same for every try: where a segment's chunks are now is not its object's business.
+    fn object_header(&self, segment: &Segment) -> ChunkHeader {
+        let place = |chunk: usize| ChunkPlace { device: u16::MAX - chunk as u16, slot: u32::MAX };
+        let chunks = (0..segment.scheme.width()).map(place).collect();
+        ChunkHeader {
+            pool: self.log.pool_id(),
+            segment: segment.id,
+            sequence: segment.sequence,
+            kind: segment.kind,
+            class: segment.class,
+            chunk: 0,
+            place: SegmentChunks { scheme: segment.scheme, missing: 0, chunks },
+        }
+    }
+
+    /// A segment in which a crash left something that is no row is no object: what lives in it moves on to one that is. True if it did.
+    fn pack_anew(&self, segment: &Arc<Segment>) -> bool {
+        let outcome = self.move_all_out(segment);
+        if matches!(outcome, Ok(())) && segment.live_bytes() == 0 {
+            return true;
+        }
+        let why = format!("a part of segment {} cannot be read ({outcome:?})", segment.id);
+        tracing::warn!("{why}");
+        self.volumes.stuck.lock().insert(segment.id, why);
+        false
+    }
+
+    fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
+        let key = self.cold_stream(segment);
+        let mut row_block = 1;
+        while row_block < segment.written_blocks() {
+            let contents = self.log.read_row_contents(segment, row_block).ok().flatten();
+            let Some(contents) = contents else {
+                row_block += 1;
+                continue;
+            };
+            for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
+                // What is damaged stays, and the segment with it.
+                self.move_blobs(segment, row_block, entries, &key)?;
+            }
+            row_block += contents.header.row_height.max(1);
+        }
+        self.commit(Wait::Allowed)
+    }
+
+    /// Stores the object, unless it is there, and reads it back.
+    fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<(), Failure> {
+        let name = object_name(segment.id, segment.sequence);
+        if let Some(length) = volume.length(&name)? {
+            let mut found = vec![0; length.min(u64::from(self.log.chunk_bytes())) as usize];
+            volume.get(&name, 0, &mut found, Patience::Now)?;
+            if found == bytes {
+                return Ok(());
+            }
+            // Half of an earlier try is written over; what is right in itself is somebody's.
+            if is_object_of(self.log.pool_id(), segment.id, segment.sequence, &found) {
+                return Err(Failure::Taken(format!(
+                    "{} has another object {name}, of a part of this pool that went on by itself; use an empty directory or prefix",
+                    volume.describe()
+                )));
+            }
+        }
+        volume.put(&name, bytes)?;
+        let mut found = vec![0; bytes.len()];
+        volume.get(&name, 0, &mut found, Patience::Now)?;
+        match found == bytes {
+            true => Ok(()),
+            false => {
+                self.volumes.counters.bad_objects.fetch_add(1, Ordering::Relaxed);
+                let why = format!("it gave other bytes for {name} than it was given");
+                Err(Failure::Volume(VolumeError::Away { volume: volume.describe(), why }))
+            }
+        }
+    }
+
+    /// Says in the segment table that a volume has the segment; false if nobody needs the segment any more.
+    fn enter_object(&self, segment: &Arc<Segment>, there: u16) -> bool {
+        let mut inner = self.inner.write();
+        let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+        if !is_known || segment.tertiary().wanted & there == 0 {
+            return false;
+        }
+        segment.note_tertiary(there);
+        self.put_segment(&mut inner, segment);
+        inner.change += 1;
+        true
+    }
+}

@@ -1,0 +1,103 @@
+//! Servers that misbehave, played by a listener that answers what it is told to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use stere_device::{Patience, Volume, VolumeError};
+
+use super::*;
+
+/// A server that gives these answers, one for each connection; what it was asked comes back.
+fn played(answers: Vec<&'static [u8]>) -> (S3Volume, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("s3://cold/pre,endpoint=http://{}", listener.local_addr().unwrap());
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let asked: Vec<String> = lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            drop(tell.send(asked.join("\n")));
+            drop(stream.write_all(answer));
+        }
+    });
+    let place: Place = place.parse().unwrap();
+    (S3Volume { credentials: Credentials::new("key", "secret"), ..volume_of(&place) }, told)
+}
+
+/// Without looking at the environment.
+fn volume_of(place: &Place) -> S3Volume {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), "access_key=a\nsecret_key = b\n").unwrap();
+    S3Volume::new(&Place { credentials: Some(keys.path().to_owned()), ..place.clone() }).unwrap()
+}
+
+fn get(volume: &S3Volume, offset: u64, length: usize) -> Result<Vec<u8>, VolumeError> {
+    let mut bytes = vec![0; length];
+    volume.get("segments/x", offset, &mut bytes, Patience::Now).map(|()| bytes)
+}
+
+#[test]
+fn a_range_is_asked_for_and_nothing_else_is_taken_for_it() {
+    let (volume, asked) = played(vec![
+        b"HTTP/1.1 206 Partial\r\ncontent-length: 4\r\nconnection: close\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\n\r\n01234567",
+        b"HTTP/1.1 206 Partial\r\ncontent-length: 2\r\nconnection: close\r\n\r\nab",
+        b"HTTP/1.1 416 Range\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    ]);
+    assert_eq!(get(&volume, 2, 4).unwrap(), b"abcd");
+    let words = asked.recv().unwrap().to_lowercase();
+    assert!(words.contains("range: bytes=2-5") && words.contains("/cold/pre/segments/x"), "{words}");
+    assert_eq!(get(&volume, 2, 4).unwrap(), b"2345", "a server that knows no ranges");
+    assert!(matches!(get(&volume, 2, 4), Err(VolumeError::Short { .. })));
+    assert!(matches!(get(&volume, 2, 4), Err(VolumeError::Short { .. })));
+}
+
+#[test]
+fn only_a_missing_object_is_missing() {
+    let (volume, _asked) = played(vec![
+        b"HTTP/1.1 404 No\r\ncontent-length: 38\r\nconnection: close\r\n\r\n<Error><Code>NoSuchKey</Code></Error>\r\n",
+        b"HTTP/1.1 404 No\r\ncontent-length: 41\r\nconnection: close\r\n\r\n<Error><Code>NoSuchBucket</Code></Error>\r\n",
+        b"HTTP/1.1 500 Oh\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        b"HTTP/1.1 503 Slow\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        b"HTTP/1.1 403 Who\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        b"HTTP/1.1 206 Partial\r\ncontent-length: 100\r\nconnection: close\r\n\r\nbroken off",
+        b"nonsense",
+    ]);
+    assert!(matches!(get(&volume, 0, 4), Err(VolumeError::NoObject { .. })));
+    for what in ["bucket", "500", "503", "403", "cut", "nonsense"] {
+        assert!(matches!(get(&volume, 0, 4), Err(VolumeError::Away { .. })), "{what}");
+    }
+    assert!(matches!(get(&volume, 0, 4), Err(VolumeError::Away { .. })), "nobody listens any more");
+}
+
+#[test]
+fn a_full_store_is_full_and_lists_go_on() {
+    let page = |token: &str| {
+        let more = if token.is_empty() {
+            String::new()
+        } else {
+            format!("<NextContinuationToken>{token}</NextContinuationToken>")
+        };
+        let body = format!(
+            "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><MaxKeys>1</MaxKeys>{more}<Contents><Key>pre/segments/{}</Key><LastModified>x</LastModified><ETag>e</ETag><Size>7</Size></Contents></ListBucketResult>",
+            if token.is_empty() { "b" } else { "a" }
+        );
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        &*Box::leak(text.into_bytes().into_boxed_slice())
+    };
+    let full: &[u8] = b"HTTP/1.1 507 Full\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let (volume, asked) = played(vec![full, page("next"), page("")]);
+    assert!(matches!(volume.put("segments/x", b"1"), Err(VolumeError::Full { .. })));
+    let volume: Arc<dyn Volume> = Arc::new(volume);
+    assert_eq!(volume.list("segments/").unwrap(), [("segments/a".into(), 7), ("segments/b".into(), 7)]);
+    assert!(asked.iter().take(3).last().unwrap().contains("continuation-token=next"));
+}
+
+#[test]
+fn without_credentials_it_is_said_what_is_missing() {
+    let place: Place = "s3://cold,credentials=/nowhere".parse().unwrap();
+    assert!(S3Volume::new(&place).is_err_and(|why| why.contains("/nowhere")));
+}

