@@ -104,33 +104,64 @@ impl VolumeLabel {
     pub const OBJECT: &'static str = "stere-volume";
     /// No label is longer.
     pub const BYTES_MAX: usize = 4096;
+    const FIRST_LINE: &'static str = "stere-volume 1\n";
+    /// The line at the end.
+    const CHECKSUM_BYTES: usize = 16;
+    const STRUCTURE: &'static str = "label of a tertiary volume";
 
     pub fn encode(&self) -> Vec<u8> {
         let line = |text: &str| text.replace(['\n', '\r'], " ");
         let mut text = format!(
-            "stere-volume 1\npool {}\npool-name {}\nvolume {}\nname {}\n",
+            "{}pool {}\npool-name {}\nvolume {}\nname {}\n",
+            Self::FIRST_LINE,
             hexadecimal(&self.pool.0),
             line(&self.pool_name),
             self.volume,
             line(&self.name)
         );
-        let sum = crc32c(text.as_bytes());
-        text.push_str(&format!("crc32c {sum:08x}\n"));
+        let sum = Self::checksum_line(crc32c(text.as_bytes()));
+        assert_eq!(sum.len(), Self::CHECKSUM_BYTES, "a reader finds the checksum from the end");
+        text.push_str(&sum);
         text.into_bytes()
     }
 
-    /// `None` for what is no label, or a damaged one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= Self::BYTES_MAX)?;
-        let (body, sum) = text.trim_end().rsplit_once('\n')?;
-        let sum = u32::from_str_radix(sum.strip_prefix("crc32c ")?, 16).ok()?;
-        if crc32c(format!("{body}\n").as_bytes()) != sum {
-            return None;
+    fn checksum_line(sum: u32) -> String {
+        format!("crc32c {sum:08x}\n")
+    }
+
+    /// The same label with the checksum that it should have.
+    pub(crate) fn resealed(bytes: &[u8]) -> Vec<u8> {
+        let body = &bytes[..bytes.len().saturating_sub(Self::CHECKSUM_BYTES)];
+        [body, Self::checksum_line(crc32c(body)).as_bytes()].concat()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (structure, have) = (Self::STRUCTURE, bytes.len());
+        let (need, extra) = (Self::FIRST_LINE.len() + Self::CHECKSUM_BYTES, have.saturating_sub(Self::BYTES_MAX));
+        if have < need {
+            return Err(DecodeError::Truncated { structure, need, have });
         }
-        let mut lines = body.lines();
-        if lines.next() != Some("stere-volume 1") {
-            return None;
+        if !bytes.starts_with(Self::FIRST_LINE.as_bytes()) {
+            return Err(DecodeError::BadMagic { structure });
         }
+        if extra > 0 {
+            return Err(DecodeError::TrailingBytes { structure, extra });
+        }
+        let (body, sum) = bytes.split_at(have - Self::CHECKSUM_BYTES);
+        let computed = crc32c(body);
+        if sum != Self::checksum_line(computed).as_bytes() {
+            let stored = std::str::from_utf8(&sum[7..15]).ok().and_then(|text| u32::from_str_radix(text, 16).ok());
+            return Err(DecodeError::Checksum { structure, stored: stored.unwrap_or(0), computed });
+        }
+        let text = std::str::from_utf8(body).map_err(|_| DecodeError::NotText { structure, field: "line" })?;
+        let out_of_range = |field| DecodeError::OutOfRange { structure, field, value: have as u64 };
+        let label = Self::from_lines(&text[Self::FIRST_LINE.len()..]).ok_or_else(|| out_of_range("line"))?;
+        // Equal labels are equal bytes.
+        if label.encode() == bytes { Ok(label) } else { Err(out_of_range("form")) }
+    }
+
+    fn from_lines(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
         Some(Self {
             pool: PoolId(from_hexadecimal(&value("pool")?)?),
@@ -138,6 +169,45 @@ impl VolumeLabel {
             volume: VolumeId(from_hexadecimal(&value("volume")?)?),
             name: value("name")?,
         })
+    }
+}
+
+/// The value of [`crate::Key::tier_marks`]: how full devices may get, in percent, before archived files are released, and down to
+/// which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierMarks {
+    pub high: u8,
+    pub low: u8,
+}
+
+impl Default for TierMarks {
+    fn default() -> TierMarks {
+        TierMarks { high: 85, low: 75 }
+    }
+}
+
+impl TierMarks {
+    pub const SIZE: usize = 3;
+    pub const VERSION: u8 = 1;
+    const STRUCTURE: &'static str = "marks of devices' fullness";
+
+    /// At least one percent lies between them.
+    pub fn new(high: u8, low: u8) -> Option<TierMarks> {
+        (low >= 1 && low < high && high <= 100).then_some(TierMarks { high, low })
+    }
+
+    pub fn encode(self) -> [u8; Self::SIZE] {
+        [Self::VERSION, self.high, self.low]
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let [high, low] = reader.array()?;
+        let marks = TierMarks::new(high, low);
+        let marks = marks.ok_or_else(|| reader.out_of_range("mark", u64::from(high)))?;
+        reader.finish()?;
+        Ok(marks)
     }
 }
 

@@ -25,7 +25,8 @@ use stere_log::{Recall, RecallError, Refusal, Segment, proves_chunk};
 
 pub use remnants::Swept;
 pub use stage::{Released, TierFile};
-pub use table::{TierMarks, VolumeStatus};
+pub use stere_format::TierMarks;
+pub use table::VolumeStatus;
 pub use upload::{Describe, TertiaryProgress};
 
 /// What happens to who reads something that is released.

@@ -12,15 +12,18 @@ fn label() -> VolumeLabel {
 #[test]
 fn a_label_is_read_back_and_nothing_else_is() {
     let bytes = label().encode();
-    assert_eq!(VolumeLabel::decode(&bytes), Some(label()));
-    for at in 0..bytes.len() - 1 {
+    assert_eq!(VolumeLabel::decode(&bytes), Ok(label()));
+    for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
-        assert_eq!(VolumeLabel::decode(&damaged), None, "byte {at}");
-        assert_eq!(VolumeLabel::decode(&bytes[..at]), None, "cut at {at}");
+        assert!(VolumeLabel::decode(&damaged).is_err(), "byte {at}");
+        assert!(VolumeLabel::decode(&bytes[..at]).is_err(), "cut at {at}");
     }
-    assert_eq!(VolumeLabel::decode(b""), None);
-    assert_eq!(VolumeLabel::decode(b"\xff\xfe"), None);
+    for other in [&b""[..], b"\xff\xfe", &[&bytes[..], b"\n"].concat()] {
+        assert!(VolumeLabel::decode(other).is_err());
+    }
+    let long = VolumeLabel { name: "x".repeat(VolumeLabel::BYTES_MAX), ..label() };
+    assert!(VolumeLabel::decode(&long.encode()).is_err());
 }
 
 #[test]
@@ -37,6 +40,15 @@ fn an_entry_is_read_back() {
     assert_eq!(VolumeEntry::decode(3, &bytes), Ok(entry));
     assert!(VolumeEntry::decode(15, &bytes).is_err(), "there are 15 volumes at most");
     assert!((0..bytes.len()).all(|end| VolumeEntry::decode(3, &bytes[..end]).is_err()));
+}
+
+#[test]
+fn marks_are_percent_in_order() {
+    let marks = TierMarks::new(90, 80).expect("possible marks");
+    assert_eq!(TierMarks::decode(&marks.encode()), Ok(marks));
+    for bytes in [&[1, 80, 90][..], &[1, 80, 80], &[1, 101, 80], &[1, 80, 0], &[2, 90, 80], &[1, 90], &[1, 90, 80, 0]] {
+        assert!(TierMarks::decode(bytes).is_err(), "{bytes:?}");
+    }
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl Found {
         let failed = |error: stere_device::VolumeError| Error::Refused(error.to_string());
         let mut bytes = vec![0; volume.length(VolumeLabel::OBJECT).map_err(failed)?.unwrap_or(0).min(4096) as usize];
         let said = match volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now) {
-            Ok(()) => VolumeLabel::decode(&bytes),
+            Ok(()) => VolumeLabel::decode(&bytes).ok(),
             Err(_) => None,
         };
         self.outcome.volumes.push(match said {

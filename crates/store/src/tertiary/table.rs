@@ -5,33 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::{Patience, Volume, VolumeError};
-use stere_format::{Key, TERTIARY_MAX, Tertiary, VolumeEntry, VolumeLabel, key};
+use stere_format::{Key, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Wait;
 
 use super::{Known, RecallMode, TertiaryCounts};
 use crate::Store;
 use crate::error::Error;
 use crate::write::Placement;
-
-/// How full devices may get, in percent, before archived files are released, and down to which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TierMarks {
-    pub high: u8,
-    pub low: u8,
-}
-
-impl Default for TierMarks {
-    fn default() -> TierMarks {
-        TierMarks { high: 85, low: 75 }
-    }
-}
-
-impl TierMarks {
-    /// At least one percent lies between them.
-    pub fn new(high: u8, low: u8) -> Option<TierMarks> {
-        (low >= 1 && low < high && high <= 100).then_some(TierMarks { high, low })
-    }
-}
 
 /// How a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +40,7 @@ pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, Vol
     let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
     let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
     volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
-    Ok(VolumeLabel::decode(&bytes))
+    Ok(VolumeLabel::decode(&bytes).ok())
 }
 
 impl Store {
@@ -167,13 +147,13 @@ impl Store {
     /// When archived files are released by themselves.
     pub fn tier_marks(&self, wait: Wait) -> Result<TierMarks, Error> {
         let value = self.view(wait, |view| view.get(&Key::tier_marks()))?;
-        let marks = value.and_then(|bytes| TierMarks::new(*bytes.first()?, *bytes.get(1)?));
+        let marks = value.and_then(|bytes| TierMarks::decode(&bytes).ok());
         Ok(marks.unwrap_or_default())
     }
 
     pub fn set_tier_marks(&self, marks: TierMarks) -> Result<(), Error> {
         self.update(Wait::Allowed, |transaction| {
-            transaction.put(Key::tier_marks(), &[marks.high, marks.low]);
+            transaction.put(Key::tier_marks(), &marks.encode());
             Ok::<_, Error>(())
         })?;
         self.commit(Wait::Allowed)
