@@ -50,6 +50,8 @@ pub struct VolumeEntry {
     pub class: u8,
     /// Taken away on purpose: nobody looks for it.
     pub is_offline: bool,
+    /// Copies of the pool's metadata go there.
+    pub takes_metadata: bool,
     /// Texts of at most 255 bytes.
     pub name: String,
     /// Where it is, as it was told.
@@ -69,7 +71,8 @@ impl VolumeEntry {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![Self::VERSION, self.class, u8::from(self.is_offline), 0, 0, 0, 0, 0];
+        let (state, without_metadata) = (u8::from(self.is_offline), u8::from(!self.takes_metadata));
+        let mut out = vec![Self::VERSION, self.class, state, without_metadata, 0, 0, 0, 0];
         out.extend_from_slice(&self.id.0);
         out.put_text(&self.name, 255);
         out.put_text(&self.place, 255);
@@ -79,14 +82,16 @@ impl VolumeEntry {
     pub fn decode(number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        let [class, state] = reader.array()?;
+        let [class, state, without_metadata] = reader.array()?;
         reader.check(state <= 1, "state", u64::from(state))?;
+        reader.check(without_metadata <= 1, "form", u64::from(without_metadata))?;
         reader.check(number < TERTIARY_MAX as u64, "number", number)?;
-        reader.zeros(5)?;
+        reader.zeros(4)?;
         let id = VolumeId(reader.array()?);
         let (name, place) = (reader.text("volume name")?, reader.text("place")?);
         reader.finish()?;
-        Ok(Self { number: number as u8, id, class, is_offline: state == 1, name, place })
+        let (is_offline, takes_metadata) = (state == 1, without_metadata == 0);
+        Ok(Self { number: number as u8, id, class, is_offline, takes_metadata, name, place })
     }
 }
 
@@ -221,11 +226,37 @@ pub fn catalogue_name(segment: u64, sequence: u64) -> String {
     format!("catalogue/{segment:016x}-{sequence:016x}")
 }
 
+/// The object that holds the first blocks of a segment of the tree.
+pub fn metadata_name(segment: u64, sequence: u64, blocks: u32) -> String {
+    format!("metadata/{segment:016x}-{sequence:016x}-{blocks:08x}")
+}
+
+/// The object that holds the checkpoint record of a generation whose metadata is all there.
+pub fn state_name(generation: u64) -> String {
+    format!("states/{generation:016x}")
+}
+
+fn number(text: &str, digits: usize) -> Option<u64> {
+    let is_plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
 /// The segment and sequence that an object of this name holds.
 pub fn segment_of_object(name: &str) -> Option<(u64, u64)> {
     let (segment, sequence) = name.strip_prefix("segments/")?.split_once('-')?;
-    let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
-    Some((number(segment)?, number(sequence)?))
+    Some((number(segment, 16)?, number(sequence, 16)?))
+}
+
+/// The segment of the tree, its sequence and how many blocks of it an object of this name holds.
+pub fn metadata_of_object(name: &str) -> Option<(u64, u64, u32)> {
+    let mut parts = name.strip_prefix("metadata/")?.split('-');
+    let found = (number(parts.next()?, 16)?, number(parts.next()?, 16)?, number(parts.next()?, 8)? as u32);
+    parts.next().is_none().then_some(found)
+}
+
+/// The generation whose checkpoint record an object of this name holds.
+pub fn state_of_object(name: &str) -> Option<u64> {
+    number(name.strip_prefix("states/")?, 16)
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ pub struct VolumeReport {
     /// What is to be copied to it.
     pub waiting_bytes: u64,
     pub waiting_segments: u64,
+    /// The checkpoint whose metadata is there; none that this mount knows of.
+    pub metadata_generation: Option<u64>,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
 }
@@ -147,6 +149,7 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         only_here_bytes: status.only_here_bytes,
         waiting_bytes: status.waiting_bytes,
         waiting_segments: status.waiting_segments,
+        metadata_generation: status.metadata_generation,
         complaint: status.complaint,
     };
     statuses.map(report).collect()
@@ -360,6 +363,9 @@ fn print_volumes(volumes: &[VolumeReport]) {
             size::show(volume.waiting_bytes),
             volume.place
         );
+        if let Some(generation) = volume.metadata_generation {
+            println!("  with the pool's metadata, as of checkpoint {generation}");
+        }
         if let Some(complaint) = &volume.complaint {
             println!("  {complaint}");
         }

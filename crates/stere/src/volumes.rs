@@ -204,8 +204,9 @@ impl Running {
                 ));
             }
             let id = VolumeId(id);
+            let (class, takes_metadata) = (class.code(), spec.takes_metadata);
             let entry =
-                VolumeEntry { number: 0, id, class: class.code(), is_offline: false, name: name.clone(), place };
+                VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata, name: name.clone(), place };
             let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
             self.store.attach_volume(number, volume, None, true)?;

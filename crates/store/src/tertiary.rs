@@ -9,6 +9,7 @@
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
 //! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
+mod metadata;
 mod remnants;
 mod stage;
 mod table;
@@ -114,6 +115,7 @@ pub(crate) struct Volumes {
     /// One step at a time.
     work: Mutex<()>,
     counters: Counters,
+    metadata: Mutex<metadata::Copies>,
 }
 
 impl Volumes {
@@ -131,6 +133,7 @@ impl Volumes {
             may_be_released: AtomicBool::new(false),
             work: Mutex::new(()),
             counters: Counters::default(),
+            metadata: Mutex::default(),
         }
     }
 

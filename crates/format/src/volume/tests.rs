@@ -33,6 +33,7 @@ fn an_entry_is_read_back() {
         id: VolumeId([9; 16]),
         class: 3,
         is_offline: true,
+        takes_metadata: false,
         name: "cold".into(),
         place: "dir:/mnt/cold".into(),
     };
@@ -56,7 +57,15 @@ fn objects_tell_their_segment() {
     let name = object_name(0x12, u64::MAX);
     assert_eq!(name, "segments/0000000000000012-ffffffffffffffff");
     assert_eq!(segment_of_object(&name), Some((0x12, u64::MAX)));
-    for other in ["segments/12-3", "stere-volume", "segments/0000000000000012", ""] {
+    let name = metadata_name(0x12, 3, 0x400);
+    assert_eq!(name, "metadata/0000000000000012-0000000000000003-00000400");
+    assert_eq!((metadata_of_object(&name), segment_of_object(&name)), (Some((0x12, 3, 0x400)), None));
+    assert_eq!(metadata_of_object("metadata/0000000000000012-0000000000000003-00000400-"), None);
+    assert_eq!((state_name(5), state_of_object(&state_name(5))), ("states/0000000000000005".into(), Some(5)));
+    for other in
+        ["segments/12-3", "segments/+000000000000012-0000000000000003", "stere-volume", "segments/0000000000000012", ""]
+    {
         assert_eq!(segment_of_object(other), None, "{other}");
+        assert_eq!((metadata_of_object(other), state_of_object(other)), (None, None), "{other}");
     }
 }

@@ -49,7 +49,8 @@ fn released_segment() -> SegmentValue {
 
 fn volume(is_offline: bool, place: &str) -> VolumeEntry {
     let id = VolumeId(*b"\x30vol-of-samples!");
-    VolumeEntry { number: 3, id, class: 3, is_offline, name: "LAB-0042".to_owned(), place: place.to_owned() }
+    let (name, place) = ("LAB-0042".to_owned(), place.to_owned());
+    VolumeEntry { number: 3, id, class: 3, is_offline, takes_metadata: !is_offline, name, place }
 }
 
 fn volume_label() -> VolumeLabel {

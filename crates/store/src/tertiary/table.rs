@@ -29,6 +29,8 @@ pub struct VolumeStatus {
     /// Segments that are to be copied to it.
     pub waiting_segments: u64,
     pub waiting_bytes: u64,
+    /// The checkpoint whose metadata is there; none that is known.
+    pub metadata_generation: Option<u64>,
 }
 
 fn failed(error: VolumeError) -> Error {
@@ -90,6 +92,7 @@ impl Store {
                 only_here_bytes: 0,
                 waiting_segments: 0,
                 waiting_bytes: 0,
+                metadata_generation: self.volumes.metadata_generation(known.entry.number),
             };
             for segment in segments.iter().filter(|segment| segment.live_bytes() > 0) {
                 let Tertiary { wanted, there } = segment.tertiary();

@@ -13,6 +13,7 @@ use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, 
 
 mod crashes;
 mod faults;
+mod metadata;
 mod moving;
 
 /// Files as `write` takes them.
@@ -20,7 +21,8 @@ type Files = Vec<(u64, Placement, usize)>;
 
 fn entry(name: &str, class: u8) -> VolumeEntry {
     let id = VolumeId([name.len() as u8; 16]);
-    VolumeEntry { number: 0, id, class, is_offline: false, name: name.into(), place: format!("memory:{name}") }
+    let (name, place) = (name.into(), format!("memory:{name}"));
+    VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata: true, name, place }
 }
 
 fn add(store: &Store, name: &str, volume: &Arc<MemoryVolume>) -> u8 {
