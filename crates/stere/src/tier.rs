@@ -41,6 +41,8 @@ pub enum Order {
     Release(u64),
     /// Bring back.
     Stage(u64),
+    /// Keep on devices, or no longer.
+    Pin(u64, bool),
     /// When files are released by themselves; with new marks if any are given.
     Policy(Option<(u8, u8)>),
     /// Compare a volume with the pool; `reads` every object.
@@ -88,6 +90,8 @@ pub struct TierReport {
     pub waits_for: Option<String>,
     /// Segments that cannot be copied out, and why.
     pub stuck: Vec<String>,
+    /// Paths that are kept on devices.
+    pub pinned: Vec<String>,
     /// Percent of devices in use from which archived files are released by themselves, and down to which.
     pub high: u8,
     pub low: u8,
@@ -155,7 +159,13 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
     statuses.map(report).collect()
 }
 
-fn report(running: &Running) -> TierReport {
+fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
+    // What has an encrypted name is told by number; what cannot be read now is left out.
+    let path = |inode: u64| match filesystem.named_inode(Wait::Allowed, inode) {
+        Ok(Some((path, _))) => String::from_utf8_lossy(&path).into_owned(),
+        _ => format!("inode {inode}"),
+    };
+    let pinned = filesystem.pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
     let counts = running.store.tertiary_counts();
     // What cannot be read now is as it is usually.
     let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
@@ -170,6 +180,7 @@ fn report(running: &Running) -> TierReport {
         requests: running.gate.requests(),
         waits_for: running.tertiary.waits_for(),
         stuck: running.store.stuck_uploads(),
+        pinned,
         high: marks.high,
         low: marks.low,
         used_percent: used_percent(running),
@@ -209,10 +220,10 @@ fn survey(filesystem: &FileSystem, running: &Running, root: u64) -> Result<(Surv
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
     match order {
-        Order::Tell => Ok(Told::Tier(report(running))),
+        Order::Tell => Ok(Told::Tier(report(filesystem, running))),
         Order::Push => {
             running.tertiary.push();
-            Ok(Told::Tier(report(running)))
+            Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
         Order::Policy(marks) => {
@@ -223,25 +234,41 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
                 running.store.set_tier_marks(marks)?;
                 running.tertiary.wake();
             }
-            Ok(Told::Tier(report(running)))
+            Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Release(root) => {
-            let (_, segments, inodes) = survey(filesystem, running, *root)?;
+            let (_, mut segments, inodes) = survey(filesystem, running, *root)?;
+            let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
+            let found = segments.len();
+            segments.retain(|segment| !pinned.contains(segment));
+            let kept = found - segments.len();
             let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
             running.store.commit(Wait::Allowed)?;
             running.tertiary.forget_attributes(&inodes);
             let (mut report, _, _) = survey(filesystem, running, *root)?;
             report.is_partial = released.waiting > 0;
             report.said = format!(
-                "released {} segments, {} of devices become free{}",
+                "released {} segments, {} of devices become free{}{}",
                 released.segments,
                 size::show(released.bytes),
                 match released.waiting {
                     0 => String::new(),
                     waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+                },
+                match kept {
+                    0 => String::new(),
+                    kept => format!("; {kept} segments hold something that is pinned and stay"),
                 }
             );
             Ok(Told::Survey(report))
+        }
+        Order::Pin(root, is_pinned) => {
+            filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
+            running.store.commit(Wait::Allowed)?;
+            match is_pinned {
+                true => serve(filesystem, running, &Order::Stage(*root)),
+                false => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
+            }
         }
         Order::Stage(root) => {
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
@@ -332,6 +359,18 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
         TierCommand::Stage { paths, wait } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(stage(registry, path, *wait)?)))
         }
+        TierCommand::Pin { paths, wait } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(pin(registry, path, *wait)?)))
+        }
+        TierCommand::Unpin { paths } => {
+            for path in paths {
+                let (_, mut connection, inode) = locate::connect(registry, path)?;
+                connection.be_patient()?;
+                ask_survey(&mut connection, Order::Pin(inode, false))?;
+                println!("{} may be released", path.display());
+            }
+            Ok(DONE)
+        }
         TierCommand::Cancel { paths } => {
             paths.iter().try_for_each(cancel)?;
             Ok(DONE)
@@ -391,6 +430,7 @@ fn print_queue(report: &TierReport) {
         report.bad_objects
     );
     report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
+    report.pinned.iter().for_each(|path| println!("stays on devices: {path}"));
     if let Some(why) = &report.waits_for {
         println!("waits: {why}");
     }
@@ -464,6 +504,15 @@ fn release(registry: &Registry, path: &Path) -> Result<u8> {
         return refused(format!("nothing of {} is on a tertiary volume; archive it first", path.display()));
     }
     Ok(if report.is_partial { DEGRADED } else { DONE })
+}
+
+/// Keeps a path on devices, and brings back what is not there.
+fn pin(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
+    let (_, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_survey(&mut connection, Order::Pin(inode, true))?;
+    println!("{}: stays on devices; {}", path.display(), report.said);
+    Ok(if wait && !wait_until_staged(&mut connection, inode)? { DEGRADED } else { DONE })
 }
 
 fn stage(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {

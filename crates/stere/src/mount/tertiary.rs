@@ -209,6 +209,9 @@ fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
         }
         ControlFlow::Continue(())
     })?;
+    for segment in daemon.filesystem.pinned_segments(&caller)? {
+        candidates.remove(&segment);
+    }
     let now = clock::now().seconds;
     let worth = |candidate: &Candidate| {
         let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;
