@@ -4,6 +4,8 @@
 //! on devices beside a volume's copy is a cache, which is given up and filled by these commands, by reading, and by the mount's own
 //! policy. The daemon does the work; this asks it.
 
+mod media;
+
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,15 @@ use serde::{Deserialize, Serialize};
 use stere_naming::{FileSystem, Wait};
 use stere_pool::DeviceClass;
 
-use crate::cli::{MediaCommand, TierCommand};
+use crate::cli::TierCommand;
 use crate::control::{Answer, Connection, Request};
 use crate::error::{At, DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, reconcile, size};
+
+pub use media::media;
 
 const POLL: Duration = Duration::from_millis(200);
 /// So many looks one after the other that find something in the way, before it is told.
@@ -553,59 +557,4 @@ fn cancel(path: &PathBuf) -> Result<()> {
         Err(error) => return Err(error).at("unset the policy of", path),
     }
     Ok(())
-}
-
-/// `stere media`.
-pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
-    match command {
-        MediaCommand::List { pool, json } => {
-            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
-            match json {
-                true => println!("{}", to_json(&report.volumes)?),
-                false => print_volumes(&report.volumes),
-            }
-            Ok(DONE)
-        }
-        MediaCommand::Show { pool, volume, json } => {
-            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
-            let Some(found) = report.volumes.iter().find(|known| known.name == *volume) else {
-                return refused(format!("the pool '{pool}' has no volume '{volume}'; see `stere media list {pool}`"));
-            };
-            match json {
-                true => println!("{}", to_json(found)?),
-                false => {
-                    print_volumes(std::slice::from_ref(found));
-                    println!("  id {}", found.id);
-                    if found.state != "online" {
-                        println!(
-                            "  bring {} to {}, or say where it is: stere device online {pool} {volume} PATH",
-                            found.name, found.place
-                        );
-                    }
-                }
-            }
-            Ok(if found.state == "online" { DONE } else { DEGRADED })
-        }
-        MediaCommand::Verify { pool, volume, quick, json } => {
-            let order = Order::Verify { volume: volume.clone(), reads: !quick };
-            let Told::Verify(report) = ask(&mut open(registry, pool)?, order)? else {
-                return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
-            };
-            if *json {
-                println!("{}", to_json(&report)?);
-            } else {
-                println!(
-                    "{}: {} objects, {}; {} that nobody needed were deleted",
-                    report.volume,
-                    report.objects,
-                    size::show(report.bytes),
-                    report.deleted
-                );
-                report.lacking.iter().for_each(|segment| println!("segment {segment} is not there"));
-                report.damaged.iter().for_each(|segment| println!("segment {segment} is damaged"));
-            }
-            let is_good = report.lacking.is_empty() && report.damaged.is_empty();
-            Ok(if is_good { DONE } else { DEGRADED })
-        }
-    }
 }

@@ -316,7 +316,6 @@ pub fn samples() -> Vec<Sample> {
     let more_policy = InodePolicy { compression: 0x13, redundancy: 6, ..InodePolicy::default() };
     let ruled = RuledPolicy { copies: 3, compression: 2, decided: 0x26, ..RuledPolicy::default() };
     let ruled_policy = InodePolicy { ruled, ..InodePolicy::default() };
-    let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
     let chunk = ChunkHeader {
         pool: POOL,
         segment: 5,
@@ -377,6 +376,16 @@ pub fn samples() -> Vec<Sample> {
         ("plugin", "plugin", plugin(false).encode()),
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
+    ]
+    .into_iter()
+    .chain(system_samples())
+    .collect()
+}
+
+/// Values that the pool has for itself, and attributes.
+fn system_samples() -> Vec<Sample> {
+    let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
+    vec![
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
