@@ -27,7 +27,7 @@ drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 now() { date +%s.%N; }
 per() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
 less() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a - b }'; }
-json() { tr ',' '\n' | sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" | head -n 1; }
+json() { tr ',{}' '\n' | sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" | head -n 1; }
 field() { "$stere" tier queue tank --json | json "$1"; }
 # note NAME VALUE, and in the end all of them: median, least, most.
 note() { echo "$2" >>"figures.$1"; }
@@ -80,8 +80,8 @@ frames() {
             "$bench" frames "$file" --make >/dev/null
             [ $subject != archived ] || "$stere" tier archive "$file" --wait >/dev/null
             figures=$("$bench" frames "$file")
-            for part in "sequential read" "random read" "mixed read" "sequential replace" "random replace" "mixed replace"; do
-                note "${part// /-}-$subject" "$(json "$part" <<<"$figures")"
+            for step in "sequential read" "random read" "mixed read" "sequential replace" "random replace" "mixed replace"; do
+                note "${step// /-}-$subject" "$(json "$step" <<<"$figures")"
             done
             if [ $subject = ext4 ]; then
                 umount e && losetup --detach "$device" && rm e.img
@@ -125,8 +125,6 @@ delay_of_volume() {
     dir:*)
         for object in $(ls -S "${place#dir:}"/segments/*); do
             [ "$left" -gt 0 ] || break
-            head -c "$left" "$object" >piece
-            drop
             figures=$("$bench" delay "$object")
             size=$(stat -c %s "$object")
             part=$((left < size ? left : size))
@@ -227,15 +225,12 @@ small() {
         note "archive-seconds-of-$files-files" "$(less "$(now)" "$start")"
         note "requests-per-file" "$(per $(($(field requests) - before)) "$files")"
         "$stere" tier release m/small >/dev/null
-        for group in 0 1; do
-            note "segments-of-1000-files" "$("$stere" tier survey "m/small/$group" --json 2>/dev/null | json segments || echo 1)"
-        done
         before=$(field requests)
         start=$(now)
         "$stere" tier stage m/small/0 --wait >/dev/null
         note "stage-1000-files-requests" "$(($(field requests) - before))"
         note "stage-1000-files-seconds" "$(less "$(now)" "$start")"
-        "$stere" tier release m/small >/dev/null
+        note "segments-of-1000-files" "$("$stere" tier release m/small/0 | sed -n 's/.*released \([0-9]*\) segments.*/\1/p')"
         drop
         before=$(field requests)
         start=$(now)

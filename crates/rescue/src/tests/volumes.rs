@@ -60,7 +60,7 @@ fn wipe(devices: &[Arc<MemoryDevice>], segments: &BTreeSet<u64>) {
 }
 
 fn copy_metadata(rig: &Rig) {
-    assert!(rig.files.store().begin_metadata_copy().unwrap());
+    assert!(rig.files.store().begin_metadata_copy(true).unwrap());
     settle(rig);
 }
 

@@ -41,7 +41,7 @@ const METADATA_LAST: Duration = Duration::from_secs(10);
 /// Copies the metadata to volumes a last time, as far as they take it in time.
 pub fn copy_metadata_at_end(daemon: &Daemon) {
     let (store, until) = (&daemon.running.store, Instant::now() + METADATA_LAST);
-    let mut outcome = store.begin_metadata_copy();
+    let mut outcome = store.begin_metadata_copy(false);
     while matches!(outcome, Ok(true)) && Instant::now() < until {
         outcome = store.copy_metadata_step();
     }
@@ -126,7 +126,7 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_metadata {
             self.next_metadata = now + METADATA_EVERY;
-            if let Err(error) = self.daemon.running.store.begin_metadata_copy() {
+            if let Err(error) = self.daemon.running.store.begin_metadata_copy(true) {
                 tracing::warn!(%error, "the metadata could not be copied to volumes");
             }
         }

@@ -100,6 +100,11 @@ impl Volumes {
         self.metadata.lock().on.get(&number).and_then(|on| on.generation)
     }
 
+    /// Another volume may have this number now, or something else may be on it.
+    pub(super) fn forget_metadata(&self, number: u8) {
+        self.metadata.lock().on.remove(&number);
+    }
+
     /// Volumes that take metadata and can be asked.
     fn for_metadata(&self) -> Vec<Reachable> {
         let takes = |entry: &VolumeEntry| entry.takes_metadata && !entry.is_offline;
@@ -111,13 +116,15 @@ impl Volumes {
 
 impl Store {
     /// Makes a checkpoint if anything has changed, and has its metadata copied to all volumes that take it, in the steps that follow.
-    /// False if there is nothing to copy.
-    pub fn begin_metadata_copy(&self) -> Result<bool, Error> {
+    /// False if there is nothing to copy. Who is not patient leaves out volumes that did not answer last.
+    pub fn begin_metadata_copy(&self, is_patient: bool) -> Result<bool, Error> {
         self.check_writable()?;
         let volumes = self.volumes.for_metadata();
         if volumes.is_empty() {
             return Ok(false);
         }
+        let complains = |number: &u8| !self.can_reach(1 << number);
+        let complained: BTreeSet<u8> = volumes.iter().map(|(entry, _)| entry.number).filter(complains).collect();
         let is_changed = self.inner.read().active.bytes() > 0;
         if is_changed || self.checkpointer.lock().record.is_empty() {
             self.checkpoint()?;
@@ -140,7 +147,7 @@ impl Store {
         if volumes.iter().all(has_it) {
             return Ok(false);
         }
-        copies.left_out.clear();
+        copies.left_out = if is_patient { BTreeSet::new() } else { complained };
         copies.state = Some(Arc::new(state));
         Ok(true)
     }
@@ -168,7 +175,10 @@ impl Store {
                 continue;
             }
             match self.copy_one(&state, entry.number, &*volume) {
-                Ok(is_all) => is_done &= is_all,
+                Ok(is_all) => {
+                    is_done &= is_all;
+                    self.volumes.note(entry.number, None);
+                }
                 Err(error) => {
                     self.volumes.note(entry.number, Some(&error));
                     let mut copies = self.volumes.metadata.lock();

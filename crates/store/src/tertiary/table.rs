@@ -214,6 +214,7 @@ impl Store {
             transaction.put(Key::volume(number), &bytes);
             Ok::<_, Error>(())
         })?;
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
         self.commit(Wait::Allowed)?;
         Ok(number)
@@ -247,6 +248,7 @@ impl Store {
             entry.is_offline = false;
             self.put_volume(&entry)?;
         }
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
         self.volumes.stuck.lock().clear();
         Ok(())
@@ -268,6 +270,7 @@ impl Store {
         let Some(entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
         let entry = VolumeEntry { is_offline: true, ..entry };
         self.put_volume(&entry)?;
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None });
         Ok(())
     }

@@ -5,7 +5,7 @@ use stere_format::{CheckpointRecord, metadata_name, state_of_object};
 use super::*;
 
 fn copy(store: &Store) -> bool {
-    let begun = store.begin_metadata_copy().unwrap();
+    let begun = store.begin_metadata_copy(true).unwrap();
     settle(store);
     assert!(!store.is_copying_metadata());
     begun
