@@ -1,10 +1,9 @@
 //! Tertiary volumes in a rescue: with devices and without any.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stere_device::{Device, MemoryDevice, MemoryVolume, Patience, Volume, VolumeFault};
-use stere_format::{VolumeEntry, VolumeId, metadata_of_object, state_of_object};
+use stere_device::{MemoryDevice, MemoryVolume, Patience, Volume, VolumeFault};
+use stere_format::{SegmentKind, VolumeEntry, VolumeId, metadata_of_object, state_of_object};
 use stere_naming::{ROOT, SetMode};
 
 use super::memory_sink::MemorySink;
@@ -42,17 +41,12 @@ fn release(rig: &Rig) {
     assert!(store.release(&segments).unwrap().segments > 0);
 }
 
-fn released(rig: &Rig) -> BTreeSet<u64> {
-    let segments = rig.files.store().segments().everywhere();
-    segments.iter().filter(|segment| segment.is_released()).map(|segment| segment.id).collect()
-}
-
-/// What was released may be found on devices until something else is written there; now it is not.
-fn wipe(devices: &[Arc<MemoryDevice>], segments: &BTreeSet<u64>) {
+/// What was released may be found on devices until something else is written there; now no content is.
+fn wipe(devices: &[Arc<MemoryDevice>]) {
     for member in Members::gather(sources(devices), Vec::new()).unwrap().members {
         for offset in (0..member.layout.slot_count).filter_map(|slot| member.layout.slot_offset(slot)) {
             let header = read_header(&*member.device, offset);
-            if header.is_some_and(|header| segments.contains(&header.segment)) {
+            if header.is_some_and(|header| header.kind == SegmentKind::Data) {
                 member.device.write_bytes(offset, &vec![0; member.layout.chunk_bytes as usize]).unwrap();
             }
         }
@@ -155,9 +149,8 @@ fn released_contents_come_back_with_the_volume() {
     archive(&rig, ROOT);
     release(&rig);
     rig.commit();
-    let released = released(&rig);
     let devices = rig.close();
-    wipe(&devices, &released);
+    wipe(&devices);
     let mut alone = MemorySink::default();
     let report = rescue_with_volumes(sources(&devices), Vec::new(), Options::default(), &mut alone).unwrap();
     assert!(report.is_data_lost());
