@@ -42,4 +42,7 @@ grep -q 'damaged: /note' said || fail "what is lost is not named: $(cat said)"
 
 say "The same without the copy of the metadata: each file as it was when it went down."
 run rescue "dir:$PWD/volume" --as-archived --to "$PWD/archived"
-(cd archived && sha256sum --quiet --check "$folder/project.sums") || fail "files differ"
+# A file of several names comes back under one of them.
+grep -v ' project/8$' project.sums >other.sums
+(cd archived && sha256sum --quiet --check "$folder/other.sums") || fail "files differ"
+[ -e archived/project/8 ] || [ -e archived/project/deep/eight ] || fail "a file of two names is lost"
