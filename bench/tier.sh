@@ -5,12 +5,13 @@
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed.
-# ROUNDS (5) of each; median, least and most are printed.
+# ROUNDS (5) of each; median, least and most are printed. MIB (400): what migrates.
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
 bench=$(realpath "${BENCH:-target/release/stere-bench}")
 part=${1:?name a part: frames, delays, migrate or small}
 rounds=${ROUNDS:-5}
+mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
 export STERE_STATE=$folder/state
 cd "$folder"
@@ -18,9 +19,10 @@ end() {
     cd /
     "$stere" umount "$folder/m" --force >/dev/null 2>&1 || true
     umount "$folder/e" 2>/dev/null || true
+    losetup --list --noheadings --output NAME --associated "$folder/e.img" 2>/dev/null | xargs -r losetup --detach || true
     rm -rf "$folder"
 }
-trap end EXIT
+trap 'tell; end' EXIT
 mkdir m e volume
 base=${2:-dir:$folder/volume}
 drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
@@ -30,10 +32,10 @@ less() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a - b }'; }
 json() { tr ',{}' '\n' | sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" | head -n 1; }
 field() { "$stere" tier queue tank --json | json "$1"; }
 # note NAME VALUE, and in the end all of them: median, least, most.
-note() { echo "$2" >>"figures.$1"; }
+note() { echo "$2" >>"$folder/figures.$1"; }
 tell() {
-    for name in $(ls -tr figures.* | sed 's/^figures\.//'); do
-        sort -g "figures.$name" | awk -v name="$name" '{ v[NR] = $1 } END { printf "%-34s %9.4f  (%.4f to %.4f, %d)\n", name, v[int((NR + 1) / 2)], v[1], v[NR], NR }'
+    for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
+        sort -g "$folder/figures.$name" | awk -v name="$name" '{ v[NR] = $1 } END { printf "%-34s %9.4f  (%.4f to %.4f, %d)\n", name, v[int((NR + 1) / 2)], v[1], v[NR], NR }'
     done
 }
 # A fresh pool of two devices, mounted; with a volume if a name for it is given.
@@ -160,8 +162,8 @@ migrate() {
     for _ in $(seq "$rounds"); do
         for load in idle busy; do
             pool cold
-            head -c 400M /dev/urandom >m/archived
-            head -c 400M /dev/urandom >m/busy
+            head -c "${mib}M" /dev/urandom >m/archived
+            head -c "${mib}M" /dev/urandom >m/busy
             "$stere" flush m --wait
             drop
             rate=$(seconds_of_volume)
@@ -174,34 +176,34 @@ migrate() {
             "$stere" tier archive m/archived --wait >/dev/null
             seconds=$(less "$(now)" "$start")
             [ -z "$reader" ] || { kill "$reader" && wait "$reader" 2>/dev/null || true; }
-            note "archive-MBps-$load" "$(per 419.4 "$seconds")"
+            note "archive-MBps-$load" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$seconds")"
             note "archive-of-put-and-get-$load" "$(per "$rate" "$seconds")"
             over
         done
     done
 }
 
-# What putting 400 MiB there in objects of 4 MiB and reading them back takes.
+# What putting as much there in objects of 4 MiB and reading them back takes.
 seconds_of_volume() {
     local start put
     head -c 4M /dev/urandom >object
     start=$(now)
-    for number in $(seq 100); do
+    for number in $(seq $((mib / 4))); do
         case $place in
         dir:*) dd if=object of="${place#dir:}/x$number" bs=4M conv=fsync status=none ;;
         s3:*) request PUT "x$number" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' --data-binary @object >/dev/null ;;
         esac
     done
     put=$(now)
-    for number in $(seq 100); do
+    for number in $(seq $((mib / 4))); do
         case $place in
         dir:*) cat "${place#dir:}/x$number" >/dev/null ;;
         s3:*) request GET "x$number" >/dev/null ;;
         esac
     done
-    note "volume-put-MBps" "$(per 419.4 "$(less "$put" "$start")")"
-    note "volume-get-MBps" "$(per 419.4 "$(less "$(now)" "$put")")"
-    for number in $(seq 100); do
+    note "volume-put-MBps" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$(less "$put" "$start")")"
+    note "volume-get-MBps" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$(less "$(now)" "$put")")"
+    for number in $(seq $((mib / 4))); do
         case $place in
         dir:*) rm "${place#dir:}/x$number" ;;
         s3:*) request DELETE "x$number" >/dev/null ;;
@@ -242,4 +244,3 @@ small() {
 }
 
 "$part"
-tell

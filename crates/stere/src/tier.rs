@@ -221,6 +221,34 @@ fn survey(filesystem: &FileSystem, running: &Running, root: u64) -> Result<(Surv
     Ok((report, segments, inodes))
 }
 
+/// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
+fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
+    let (_, mut segments, inodes) = survey(filesystem, running, root)?;
+    let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
+    let found = segments.len();
+    segments.retain(|segment| !pinned.contains(segment));
+    let kept = found - segments.len();
+    let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
+    running.store.commit(Wait::Allowed)?;
+    running.tertiary.forget_attributes(&inodes);
+    let (mut report, _, _) = survey(filesystem, running, root)?;
+    report.is_partial = released.waiting > 0;
+    report.said = format!(
+        "released {} segments, {} of devices become free{}{}",
+        released.segments,
+        size::show(released.bytes),
+        match released.waiting {
+            0 => String::new(),
+            waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+        },
+        match kept {
+            0 => String::new(),
+            kept => format!("; {kept} segments hold something that is pinned and stay"),
+        }
+    );
+    Ok(report)
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
     match order {
@@ -240,32 +268,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             }
             Ok(Told::Tier(report(filesystem, running)))
         }
-        Order::Release(root) => {
-            let (_, mut segments, inodes) = survey(filesystem, running, *root)?;
-            let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
-            let found = segments.len();
-            segments.retain(|segment| !pinned.contains(segment));
-            let kept = found - segments.len();
-            let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
-            running.store.commit(Wait::Allowed)?;
-            running.tertiary.forget_attributes(&inodes);
-            let (mut report, _, _) = survey(filesystem, running, *root)?;
-            report.is_partial = released.waiting > 0;
-            report.said = format!(
-                "released {} segments, {} of devices become free{}{}",
-                released.segments,
-                size::show(released.bytes),
-                match released.waiting {
-                    0 => String::new(),
-                    waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
-                },
-                match kept {
-                    0 => String::new(),
-                    kept => format!("; {kept} segments hold something that is pinned and stay"),
-                }
-            );
-            Ok(Told::Survey(report))
-        }
+        Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
         Order::Pin(root, is_pinned) => {
             filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
             running.store.commit(Wait::Allowed)?;

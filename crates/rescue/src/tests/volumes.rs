@@ -102,6 +102,7 @@ fn names_come_back_of_what_never_went_down() {
     let volume = add_volume(&rig);
     let cold = rig.files.lookup(&caller(), ROOT, b"directory 0").unwrap().inode;
     archive(&rig, cold);
+    release(&rig);
     copy_metadata(&rig);
     drop(rig);
     let (report, sink) = rescued(&[&volume], &expected);
