@@ -65,8 +65,13 @@ impl FileSystem {
     }
 
     /// Keeps the list of inodes whose owners sent something down, with the change that says so.
-    pub(crate) fn note_tiered(&self, transaction: &mut Transaction<'_>, inode: u64, own: &Own) -> Result<(), Error> {
-        let is_tiered = own.tiers != 0 || own.class().and_then(Class::tier).is_some();
+    pub(crate) fn note_tiered(
+        &self,
+        transaction: &mut Transaction<'_>,
+        inode: u64,
+        says: [Own; 2],
+    ) -> Result<(), Error> {
+        let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class().and_then(Class::tier).is_some());
         let key = Key::tiered(inode);
         match (is_tiered, transaction.get(&key)?.is_some()) {
             (true, false) => transaction.put(key, &[1]),

@@ -302,6 +302,22 @@ pub enum PolicyCommand {
     },
     /// What holds on a path, and why
     Explain { path: PathBuf },
+    /// Settle for everything at and below a path how it is stored, whatever users set or rule there; root's alone
+    Lock {
+        path: PathBuf,
+        /// As for set, but for rules and plugins
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        /// Return when what exists is stored so
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Let users decide again
+    Unlock {
+        path: PathBuf,
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
     /// Make these the pool's rules; earlier ones are kept
     Load(LoadArguments),
     /// The pool's rules

@@ -316,6 +316,9 @@ pub fn samples() -> Vec<Sample> {
     let more_policy = InodePolicy { compression: 0x13, redundancy: 6, ..InodePolicy::default() };
     let ruled = RuledPolicy { copies: 3, compression: 2, decided: 0x26, ..RuledPolicy::default() };
     let ruled_policy = InodePolicy { ruled, ..InodePolicy::default() };
+    let locked =
+        LockedPolicy { copies: 3, class: 16, compression: 2, encryption: 5, tiers: 0x8000, ..Default::default() };
+    let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
         pool: POOL,
         segment: 5,
@@ -362,20 +365,16 @@ pub fn samples() -> Vec<Sample> {
         ("inode-file", "inode", inode(0o100_644, Some(policy), b"").encode()),
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
+        ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
         ("inode-tiered", "inode", inode(0o040_755, Some(tiered_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-encrypted", "dirent", sealed.encode()),
-        ("encryption-key", "encryption_key", encryption_key(false).encode()),
-        ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),
-        ("plugin", "plugin", plugin(false).encode()),
-        ("plugin-removed", "plugin", plugin(true).encode()),
-        ("plugin-stack", "plugin_stack", plugin_stack().encode()),
     ]
     .into_iter()
     .chain(system_samples())
@@ -386,6 +385,11 @@ pub fn samples() -> Vec<Sample> {
 fn system_samples() -> Vec<Sample> {
     let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
     vec![
+        ("encryption-key", "encryption_key", encryption_key(false).encode()),
+        ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
+        ("plugin", "plugin", plugin(false).encode()),
+        ("plugin-removed", "plugin", plugin(true).encode()),
+        ("plugin-stack", "plugin_stack", plugin_stack().encode()),
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
