@@ -25,7 +25,7 @@ end() {
 trap 'tell; end' EXIT
 mkdir m e volume
 base=${2:-dir:$folder/volume}
-drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+drop() { sync -f m && echo 3 >/proc/sys/vm/drop_caches; }
 now() { date +%s.%N; }
 per() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
 less() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a - b }'; }
@@ -41,7 +41,7 @@ tell() {
 # A fresh pool of two devices, mounted; with a volume if a name for it is given.
 turn=0
 pool() {
-    "$stere" create tank a.img,size=3G b.img,size=3G "${@:2}" >/dev/null
+    "$stere" create tank a.img,size=3G b.img,size=3G --chunk-size 4M >/dev/null
     "$stere" mount tank m
     [ -n "$1" ] || return 0
     turn=$((turn + 1))
@@ -52,8 +52,11 @@ pool() {
     esac
     "$stere" device add tank "$place,name=$1" >/dev/null
 }
+# Until it is here, also while it comes back by itself.
+stage() { until "$stere" tier stage "$1" --wait >/dev/null; do sleep 0.2; done; }
 over() {
-    "$stere" umount m
+    # A reader that was stopped may still have a file open.
+    until "$stere" umount m 2>/dev/null; do sleep 0.2; done
     "$stere" pool export tank >/dev/null 2>&1 || true
     rm -rf a.img b.img state
 }
@@ -102,7 +105,7 @@ delays() {
     "$stere" tier archive m --wait >/dev/null
     for _ in $(seq "$rounds"); do
         for size in 10K 100K 1M 10M; do
-            "$stere" tier stage m/$size --wait >/dev/null
+            stage m/$size
             drop
             figures=$("$bench" delay m/$size)
             note "$size-on-devices-first" "$(json first_seconds <<<"$figures")"
@@ -155,7 +158,7 @@ objects() {
     path=${path#s3://}
     curl -sf --aws-sigv4 aws:amz:us-east-1:s3 \
         --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")" \
-        "$endpoint/${path%%/*}?list-type=2&prefix=${path#*/}/segments/" | grep -o '<Key>[^<]*' | sed 's|.*/||'
+        "$endpoint/${path%%/*}?list-type=2&prefix=$(sed 's|/|%2F|g' <<<"${path#*/}/segments/")" | grep -o '<Key>[^<]*' | sed 's|.*/||'
 }
 
 migrate() {
@@ -229,7 +232,7 @@ small() {
         "$stere" tier release m/small >/dev/null
         before=$(field requests)
         start=$(now)
-        "$stere" tier stage m/small/0 --wait >/dev/null
+        stage m/small/0
         note "stage-1000-files-requests" "$(($(field requests) - before))"
         note "stage-1000-files-seconds" "$(less "$(now)" "$start")"
         note "segments-of-1000-files" "$("$stere" tier release m/small/0 | sed -n 's/.*released \([0-9]*\) segments.*/\1/p')"
