@@ -5,9 +5,11 @@
 
 mod acknowledge;
 mod cold;
+mod delay;
 mod differential;
 mod error;
 mod fill;
+mod frames;
 mod limits;
 mod many;
 mod pattern;
@@ -75,6 +77,17 @@ enum Command {
         #[arg(long)]
         cold_hook: Option<String>,
     },
+    /// The large object of the papers: FILE of 12,500 frames, read and replaced in several orders; seconds of each part.
+    Frames {
+        file: PathBuf,
+        /// Only make the file.
+        #[arg(long)]
+        make: bool,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Read FILE once, and tell when its first byte came, and all of it.
+    Delay { file: PathBuf },
     /// Fill the file system in DIR, remove, fill again, and check that data and space are as they must be.
     Fill {
         directory: PathBuf,
@@ -166,6 +179,14 @@ fn execute(command: Command) -> Result<(), BenchError> {
         }
         Command::Sample { directory, files, size, seed, cold_hook } => {
             println!("{}", many::sample(&directory, files, size, seed, &Cold::new(cold_hook))?);
+            Ok(())
+        }
+        Command::Frames { file, make, seed } => {
+            println!("{}", if make { frames::make(&file, seed)? } else { frames::work(&file, seed)? });
+            Ok(())
+        }
+        Command::Delay { file } => {
+            println!("{}", delay::run(&file)?);
             Ok(())
         }
         Command::Fill { directory, seed, rounds } => {

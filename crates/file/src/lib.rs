@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
-use stere_format::{FileKind, InodePolicy, InodeValue, RuledPolicy, Scheme, Timestamp};
+use stere_format::{FileKind, InodePolicy, InodeValue, LockedPolicy, RuledPolicy, Scheme, Timestamp};
 use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver};
 use stere_store::{Placement, Store, Wait};
 
@@ -286,12 +286,11 @@ impl Files {
 
     /// The policy that holds for an inode.
     pub fn effective(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
-        let fetch = |number| {
-            Ok(keys::inode_if_any(keys, number)?
-                .map(|value| Ancestor { own: own_policy(&value), parent: value.parent }))
-        };
-        let (own, decision) = (own_policy(value), rule_decision(value));
-        let resolved: Result<Effective, Error> = self.resolver.resolve(inode, &own, &decision, value.parent, fetch);
+        let says =
+            |value: &InodeValue| Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent };
+        let fetch = |number| Ok(keys::inode_if_any(keys, number)?.map(|value| says(&value)));
+        let resolved: Result<Effective, Error> =
+            self.resolver.resolve(inode, &says(value), &rule_decision(value), fetch);
         let mut effective = resolved?;
         if self.plugins.has_stacks() {
             effective.plugins = self.stack_number(keys, inode, value)?;
@@ -437,6 +436,22 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
         own;
     let known = value.policy.unwrap_or_default();
     let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, ..known };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// What the administrator locked at an inode.
+pub fn own_locks(value: &InodeValue) -> Own {
+    let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } =
+        value.policy.unwrap_or_default().locked;
+    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers }
+}
+
+/// Notes what the administrator locked at an inode.
+pub fn set_own_locks(value: &mut InodeValue, own: Own) {
+    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers } =
+        own;
+    let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
+    let policy = InodePolicy { locked, ..value.policy.unwrap_or_default() };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 

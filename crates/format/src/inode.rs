@@ -43,6 +43,21 @@ pub struct InodePolicy {
     pub plugins: u16,
     /// What rules decided, not the owner: the same fields, and which of them count.
     pub ruled: RuledPolicy,
+    /// What the administrator locked for this inode and everything below it.
+    pub locked: LockedPolicy,
+}
+
+/// What the administrator locked at an inode; zero means not locked here. Fields as in [`InodePolicy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct LockedPolicy {
+    pub copies: u8,
+    pub parity_k: u8,
+    pub parity_m: u8,
+    pub class: u8,
+    pub compression: u8,
+    pub redundancy: u8,
+    pub encryption: u16,
+    pub tiers: u16,
 }
 
 /// What rules decided for an inode. Meaning is the policy layer's.
@@ -79,6 +94,13 @@ impl InodePolicy {
             out.extend_from_slice(&[ruled.copies, ruled.parity_k, ruled.parity_m, ruled.class]);
             out.extend_from_slice(&[ruled.compression, ruled.redundancy, ruled.decided, ruled.encryption]);
         }
+        if self.is_locked() {
+            let locked = &self.locked;
+            out.extend_from_slice(&[locked.copies, locked.parity_k, locked.parity_m, locked.class]);
+            out.extend_from_slice(&[locked.compression, locked.redundancy]);
+            out.put_u16(locked.encryption);
+            out.put_u16(locked.tiers);
+        }
     }
 
     /// Whether the third part is needed.
@@ -86,9 +108,15 @@ impl InodePolicy {
         self.ruled != RuledPolicy::default()
     }
 
+    /// Whether the fourth part is needed.
+    fn is_locked(&self) -> bool {
+        self.locked != LockedPolicy::default()
+    }
+
     fn form(&self) -> u8 {
-        let more = if self.has_more() { HAS_MORE_POLICY } else { 0 };
-        HAS_POLICY | more | if self.is_ruled() { HAS_RULED_POLICY } else { 0 }
+        let parts =
+            [(HAS_MORE_POLICY, self.has_more()), (HAS_RULED_POLICY, self.is_ruled()), (HAS_LOCKS, self.is_locked())];
+        parts.into_iter().filter(|(_, is_there)| *is_there).fold(HAS_POLICY, |form, (bit, _)| form | bit)
     }
 
     fn read(reader: &mut Reader<'_>, form: u8) -> Result<Self, DecodeError> {
@@ -106,6 +134,13 @@ impl InodePolicy {
             policy.ruled =
                 RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
             reader.check(policy.is_ruled(), "third part of the policy", 0)?;
+        }
+        if form & HAS_LOCKS != 0 {
+            let [copies, parity_k, parity_m, class, compression, redundancy] = reader.array()?;
+            let (encryption, tiers) = (reader.u16()?, reader.u16()?);
+            policy.locked =
+                LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
+            reader.check(policy.is_locked(), "fourth part of the policy", 0)?;
         }
         Ok(policy)
     }
@@ -141,6 +176,7 @@ pub struct InodeValue {
 const HAS_POLICY: u8 = 1;
 const HAS_MORE_POLICY: u8 = 2;
 const HAS_RULED_POLICY: u8 = 4;
+const HAS_LOCKS: u8 = 8;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -211,7 +247,7 @@ impl InodeValue {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
-        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY) == 0;
+        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS) == 0;
         let is_known = is_known && (form == 0 || form & HAS_POLICY != 0);
         reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);

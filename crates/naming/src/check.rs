@@ -124,9 +124,10 @@ impl Checker {
         let Some(kind) = value.kind() else {
             return self.add(true, inode, format!("inode {inode} has no type"));
         };
-        let class = value.policy.map_or(0, |policy| policy.class);
-        if class != 0 && self.members.as_ref().is_some_and(|members| !members.contains(&(class, inode))) {
-            self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
+        for class in crate::classes::named_classes(&value).into_iter().filter(|class| *class != 0) {
+            if self.members.as_ref().is_some_and(|members| !members.contains(&(class, inode))) {
+                self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
+            }
         }
         let known = Known {
             kind,

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassValue, Key, key};
+use stere_format::{ClassValue, InodeValue, Key, key};
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, is_class_name,
 };
@@ -89,13 +89,18 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
     ClassValue { name, changed_seconds, into, copies, parity_k, parity_m, compression, redundancy, encryption }.encode()
 }
 
+/// The classes that an inode names itself, by what is set and by a lock; 0 for none.
+pub(crate) fn named_classes(value: &InodeValue) -> [u8; 2] {
+    [stere_file::own_policy(value).class, stere_file::own_locks(value).class]
+}
+
 /// Keeps the index of who has which class itself.
-pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: u8, after: u8) {
-    if before != after && before != 0 {
-        transaction.delete(Key::class_member(before, inode));
+pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: [u8; 2], after: [u8; 2]) {
+    for class in before.into_iter().filter(|class| *class != 0 && !after.contains(class)) {
+        transaction.delete(Key::class_member(class, inode));
     }
-    if before != after && after != 0 {
-        transaction.put(Key::class_member(after, inode), &[1]);
+    for class in after.into_iter().filter(|class| *class != 0 && !before.contains(class)) {
+        transaction.put(Key::class_member(class, inode), &[1]);
     }
 }
 
@@ -289,7 +294,7 @@ impl FileSystem {
                 for key in found {
                     let value = inode_if_any(transaction, key.position)?;
                     let still = value.is_some_and(|value| match key.kind {
-                        key::kind::CLASS_MEMBER => stere_file::own_policy(&value).class == one.code(),
+                        key::kind::CLASS_MEMBER => named_classes(&value).contains(&one.code()),
                         _ => value.flags & HAS_RULES != 0,
                     });
                     if still { concerned.push(key.position) } else { old.push(key) }

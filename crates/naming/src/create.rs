@@ -148,6 +148,9 @@ impl FileSystem {
                 self.note_reconcile(transaction, inode)?;
             }
             let old_parent = std::mem::replace(&mut value.parent, new_parent);
+            if !nameless {
+                self.keep_locked(transaction, inode, old_parent, &mut value)?;
+            }
             if kind == FileKind::File && self.keep_encrypted(transaction, inode, old_parent, nameless, &mut value)? {
                 self.note_reconcile(transaction, inode)?;
             }

@@ -117,6 +117,8 @@ pub struct Options {
     pub access_times: AccessTimes,
     /// File contents.
     pub files: stere_file::Options,
+    /// Who is meant by names of users and groups in rules.
+    pub people: Option<Arc<dyn stere_policy::People>>,
 }
 
 /// Totals for `statfs`.
@@ -186,7 +188,7 @@ impl FileSystem {
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
-        let rules = Rules::load(&store, &files.resolver().classes())?;
+        let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
         let seen = Seen::default();
         Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, options })
     }

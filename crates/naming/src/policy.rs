@@ -69,6 +69,8 @@ impl FileSystem {
         let text = match self.effective(caller, inode)?.source(setting) {
             Source::Pool => b"default class of the pool".to_vec(),
             Source::Inode(number) if number == inode => b"set here".to_vec(),
+            Source::Lock(number) if number == inode => b"locked here by the administrator".to_vec(),
+            Source::Lock(number) => [b"locked by the administrator at ", &*self.path_of(caller.wait, number)?].concat(),
             Source::Rule => self.rule_source(caller, inode, setting)?,
             Source::Inode(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
         };

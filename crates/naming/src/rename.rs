@@ -277,6 +277,7 @@ impl FileSystem {
             self.apply_rules(scopes, name, &mut value, caller.now);
         }
         if found.kind == FileKind::File && value.nlink > 1 {
+            self.keep_locked(transaction, found.inode, old_parent, &mut value)?;
             self.keep_encrypted(transaction, found.inode, old_parent, false, &mut value)?;
         }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
@@ -294,6 +295,24 @@ impl FileSystem {
         }
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);
+        Ok(())
+    }
+}
+
+impl FileSystem {
+    /// A further name takes a file out of no lock: it goes on to inherit from the directory of the name that is locked.
+    pub(crate) fn keep_locked(
+        &self,
+        keys: &impl Keys,
+        inode: u64,
+        old_parent: u64,
+        value: &mut InodeValue,
+    ) -> Result<(), Error> {
+        let by_old_name = InodeValue { parent: old_parent, ..value.clone() };
+        let before = self.files.effective(keys, inode, &by_old_name)?;
+        if before.has_locks_beyond(&self.files.effective(keys, inode, value)?) {
+            value.parent = old_parent;
+        }
         Ok(())
     }
 }

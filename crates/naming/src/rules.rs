@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{Class, Classes, Decided, Decision, Facts, Rule, RuleSet, merge};
+use stere_policy::{Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Vocabulary, merge};
 use stere_store::{Store, Transaction, Wait};
 
 pub use forecast::{RuleChange, RulesForecast};
@@ -128,6 +128,7 @@ pub(crate) struct Rules {
     next_log_entry: AtomicU64,
     /// When what changes by itself is looked at next, in seconds.
     next_review: AtomicU64,
+    people: Option<Arc<dyn People>>,
 }
 
 /// A version of the pool's rules, counted from 1.
@@ -157,8 +158,8 @@ fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Op
 
 impl Rules {
     /// Reads what the pool says.
-    pub fn load(store: &Store, classes: &Classes) -> Result<Rules, Error> {
-        let rules = Rules::default();
+    pub fn load(store: &Store, classes: &Classes, people: Option<Arc<dyn People>>) -> Result<Rules, Error> {
+        let rules = Rules { people, ..Rules::default() };
         type Last = (u64, Option<RulesVersion>);
         let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
@@ -167,13 +168,29 @@ impl Rules {
         })?;
         rules.next_log_entry.store(last_entry + 1, Ordering::Release);
         if let Some(newest) = newest {
-            match RuleSet::parse_stored(&newest.rules.text, true, classes) {
+            match RuleSet::parse_stored(&newest.rules.text, true, rules.vocabulary(classes)) {
                 Ok(set) => rules.put_pool(newest.version, set),
                 // What cannot be understood decides nothing; what was decided before stays as it is.
                 Err(error) => tracing::error!(%error, "the pool's rules are not understood; load them anew"),
             }
         }
         Ok(rules)
+    }
+
+    /// What words in rules mean here.
+    pub fn vocabulary<'a>(&'a self, classes: &'a Classes) -> Vocabulary<'a> {
+        Vocabulary { classes, people: self.people.as_deref() }
+    }
+
+    /// Rules that were understood when they were set; a newer stere may have set them.
+    fn parse_stored(&self, directory: u64, text: &[u8], classes: &Classes) -> Option<Arc<RuleSet>> {
+        match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, self.vocabulary(classes)) {
+            Ok(set) => Some(Arc::new(set)),
+            Err(error) => {
+                tracing::error!(directory, %error, "rules of a directory are not understood");
+                None
+            }
+        }
     }
 
     fn put_pool(&self, version: u64, set: RuleSet) {
@@ -242,7 +259,7 @@ impl FileSystem {
         for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
             let rules = match other.filter(|(of, _)| *of == number) {
                 Some((_, rules)) => Some(rules.clone()),
-                None => text.and_then(|text| parse_stored(number, &text, &classes)),
+                None => text.and_then(|text| self.rules.parse_stored(number, &text, &classes)),
             };
             levels.push(Level { directory: number, settled, rules, path_start: 0 });
         }
@@ -353,15 +370,21 @@ impl FileSystem {
     /// Sets or removes a directory's own rules.
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
-        let mut named = Vec::new();
+        let (mut named, mut asked) = (Vec::new(), Vec::new());
         if let Some(text) = text {
             let set = self.parse_rules(&String::from_utf8_lossy(text), false)?;
             named = classes_of(&set);
+            let settings = |rule: &Rule| {
+                let own = rule.own;
+                Setting::ALL.into_iter().filter(move |key| own.get(*key).is_some()).map(move |key| (key, own))
+            };
+            asked = set.rules().iter().flat_map(settings).collect();
         }
         self.changing(caller, inode, None, |transaction, value| {
             if value.kind() != Some(stere_format::FileKind::Directory) {
                 return Err(Error::NotPermitted("rules can be set on directories"));
             }
+            self.check_locks(transaction, inode, value, &asked)?;
             value.ctime = caller.now;
             self.forget_rules(transaction, inode, value)?;
             for class in &named {
@@ -387,7 +410,8 @@ impl FileSystem {
     /// Rules that somebody sets now.
     pub(crate) fn parse_rules(&self, text: &str, may_override: bool) -> Result<RuleSet, Error> {
         let classes = self.files.resolver().classes();
-        let set = RuleSet::parse(text, may_override, &classes).map_err(stere_policy::PolicyError::from)?;
+        let set = RuleSet::parse(text, may_override, self.rules.vocabulary(&classes))
+            .map_err(stere_policy::PolicyError::from)?;
         self.check_rules_key(&set)?;
         Ok(set)
     }
@@ -401,7 +425,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         if value.flags & HAS_RULES != 0
             && let Some(text) = xattr::get(transaction, directory, ATTRIBUTE)?
-            && let Some(set) = parse_stored(directory, &text, &self.files.resolver().classes())
+            && let Some(set) = self.rules.parse_stored(directory, &text, &self.files.resolver().classes())
         {
             for class in classes_of(&set) {
                 transaction.delete(Key::class_rules(class.code(), directory));
@@ -452,17 +476,6 @@ impl FileSystem {
 fn version_of(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
     let rules = understood("a version of the pool's rules", version, RulesValue::decode(bytes))?;
     Some(RulesVersion { version, rules })
-}
-
-/// Rules that were understood when they were set; a newer stere may have set them.
-pub(crate) fn parse_stored(directory: u64, text: &[u8], classes: &Classes) -> Option<Arc<RuleSet>> {
-    match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, classes) {
-        Ok(set) => Some(Arc::new(set)),
-        Err(error) => {
-            tracing::error!(directory, %error, "rules of a directory are not understood");
-            None
-        }
-    }
 }
 
 /// The classes that rules name.

@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 use siphasher::sip::SipHasher13;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, XattrBucket};
-use stere_policy::{Name, Setting, parse_name};
+use stere_policy::{Name, Own, Setting, parse_name};
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, plugins, rules};
+use crate::{Caller, FileSystem, acl, classes, plugins, rules};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -131,7 +131,8 @@ impl FileSystem {
     pub fn getxattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
         if let Some(parsed) = parse_name(name) {
             return match parsed {
-                Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting),
+                Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting, Say::Own),
+                Ok(Name::Lock(setting)) => self.own_setting(caller, inode, setting, Say::Lock),
                 Ok(Name::Plugins) => self.own_plugins(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
@@ -204,11 +205,14 @@ impl FileSystem {
     pub fn listxattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
         let mut list = self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            let own = stere_file::own_policy(&value);
+            let (own, locked) = (stere_file::own_policy(&value), stere_file::own_locks(&value));
             let mut list = if value.flags & HAS_ATTRIBUTES == 0 { Vec::new() } else { names(view, inode)? };
             for setting in Setting::ALL {
                 if own.get(setting).is_some() {
                     list.push(setting.attribute().as_bytes().to_vec());
+                }
+                if locked.get(setting).is_some() {
+                    list.push(setting.lock_attribute().into_bytes());
                 }
             }
             if stere_file::own_stack(&value).is_some() {
@@ -235,9 +239,9 @@ impl FileSystem {
         Ok(())
     }
 
-    fn own_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
+    fn own_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting, say: Say) -> Result<Vec<u8>, Error> {
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        let text = stere_file::own_policy(&value).get(setting).ok_or(Error::NoAttribute)?;
+        let text = say.of(&value).get(setting).ok_or(Error::NoAttribute)?;
         Ok(self.with_name(setting, text).into_bytes())
     }
 
@@ -249,8 +253,9 @@ impl FileSystem {
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
-        let setting = match name {
-            Name::Setting(setting) => setting,
+        let (setting, say) = match name {
+            Name::Setting(setting) => (setting, Say::Own),
+            Name::Lock(setting) => (setting, Say::Lock),
             Name::Rules => {
                 let exists = self.stored_attribute(caller, inode, rules::ATTRIBUTE).is_ok();
                 check_mode(mode, exists)?;
@@ -260,21 +265,25 @@ impl FileSystem {
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
-        let value = numbered.as_deref();
+        let mut asked = Own::default();
+        asked.set(setting, numbered.as_deref().unwrap_or_default())?;
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
             }
-            let mut own = stere_file::own_policy(inode_value);
+            let mut own = say.of(inode_value);
             check_mode(mode, own.get(setting).is_some())?;
-            match value {
-                Some(value) => own.set(setting, value)?,
-                None => own.unset(setting),
+            if say == Say::Own && !asked.is_empty() {
+                self.check_locks(transaction, inode, inode_value, &[(setting, asked)])?;
             }
-            let class_before = stere_file::own_policy(inode_value).class;
-            stere_file::set_own_policy(inode_value, own);
-            self.note_tiered(transaction, inode, &own)?;
-            crate::classes::index_member(transaction, inode, class_before, own.class);
+            own.set(setting, numbered.as_deref().unwrap_or_default())?;
+            let classes_before = classes::named_classes(inode_value);
+            match say {
+                Say::Own => stere_file::set_own_policy(inode_value, own),
+                Say::Lock => stere_file::set_own_locks(inode_value, own),
+            }
+            self.note_tiered(transaction, inode, [Say::Own, Say::Lock].map(|say| say.of(inode_value)))?;
+            classes::index_member(transaction, inode, classes_before, classes::named_classes(inode_value));
             if matches!(setting, Setting::Encrypt | Setting::Class) {
                 // What is in memory of its files could not be saved under a locked key.
                 self.name_key(transaction, inode, inode_value)?;
@@ -285,5 +294,39 @@ impl FileSystem {
         self.files.resolver().invalidate();
         self.rules.note_change();
         Ok(())
+    }
+
+    /// Refuses settings that a lock of the administrator contradicts, here or above.
+    pub(crate) fn check_locks(
+        &self,
+        keys: &impl Keys,
+        inode: u64,
+        value: &InodeValue,
+        asked: &[(Setting, Own)],
+    ) -> Result<(), Error> {
+        let effective = self.files.effective(keys, inode, value)?;
+        let classes = self.files.resolver().classes();
+        match asked.iter().any(|(setting, own)| effective.refuses(*setting, own, &classes)) {
+            true => Err(Error::NotPermitted("the administrator locked this to another value, here or above")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Which of the two that an inode can say about its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Say {
+    /// What anybody may set who may write.
+    Own,
+    /// What only the administrator may.
+    Lock,
+}
+
+impl Say {
+    fn of(self, value: &InodeValue) -> Own {
+        match self {
+            Say::Own => stere_file::own_policy(value),
+            Say::Lock => stere_file::own_locks(value),
+        }
     }
 }

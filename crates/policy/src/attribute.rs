@@ -13,6 +13,8 @@ use crate::error::PolicyError;
 pub enum Name {
     /// A key that can be set and removed.
     Setting(Setting),
+    /// The same for the administrator: what is set so holds for everything below, whatever is set or ruled there.
+    Lock(Setting),
     /// The rules of a directory.
     Rules,
     /// The stack of users' plugins.
@@ -114,6 +116,11 @@ impl Setting {
         }
     }
 
+    /// The attribute that locks it.
+    pub fn lock_attribute(self) -> String {
+        format!("{LOCK_PREFIX}{}", self.word())
+    }
+
     /// The setting people call by `word`.
     pub fn from_word(word: &str) -> Option<Setting> {
         Setting::ALL.into_iter().find(|setting| setting.word() == word)
@@ -135,12 +142,21 @@ impl Computed {
     }
 }
 
+/// What the names of locks begin with.
+const LOCK_PREFIX: &str = "trusted.stere.";
+
 /// Recognises an attribute name. `None`: not a policy name at all, an ordinary attribute.
 pub fn parse_name(name: &[u8]) -> Option<Result<Name, PolicyError>> {
-    let key = name.strip_prefix(b"user.stere.").or_else(|| name.strip_prefix(b"user.attest."))?;
+    let locked = name.strip_prefix(LOCK_PREFIX.as_bytes());
+    let said = || name.strip_prefix(b"user.stere.").or_else(|| name.strip_prefix(b"user.attest."));
+    let key = locked.or_else(said)?;
     let Ok(key) = std::str::from_utf8(key) else {
         return Some(Err(PolicyError::UnknownKey(String::from_utf8_lossy(key).into_owned())));
     };
+    if locked.is_some() {
+        let lock = Setting::from_word(key).map(Name::Lock);
+        return Some(lock.ok_or_else(|| PolicyError::NotLockable(key.to_owned())));
+    }
     Some(recognise(key).ok_or_else(|| PolicyError::UnknownKey(key.to_owned())))
 }
 

@@ -6,6 +6,9 @@ pub enum PolicyError {
     /// The key after `user.stere.` is none that can be set.
     #[error("there is no policy key '{0}'; settable keys are class, copies, parity, redundancy, compress and encrypt")]
     UnknownKey(String),
+    /// The key after `trusted.stere.` is none that can be locked.
+    #[error("'{0}' cannot be locked; what can are class, copies, parity, redundancy, compress, encrypt and tier")]
+    NotLockable(String),
     /// The key is known, the value is not one it can have.
     #[error("'{value}' is no value for policy key '{key}'; give {expected}")]
     BadValue {

@@ -25,4 +25,4 @@ pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
-pub use rules::{Decided, Decision, Facts, Rule, RuleError, RuleSet, merge};
+pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Vocabulary, merge};

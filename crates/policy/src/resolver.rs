@@ -1,7 +1,8 @@
 //! Inheritance: which policy holds for a file, and who decided it.
 //!
 //! The nearest object that says anything about redundancy (by number or by its class) decides the scheme; the nearest
-//! one with a class decides the class; else the pool's default class does both. Directories' answers are cached; any
+//! one with a class decides the class; else the pool's default class does both. What the administrator locked goes before all
+//! that is said, on the file, below the lock and by rules; of several locks the nearest counts. Directories' answers are cached; any
 //! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
 //! finer rule would have to know all descendants.
 
@@ -23,6 +24,8 @@ use crate::rules::{Decided, Decision};
 pub struct Ancestor {
     /// What is set on the inode itself.
     pub own: Own,
+    /// What the administrator locked there.
+    pub locked: Own,
     /// The directory above; the inode's own number at the root.
     pub parent: u64,
 }
@@ -32,10 +35,18 @@ pub struct Ancestor {
 pub enum Source {
     /// This inode's attribute.
     Inode(u64),
+    /// The administrator, by a lock on this inode.
+    Lock(u64),
     /// A rule, as it was when it was last looked at.
     Rule,
     /// The pool's default class.
     Pool,
+}
+
+impl Source {
+    fn is_lock(self) -> bool {
+        matches!(self, Source::Lock(_))
+    }
 }
 
 /// The policy that holds, and where it comes from.
@@ -88,6 +99,23 @@ impl Effective {
             Setting::Tier => self.tier_source,
         }
     }
+
+    /// Whether a lock is against an object that `own` sets `setting` to something: what it says would not count.
+    pub fn refuses(&self, setting: Setting, own: &Own, classes: &Classes) -> bool {
+        let is_so = match setting {
+            Setting::Class => own.class().map(|class| classes.resolve(class)) == Some(self.wish.class),
+            Setting::Copies | Setting::Parity | Setting::Redundancy => own.scheme_wish() == Some(self.wish.scheme),
+            Setting::Compress => own.compression() == Some(self.wish.compression),
+            Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
+            Setting::Tier => own.tier_wish() == Some(self.wish.tier),
+        };
+        self.source(setting).is_lock() && !is_so
+    }
+
+    /// Whether something is locked here that is not in `other`.
+    pub fn has_locks_beyond(&self, other: &Effective) -> bool {
+        Setting::ALL.into_iter().any(|key| self.source(key).is_lock() && !other.source(key).is_lock())
+    }
 }
 
 /// Directories deeper than this are taken for a loop in damaged metadata; the pool's default holds there.
@@ -95,7 +123,46 @@ const DEPTH_MAX: usize = 4096;
 /// Cached directories; beyond that the cache starts afresh.
 const CACHED_MAX: usize = 65_536;
 
-/// What walking upward has found so far.
+/// What walking upward has found so far: what is said, and what is locked.
+#[derive(Debug, Clone, Copy, Default)]
+struct Walked {
+    said: Findings,
+    locked: Findings,
+}
+
+impl Walked {
+    fn add(&mut self, inode: u64, ancestor: &Ancestor, classes: &Classes) {
+        self.said.add(Source::Inode(inode), &ancestor.own, classes);
+        self.locked.add(Source::Lock(inode), &ancestor.locked, classes);
+    }
+
+    fn over(self, above: Effective) -> Effective {
+        self.locked.over(self.said.over(above))
+    }
+}
+
+/// What holds unless something is said.
+fn unsaid(wish: Wish) -> Effective {
+    Effective {
+        wish,
+        class_source: Source::Pool,
+        scheme_source: Source::Pool,
+        compression_source: Source::Pool,
+        encryption_source: Source::Pool,
+        tier_source: Source::Pool,
+        plugins: 0,
+    }
+}
+
+/// What was found nearer, unless what holds above is locked and this is not.
+fn nearer<T>(found: Option<(T, Source)>, above: (T, Source)) -> (T, Source) {
+    match found {
+        Some(found) if found.1.is_lock() || !above.1.is_lock() => found,
+        _ => above,
+    }
+}
+
+/// Who decides what, as far as it is found.
 #[derive(Debug, Clone, Copy, Default)]
 struct Findings {
     class: Option<(Class, Source)>,
@@ -128,11 +195,10 @@ impl Findings {
         }
     }
 
-    fn add(&mut self, inode: u64, own: &Own, classes: &Classes) {
+    fn add(&mut self, source: Source, own: &Own, classes: &Classes) {
         if own.is_empty() {
             return;
         }
-        let source = Source::Inode(inode);
         let class = own.class().map(|class| classes.resolve(class));
         // A class nearer than any number speaks for the rest too.
         let speaks = class.filter(|_| self.class.is_none());
@@ -157,45 +223,17 @@ impl Findings {
         }
     }
 
-    fn finish(self, wish: Wish) -> Effective {
-        self.over(Effective {
-            wish,
-            class_source: Source::Pool,
-            scheme_source: Source::Pool,
-            compression_source: Source::Pool,
-            encryption_source: Source::Pool,
-            tier_source: Source::Pool,
-            plugins: 0,
-        })
-    }
-
     /// Lays what was found nearer over what holds above.
     fn over(self, above: Effective) -> Effective {
-        let (class, class_source) = match self.class {
-            Some(found) => found,
-            None => (above.wish.class, above.class_source),
-        };
-        let (scheme, scheme_source) = match self.scheme {
-            Some(found) => found,
-            None => (above.wish.scheme, above.scheme_source),
-        };
-        let (compression, compression_source) = match self.compression {
-            Some(found) => found,
-            None => (above.wish.compression, above.compression_source),
-        };
-        let (encryption, encryption_source) = match self.encryption {
-            Some(found) => found,
-            None => (above.wish.encryption, above.encryption_source),
-        };
-        let (tier, tier_source) = self.tier.unwrap_or((above.wish.tier, above.tier_source));
+        let (class, class_source) = nearer(self.class, (above.wish.class, above.class_source));
+        let (scheme, scheme_source) = nearer(self.scheme, (above.wish.scheme, above.scheme_source));
+        let (compression, compression_source) =
+            nearer(self.compression, (above.wish.compression, above.compression_source));
+        let (encryption, encryption_source) = nearer(self.encryption, (above.wish.encryption, above.encryption_source));
+        let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
         let wish = Wish { class, scheme, compression, encryption, tier };
         let plugins = above.plugins;
         Effective { wish, class_source, scheme_source, compression_source, encryption_source, tier_source, plugins }
-    }
-
-    fn complete(&self) -> bool {
-        let is_stored_so = self.class.is_some() && self.scheme.is_some() && self.compression.is_some();
-        is_stored_so && self.encryption.is_some() && self.tier.is_some()
     }
 }
 
@@ -240,31 +278,31 @@ impl Resolver {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The policy of an inode that says `own` itself, of which rules decided `decision`, and which lies in directory `parent`.
+    /// The policy of an inode that contributes `says` itself, and of which rules decided `decision`.
     /// `fetch` gives an inode's contribution, `None` when there is no such inode.
     pub fn resolve<E>(
         &self,
         inode: u64,
-        own: &Own,
+        says: &Ancestor,
         decision: &Decision,
-        parent: u64,
         mut fetch: impl FnMut(u64) -> Result<Option<Ancestor>, E>,
     ) -> Result<Effective, E> {
-        let mut findings = Findings::default();
+        let mut walked = Walked::default();
         if !decision.is_nothing() {
-            findings.add_decision(decision, true);
+            walked.said.add_decision(decision, true);
         }
-        if !own.is_empty() {
-            findings.add(inode, own, &self.classes.read());
+        if !says.own.is_empty() || !says.locked.is_empty() {
+            walked.add(inode, says, &self.classes.read());
         }
         if !decision.is_nothing() {
-            findings.add_decision(decision, false);
+            walked.said.add_decision(decision, false);
         }
-        if findings.complete() || parent == inode {
-            return Ok(findings.finish(self.classes.read().wish(self.default)));
+        if says.parent == inode {
+            return Ok(walked.over(unsaid(self.classes.read().wish(self.default))));
         }
-        let above = self.directory(parent, &mut fetch)?;
-        Ok(findings.over(above))
+        // Also where everything is said: it may be locked above.
+        let above = self.directory(says.parent, &mut fetch)?;
+        Ok(walked.over(above))
     }
 
     /// The policy that holds for what is created in directory `inode`.
@@ -278,17 +316,17 @@ impl Resolver {
         if let Some((_, effective)) = cached.filter(|(known, _)| *known == generation) {
             return Ok(effective);
         }
-        let (mut findings, classes) = (Findings::default(), self.classes());
+        let (mut walked, classes) = (Walked::default(), self.classes());
         let mut at = inode;
         for _ in 0..DEPTH_MAX {
             let Some(ancestor) = fetch(at)? else { break };
-            findings.add(at, &ancestor.own, &classes);
-            if findings.complete() || ancestor.parent == at {
+            walked.add(at, &ancestor, &classes);
+            if ancestor.parent == at {
                 break;
             }
             at = ancestor.parent;
         }
-        let effective = findings.finish(classes.wish(self.default));
+        let effective = walked.over(unsaid(classes.wish(self.default)));
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();

@@ -18,10 +18,34 @@ use std::path::Path;
 use globset::{Candidate, GlobSet};
 
 use crate::attribute::Own;
+use crate::classes::Classes;
 
 pub use condition::Condition;
 pub use decision::{Decided, Decision, merge};
 pub use parse::RuleError;
+
+/// Names of users and groups, as the machine knows them.
+pub trait People: Send + Sync + std::fmt::Debug {
+    /// The number of a user.
+    fn user(&self, name: &str) -> Option<u32>;
+    /// The number of a group.
+    fn group(&self, name: &str) -> Option<u32>;
+}
+
+/// What words in rules may mean.
+#[derive(Debug, Clone, Copy)]
+pub struct Vocabulary<'a> {
+    /// The pool's classes.
+    pub classes: &'a Classes,
+    /// Who is known; without it rules name users and groups by numbers alone.
+    pub people: Option<&'a dyn People>,
+}
+
+impl<'a> From<&'a Classes> for Vocabulary<'a> {
+    fn from(classes: &'a Classes) -> Vocabulary<'a> {
+        Vocabulary { classes, people: None }
+    }
+}
 
 /// What is known of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -53,6 +53,7 @@ impl PoolConfig {
                 dirty_steps_max: self.dirty_steps_max,
                 ..stere_file::Options::default()
             },
+            ..Options::default()
         }
     }
 

@@ -24,6 +24,7 @@ mod man;
 mod metrics;
 mod mount;
 mod mountinfo;
+mod people;
 mod plugins;
 mod policy;
 mod pool;

@@ -5,14 +5,16 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, RuleSet, Setting};
+use stere_policy::{Classes, RuleError, RuleSet, Setting, Vocabulary};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
 use crate::registry::Registry;
-use crate::rules;
 use crate::status::to_json;
+use crate::{people, rules};
 
+/// How the source of a locked value begins.
+const LOCKED: &str = "locked";
 const VALUE_BYTES_MAX: usize = 65_536;
 /// The rules of a directory, which are no value of its own.
 const RULES: &str = "rules";
@@ -29,6 +31,11 @@ pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
         PolicyCommand::Get { path, json } => get(path, *json),
         PolicyCommand::Unset { path, keys } => unset(path, keys),
         PolicyCommand::Explain { path } => explain(path),
+        PolicyCommand::Lock { path, settings, wait } => {
+            lock(path, settings)?;
+            if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
+        }
+        PolicyCommand::Unlock { path, keys } => unlock(path, keys),
         PolicyCommand::Load(arguments) => rules::load(registry, arguments),
         PolicyCommand::Show(arguments) => rules::show(registry, arguments),
         PolicyCommand::Log(arguments) => rules::log(registry, arguments),
@@ -41,8 +48,8 @@ fn attribute(key: &str) -> String {
     format!("user.stere.{key}")
 }
 
-fn set(path: &Path, settings: &[String]) -> Result<()> {
-    // All are looked at before the first is set.
+/// All settings are looked at before the first is set.
+fn pairs(settings: &[String]) -> Result<Vec<(&'static str, &str)>> {
     let mut pairs = Vec::new();
     for setting in settings {
         let (key, value) = setting
@@ -50,9 +57,16 @@ fn set(path: &Path, settings: &[String]) -> Result<()> {
             .ok_or_else(|| Error::Usage(format!("'{setting}' is not KEY=VALUE; write for example copies=2")))?;
         pairs.push((check_key(key)?, value));
     }
-    for (key, value) in pairs {
+    Ok(pairs)
+}
+
+fn set(path: &Path, settings: &[String]) -> Result<()> {
+    for (key, value) in pairs(settings)? {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
-            Err(Errno::PERM) if key == RULES => return refused("rules can be set on directories; set them on one"),
+            Err(Errno::PERM) if key == RULES && !path.is_dir() => {
+                return refused("rules can be set on directories; set them on one");
+            }
+            Err(Errno::PERM) => return refused(why_not_permitted(path, key)),
             Err(Errno::NOKEY) => {
                 return refused(
                     "the pool has no key for this, or it is locked; `stere key list POOL` tells: make it with `stere key create`, or unlock it",
@@ -75,13 +89,82 @@ fn why_not(key: &str, value: &str) -> String {
             let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
             format!("plugins cannot be '{value}'; give {expected}")
         }
-        None => match RuleSet::parse(value, false, &Classes::of_any_name()) {
+        None => match parse(value) {
             Err(error) => format!("the rules are not understood: {error}"),
             Ok(_) => {
                 "the rules name a class that the pool does not have; `stere class list POOL` tells which it has".into()
             }
         },
     }
+}
+
+/// Rules, whatever classes they name.
+fn parse(text: &str) -> std::result::Result<RuleSet, RuleError> {
+    let (classes, people) = (Classes::of_any_name(), people::system());
+    RuleSet::parse(text, false, Vocabulary { classes: &classes, people: people.as_deref() })
+}
+
+/// Why something may not be set, which the system call does not tell.
+fn why_not_permitted(path: &Path, key: &str) -> String {
+    let mut locked = Vec::new();
+    for word in Setting::ALL.map(Setting::word) {
+        let source = read(path, &format!("source.{word}")).ok().flatten().unwrap_or_default();
+        let value = read(path, &format!("effective.{word}")).ok().flatten();
+        if source.starts_with(LOCKED) && (word == key || key == RULES || is_redundancy(key) && is_redundancy(word)) {
+            locked.extend(value.map(|value| format!("{word} is {value}: {source}")));
+        }
+    }
+    match locked.is_empty() {
+        true => format!("{key} cannot be set on {}: it is not permitted", path.display()),
+        false => format!(
+            "the {key} asked for contradicts a lock ({}); `stere policy unlock` is the administrator's",
+            locked.join("; ")
+        ),
+    }
+}
+
+fn is_redundancy(key: &str) -> bool {
+    [Setting::Copies, Setting::Parity, Setting::Redundancy].into_iter().any(|setting| setting.word() == key)
+}
+
+/// The key of a lock.
+fn check_lock_key(key: &str) -> Result<Setting> {
+    check_key(key)?;
+    match Setting::from_word(key) {
+        Some(setting) => Ok(setting),
+        None => Err(Error::Usage(format!("'{key}' cannot be locked, only how files are stored"))),
+    }
+}
+
+fn may_not_lock<T>() -> Result<T> {
+    refused("locks are the administrator's: run this as root")
+}
+
+fn lock(path: &Path, settings: &[String]) -> Result<()> {
+    let pairs = pairs(settings)?;
+    pairs.iter().try_for_each(|(key, _)| check_lock_key(key).map(drop))?;
+    for (key, value) in pairs {
+        let attribute = check_lock_key(key)?.lock_attribute();
+        match setxattr(path, attribute, value.as_bytes(), XattrFlags::empty()) {
+            Err(Errno::PERM) => return may_not_lock(),
+            Err(Errno::INVAL) => return refused(why_not(key, value)),
+            other => explain_not_here(other, path, "lock the policy of")?,
+        }
+    }
+    Ok(())
+}
+
+fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
+    let settings = keys.iter().map(|key| check_lock_key(key)).collect::<Result<Vec<_>>>()?;
+    for setting in settings {
+        match removexattr(path, setting.lock_attribute()) {
+            // It is not locked here.
+            Err(Errno::NODATA) => {}
+            Err(Errno::PERM) => return may_not_lock(),
+            other => explain_not_here(other, path, "unlock the policy of")?,
+        }
+    }
+    Ok(DONE)
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
@@ -103,10 +186,14 @@ fn explain_not_here<T>(result: rustix::io::Result<T>, path: &Path, action: &'sta
     }
 }
 
-/// The value of an attribute, or none if there is none.
+/// The value of a key's attribute, or none if there is none.
 fn read(path: &Path, key: &str) -> Result<Option<String>> {
+    read_attribute(path, &attribute(key))
+}
+
+fn read_attribute(path: &Path, attribute: &str) -> Result<Option<String>> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    match getxattr(path, attribute(key), &mut value) {
+    match getxattr(path, attribute, &mut value) {
         Ok(length) => Ok(Some(String::from_utf8_lossy(&value[..length]).into_owned())),
         Err(Errno::NODATA) => Ok(None),
         Err(error) => explain_not_here(Err(error), path, "read the policy of"),
@@ -128,6 +215,12 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             if let Some(value) = read(path, &name)? {
                 facts.insert(name, value);
             }
+        }
+    }
+    for setting in Setting::ALL {
+        // Nobody but the administrator gets an answer.
+        if let Some(value) = read_attribute(path, &setting.lock_attribute())? {
+            facts.insert(format!("lock.{}", setting.word()), value);
         }
     }
     for fact in FACTS.into_iter().chain([RULES, PLUGINS, "effective.plugins"]) {

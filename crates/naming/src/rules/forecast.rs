@@ -41,8 +41,8 @@ pub struct RulesForecast<'a> {
 impl FileSystem {
     /// Begins to tell what these rules would change if this directory had them instead of its own.
     pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
-        let set =
-            RuleSet::parse(text, false, &self.files.resolver().classes()).map_err(stere_policy::PolicyError::from)?;
+        let set = RuleSet::parse(text, false, self.rules.vocabulary(&self.files.resolver().classes()))
+            .map_err(stere_policy::PolicyError::from)?;
         let kind = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));

@@ -16,7 +16,12 @@ fn names_are_recognised_with_both_prefixes() {
     );
     assert_eq!(parse_name(b"user.stere.where"), Some(Ok(Name::Computed(Computed::Where))));
     assert_eq!(parse_name(b"user.other"), None);
-    assert_eq!(parse_name(b"trusted.stere.copies"), None);
+    assert_eq!(parse_name(b"trusted.stere.copies"), Some(Ok(Name::Lock(Setting::Copies))));
+    for key in ["rules", "effective.copies", "", "colour"] {
+        let refused = parse_name(format!("trusted.stere.{key}").as_bytes());
+        assert_eq!(refused, Some(Err(PolicyError::NotLockable(key.into()))));
+    }
+    assert_eq!(parse_name(b"trusted.other"), None);
     for unknown in [&b"user.stere.colour"[..], b"user.stere.", b"user.stere.\xff", b"user.stere.effective.where"] {
         assert!(matches!(parse_name(unknown), Some(Err(PolicyError::UnknownKey(_)))), "{unknown:?}");
     }

@@ -3,9 +3,15 @@ use std::collections::HashMap;
 use super::*;
 use std::convert::Infallible;
 
-fn tree(entries: &[(u64, u64, Own)]) -> impl FnMut(u64) -> Result<Option<Ancestor>, Infallible> + use<> {
-    let map: HashMap<u64, Ancestor> =
-        entries.iter().map(|(inode, parent, own)| (*inode, Ancestor { own: *own, parent: *parent })).collect();
+fn tree(
+    entries: &[(u64, u64, Own)],
+    locks: &[(u64, Own)],
+) -> impl FnMut(u64) -> Result<Option<Ancestor>, Infallible> + use<> {
+    let locks: HashMap<u64, Own> = locks.iter().copied().collect();
+    let says = |inode: u64, parent: u64, own: Own| {
+        (inode, Ancestor { own, locked: locks.get(&inode).copied().unwrap_or_default(), parent })
+    };
+    let map: HashMap<u64, Ancestor> = entries.iter().map(|(inode, parent, own)| says(*inode, *parent, *own)).collect();
     move |inode| Ok(map.get(&inode).copied())
 }
 
@@ -22,9 +28,55 @@ fn wish(class: Class) -> Wish {
 }
 
 fn resolve(resolver: &Resolver, inode: u64, entries: &[(u64, u64, Own)]) -> Effective {
-    let (_, parent, own) = entries.iter().find(|entry| entry.0 == inode).expect("inode of the test");
-    let Ok(effective) = resolver.resolve(inode, own, &Decision::default(), *parent, tree(entries));
+    resolve_locked(resolver, inode, entries, &[], &Decision::default())
+}
+
+fn resolve_locked(
+    resolver: &Resolver,
+    inode: u64,
+    entries: &[(u64, u64, Own)],
+    locks: &[(u64, Own)],
+    decision: &Decision,
+) -> Effective {
+    let mut fetch = tree(entries, locks);
+    let Ok(says) = fetch(inode);
+    let Ok(effective) = resolver.resolve(inode, &says.expect("inode of the test"), decision, fetch);
     effective
+}
+
+/// P-58.
+#[test]
+fn a_lock_goes_before_all_that_is_said_below_it() {
+    let entries = [(1, 1, copies(4)), (2, 1, class(Class::Scratch)), (3, 2, copies(1)), (4, 3, copies(1))];
+    let locks = [(2, copies(3)), (1, class(Class::Precious))];
+    let mut decision = Decision::default();
+    decision.add(&copies(2), true, Decided::default());
+    for (inode, decision) in
+        [(2, Decision::default()), (3, Decision::default()), (4, Decision::default()), (4, decision)]
+    {
+        let effective = resolve_locked(&Resolver::new(Class::Normal), inode, &entries, &locks, &decision);
+        assert_eq!((effective.wish.scheme, effective.scheme_source), (SchemeWish::Copies(3), Source::Lock(2)));
+        assert_eq!((effective.wish.class, effective.class_source), (Class::Precious, Source::Lock(1)));
+    }
+    let above = resolve_locked(&Resolver::new(Class::Normal), 1, &entries, &locks, &Decision::default());
+    assert_eq!((above.wish.scheme, above.scheme_source), (SchemeWish::Copies(3), Source::Lock(1)), "as the class says");
+}
+
+/// P-58.
+#[test]
+fn what_contradicts_a_lock_is_refused_and_the_same_is_not() {
+    let entries = [(1, 1, Own::default()), (2, 1, Own::default())];
+    let effective = resolve_locked(&Resolver::new(Class::Normal), 2, &entries, &[(1, copies(3))], &Decision::default());
+    let classes = Classes::default();
+    let refuses = |setting, text: &str| {
+        let mut own = Own::default();
+        own.set(setting, text.as_bytes()).unwrap();
+        effective.refuses(setting, &own, &classes)
+    };
+    assert!(refuses(Setting::Copies, "2") && refuses(Setting::Parity, "4+2") && refuses(Setting::Redundancy, "10"));
+    assert!(
+        !refuses(Setting::Copies, "3") && !refuses(Setting::Class, "scratch") && !refuses(Setting::Compress, "lz4")
+    );
 }
 
 #[test]

@@ -3,10 +3,9 @@
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
-use super::{Rule, RuleSet};
+use super::{People, Rule, RuleSet, Vocabulary};
 use crate::attribute::{Own, Setting};
 use crate::class::Class;
-use crate::classes::Classes;
 
 /// Bytes of text that a set of rules may have.
 pub const RULES_BYTES_MAX: usize = 48 << 10;
@@ -67,20 +66,27 @@ impl<'a> Piece<'a> {
 
 impl RuleSet {
     /// Parses rules. `may_override`: whether `!` is allowed.
-    pub fn parse(text: &str, may_override: bool, classes: &Classes) -> Result<RuleSet, RuleError> {
-        RuleSet::parse_with(text, may_override, &|name| classes.find(name))
-    }
-
-    /// Parses rules that were accepted before; classes that they name may have been deleted since.
-    pub fn parse_stored(text: &str, may_override: bool, classes: &Classes) -> Result<RuleSet, RuleError> {
-        RuleSet::parse_with(text, may_override, &|name| classes.find_even_deleted(name))
-    }
-
-    fn parse_with(
+    pub fn parse<'a>(
         text: &str,
         may_override: bool,
-        class_of: &dyn Fn(&str) -> Option<Class>,
+        vocabulary: impl Into<Vocabulary<'a>>,
     ) -> Result<RuleSet, RuleError> {
+        let Vocabulary { classes, people } = vocabulary.into();
+        RuleSet::parse_with(text, may_override, &Words { class_of: &|name| classes.find(name), people, is_new: true })
+    }
+
+    /// Parses rules that were accepted before; classes and people that they name may be gone since.
+    pub fn parse_stored<'a>(
+        text: &str,
+        may_override: bool,
+        vocabulary: impl Into<Vocabulary<'a>>,
+    ) -> Result<RuleSet, RuleError> {
+        let Vocabulary { classes, people } = vocabulary.into();
+        let class_of = |name: &str| classes.find_even_deleted(name);
+        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, is_new: false })
+    }
+
+    fn parse_with(text: &str, may_override: bool, words: &Words<'_>) -> Result<RuleSet, RuleError> {
         let whole = Piece { text, line: 1, column: 1 };
         if text.len() > RULES_BYTES_MAX {
             return Err(
@@ -91,10 +97,45 @@ impl RuleSet {
         for (number, line) in text.lines().enumerate() {
             let line = Piece { text: without_comment(line), line: number + 1, column: 1 };
             for piece in line.pieces(|character| character == ';') {
-                builder.rule(piece, may_override, class_of)?;
+                builder.rule(piece, may_override, words)?;
             }
         }
         builder.finish().map_err(|error| whole.error(error.to_string()))
+    }
+}
+
+/// What words of rules mean.
+struct Words<'a> {
+    class_of: &'a dyn Fn(&str) -> Option<Class>,
+    people: Option<&'a dyn People>,
+    /// The rules were not accepted yet.
+    is_new: bool,
+}
+
+impl Words<'_> {
+    /// The number of a user or group; of one that is gone, a number that nobody has.
+    fn number_of_name(
+        &self,
+        fact: Fact,
+        comparison: Comparison,
+        word: Piece<'_>,
+        name: &str,
+    ) -> Result<u64, RuleError> {
+        if !matches!(comparison, Comparison::Equal | Comparison::Other) {
+            return Err(word.error("names are compared with = and !="));
+        }
+        let known = self.people.and_then(|people| match fact {
+            Fact::Owner => people.user(name),
+            _ => people.group(name),
+        });
+        match known {
+            Some(number) => Ok(u64::from(number)),
+            None if self.is_new => {
+                let what = if fact == Fact::Owner { "user" } else { "group" };
+                Err(word.error(format!("this machine knows no {what} '{name}'; write the number")))
+            }
+            None => Ok(u64::MAX),
+        }
     }
 }
 
@@ -115,12 +156,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn rule(
-        &mut self,
-        piece: Piece<'_>,
-        may_override: bool,
-        class_of: &dyn Fn(&str) -> Option<Class>,
-    ) -> Result<(), RuleError> {
+    fn rule(&mut self, piece: Piece<'_>, may_override: bool, words: &Words<'_>) -> Result<(), RuleError> {
         let text = piece.text.to_owned();
         let overrides = piece.text.starts_with('!');
         if overrides && !may_override {
@@ -135,7 +171,7 @@ impl Builder {
         let mut rule = Rule { text, overrides, conditions: Vec::new(), own: Own::default() };
         let mut has_pattern = false;
         for word in conditions.pieces(char::is_whitespace) {
-            match condition(word)? {
+            match condition(word, words)? {
                 Word::Condition(condition) => rule.conditions.push(condition),
                 Word::IsFile => {}
                 Word::Pattern(_) if has_pattern => {
@@ -159,7 +195,7 @@ impl Builder {
             return Err(settings.error("a rule sets something, for example copies=2"));
         }
         for setting in settings_of {
-            set(&mut rule.own, setting, class_of)?;
+            set(&mut rule.own, setting, words.class_of)?;
         }
         self.rules.push(rule);
         Ok(())
@@ -245,7 +281,7 @@ const COMPARISONS: [(&str, Comparison); 7] = [
     ("&", Comparison::Has),
 ];
 
-fn condition(word: Piece<'_>) -> Result<Word, RuleError> {
+fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
     if let Some(kind) = word.text.strip_prefix("type=") {
         let is_file = kind == "file";
         return if is_file { Ok(Word::IsFile) } else { Err(word.error("rules are for files: type=file")) };
@@ -260,7 +296,12 @@ fn condition(word: Piece<'_>) -> Result<Word, RuleError> {
         else {
             continue;
         };
-        let value = number_of(fact, value).ok_or_else(|| word.error(expected(fact)))?;
+        let is_name =
+            matches!(fact, Fact::Owner | Fact::Group) && value.starts_with(|first: char| !first.is_ascii_digit());
+        let value = match is_name {
+            true => words.number_of_name(fact, comparison, word, value)?,
+            false => number_of(fact, value).ok_or_else(|| word.error(expected(fact)))?,
+        };
         return Ok(Word::Condition(Condition { fact, comparison, value }));
     }
     pattern(word, word.text.strip_prefix('/').unwrap_or(word.text), false)
@@ -280,7 +321,9 @@ fn expected(fact: Fact) -> String {
     let what = match fact {
         Fact::Size => "size is compared with bytes, such as size>10M (K, M, G, T are powers of 1024)",
         Fact::AgeSeconds => "age is compared with a time, such as age>30d (s, m, h, d, w, y)",
-        Fact::Owner | Fact::Group => "owner and group are compared with a number, such as owner=1000",
+        Fact::Owner | Fact::Group => {
+            "owner and group are compared with a name or a number, such as owner=anna or owner=1000"
+        }
         Fact::Mode => "mode is octal, such as mode=644, or mode&111 for bits that are set",
         Fact::Depth => "depth counts directories below the one with the rules, such as depth>2",
     };

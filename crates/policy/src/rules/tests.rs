@@ -198,3 +198,40 @@ fn rules_name_classes_of_the_pool() {
     let rules = RuleSet::parse_stored("*: class=photos", false, &classes).expect("they were accepted once");
     assert_eq!(merge(rules.rules(), &classes).copies, 1);
 }
+
+#[derive(Debug)]
+struct Anna;
+
+impl People for Anna {
+    fn user(&self, name: &str) -> Option<u32> {
+        (name == "anna").then_some(1000)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        (name == "staff").then_some(50)
+    }
+}
+
+#[test]
+fn owners_and_groups_may_be_named() {
+    let classes = Classes::default();
+    let vocabulary = Vocabulary { classes: &classes, people: Some(&Anna) };
+    let text = "owner=anna: copies=1; group!=staff: copies=2; owner=7: copies=3";
+    let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
+    let matched = |rules: &RuleSet, owner: u32, group: u32| {
+        let facts = Facts { name: b"x", owner, group, ..Facts::default() };
+        rules.matching(&facts).iter().map(|rule| rule.own.copies).collect::<Vec<_>>()
+    };
+    assert_eq!(matched(&rules, 1000, 50), [1]);
+    assert_eq!(matched(&rules, 7, 51), [2, 3]);
+    for (bad, what) in [("owner=bert: copies=1", "no user 'bert'"), ("group=anna: copies=1", "no group 'anna'")] {
+        let error = RuleSet::parse(bad, false, vocabulary).expect_err(bad).to_string();
+        assert!(error.contains(what) && error.contains("column 1"), "{error}");
+    }
+    assert!(RuleSet::parse("owner<anna: copies=1", false, vocabulary).is_err());
+    assert!(RuleSet::parse("owner=anna: copies=1", false, &classes).is_err(), "nobody is known there");
+    // Whoever is gone owns nothing, and rules that name them stay rules.
+    let stored = RuleSet::parse_stored(text, false, &classes).expect("they were accepted once");
+    assert_eq!(matched(&stored, 1000, 50), [2]);
+    assert_eq!(matched(&stored, u32::MAX, 50), [2]);
+}

@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{class, keys, layout, lose, metrics, plugins, reconcile, rules, usage};
+use crate::{class, keys, layout, lose, metrics, people, plugins, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -96,6 +96,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
             plugin_loader: plugins::loader(),
             ..stere_file::Options::default()
         },
+        people: people::system(),
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
     keys::unlock_by_files(&filesystem, &job.options.key_files)?;
@@ -223,6 +224,9 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
     daemon.running.remember();
     if let Err(error) = daemon.running.keep_scrub_cursor() {
         tracing::warn!(%error, "the next scrub begins where it was noted before");
+    }
+    if !daemon.running.read_only {
+        tertiary::copy_metadata_at_end(daemon);
     }
     daemon.running.store.close()?;
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");

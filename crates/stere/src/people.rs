@@ -1,0 +1,82 @@
+//! Users and groups by name, as this machine's user database knows them (whatever `nsswitch.conf` says).
+//!
+//! Rules name people; the core knows numbers alone. A name that was found means the same number until the mount ends, so that
+//! rules are read anew without asking again; one that was not found is asked for each time.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stere_policy::People;
+
+/// Room for what the database says of one user or group; a group has all its members in it.
+const ANSWER_BYTES: usize = 1 << 20;
+
+/// The user database of this machine.
+#[derive(Debug, Default)]
+pub struct System {
+    known: Mutex<HashMap<(bool, String), u32>>,
+}
+
+/// For a mount.
+pub fn system() -> Option<Arc<dyn People>> {
+    Some(Arc::new(System::default()))
+}
+
+impl System {
+    fn find(&self, is_group: bool, name: &str) -> Option<u32> {
+        let of = (is_group, name.to_owned());
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = known().get(&of) {
+            return Some(*number);
+        }
+        let number = if is_group { group(name) } else { user(name) }?;
+        known().insert(of, number);
+        Some(number)
+    }
+}
+
+impl People for System {
+    fn user(&self, name: &str) -> Option<u32> {
+        self.find(false, name)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        self.find(true, name)
+    }
+}
+
+fn user(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut room = vec![0; ANSWER_BYTES];
+    // SAFETY: all zeros is a valid passwd: numbers and null pointers.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are to what lives until the call returns, and `room` is as long as it is said to be.
+    let code = unsafe { libc::getpwnam_r(name.as_ptr(), &mut entry, room.as_mut_ptr(), room.len(), &mut found) };
+    (code == 0 && !found.is_null()).then_some(entry.pw_uid)
+}
+
+fn group(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut room = vec![0; ANSWER_BYTES];
+    // SAFETY: all zeros is a valid group: numbers and null pointers.
+    let mut entry: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are to what lives until the call returns, and `room` is as long as it is said to be.
+    let code = unsafe { libc::getgrnam_r(name.as_ptr(), &mut entry, room.as_mut_ptr(), room.len(), &mut found) };
+    (code == 0 && !found.is_null()).then_some(entry.gr_gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_knows_root_and_not_everybody() {
+        let system = System::default();
+        assert_eq!((system.user("root"), system.group("root")), (Some(0), Some(0)));
+        assert_eq!((system.user("root"), system.user("no such user")), (Some(0), None));
+        assert_eq!((system.group("no such group"), system.user("a\0b")), (None, None));
+    }
+}

@@ -1,0 +1,84 @@
+//! Locks of the administrator and named owners with the real binary on a real mount (P-58, P-52): needs root and /dev/fuse, and
+//! says loudly when it skips.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+
+use support::{World, can_mount};
+
+const NOBODY: u32 = 65_534;
+
+/// What an ordinary user is told who tries this.
+fn refused_for_nobody(world: &World, line: &str, words: &[&str]) {
+    let output = world.command(line).uid(NOBODY).gid(NOBODY).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "stere {line}: {told}");
+    words.iter().for_each(|word| assert!(told.contains(word), "stere {line} says '{told}', without '{word}'"));
+}
+
+#[test]
+fn locks_are_set_shown_and_lifted_by_root_alone() {
+    if !can_mount("locks_are_set_shown_and_lifted_by_root_alone") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount -o allow_other");
+    let (home, file) = (world.mountpoint().join("home"), world.mountpoint().join("home/a"));
+    fs::create_dir(&home).unwrap();
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    world.ok("policy set mount/home/a copies=1 --wait");
+    assert_eq!(world.json("policy get mount/home/a --json")["survives"], "0");
+    refused_for_nobody(&world, "policy lock mount/home/a copies=1", &["run this as root"]);
+    world.refused("policy lock mount/home rules=*:copies=2", 2, &["'rules' cannot be locked"]);
+    world.refused("policy lock mount/home copies=99", 1, &["1 to 32"]);
+    world.ok("policy lock mount/home copies=2 --wait");
+    let facts = world.json("policy get mount/home/a --json");
+    assert_eq!(
+        (&facts["survives"], &facts["state"], &facts["copies"]),
+        (&"1".into(), &"compliant".into(), &"1".into())
+    );
+    assert!(world.ok("policy explain mount/home/a").contains("copies is 2: locked by the administrator at /home"));
+    assert_eq!(world.json("policy get mount/home --json")["lock.copies"], "2");
+    let told = ["contradicts a lock", "copies is 2: locked by the administrator at /home"];
+    refused_for_nobody(&world, "policy set mount/home/a copies=3", &told);
+    refused_for_nobody(&world, "policy set mount/home/a redundancy=0", &told);
+    refused_for_nobody(&world, "policy unlock mount/home copies", &["run this as root"]);
+    world.refused("policy set mount/home rules=*.tmp:copies=1", 1, &["contradicts a lock"]);
+    world.ok("policy set mount/home rules=*.tmp:compress=lz4");
+    world.ok("umount mount");
+    world.ok("mount tank mount -o allow_other");
+    assert!(world.ok("policy explain mount/home/a").contains("locked by the administrator at /home"));
+    world.ok("policy unlock mount/home copies");
+    world.ok("policy apply mount/home --wait");
+    assert_eq!(world.json("policy get mount/home/a --json")["survives"], "0", "what was set below holds again");
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+}
+
+#[test]
+fn rules_name_owners_as_the_machine_does() {
+    if !can_mount("rules_name_owners_as_the_machine_does") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    world.refused("policy set mount rules=owner=nosuchuser:copies=1", 1, &["column 1", "no user 'nosuchuser'"]);
+    world.ok("policy set mount rules=owner=nobody:copies=1;group!=root:compress=lz4");
+    let file = world.mountpoint().join("a");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::write(world.mountpoint().join("b"), b"root's").unwrap();
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    world.ok("policy apply mount --wait");
+    let facts = world.json("policy get mount/a --json");
+    assert_eq!((&facts["effective.copies"], &facts["effective.compress"]), (&"1".into(), &"lz4".into()));
+    let facts = world.json("policy get mount/b --json");
+    assert_eq!((&facts["effective.copies"], &facts["effective.compress"]), (&"2".into(), &"none".into()));
+    world.ok("umount mount");
+}
