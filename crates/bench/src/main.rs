@@ -46,9 +46,9 @@ enum Command {
         /// The data and the order of the random operations follow from it.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// An eighth of the work: to see that everything runs, not to measure.
-        #[arg(long)]
-        quick: bool,
+        /// Only this part of the work: 8 is enough to see that everything runs.
+        #[arg(long, default_value_t = 1)]
+        divide: u64,
         /// Shell command that remounts the file system before every cold phase, for daemons that cache by themselves.
         #[arg(long)]
         cold_hook: Option<String>,
@@ -63,6 +63,19 @@ enum Command {
         files: u64,
         #[arg(long, default_value_t = 0)]
         size: usize,
+    },
+    /// What the file system does per second among the files that `many` made, cold, as one line of JSON.
+    Sample {
+        directory: PathBuf,
+        /// Files and their size as they were given to `many`.
+        #[arg(long)]
+        files: u64,
+        #[arg(long, default_value_t = 0)]
+        size: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long)]
+        cold_hook: Option<String>,
     },
     /// The large object of the papers: FILE of 12,500 frames, read and replaced in several orders; seconds of each part.
     Frames {
@@ -153,15 +166,19 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<(), BenchError> {
     match command {
-        Command::Run { workload, directory, seed, quick, cold_hook, scratch } => {
+        Command::Run { workload, directory, seed, divide, cold_hook, scratch } => {
             let scratch = scratch.unwrap_or_else(std::env::temp_dir);
-            let run = Run::new(&directory, scratch, seed, quick, Cold::new(cold_hook));
+            let run = Run::new(&directory, scratch, seed, divide, Cold::new(cold_hook));
             let report = workload.run(&run)?;
             println!("{}", report.to_json());
             Ok(())
         }
         Command::Many { directory, files, size } => {
             println!("{}", many::create(&directory, files, size)?);
+            Ok(())
+        }
+        Command::Sample { directory, files, size, seed, cold_hook } => {
+            println!("{}", many::sample(&directory, files, size, seed, &Cold::new(cold_hook))?);
             Ok(())
         }
         Command::Frames { file, make, seed } => {
