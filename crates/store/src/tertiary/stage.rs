@@ -91,6 +91,15 @@ impl BlobHandle {
     }
 }
 
+/// What came of bringing a segment back.
+enum Staged {
+    Back,
+    /// Its volume is away.
+    Waits,
+    /// Nobody needs it any more, or it cannot be had.
+    Not,
+}
+
 impl Store {
     /// Whether a volume of this set can be asked, and answered when it was asked last.
     pub fn can_reach(&self, set: u16) -> bool {
@@ -196,39 +205,50 @@ impl Store {
         self.volumes.stuck.lock().clear();
     }
 
-    /// Brings one wanted segment back; false if none is wanted.
+    /// Brings one wanted segment back; false if none is wanted, or none can be brought back now.
     pub(super) fn stage_wanted(&self, progress: &mut TertiaryProgress) -> Result<bool, Error> {
         loop {
-            let Some(id) = self.volumes.wanted.lock().pop_front() else { return Ok(false) };
-            let released = self.log.segments.get(id).filter(|segment| segment.is_released());
-            let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { continue };
-            let chunk = match self.volumes.whole(&segment, Patience::Now) {
-                Ok(chunk) => chunk,
-                Err(RecallError::Refused(_, why)) => {
-                    // It is wanted until the volume is back.
-                    self.volumes.wanted.lock().push_front(id);
-                    progress.waits_for = Some(why);
-                    return Ok(false);
-                }
-                Err(RecallError::Damaged(why)) => {
-                    tracing::error!(segment = id, why, "a segment cannot be brought back");
-                    continue;
-                }
-            };
-            match self.restore(&segment, &chunk) {
-                Ok(is_done) => {
-                    progress.segments_staged += u64::from(is_done);
-                    progress.is_busy = true;
-                    self.volumes.forget_fetched(id);
-                    return Ok(true);
-                }
-                Err(Error::NoSpace) => {
-                    progress.waits_for =
-                        Some("devices have no room for what shall come back; release something".into());
-                    continue;
-                }
-                Err(error) => return Err(error),
+            // It counts as wanted until it is back: who waits for it is not told too early.
+            let Some(id) = self.volumes.wanted.lock().front().copied() else { return Ok(false) };
+            let outcome = self.stage_one(id, progress);
+            if !matches!(outcome, Ok(Staged::Waits)) {
+                self.volumes.wanted.lock().retain(|wanted| *wanted != id);
             }
+            match outcome? {
+                Staged::Back => return Ok(true),
+                Staged::Waits => return Ok(false),
+                Staged::Not => {}
+            }
+        }
+    }
+
+    fn stage_one(&self, id: u64, progress: &mut TertiaryProgress) -> Result<Staged, Error> {
+        let released = self.log.segments.get(id).filter(|segment| segment.is_released());
+        let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { return Ok(Staged::Not) };
+        let chunk = match self.volumes.whole(&segment, Patience::Now) {
+            Ok(chunk) => chunk,
+            Err(RecallError::Refused(_, why)) => {
+                // It is wanted until the volume is back.
+                progress.waits_for = Some(why);
+                return Ok(Staged::Waits);
+            }
+            Err(RecallError::Damaged(why)) => {
+                tracing::error!(segment = id, why, "a segment cannot be brought back");
+                return Ok(Staged::Not);
+            }
+        };
+        match self.restore(&segment, &chunk) {
+            Ok(is_done) => {
+                progress.segments_staged += u64::from(is_done);
+                progress.is_busy = true;
+                self.volumes.forget_fetched(id);
+                Ok(Staged::Back)
+            }
+            Err(Error::NoSpace) => {
+                progress.waits_for = Some("devices have no room for what shall come back; release something".into());
+                Ok(Staged::Not)
+            }
+            Err(error) => Err(error),
         }
     }
 
