@@ -324,6 +324,9 @@ impl FileSystem {
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
                     self.review_met(caller, job, &met)?;
+                    if let Some(directory) = job.walk.directory(&met) {
+                        self.await_retention_of_met(caller, met.inode, directory)?;
+                    }
                     job.file = Some((met.inode, 0));
                 }
                 Some(met) => job.locked_names += self.reencrypt_names(caller, &met)?,
