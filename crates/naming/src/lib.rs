@@ -33,6 +33,12 @@ mod usage;
 mod walk;
 mod xattr;
 
+#[cfg(test)]
+extern crate self as stere_naming;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 

@@ -65,6 +65,7 @@ impl FileSystem {
         }
         let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
+        let _until_it_holds = self.changing_policy();
         loop {
             let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
             self.judge_rename(caller, &rename, target.as_ref())?;

@@ -274,6 +274,7 @@ impl FileSystem {
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
         let mut asked = Own::default();
         asked.set(setting, numbered.as_deref().unwrap_or_default())?;
+        let _until_it_holds = self.changing_policy();
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
