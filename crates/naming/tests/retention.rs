@@ -12,7 +12,7 @@ const DAY: i64 = 86_400;
 /// 2027-01-01 in seconds since 1970, and that day.
 const NOW: i64 = 1_798_761_600;
 const RETAIN: &[u8] = b"user.stere.retain";
-const CONTENT: [u8; 50_000] = [7; 50_000];
+static CONTENT: [u8; 50_000] = [7; 50_000];
 
 fn code<T: std::fmt::Debug>(outcome: Result<T, Error>) -> i32 {
     outcome.map_or_else(|error| error.errno(), |_| 0)

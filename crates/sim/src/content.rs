@@ -189,7 +189,7 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     while bytes.len() < length {
         let word = random.next_u64().to_le_bytes().map(|byte| byte | 1);
         let times = if seed & 1 == 0 { 4 } else { 1 };
-        bytes.extend(word.repeat(times));
+        (0..times).for_each(|_| bytes.extend_from_slice(&word));
     }
     bytes.truncate(length);
     bytes

@@ -24,7 +24,8 @@ impl History {
     pub(crate) fn prove_safe(&mut self) -> Result<(), Stop> {
         self.sync_all()?;
         // Somebody may have gone away in the middle of it.
-        if self.away().is_some() || self.has_lost_member() || !self.must_be_safe() {
+        let is_short = self.away().is_some() || self.has_lost_member() || self.has_left_member_out();
+        if is_short || !self.must_be_safe() {
             return Ok(());
         }
         let members = self.members();

@@ -34,6 +34,7 @@ mod stranded;
 mod superblock;
 mod tertiary;
 mod transaction;
+mod unproven;
 mod value;
 mod view;
 mod wish;

@@ -116,8 +116,6 @@ struct Standing {
     is_suspended: bool,
 }
 
-/// So much is made durable by one flush. Until then nothing of it is read from its new device, so readers wait for the others.
-const SETTLED_BYTES: u64 = 64 << 20;
 /// Segments that stay free for the cleaner and for checkpoints when chunks are moved.
 const SEGMENTS_KEPT: u64 = 3;
 /// How far apart devices may be filled before chunks move, as a part of their slots.
@@ -135,8 +133,11 @@ impl Store {
         }
         let tasks = self.next_tasks(&mut mender, budget_bytes)?;
         let bytes_written = self.write_chunks(&mut mender, tasks, budget_bytes);
-        if mender.submitted.iter().map(|(_, one)| one.bytes).sum::<u64>() >= SETTLED_BYTES {
-            self.settle(&mut mender)?;
+        // Until it is durable and entered nothing is read from its new device, so readers wait for the others; the newer half stays on
+        // its way meanwhile, so that the devices do not wait for the flush.
+        let bytes_max = self.options.budget().flying_bytes as u64;
+        if mender.submitted.iter().map(|(_, one)| one.bytes).sum::<u64>() >= bytes_max {
+            self.settle_but(&mut mender, bytes_max / 2)?;
         }
         let mut is_done = false;
         if bytes_written == 0 && mender.queue.is_empty() {

@@ -200,7 +200,21 @@ impl Store {
 
     /// Waits for what was submitted, makes it durable and enters it; what a device did not take is given up.
     pub(crate) fn settle(&self, mender: &mut Mender) -> Result<(), Error> {
-        let submitted = std::mem::take(&mut mender.submitted);
+        self.settle_but(mender, 0)
+    }
+
+    /// The same for all but the newest so many bytes, which stay on their way: the device has something to do meanwhile.
+    pub(crate) fn settle_but(&self, mender: &mut Mender, bytes_kept: u64) -> Result<(), Error> {
+        let (mut from, mut bytes) = (mender.submitted.len(), 0);
+        while let Some((_, one)) = from.checked_sub(1).map(|at| &mender.submitted[at]) {
+            bytes += one.bytes;
+            if bytes > bytes_kept {
+                break;
+            }
+            from -= 1;
+        }
+        let newer = mender.submitted.split_off(from);
+        let submitted = std::mem::replace(&mut mender.submitted, newer);
         if submitted.is_empty() {
             return Ok(());
         }

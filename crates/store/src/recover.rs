@@ -3,9 +3,8 @@
 //! The journal is replayed group by group. Groups that a later record proves durable are taken as they are; of the unproven
 //! rest every blob is verified, and the first group that names data which cannot be read ends the journal there: it was never
 //! acknowledged. A record that is damaged on every mirror although a later one proves that it was durable is not a torn tail
-//! but damage, and the pool is refused. Read next: `journal_scan.rs`, `commit.rs`.
+//! but damage, and the pool is refused. Read next: `unproven.rs`, `journal_scan.rs`, `commit.rs`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -21,7 +20,7 @@ use stere_stripe::{ReadReport, Stripe};
 use stere_tree::{NodeCache, Tree};
 
 use crate::checkpoint::Checkpointer;
-use crate::clean::{Cleaner, RowOwners};
+use crate::clean::Cleaner;
 use crate::error::Error;
 use crate::journal::{Journal, Mirror};
 use crate::journal_scan::{Group, Scan};
@@ -102,7 +101,7 @@ impl Store {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
             // What a crash tore is no sign of a bad device.
-            store.log.stripe.excusing(|| store.rewrite_unproven(&unproven))?;
+            store.log.stripe.excusing(|| store.make_unproven_whole(&unproven))?;
             store.make_definite(!unproven.is_empty())?;
         }
         Ok((store, report))
@@ -343,7 +342,7 @@ impl Store {
     }
 
     /// Whether enough devices are there for what lies in a segment.
-    fn is_within_reach(&self, segment: &Segment) -> bool {
+    pub(crate) fn is_within_reach(&self, segment: &Segment) -> bool {
         self.readable_chunks(segment, &[]) >= usize::from(segment.scheme.data)
     }
 
@@ -379,45 +378,6 @@ impl Store {
             }
         }
         Ok(true)
-    }
-
-    /// What an unproven group named can be read, but perhaps not from every copy: it is written again, whole.
-    fn rewrite_unproven(&self, blobs: &[u64]) -> Result<(), Error> {
-        let mut told: BTreeMap<(u64, u32), Option<RowOwners>> = BTreeMap::new();
-        for blob in blobs {
-            let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
-                Ok(handle) => handle,
-                Err(Error::UnknownBlob { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            // What volumes have was proven when it was copied out, and they are not known yet.
-            if handle.segment.tertiary().there != 0 {
-                continue;
-            }
-            let row = (handle.value.address.segment, handle.value.address.row_block);
-            let told = told.entry(row).or_insert_with(|| self.owners_in_row(&handle.segment, row.1));
-            // Without what tells of its row nobody would find it there again, to clean the segment or to rescue it.
-            if handle.segment.scheme.parity > 0 || told.is_none() {
-                let owner = told.as_ref().and_then(|owners| owners.get(blob)).copied();
-                let mut outcome = self.relocate_blob(&handle, owner);
-                if matches!(outcome, Err(Error::NoSpace)) {
-                    // A full pool has room again once what the crash left half freed is given back.
-                    let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
-                    outcome = self
-                        .make_room(&self.stream_key(placement, 1, None))
-                        .and_then(|()| self.relocate_blob(&handle, owner));
-                }
-                match outcome {
-                    // With no room left the copies stay as they are; a scrub finds what lacks.
-                    Ok(()) | Err(Error::NoSpace) => {}
-                    // So does what lies on devices that are away, and what had one copy and is lost.
-                    Err(Error::Damaged { .. })
-                        if handle.segment.scheme.parity == 0 || !self.is_within_reach(&handle.segment) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
     }
 
     fn apply_group(&self, mut group: Group) -> Result<(), Error> {

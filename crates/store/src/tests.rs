@@ -1,6 +1,7 @@
 //! The store on devices in memory: what was committed survives losing everything that was not flushed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
@@ -225,6 +226,51 @@ fn an_unproven_tail_whose_data_is_lost_is_cut() {
         assert_eq!(read_file(&store, 12, 4096).unwrap(), content(3, 4096));
         assert_clean(&store);
     }
+}
+
+/// P-3: what a power cut left with one good copy gets its other one where it lies, durably, before the device with the good one is
+/// written anything but superblocks and journal: a write that goes astray there could hit it.
+#[test]
+fn what_one_device_alone_kept_is_made_whole_before_anything_is_written_beside_it() {
+    let (mut rig, store) = Rig::new(2, 64 << 20);
+    write_file(&store, COPIES, 10, &content(1, 4096));
+    store.commit(Wait::Allowed).unwrap();
+    write_file(&store, COPIES, 11, &content(2, 300_000));
+    let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
+    rig.devices.iter().for_each(|device| device.set_fault_hook(Some(Box::new(refuse_flush))));
+    store.commit(Wait::Allowed).unwrap_err();
+    drop(store);
+    rig.devices[0].lose_unflushed(|_| true);
+    rig.devices[1].lose_unflushed(|_| false);
+    rig.read_superblocks();
+    let layout = rig.superblocks[0].layout;
+    let slots =
+        layout.slot_offset(0).unwrap()..layout.slot_offset(layout.slot_count - 1).unwrap() + u64::from(CHUNK_BYTES);
+    let [has_written, has_flushed, was_early] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+    let (written, flushed, of_slots) = (has_written.clone(), has_flushed.clone(), slots.clone());
+    rig.devices[1].set_fault_hook(Some(Box::new(move |operation, offset, _| {
+        written.fetch_or(operation == Operation::Write && of_slots.contains(&offset), Ordering::Relaxed);
+        flushed.fetch_or(operation == Operation::Flush && written.load(Ordering::Relaxed), Ordering::Relaxed);
+        None
+    })));
+    let (flushed, early) = (has_flushed.clone(), was_early.clone());
+    rig.devices[0].set_fault_hook(Some(Box::new(move |operation, offset, _| {
+        let is_early = operation == Operation::Write && slots.contains(&offset) && !flushed.load(Ordering::Relaxed);
+        early.fetch_or(is_early, Ordering::Relaxed);
+        None
+    })));
+    let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
+    assert_eq!(report.groups_cut, 0);
+    assert!(has_flushed.load(Ordering::Relaxed), "the second copy was written and flushed");
+    assert!(!was_early.load(Ordering::Relaxed), "nothing was written beside the one good copy before");
+    rig.devices.iter().for_each(|device| device.set_fault_hook(None));
+    drop(store);
+    // Without the device that had it all.
+    rig.read_superblocks();
+    rig.devices[0].set_offline(true);
+    let devices = rig.devices_in().split_off(1);
+    let (store, _) = Store::open(devices, options()).unwrap();
+    assert_eq!(read_file(&store, 11, 300_000).unwrap(), content(2, 300_000));
 }
 
 /// P-8: accounting is exact after many checkpoints and a crash.

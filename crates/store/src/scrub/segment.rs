@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry};
+use stere_format::{
+    BLOCK_BYTES, ChunkHeader, PoolId, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
+};
 use stere_log::{RowContents, Segment, Wait};
 use stere_stripe::Stretch;
 
@@ -183,6 +185,24 @@ impl Store {
         self.mend_row(segment, placed, &contents, &standings, report)?;
         cursor.live_bytes += usage_of(&contents.entries, &standings);
         Ok(Found::Row(contents.header.row_height))
+    }
+
+    /// Whether all chunks of a row are there, agree and hold what they should.
+    pub(crate) fn is_row_whole(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<bool, Error> {
+        let placed = segment.placed();
+        let RowHeader { row_block, row_height, .. } = contents.header;
+        if self.chunks_there(&placed) < placed.chunks.len() {
+            return Ok(false);
+        }
+        let blocks = row_block..row_block + row_height;
+        let Ok(stretch) = self.log.stripe.read_stretch(segment.id, &placed, blocks) else { return Ok(false) };
+        Ok(self.row_at_rest(segment, &stretch, row_block, row_height)?.is_some())
+    }
+
+    /// Makes a row whole where it lies: only what differs from its verified parts is written. The caller flushes.
+    pub(crate) fn mend_row_in_place(&self, segment: &Arc<Segment>, contents: &RowContents) -> Result<(), Error> {
+        let standings = self.standings_of(contents)?;
+        self.mend_row(segment, &segment.placed(), contents, &standings, &mut ScrubReport::default())
     }
 
     /// The live bytes of a row with which nothing is wrong; `None` where it needs a closer look.

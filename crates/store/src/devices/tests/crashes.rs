@@ -58,8 +58,9 @@ pub(super) fn cut_everywhere(
 }
 
 fn try_to_mend(store: &Store) {
-    while let Ok(progress) = store.mend_step(2 * MIB) {
-        if progress.is_done {
+    while let Ok(progress) = store.mend_step(MIB / 2) {
+        // Some of it is entered while the rest is on its way, as it is where there is more to mend.
+        if progress.is_done || store.settle_but(&mut store.mender.lock(), 256 << 10).is_err() {
             break;
         }
     }
