@@ -1,68 +1,249 @@
 #!/bin/bash
-# Tertiary storage in numbers, in one run: requests for each small file that goes down, requests to bring a directory of a thousand
-# files back (by command and by reading), first byte and whole of a released file beside the same bytes from the volume itself.
-#   sudo bench/tier.sh [PLACE]      PLACE: dir:/empty/directory or s3://bucket/prefix,endpoint=...; a directory in $TMPDIR if not given
+# Tertiary storage in numbers, each with the same bytes from elsewhere in the same run. Needs root (loop devices, dropping caches).
+#   sudo bench/tier.sh frames               table 1: the large object with no tier, an unused one, archived and still on devices; ext4
+#   sudo bench/tier.sh delays [PLACE]       table 2: first byte and whole of files on devices and of released ones, beside the volume
+#   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
+#   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
+# PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed.
+# ROUNDS (5) of each; median, least and most are printed. MIB (400): what migrates.
 set -euo pipefail
-stere=${STERE:-target/release/stere}
-stere=$(realpath "$stere")
-files=${FILES:-10000}
+stere=$(realpath "${STERE:-target/release/stere}")
+bench=$(realpath "${BENCH:-target/release/stere-bench}")
+part=${1:?name a part: frames, delays, migrate or small}
+rounds=${ROUNDS:-5}
+mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
 export STERE_STATE=$folder/state
 cd "$folder"
-trap 'cd /; "$stere" umount "$folder/m" --force >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
-mkdir m volume
-place=${1:-dir:$folder/volume}
-field() { "$stere" tier queue tank --json | sed -n "s/^  \"$1\": \([0-9]*\),*\$/\1/p" | head -n 1; }
-drop() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+end() {
+    cd /
+    "$stere" umount "$folder/m" --force >/dev/null 2>&1 || true
+    umount "$folder/e" 2>/dev/null || true
+    losetup --list --noheadings --output NAME --associated "$folder/e.img" 2>/dev/null | xargs -r losetup --detach || true
+    rm -rf "$folder"
+}
+trap 'tell; end' EXIT
+mkdir m e volume
+base=${2:-dir:$folder/volume}
+drop() { sync -f m && echo 3 >/proc/sys/vm/drop_caches; }
 now() { date +%s.%N; }
-since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.3f", b - a }'; }
-"$stere" create tank a.img,size=2G b.img,size=2G >/dev/null
-"$stere" mount tank m
-"$stere" device add tank "$place,name=cold" >/dev/null
+per() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
+less() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a - b }'; }
+json() { tr ',{}' '\n' | sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" | head -n 1; }
+field() { "$stere" tier queue tank --json | json "$1"; }
+# note NAME VALUE, and in the end all of them: median, least, most.
+note() { echo "$2" >>"$folder/figures.$1"; }
+tell() {
+    for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
+        sort -g "$folder/figures.$name" | awk -v name="$name" '{ v[NR] = $1 } END { printf "%-34s %9.4f  (%.4f to %.4f, %d)\n", name, v[int((NR + 1) / 2)], v[1], v[NR], NR }'
+    done
+}
+# A fresh pool of two devices, mounted; with a volume if a name for it is given.
+turn=0
+pool() {
+    "$stere" create tank a.img,size=3G b.img,size=3G --chunk-size 4M >/dev/null
+    "$stere" mount tank m
+    [ -n "$1" ] || return 0
+    turn=$((turn + 1))
+    place=$base
+    case $base in
+    dir:*) place=$base/$turn && mkdir -p "${place#dir:}" ;;
+    s3:*) place=${base%%,*}/$$-$turn,${base#*,} ;;
+    esac
+    "$stere" device add tank "$place,name=$1" >/dev/null
+}
+# Until it is here, also while it comes back by itself.
+stage() { until "$stere" tier stage "$1" --wait >/dev/null; do sleep 0.2; done; }
+over() {
+    # A reader that was stopped may still have a file open.
+    until "$stere" umount m 2>/dev/null; do sleep 0.2; done
+    "$stere" pool export tank >/dev/null 2>&1 || true
+    rm -rf a.img b.img state
+}
+endpoint=$(sed -n 's/.*endpoint=\([^,]*\).*/\1/p' <<<"$base")
+keys=$(sed -n 's/.*credentials=\([^,]*\).*/\1/p' <<<"$base")
+# request METHOD OBJECT [curl's options]: to the bucket of this turn; tells when the first byte came and when all had.
+request() {
+    local path=${place%%,*}
+    curl -sf -X "$1" --aws-sigv4 aws:amz:us-east-1:s3 -o body -w '%{time_starttransfer} %{time_total}' \
+        --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")" "${@:3}" "$endpoint/${path#s3://}/$2"
+}
 
-mkdir -p m/small
-for group in $(seq 0 $((files / 1000 - 1))); do
-    mkdir "m/small/$group"
-    head -c 4096000 /dev/urandom | split -b 4096 -a 3 -d - "m/small/$group/f"
-done
-"$stere" flush m --wait
-before=$(field requests)
-start=$(now)
-"$stere" tier archive m/small --wait >/dev/null
-seconds=$(since "$start")
-requests=$(($(field requests) - before))
-echo "archive: $files files of 4 KiB in $seconds s, $requests requests: $(awk -v r="$requests" -v f="$files" 'BEGIN { printf "%.4f", r / f }') a file (bar: below 0.01)"
+frames() {
+    for _ in $(seq "$rounds"); do
+        for subject in ext4 none unused archived; do
+            if [ $subject = ext4 ]; then
+                truncate -s 3G e.img
+                mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 e.img
+                device=$(losetup --find --show --direct-io=on e.img)
+                mount "$device" e
+                file=e/frames
+            else
+                case $subject in none) pool "" ;; *) pool cold ;; esac
+                file=m/frames
+            fi
+            "$bench" frames "$file" --make >/dev/null
+            [ $subject != archived ] || "$stere" tier archive "$file" --wait >/dev/null
+            figures=$("$bench" frames "$file")
+            for step in "sequential read" "random read" "mixed read" "sequential replace" "random replace" "mixed replace"; do
+                note "${step// /-}-$subject" "$(json "$step" <<<"$figures")"
+            done
+            if [ $subject = ext4 ]; then
+                umount e && losetup --detach "$device" && rm e.img
+            else
+                over
+            fi
+        done
+    done
+}
 
-"$stere" tier release m/small >/dev/null
-before=$(field requests)
-"$stere" tier stage m/small/0 --wait >/dev/null
-staged=$(($(field requests) - before))
-"$stere" tier release m/small >/dev/null
-drop
-before=$(field requests)
-start=$(now)
-cat m/small/1/* >/dev/null
-seconds=$(since "$start")
-echo "stage of 1,000 files: $staged requests; reading another 1,000 released files: $(($(field requests) - before)) requests, $seconds s"
+delays() {
+    pool cold
+    for size in 10K 100K 1M 10M; do
+        head -c $size /dev/urandom >m/$size
+    done
+    "$stere" tier archive m --wait >/dev/null
+    for _ in $(seq "$rounds"); do
+        for size in 10K 100K 1M 10M; do
+            stage m/$size
+            drop
+            figures=$("$bench" delay m/$size)
+            note "$size-on-devices-first" "$(json first_seconds <<<"$figures")"
+            note "$size-on-devices" "$(json seconds <<<"$figures")"
+            "$stere" tier release m/$size >/dev/null
+            drop
+            figures=$("$bench" delay m/$size)
+            note "$size-fetched-first" "$(json first_seconds <<<"$figures")"
+            note "$size-fetched" "$(json seconds <<<"$figures")"
+            delay_of_volume $size
+        done
+    done
+    over
+}
 
-head -c 10M /dev/urandom >m/large
-"$stere" tier archive m/large --wait >/dev/null
-for size in 10K 100K 1M 10M; do
-    "$stere" tier release m/large >/dev/null
+# So many bytes from the volume itself: of its largest objects, one after the other.
+delay_of_volume() {
+    local bytes=$(numfmt --from=iec "$1") first="" total=0 left
+    left=$bytes
     drop
+    case $place in
+    dir:*)
+        for object in $(ls -S "${place#dir:}"/segments/*); do
+            [ "$left" -gt 0 ] || break
+            figures=$("$bench" delay "$object")
+            size=$(stat -c %s "$object")
+            part=$((left < size ? left : size))
+            first=${first:-$(json first_seconds <<<"$figures")}
+            total=$(awk -v t="$total" -v s="$(json seconds <<<"$figures")" -v p="$part" -v a="$size" 'BEGIN { print t + s * p / a }')
+            left=$((left - part))
+        done
+        ;;
+    s3:*)
+        for object in $(objects); do
+            [ "$left" -gt 0 ] || break
+            read -r one all <<<"$(request GET "segments/$object" --range "0-$((left - 1))")"
+            first=${first:-$one}
+            total=$(awk -v t="$total" -v s="$all" 'BEGIN { print t + s }')
+            left=$((left - $(stat -c %s body)))
+        done
+        ;;
+    esac
+    note "$1-volume-first" "$first"
+    note "$1-volume" "$total"
+}
+
+# The objects of a bucket that hold segments.
+objects() {
+    local path=${place%%,*}
+    path=${path#s3://}
+    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 \
+        --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")" \
+        "$endpoint/${path%%/*}?list-type=2&prefix=$(sed 's|/|%2F|g' <<<"${path#*/}/segments/")" | grep -o '<Key>[^<]*' | sed 's|.*/||'
+}
+
+migrate() {
+    for _ in $(seq "$rounds"); do
+        for load in idle busy; do
+            pool cold
+            head -c "${mib}M" /dev/urandom >m/archived
+            head -c "${mib}M" /dev/urandom >m/busy
+            "$stere" flush m --wait
+            drop
+            rate=$(seconds_of_volume)
+            reader=""
+            if [ $load = busy ]; then
+                (while :; do cat m/busy >/dev/null; echo 1 >/proc/sys/vm/drop_caches; done) &
+                reader=$!
+            fi
+            start=$(now)
+            "$stere" tier archive m/archived --wait >/dev/null
+            seconds=$(less "$(now)" "$start")
+            [ -z "$reader" ] || { kill "$reader" && wait "$reader" 2>/dev/null || true; }
+            note "archive-MBps-$load" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$seconds")"
+            note "archive-of-put-and-get-$load" "$(per "$rate" "$seconds")"
+            over
+        done
+    done
+}
+
+# What putting as much there in objects of 4 MiB and reading them back takes.
+seconds_of_volume() {
+    local start put
+    head -c 4M /dev/urandom >object
     start=$(now)
-    head -c 1 m/large >/dev/null
-    first=$(since "$start")
-    "$stere" tier release m/large >/dev/null
-    drop
-    start=$(now)
-    head -c "$size" m/large >/dev/null
-    echo "released file, $size: first byte $first s, all $(since "$start") s"
-done
-if [ -d volume/segments ]; then
-    drop
-    start=$(now)
-    cat $(ls -t volume/segments/* | head -n 3) >/dev/null
-    echo "the same from the volume itself, three objects: $(since "$start") s"
-fi
-"$stere" umount m
+    for number in $(seq $((mib / 4))); do
+        case $place in
+        dir:*) dd if=object of="${place#dir:}/x$number" bs=4M conv=fsync status=none ;;
+        s3:*) request PUT "x$number" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' --data-binary @object >/dev/null ;;
+        esac
+    done
+    put=$(now)
+    for number in $(seq $((mib / 4))); do
+        case $place in
+        dir:*) cat "${place#dir:}/x$number" >/dev/null ;;
+        s3:*) request GET "x$number" >/dev/null ;;
+        esac
+    done
+    note "volume-put-MBps" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$(less "$put" "$start")")"
+    note "volume-get-MBps" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$(less "$(now)" "$put")")"
+    for number in $(seq $((mib / 4))); do
+        case $place in
+        dir:*) rm "${place#dir:}/x$number" ;;
+        s3:*) request DELETE "x$number" >/dev/null ;;
+        esac
+    done
+    less "$(now)" "$start"
+}
+
+small() {
+    files=${FILES:-10000}
+    for _ in $(seq "$rounds"); do
+        pool cold
+        for group in $(seq 0 $((files / 1000 - 1))); do
+            mkdir -p "m/small/$group"
+            (cd "m/small/$group" && head -c 4096000 /dev/urandom | split -b 4096 -a 3 -d - f)
+        done
+        "$stere" flush m --wait
+        before=$(field requests)
+        start=$(now)
+        "$stere" tier archive m/small --wait >/dev/null
+        note "archive-seconds-of-$files-files" "$(less "$(now)" "$start")"
+        note "requests-per-file" "$(per $(($(field requests) - before)) "$files")"
+        "$stere" tier release m/small >/dev/null
+        before=$(field requests)
+        start=$(now)
+        stage m/small/0
+        note "stage-1000-files-requests" "$(($(field requests) - before))"
+        note "stage-1000-files-seconds" "$(less "$(now)" "$start")"
+        note "segments-of-1000-files" "$("$stere" tier release m/small/0 | sed -n 's/.*released \([0-9]*\) segments.*/\1/p')"
+        drop
+        before=$(field requests)
+        start=$(now)
+        cat m/small/1/* >/dev/null
+        note "read-1000-files-requests" "$(($(field requests) - before))"
+        note "read-1000-files-seconds" "$(less "$(now)" "$start")"
+        over
+    done
+}
+
+"$part"

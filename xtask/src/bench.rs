@@ -10,6 +10,7 @@ mod cases;
 mod checksums;
 mod compare;
 mod disks;
+mod files;
 mod isolation;
 mod plot;
 mod rebuild;
@@ -42,6 +43,18 @@ pub enum BenchName {
     Sweep,
     /// PostMark-like mixes of small and of larger files.
     Postmark,
+    /// Two copies beside btrfs raid1 and 2+1 beside btrfs raid5: all but trees.
+    Raid,
+    /// The other file systems in user space, on one device and on three.
+    Peers,
+    /// 8 writers, and 8 threads that read and write 70/30.
+    Several,
+    /// HighLight's large object: in order, at random, 80/20, read and replaced.
+    LargeObject,
+    /// SQLite: transactions of 1 and of 1,000 rows, with both kinds of journal.
+    Database,
+    /// Creates, stats and cold reads per second among 10,000, 100,000 and 1,000,000 files, and the memory for it.
+    Files,
     /// Device bytes for each user byte, fresh and aged, for both cleaner policies, drawn.
     Amplification,
     /// Creates, stats and cached reads beside a file system that keeps nothing, through the same front end.
@@ -76,6 +89,9 @@ pub struct BenchArguments {
     /// An eighth of the work: to see that everything runs, not to measure.
     #[arg(long)]
     pub quick: bool,
+    /// Only this part of the work in a comparison of file systems, for measurements that must be short.
+    #[arg(long, default_value_t = 1)]
+    pub divide: u64,
     /// Rounds; the median is taken over them.
     #[arg(long, default_value_t = 5)]
     pub runs: usize,
@@ -85,9 +101,12 @@ pub struct BenchArguments {
     /// Only these file systems.
     #[arg(long, value_delimiter = ',')]
     pub subjects: Vec<Kind>,
-    /// For the redundancy bench: only this workload of it (sequential, random-read, random-write).
+    /// Only these workloads of a comparison; the result's name tells them.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Stere works on its image files and not, like its peers, on loop devices over them.
     #[arg(long)]
-    pub only: Option<String>,
+    pub stere_on_files: bool,
     /// Mount options for stere.
     #[arg(long, default_value = "")]
     pub options: String,
@@ -97,7 +116,7 @@ pub struct BenchArguments {
     /// Files for the memory and recovery benches, instead of 3,000,000 and 1,000,000.
     #[arg(long)]
     pub files: Option<u64>,
-    /// For the recovery bench: its pools stay in this folder, and those that an earlier run left there are used.
+    /// For the benches of recovery and of many files: their pools stay in this folder, and those that an earlier run left there are used.
     #[arg(long)]
     pub prepared: Option<PathBuf>,
     /// Make what belongs in the folder above, and measure nothing.
@@ -106,6 +125,17 @@ pub struct BenchArguments {
     /// Keep the result in `bench/published`, which is in the repository, and not only in `bench/results`.
     #[arg(long)]
     pub publish: bool,
+}
+
+impl BenchArguments {
+    /// What the amounts of work are divided by.
+    pub fn divisor(&self) -> u64 {
+        if self.quick { 8 } else { self.divide.max(1) }
+    }
+
+    pub fn wants(&self, workload: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == workload)
+    }
 }
 
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
@@ -118,6 +148,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     match arguments.name {
         BenchName::Recovery => special::recovery(root, arguments),
         BenchName::Memory => special::memory(root, arguments),
+        BenchName::Files => files::run(root, arguments),
         BenchName::Isolation => isolation::run(root, arguments),
         BenchName::Rebuild => rebuild::run(root, arguments),
         BenchName::Redundancy => redundancy::run(root, arguments),

@@ -40,6 +40,12 @@ pub enum Kind {
     Mergerfs,
     /// Over ext4.
     Gocryptfs,
+    /// Over ext4: passes everything through.
+    Bindfs,
+    /// ext4 in user space, by e2fsprogs.
+    Fuse2fs,
+    Ntfs3g,
+    ZfsFuse,
     /// Holds nothing: the ceiling of stere's own front end.
     Null,
     Tmpfs,
@@ -61,6 +67,10 @@ impl Kind {
             Kind::BtrfsRaid5 => "btrfs-raid5",
             Kind::Mergerfs => "mergerfs",
             Kind::Gocryptfs => "gocryptfs",
+            Kind::Bindfs => "bindfs",
+            Kind::Fuse2fs => "fuse2fs",
+            Kind::Ntfs3g => "ntfs-3g",
+            Kind::ZfsFuse => "zfs-fuse",
             Kind::Null => "null",
             Kind::Tmpfs => "tmpfs",
         }
@@ -82,7 +92,8 @@ impl Kind {
 
     pub fn devices(self) -> usize {
         match self {
-            Kind::Stere | Kind::Ext4 | Kind::Xfs | Kind::Btrfs | Kind::Gocryptfs => 1,
+            Kind::Stere | Kind::Ext4 | Kind::Xfs | Kind::Btrfs => 1,
+            Kind::Gocryptfs | Kind::Bindfs | Kind::Fuse2fs | Kind::Ntfs3g | Kind::ZfsFuse => 1,
             Kind::SterePool | Kind::StereMirror | Kind::StereParity => 3,
             Kind::BtrfsRaid1 | Kind::BtrfsRaid5 | Kind::Mergerfs => 3,
             Kind::StereStripe5 | Kind::StereParity5 => 5,
@@ -98,6 +109,10 @@ impl Kind {
             Kind::Btrfs | Kind::BtrfsRaid1 | Kind::BtrfsRaid5 => &[("mkfs.btrfs", "btrfs-progs")],
             Kind::Mergerfs => &[("mkfs.ext4", "e2fsprogs"), ("mergerfs", "mergerfs")],
             Kind::Gocryptfs => &[("mkfs.ext4", "e2fsprogs"), ("gocryptfs", "gocryptfs")],
+            Kind::Bindfs => &[("mkfs.ext4", "e2fsprogs"), ("bindfs", "bindfs")],
+            Kind::Fuse2fs => &[("mkfs.ext4", "e2fsprogs"), ("fuse2fs", "fuse2fs")],
+            Kind::Ntfs3g => &[("mkntfs", "ntfs-3g"), ("ntfs-3g", "ntfs-3g")],
+            Kind::ZfsFuse => &[("zfs-fuse", "zfs-fuse"), ("zpool", "zfs-fuse")],
             _ => &[],
         }
     }
@@ -116,13 +131,21 @@ pub struct Shape {
     pub options: String,
     /// Whether a stere that is there already is used, and stays when the subject goes.
     pub is_kept: bool,
+    /// Whether stere gets loop devices, as its peers do, and not the image files themselves.
+    pub on_loop_devices: bool,
     /// Files of this size that lie on the same file system: they are used as images, whatever they hold.
     pub images: Vec<PathBuf>,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { device_size: "6G".into(), options: String::new(), is_kept: false, images: Vec::new() }
+        Shape {
+            device_size: "6G".into(),
+            options: String::new(),
+            is_kept: false,
+            on_loop_devices: false,
+            images: Vec::new(),
+        }
     }
 }
 

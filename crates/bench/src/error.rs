@@ -13,6 +13,8 @@ pub enum BenchError {
     Difference { seed: u64, step: u64, what: String },
     #[error("`{command}` failed: {what}")]
     Command { command: String, what: String },
+    #[error("SQLite on {}: {what}", path.display())]
+    Database { path: PathBuf, what: String },
     #[error("waited in vain: {0}")]
     Unmet(&'static str),
     #[error("cannot drop the kernel's caches ({0}); run as root, or cold figures mean nothing")]

@@ -5,9 +5,11 @@
 
 mod acknowledge;
 mod cold;
+mod delay;
 mod differential;
 mod error;
 mod fill;
+mod frames;
 mod limits;
 mod many;
 mod pattern;
@@ -44,9 +46,9 @@ enum Command {
         /// The data and the order of the random operations follow from it.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// An eighth of the work: to see that everything runs, not to measure.
-        #[arg(long)]
-        quick: bool,
+        /// Only this part of the work: 8 is enough to see that everything runs.
+        #[arg(long, default_value_t = 1)]
+        divide: u64,
         /// Shell command that remounts the file system before every cold phase, for daemons that cache by themselves.
         #[arg(long)]
         cold_hook: Option<String>,
@@ -62,6 +64,30 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         size: usize,
     },
+    /// What the file system does per second among the files that `many` made, cold, as one line of JSON.
+    Sample {
+        directory: PathBuf,
+        /// Files and their size as they were given to `many`.
+        #[arg(long)]
+        files: u64,
+        #[arg(long, default_value_t = 0)]
+        size: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long)]
+        cold_hook: Option<String>,
+    },
+    /// The large object of the papers: FILE of 12,500 frames, read and replaced in several orders; seconds of each part.
+    Frames {
+        file: PathBuf,
+        /// Only make the file.
+        #[arg(long)]
+        make: bool,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Read FILE once, and tell when its first byte came, and all of it.
+    Delay { file: PathBuf },
     /// Fill the file system in DIR, remove, fill again, and check that data and space are as they must be.
     Fill {
         directory: PathBuf,
@@ -140,15 +166,27 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<(), BenchError> {
     match command {
-        Command::Run { workload, directory, seed, quick, cold_hook, scratch } => {
+        Command::Run { workload, directory, seed, divide, cold_hook, scratch } => {
             let scratch = scratch.unwrap_or_else(std::env::temp_dir);
-            let run = Run::new(&directory, scratch, seed, quick, Cold::new(cold_hook));
+            let run = Run::new(&directory, scratch, seed, divide, Cold::new(cold_hook));
             let report = workload.run(&run)?;
             println!("{}", report.to_json());
             Ok(())
         }
         Command::Many { directory, files, size } => {
             println!("{}", many::create(&directory, files, size)?);
+            Ok(())
+        }
+        Command::Sample { directory, files, size, seed, cold_hook } => {
+            println!("{}", many::sample(&directory, files, size, seed, &Cold::new(cold_hook))?);
+            Ok(())
+        }
+        Command::Frames { file, make, seed } => {
+            println!("{}", if make { frames::make(&file, seed)? } else { frames::work(&file, seed)? });
+            Ok(())
+        }
+        Command::Delay { file } => {
+            println!("{}", delay::run(&file)?);
             Ok(())
         }
         Command::Fill { directory, seed, rounds } => {

@@ -3,10 +3,13 @@
 //! Rules: a phase that claims durability has its fsync or syncfs inside the time; a cold phase starts after `Cold::make`;
 //! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
 
+mod database;
 mod front_end;
+mod large_object;
 mod postmark;
 mod random;
 mod sequential;
+mod several;
 mod small_files;
 mod sweep;
 mod tree;
@@ -14,14 +17,13 @@ mod tree;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
 use crate::cold::Cold;
 use crate::error::{At, BenchError};
 use crate::pattern::Pattern;
-use crate::report::{Metric, Report};
+use crate::report::{Metric, Report, Spent, Stopwatch};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
@@ -39,7 +41,13 @@ pub enum Workload {
     Sweep,
     /// PostMark-like transactions on small files and on larger ones.
     Postmark,
-    /// Creates, stats and cached reads with nothing synced or checked, for file systems that keep nothing.
+    /// 8 writers at once, each to its own file and all to one; 8 threads that read 70 and write 30 of 100 blocks.
+    Several,
+    /// A large object (HighLight): 51.2 MB in frames of 4 KiB, read and replaced in order, at random and 80/20.
+    LargeObject,
+    /// SQLite: inserts in transactions of 1 and of 1,000 rows, with a write-ahead log and with a rollback journal.
+    Database,
+    /// Names, attributes and cached reads with nothing synced or checked, for file systems that keep nothing.
     FrontEnd,
 }
 
@@ -54,11 +62,14 @@ impl Workload {
             Workload::Tree => ("tree", tree::run(run)),
             Workload::Sweep => ("sweep", sweep::run(run)),
             Workload::Postmark => ("postmark", postmark::run(run)),
+            Workload::Several => ("several", several::run(run)),
+            Workload::LargeObject => ("large-object", large_object::run(run)),
+            Workload::Database => ("database", database::run(run)),
             Workload::FrontEnd => ("front-end", front_end::run(run)),
         };
         let metrics = metrics?;
         run.clean()?;
-        Ok(Report { workload, seed: run.seed, quick: run.quick, cold: run.cold.description(), metrics })
+        Ok(Report { workload, seed: run.seed, divided_by: run.divide, cold: run.cold.description(), metrics })
     }
 }
 
@@ -67,39 +78,36 @@ pub struct Run {
     pub directory: PathBuf,
     pub scratch: PathBuf,
     pub seed: u64,
-    pub quick: bool,
+    /// Amounts of work are divided by this.
+    pub divide: u64,
     pub cold: Cold,
     pub pattern: Pattern,
 }
 
 impl Run {
-    pub fn new(directory: &Path, scratch: PathBuf, seed: u64, quick: bool, cold: Cold) -> Self {
+    pub fn new(directory: &Path, scratch: PathBuf, seed: u64, divide: u64, cold: Cold) -> Self {
         let directory = directory.join("stere-bench-work");
-        Run { directory, scratch, seed, quick, cold, pattern: Pattern::new(seed) }
+        Run { directory, scratch, seed, divide: divide.max(1), cold, pattern: Pattern::new(seed) }
     }
 
-    /// The amount for a full run, or an eighth of it.
+    /// The amount for a full run, or the part of it that was asked for.
     pub fn scaled(&self, amount: u64) -> u64 {
-        if self.quick { amount / 8 } else { amount }
+        amount / self.divide
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    pub fn time<T>(&self, work: impl FnOnce() -> Result<T, BenchError>) -> Result<(Duration, T), BenchError> {
-        let start = Instant::now();
+    pub fn time<T>(&self, work: impl FnOnce() -> Result<T, BenchError>) -> Result<(Spent, T), BenchError> {
+        let stopwatch = Stopwatch::start();
         let result = work()?;
-        Ok((start.elapsed(), result))
+        Ok((stopwatch.stop(), result))
     }
 
     /// All data and names of the file system under test are durable when this returns.
     pub fn sync_file_system(&self) -> Result<(), BenchError> {
-        let directory = File::open(&self.directory).at("open", &self.directory)?;
-        // SAFETY: the descriptor is open for the whole call.
-        let result = unsafe { libc::syncfs(directory.as_raw_fd()) };
-        let outcome = if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
-        outcome.at("syncfs", &self.directory)
+        sync_file_system(&self.directory)
     }
 
     fn prepare(&self) -> Result<(), BenchError> {
@@ -115,6 +123,31 @@ impl Run {
         unsafe { libc::sync() };
         Ok(())
     }
+}
+
+/// All data and names of the file system that the directory is on are durable when this returns.
+pub fn sync_file_system(directory: &Path) -> Result<(), BenchError> {
+    let opened = File::open(directory).at("open", directory)?;
+    // SAFETY: the descriptor is open for the whole call.
+    let result = unsafe { libc::syncfs(opened.as_raw_fd()) };
+    let outcome = if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    outcome.at("syncfs", directory)
+}
+
+/// Does the work with each number below `threads` at once, and returns what came of each.
+fn in_parallel<T: Send>(
+    threads: u64,
+    work: impl Fn(u64) -> Result<T, BenchError> + Sync,
+) -> Result<Vec<T>, BenchError> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, _>| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        workers.into_iter().map(join).collect()
+    })
 }
 
 /// A phase whose effect is on stable storage.

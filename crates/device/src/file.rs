@@ -252,8 +252,9 @@ impl Device for FileDevice {
         check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes)?;
         let (start, head, tail) = self.widen(offset, length);
         let open = Arc::clone(&self.open);
+        // The reader keeps it when it is left behind. Fresh memory would cost more than the read: it is cleared, page by page.
+        let mut buffer = self.bounce.take(head + length + tail);
         let read = move || {
-            let mut buffer = Buffer::zeroed(head + length + tail);
             let mut whole = [Scatter::Into(buffer.as_mut_slice())];
             let plan = Plan::new(&open.transfer, 0, &whole, 0);
             let mut scratch = vec![0; plan.scratch_bytes()];

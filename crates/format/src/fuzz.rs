@@ -36,6 +36,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("segment", segment),
     ("summary", summary),
     ("superblock", superblock),
+    ("tier_marks", tier_marks),
+    ("volume", volume),
+    ("volume_label", volume_label),
     ("xattr", xattr),
 ];
 
@@ -226,6 +229,24 @@ fn superblock(bytes: &[u8]) -> Result<(), DecodeError> {
     let encoded = superblock.encode()?;
     assert_eq!(Superblock::decode(&encoded)?, superblock);
     Ok(())
+}
+
+fn tier_marks(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &TierMarks::decode(bytes)?.encode())
+}
+
+fn volume(bytes: &[u8]) -> Result<(), DecodeError> {
+    assert!(VolumeEntry::decode(TERTIARY_MAX as u64, bytes).is_err(), "there are no more numbers");
+    canonical(bytes, &VolumeEntry::decode(3, bytes)?.encode())
+}
+
+fn volume_label(bytes: &[u8]) -> Result<(), DecodeError> {
+    match VolumeLabel::decode(bytes) {
+        Ok(_) | Err(DecodeError::Checksum { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let bytes = VolumeLabel::resealed(bytes);
+    canonical(&bytes, &VolumeLabel::decode(&bytes)?.encode())
 }
 
 fn xattr(bytes: &[u8]) -> Result<(), DecodeError> {

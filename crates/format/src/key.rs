@@ -54,8 +54,10 @@ pub mod kind {
     pub const VOLUME: u8 = 16;
     /// In SYSTEM, object = inode whose owner said to which tertiary volumes files go; no value.
     pub const TIERED: u8 = 17;
-    /// In SYSTEM, object 0: from which part of devices being full on archived files are released, and down to which (two bytes, percent).
+    /// In SYSTEM, object 0: from which part of devices being full on archived files are released, and down to which.
     pub const TIER_MARKS: u8 = 18;
+    /// In SYSTEM, object = inode: what is below it stays on devices (one byte, 1).
+    pub const PINNED: u8 = 19;
     /// In SYSTEM, object = code: a class that somebody defined or changed.
     pub const CLASS: u8 = 20;
     /// In INDEXES, object 0: this pool has had the indexes of classes from its beginning on (one byte, 1).
@@ -149,6 +151,10 @@ impl Key {
 
     pub const fn tier_marks() -> Self {
         Self::new(tree::SYSTEM, 0, kind::TIER_MARKS, 0)
+    }
+
+    pub const fn pinned(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::PINNED, 0)
     }
 
     pub const fn tiered(inode: u64) -> Self {

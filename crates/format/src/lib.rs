@@ -64,7 +64,10 @@ pub use scheme::Scheme;
 pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 pub use superblock::{CheckpointPart, Epoch, Superblock};
-pub use volume::{TERTIARY_MAX, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, object_name, segment_of_object};
+pub use volume::{
+    TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name, metadata_of_object,
+    object_name, segment_of_object, state_name, state_of_object,
+};
 pub use xattr::XattrBucket;
 
 /// Version of the format this crate writes; an unknown major version is refused, an unknown minor one is read-only.

@@ -50,6 +50,8 @@ pub struct VolumeEntry {
     pub class: u8,
     /// Taken away on purpose: nobody looks for it.
     pub is_offline: bool,
+    /// Copies of the pool's metadata go there.
+    pub takes_metadata: bool,
     /// Texts of at most 255 bytes.
     pub name: String,
     /// Where it is, as it was told.
@@ -69,7 +71,8 @@ impl VolumeEntry {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![Self::VERSION, self.class, u8::from(self.is_offline), 0, 0, 0, 0, 0];
+        let (state, without_metadata) = (u8::from(self.is_offline), u8::from(!self.takes_metadata));
+        let mut out = vec![Self::VERSION, self.class, state, without_metadata, 0, 0, 0, 0];
         out.extend_from_slice(&self.id.0);
         out.put_text(&self.name, 255);
         out.put_text(&self.place, 255);
@@ -79,14 +82,16 @@ impl VolumeEntry {
     pub fn decode(number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        let [class, state] = reader.array()?;
+        let [class, state, without_metadata] = reader.array()?;
         reader.check(state <= 1, "state", u64::from(state))?;
+        reader.check(without_metadata <= 1, "form", u64::from(without_metadata))?;
         reader.check(number < TERTIARY_MAX as u64, "number", number)?;
-        reader.zeros(5)?;
+        reader.zeros(4)?;
         let id = VolumeId(reader.array()?);
         let (name, place) = (reader.text("volume name")?, reader.text("place")?);
         reader.finish()?;
-        Ok(Self { number: number as u8, id, class, is_offline: state == 1, name, place })
+        let (is_offline, takes_metadata) = (state == 1, without_metadata == 0);
+        Ok(Self { number: number as u8, id, class, is_offline, takes_metadata, name, place })
     }
 }
 
@@ -104,33 +109,64 @@ impl VolumeLabel {
     pub const OBJECT: &'static str = "stere-volume";
     /// No label is longer.
     pub const BYTES_MAX: usize = 4096;
+    const FIRST_LINE: &'static str = "stere-volume 1\n";
+    /// The line at the end.
+    const CHECKSUM_BYTES: usize = 16;
+    const STRUCTURE: &'static str = "label of a tertiary volume";
 
     pub fn encode(&self) -> Vec<u8> {
         let line = |text: &str| text.replace(['\n', '\r'], " ");
         let mut text = format!(
-            "stere-volume 1\npool {}\npool-name {}\nvolume {}\nname {}\n",
+            "{}pool {}\npool-name {}\nvolume {}\nname {}\n",
+            Self::FIRST_LINE,
             hexadecimal(&self.pool.0),
             line(&self.pool_name),
             self.volume,
             line(&self.name)
         );
-        let sum = crc32c(text.as_bytes());
-        text.push_str(&format!("crc32c {sum:08x}\n"));
+        let sum = Self::checksum_line(crc32c(text.as_bytes()));
+        assert_eq!(sum.len(), Self::CHECKSUM_BYTES, "a reader finds the checksum from the end");
+        text.push_str(&sum);
         text.into_bytes()
     }
 
-    /// `None` for what is no label, or a damaged one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= Self::BYTES_MAX)?;
-        let (body, sum) = text.trim_end().rsplit_once('\n')?;
-        let sum = u32::from_str_radix(sum.strip_prefix("crc32c ")?, 16).ok()?;
-        if crc32c(format!("{body}\n").as_bytes()) != sum {
-            return None;
+    fn checksum_line(sum: u32) -> String {
+        format!("crc32c {sum:08x}\n")
+    }
+
+    /// The same label with the checksum that it should have.
+    pub(crate) fn resealed(bytes: &[u8]) -> Vec<u8> {
+        let body = &bytes[..bytes.len().saturating_sub(Self::CHECKSUM_BYTES)];
+        [body, Self::checksum_line(crc32c(body)).as_bytes()].concat()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (structure, have) = (Self::STRUCTURE, bytes.len());
+        let (need, extra) = (Self::FIRST_LINE.len() + Self::CHECKSUM_BYTES, have.saturating_sub(Self::BYTES_MAX));
+        if have < need {
+            return Err(DecodeError::Truncated { structure, need, have });
         }
-        let mut lines = body.lines();
-        if lines.next() != Some("stere-volume 1") {
-            return None;
+        if !bytes.starts_with(Self::FIRST_LINE.as_bytes()) {
+            return Err(DecodeError::BadMagic { structure });
         }
+        if extra > 0 {
+            return Err(DecodeError::TrailingBytes { structure, extra });
+        }
+        let (body, sum) = bytes.split_at(have - Self::CHECKSUM_BYTES);
+        let computed = crc32c(body);
+        if sum != Self::checksum_line(computed).as_bytes() {
+            let stored = std::str::from_utf8(&sum[7..15]).ok().and_then(|text| u32::from_str_radix(text, 16).ok());
+            return Err(DecodeError::Checksum { structure, stored: stored.unwrap_or(0), computed });
+        }
+        let text = std::str::from_utf8(body).map_err(|_| DecodeError::NotText { structure, field: "line" })?;
+        let out_of_range = |field| DecodeError::OutOfRange { structure, field, value: have as u64 };
+        let label = Self::from_lines(&text[Self::FIRST_LINE.len()..]).ok_or_else(|| out_of_range("line"))?;
+        // Equal labels are equal bytes.
+        if label.encode() == bytes { Ok(label) } else { Err(out_of_range("form")) }
+    }
+
+    fn from_lines(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
         Some(Self {
             pool: PoolId(from_hexadecimal(&value("pool")?)?),
@@ -138,6 +174,45 @@ impl VolumeLabel {
             volume: VolumeId(from_hexadecimal(&value("volume")?)?),
             name: value("name")?,
         })
+    }
+}
+
+/// The value of [`crate::Key::tier_marks`]: how full devices may get, in percent, before archived files are released, and down to
+/// which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierMarks {
+    pub high: u8,
+    pub low: u8,
+}
+
+impl Default for TierMarks {
+    fn default() -> TierMarks {
+        TierMarks { high: 85, low: 75 }
+    }
+}
+
+impl TierMarks {
+    pub const SIZE: usize = 3;
+    pub const VERSION: u8 = 1;
+    const STRUCTURE: &'static str = "marks of devices' fullness";
+
+    /// At least one percent lies between them.
+    pub fn new(high: u8, low: u8) -> Option<TierMarks> {
+        (low >= 1 && low < high && high <= 100).then_some(TierMarks { high, low })
+    }
+
+    pub fn encode(self) -> [u8; Self::SIZE] {
+        [Self::VERSION, self.high, self.low]
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let [high, low] = reader.array()?;
+        let marks = TierMarks::new(high, low);
+        let marks = marks.ok_or_else(|| reader.out_of_range("mark", u64::from(high)))?;
+        reader.finish()?;
+        Ok(marks)
     }
 }
 
@@ -151,11 +226,37 @@ pub fn catalogue_name(segment: u64, sequence: u64) -> String {
     format!("catalogue/{segment:016x}-{sequence:016x}")
 }
 
+/// The object that holds the first blocks of a segment of the tree.
+pub fn metadata_name(segment: u64, sequence: u64, blocks: u32) -> String {
+    format!("metadata/{segment:016x}-{sequence:016x}-{blocks:08x}")
+}
+
+/// The object that holds the checkpoint record of a generation whose metadata is all there.
+pub fn state_name(generation: u64) -> String {
+    format!("states/{generation:016x}")
+}
+
+fn number(text: &str, digits: usize) -> Option<u64> {
+    let is_plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
 /// The segment and sequence that an object of this name holds.
 pub fn segment_of_object(name: &str) -> Option<(u64, u64)> {
     let (segment, sequence) = name.strip_prefix("segments/")?.split_once('-')?;
-    let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
-    Some((number(segment)?, number(sequence)?))
+    Some((number(segment, 16)?, number(sequence, 16)?))
+}
+
+/// The segment of the tree, its sequence and how many blocks of it an object of this name holds.
+pub fn metadata_of_object(name: &str) -> Option<(u64, u64, u32)> {
+    let mut parts = name.strip_prefix("metadata/")?.split('-');
+    let found = (number(parts.next()?, 16)?, number(parts.next()?, 16)?, number(parts.next()?, 8)? as u32);
+    parts.next().is_none().then_some(found)
+}
+
+/// The generation whose checkpoint record an object of this name holds.
+pub fn state_of_object(name: &str) -> Option<u64> {
+    number(name.strip_prefix("states/")?, 16)
 }
 
 #[cfg(test)]

@@ -44,7 +44,9 @@ fn tables_end_where_the_structures_end() {
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
-        ("volume.md", vec![VolumeEntry::FIXED_BYTES]),
+        ("volume.md", vec![VolumeEntry::FIXED_BYTES, TierMarks::SIZE]),
+        // Header and index entry; the code is `crates/stack`, whose tests hold the bytes.
+        ("stacked.md", vec![512, 24]),
         ("class.md", vec![ClassValue::FIXED_BYTES]),
         ("plugin.md", vec![PluginRecord::FIXED_BYTES, PluginStack::FIXED_BYTES, 4]),
         ("rules.md", vec![RulesValue::FIXED_BYTES, RuleLogValue::FIXED_BYTES]),

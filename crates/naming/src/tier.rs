@@ -106,6 +106,61 @@ impl FileSystem {
         })
     }
 
+    /// Says that what is below an inode stays on devices, or that it need not any more.
+    pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
+        self.store.update(wait, |transaction| {
+            stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
+            match is_pinned {
+                true => transaction.put(Key::pinned(inode), &[1]),
+                false => transaction.delete(Key::pinned(inode)),
+            }
+            Ok(())
+        })
+    }
+
+    /// The inodes below which everything stays on devices; those that were removed since are forgotten.
+    pub fn pinned_roots(&self, wait: Wait) -> Result<Vec<u64>, Error> {
+        use stere_format::key::{kind, tree};
+        let roots = self.store.view(wait, |view| {
+            let mut roots = Vec::new();
+            let (from, to) = (Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0));
+            view.scan(from, to, |key, _| {
+                roots.extend((key.kind == kind::PINNED).then_some(key.object));
+                ControlFlow::Continue(())
+            })?;
+            Ok::<_, Error>(roots)
+        })?;
+        let (mut there, mut gone) = (Vec::new(), Vec::new());
+        for root in roots {
+            let is_there = self.inode_value(wait, root)?.is_some();
+            if is_there { there.push(root) } else { gone.push(root) }
+        }
+        if !gone.is_empty() {
+            self.store.update(wait, |transaction| {
+                gone.iter().for_each(|inode| transaction.delete(Key::pinned(*inode)));
+                Ok::<_, Error>(())
+            })?;
+        }
+        Ok(there)
+    }
+
+    /// Segments that hold something which stays on devices.
+    pub fn pinned_segments(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
+        let mut segments = BTreeSet::new();
+        for root in self.pinned_roots(caller.wait)? {
+            let walked = self.tier_walk(caller, root, &mut |met| {
+                segments.extend(met.segments);
+                ControlFlow::Continue(())
+            });
+            match walked {
+                // It was removed meanwhile.
+                Err(Error::Stale) => {}
+                walked => walked?,
+            }
+        }
+        Ok(segments)
+    }
+
     /// Where what is stored of a file is.
     pub fn tier_file(&self, caller: &Caller<'_>, inode: u64) -> Result<TierFile, Error> {
         Ok(self.tier_facts(caller.wait, inode)?.0)

@@ -6,6 +6,7 @@ mod support;
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
 use support::edits::{Edit, Random, edit, fact, set};
+use support::files::{assert_clean, check, directory, make};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -21,49 +22,6 @@ fn stored(fs: &FileSystem, inode: u64) -> u64 {
     fact(fs, inode, "stored").parse().unwrap()
 }
 
-fn create(fs: &FileSystem, directory: u64, name: &str) -> (u64, stere_naming::Handle) {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    (attributes.inode, handle)
-}
-
-fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
-    let (inode, handle) = create(fs, directory, name);
-    for (at, piece) in bytes.chunks(300_000).enumerate() {
-        assert_eq!(fs.write(&caller(2), inode, (at * 300_000) as u64, piece, false).unwrap(), piece.len());
-    }
-    fs.release(&caller(2), inode, handle).unwrap();
-    inode
-}
-
-fn directory(fs: &FileSystem, name: &str, compress: &str) -> u64 {
-    let inode = fs.mkdir(&caller(2), ROOT, name.as_bytes(), 0o755).unwrap().inode;
-    set(fs, inode, "compress", compress);
-    inode
-}
-
-fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
-    let mut out = vec![0; bytes.len() + 1];
-    let length = fs.read(&caller(5), inode, 0, &mut out).unwrap();
-    assert_eq!(length, bytes.len());
-    assert!(out[..length] == *bytes, "inode {inode} has other content");
-    // In steps that no record is made of, forwards and backwards.
-    let mut random = Random(bytes.len() as u64);
-    for _ in 0..20.min(bytes.len()) {
-        let at = random.next(bytes.len() as u64) as usize;
-        let length = (random.next(9000) as usize + 1).min(bytes.len() - at);
-        assert_eq!(fs.read(&caller(5), inode, at as u64, &mut out[..length]).unwrap(), length);
-        assert!(out[..length] == bytes[at..at + length], "inode {inode} at {at}");
-    }
-}
-
-fn assert_clean(fs: &FileSystem) {
-    let report = fs.store().check(true).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
-    let findings = stere_naming::check(fs.store()).unwrap();
-    assert!(findings.is_empty(), "{findings:?}");
-}
-
 fn live_bytes(fs: &FileSystem) -> u64 {
     fs.store().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes
 }
@@ -74,7 +32,7 @@ fn what_becomes_smaller_takes_less_and_the_rest_is_as_it_was() {
     let mut random = Random(1);
     let mut files = Vec::new();
     for compress in ["lz4", "zstd", "zstd:1", "zstd:19", "none"] {
-        let directory = directory(&fs, compress, compress);
+        let directory = directory(&fs, compress, "compress", compress);
         assert_eq!(fact(&fs, directory, "compress"), compress);
         for (number, length) in [1, 700, 5000, RECORD, 700_000].into_iter().enumerate() {
             let bytes = text(number, length);
@@ -110,7 +68,7 @@ fn any_change_of_a_compressed_file_leaves_the_right_bytes_and_exact_accounts() {
         let mut fs = fs;
         let mut random = Random(seed + 77);
         let empty = live_bytes(&fs);
-        let top = directory(&fs, "d", "zstd");
+        let top = directory(&fs, "d", "compress", "zstd");
         let mut files: Vec<(u64, Vec<u8>)> =
             (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
         for step in 0..160 {
@@ -253,7 +211,7 @@ fn change_blob(fs: &FileSystem, blob: u64, change: impl Fn(&mut BlobValue)) {
 #[test]
 fn what_cannot_be_decoded_is_an_error_for_that_record_alone() {
     let (rig, fs) = Rig::new(2, DEVICE_BYTES);
-    let top = directory(&fs, "d", "zstd");
+    let top = directory(&fs, "d", "compress", "zstd");
     let bytes = text(3, 4 * RECORD);
     let (unknown, wrong, beside) =
         (make(&fs, top, "a", &bytes), make(&fs, top, "b", &bytes), make(&fs, top, "c", &bytes));

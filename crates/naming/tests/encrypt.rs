@@ -13,6 +13,7 @@ use stere_naming::{
     PassphraseCost, RENAME_EXCHANGE, ROOT, Secret, SetMode, Wait, WrappingSeed,
 };
 use support::edits::{Edit, Random, edit, fact, set};
+use support::files::{assert_clean, check, directory, make};
 use support::{Rig, caller, reconcile};
 use zeroize::Zeroizing;
 
@@ -40,36 +41,6 @@ fn unlock(fs: &FileSystem, number: u8) {
     fs.pause_reconcile(false);
 }
 
-fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    for (at, piece) in bytes.chunks(300_000).enumerate() {
-        assert_eq!(fs.write(&caller(2), attributes.inode, (at * 300_000) as u64, piece, false).unwrap(), piece.len());
-    }
-    fs.release(&caller(2), attributes.inode, handle).unwrap();
-    attributes.inode
-}
-
-fn directory(fs: &FileSystem, name: &str, encrypt: &str) -> u64 {
-    let inode = fs.mkdir(&caller(2), ROOT, name.as_bytes(), 0o755).unwrap().inode;
-    set(fs, inode, "encrypt", encrypt);
-    inode
-}
-
-fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
-    let mut out = vec![0; bytes.len() + 1];
-    let length = fs.read(&caller(5), inode, 0, &mut out).unwrap();
-    assert_eq!(length, bytes.len());
-    assert!(out[..length] == *bytes, "inode {inode} has other content");
-    let mut random = Random(bytes.len() as u64);
-    for _ in 0..20.min(bytes.len()) {
-        let at = random.next(bytes.len() as u64) as usize;
-        let length = (random.next(9000) as usize + 1).min(bytes.len() - at);
-        assert_eq!(fs.read(&caller(5), inode, at as u64, &mut out[..length]).unwrap(), length);
-        assert!(out[..length] == bytes[at..at + length], "inode {inode} at {at}");
-    }
-}
-
 fn list(fs: &FileSystem, directory: u64) -> Vec<(String, u64)> {
     let mut names = Vec::new();
     fs.readdir(&caller(4), directory, 0, false, &mut |entry| {
@@ -79,13 +50,6 @@ fn list(fs: &FileSystem, directory: u64) -> Vec<(String, u64)> {
     .unwrap();
     names.retain(|(name, _)| name != "." && name != "..");
     names
-}
-
-fn assert_clean(fs: &FileSystem) {
-    let report = fs.store().check(true).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
-    let findings = stere_naming::check(fs.store()).unwrap();
-    assert!(findings.is_empty(), "{findings:?}");
 }
 
 /// Whether these bytes are anywhere on the devices.
@@ -122,9 +86,9 @@ fn nothing_that_is_encrypted_is_in_the_clear_on_media() {
     let open = fs.mkdir(&caller(2), ROOT, b"open", 0o755).unwrap().inode;
     make(&fs, open, "visible-name-of-a-file", b"VISIBLE content of a file");
     fs.symlink(&caller(2), open, b"l", b"visible-target").unwrap();
-    let top = directory(&fs, "vault", "yes");
+    let top = directory(&fs, "vault", "encrypt", "yes");
     set(&fs, top, "compress", "zstd");
-    let plain = directory(&fs, "vault2", "main");
+    let plain = directory(&fs, "vault2", "encrypt", "main");
     let long = "secret-name-".repeat(22)[..255].to_owned();
     let mut files = Vec::new();
     for directory in [top, plain] {
@@ -171,7 +135,7 @@ fn nothing_that_is_encrypted_is_in_the_clear_on_media() {
 fn locked_things_refuse_cleanly_and_can_be_removed() {
     let (rig, fs) = Rig::new(2, DEVICE_BYTES);
     create_key(&fs, "main", 1);
-    let top = directory(&fs, "vault", "yes");
+    let top = directory(&fs, "vault", "encrypt", "yes");
     let below = fs.mkdir(&caller(2), top, b"below", 0o755).unwrap().inode;
     let bytes = text(1, 400_000);
     let file = make(&fs, below, "file", &bytes);
@@ -264,7 +228,7 @@ fn any_change_of_an_encrypted_file_leaves_the_right_bytes_and_exact_accounts() {
         let mut nonces = BTreeMap::new();
         create_key(&fs, "main", 1);
         create_key(&fs, "other", 2);
-        let top = directory(&fs, "d", "yes");
+        let top = directory(&fs, "d", "encrypt", "yes");
         let mut files: Vec<(u64, Vec<u8>)> =
             (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
         for step in 0..160 {
@@ -424,7 +388,7 @@ fn records_that_were_swapped_or_changed_are_errors_for_themselves_alone() {
     let (rig, fs) = Rig::new(1, DEVICE_BYTES);
     create_key(&fs, "main", 1);
     create_key(&fs, "other", 2);
-    let top = directory(&fs, "d", "yes");
+    let top = directory(&fs, "d", "encrypt", "yes");
     let bytes = text(3, 4 * RECORD);
     let (one, two) = (make(&fs, top, "a", &bytes), make(&fs, top, "b", &bytes));
     let beside = make(&fs, top, "c", &bytes);
@@ -473,7 +437,7 @@ fn records_that_were_swapped_or_changed_are_errors_for_themselves_alone() {
 fn what_is_encrypted_is_copied_and_never_shared() {
     let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
     create_key(&fs, "main", 1);
-    let top = directory(&fs, "d", "yes");
+    let top = directory(&fs, "d", "encrypt", "yes");
     let bytes = text(1, 3 * RECORD + 77);
     let source = make(&fs, top, "source", &bytes);
     let outside = make(&fs, ROOT, "outside", &bytes);
@@ -498,7 +462,7 @@ fn what_is_encrypted_is_copied_and_never_shared() {
 fn a_file_with_several_names_stays_encrypted() {
     let (rig, fs) = Rig::new(2, DEVICE_BYTES);
     create_key(&fs, "main", 1);
-    let (top, open) = (directory(&fs, "d", "yes"), directory(&fs, "open", "no"));
+    let (top, open) = (directory(&fs, "d", "encrypt", "yes"), directory(&fs, "open", "encrypt", "no"));
     let file = make(&fs, top, "file", b"first");
     fs.link(&caller(3), file, open, b"outside").unwrap();
     fs.write(&caller(3), file, 0, b"WELLKNOWN", false).unwrap();
@@ -563,7 +527,7 @@ fn keys_are_rewrapped_and_removed() {
     create_key(&fs, "main", 1);
     let bad = fs.setxattr(&caller(3), ROOT, b"user.stere.encrypt", b"nobody", SetMode::Any, false).unwrap_err();
     assert_eq!(bad.errno(), libc::EINVAL);
-    let top = directory(&fs, "d", "main");
+    let top = directory(&fs, "d", "encrypt", "main");
     assert_eq!((fact(&fs, top, "encrypt"), fact(&fs, top, "effective.encrypt")), ("main".into(), "main".into()));
     let file = make(&fs, top, "file", b"content");
     assert_eq!(fact(&fs, file, "source.encrypt"), "inherited from /d");
@@ -597,7 +561,7 @@ fn a_rotten_key_is_not_there() {
     let (rig, fs) = Rig::new(1, DEVICE_BYTES);
     create_key(&fs, "main", 1);
     create_key(&fs, "other", 2);
-    let (one, two) = (directory(&fs, "one", "main"), directory(&fs, "two", "other"));
+    let (one, two) = (directory(&fs, "one", "encrypt", "main"), directory(&fs, "two", "encrypt", "other"));
     let (lost, kept) = (make(&fs, one, "file", b"lost"), make(&fs, two, "file", b"kept"));
     let changed = fs.store().update(Wait::Allowed, |transaction| {
         let mut bytes = transaction.get(&Key::encryption_key(1))?.unwrap().to_vec();

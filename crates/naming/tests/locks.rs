@@ -2,7 +2,8 @@
 
 mod support;
 
-use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode};
+use stere_naming::{FileSystem, ROOT, SetMode};
+use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -30,18 +31,6 @@ fn locked(copies: &str, at: &str) -> (String, String) {
     (copies.into(), format!("locked by the administrator at {at}"))
 }
 
-fn mkdir(fs: &FileSystem, parent: u64, name: &str) -> u64 {
-    fs.mkdir(&caller(2), parent, name.as_bytes(), 0o755).unwrap().inode
-}
-
-fn make(fs: &FileSystem, directory: u64, name: &str) -> u64 {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    fs.write(&caller(2), attributes.inode, 0, &[7; 50_000], false).unwrap();
-    fs.release(&caller(2), attributes.inode, handle).unwrap();
-    attributes.inode
-}
-
 fn stored_as_asked(fs: &FileSystem, inode: u64, survives: &str) {
     assert_eq!(fact(fs, inode, "user.stere.state"), "compliant");
     assert_eq!(fact(fs, inode, "user.stere.survives"), survives);
@@ -52,7 +41,7 @@ fn a_lock_overrides_what_was_set_and_refuses_what_is_set_after_it() {
     let (rig, fs) = Rig::new(3, DEVICE_BYTES);
     let top = mkdir(&fs, ROOT, "top");
     let below = mkdir(&fs, top, "below");
-    let (file, ruled) = (make(&fs, below, "a"), make(&fs, below, "a.tmp"));
+    let (file, ruled) = (make(&fs, below, "a", &[7; 50_000]), make(&fs, below, "a.tmp", &[7; 50_000]));
     set(&fs, file, "user.stere.copies", "1");
     set(&fs, below, "user.stere.rules", "*.tmp: copies=1, compress=lz4");
     fs.load_rules(&caller(3), "! a: copies=2").unwrap();
@@ -102,7 +91,7 @@ fn a_locked_class_speaks_for_what_it_sets_and_follows_the_class() {
     let settings = |copies: &str| [("copies".to_owned(), copies.to_owned())];
     fs.create_class(&caller(2), "photos", &settings("3")).unwrap();
     let top = mkdir(&fs, ROOT, "top");
-    let file = make(&fs, top, "a");
+    let file = make(&fs, top, "a", &[7; 50_000]);
     assert_eq!(try_set(&fs, top, "trusted.stere.class", "gold"), libc::EINVAL);
     set(&fs, top, "trusted.stere.class", "photos");
     assert_eq!(try_set(&fs, file, "user.stere.class", "scratch"), libc::EPERM);
@@ -136,7 +125,7 @@ fn no_further_name_takes_a_file_out_of_a_lock() {
     let (_rig, fs) = Rig::new(3, DEVICE_BYTES);
     let (top, outside) = (mkdir(&fs, ROOT, "top"), mkdir(&fs, ROOT, "outside"));
     set(&fs, top, "trusted.stere.copies", "3");
-    let file = make(&fs, top, "a");
+    let file = make(&fs, top, "a", &[7; 50_000]);
     fs.link(&caller(4), file, outside, b"b").unwrap();
     assert_eq!(copies(&fs, file), locked("3", "/top"));
     fs.rename(&caller(4), outside, b"b", ROOT, b"c", 0).unwrap();
@@ -146,12 +135,12 @@ fn no_further_name_takes_a_file_out_of_a_lock() {
     fs.rename(&caller(4), top, b"d", outside, b"d", 0).unwrap();
     assert_eq!(copies(&fs, file), locked("3", "/top"));
     // And one from outside comes under it.
-    let stranger = make(&fs, outside, "s");
+    let stranger = make(&fs, outside, "s", &[7; 50_000]);
     assert_eq!(copies(&fs, stranger).0, "2");
     fs.link(&caller(4), stranger, top, b"s").unwrap();
     assert_eq!(copies(&fs, stranger), locked("3", "/top"));
     // What leaves by its only name leaves the lock.
-    let only = make(&fs, top, "only");
+    let only = make(&fs, top, "only", &[7; 50_000]);
     fs.rename(&caller(4), top, b"only", outside, b"only", 0).unwrap();
     assert_eq!(copies(&fs, only).0, "2");
     reconcile(&fs);

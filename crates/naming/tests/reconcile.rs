@@ -5,7 +5,9 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, ROOT, SetMode, Wait};
+use support::edits::fact;
+use support::files::{assert_clean, check, make};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -28,34 +30,6 @@ fn set_only(fs: &FileSystem, inode: u64, settings: &str) {
         drop(fs.removexattr(&caller(3), inode, format!("user.stere.{key}").as_bytes()));
     }
     set(fs, inode, settings);
-}
-
-fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    String::from_utf8(fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes()).unwrap()).unwrap()
-}
-
-fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    for (at, piece) in bytes.chunks(256 << 10).enumerate() {
-        fs.write(&caller(2), attributes.inode, (at << 18) as u64, piece, false).unwrap();
-    }
-    fs.release(&caller(2), attributes.inode, handle).unwrap();
-    attributes.inode
-}
-
-fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
-    let mut out = vec![0; bytes.len() + 1];
-    let length = fs.read(&caller(5), inode, 0, &mut out).unwrap();
-    assert_eq!(length, bytes.len());
-    assert!(out[..length] == *bytes, "inode {inode} has other content");
-}
-
-fn assert_clean(fs: &FileSystem) {
-    let report = fs.store().check(true).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
-    let findings = stere_naming::check(fs.store()).unwrap();
-    assert!(findings.is_empty(), "{findings:?}");
 }
 
 /// Files of several shapes: small, large, with holes, shared with another one.

@@ -4,34 +4,14 @@
 mod support;
 
 use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode, Wait};
+use support::edits::{fact, set};
+use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
 
-fn set(fs: &FileSystem, inode: u64, key: &str, value: &str) {
-    let name = format!("user.stere.{key}");
-    fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap();
-}
-
-fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    let value = fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes());
-    value.map_or_else(|error| format!("{error:?}"), |value| String::from_utf8(value).unwrap())
-}
-
 fn effective(fs: &FileSystem, inode: u64) -> String {
     format!("{} {}", fact(fs, inode, "effective.copies"), fact(fs, inode, "effective.compress"))
-}
-
-fn mkdir(fs: &FileSystem, parent: u64, name: &str) -> u64 {
-    fs.mkdir(&caller(2), parent, name.as_bytes(), 0o755).unwrap().inode
-}
-
-fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    fs.write(&caller(2), attributes.inode, 0, bytes, false).unwrap();
-    fs.release(&caller(2), attributes.inode, handle).unwrap();
-    attributes.inode
 }
 
 fn text(length: usize) -> Vec<u8> {

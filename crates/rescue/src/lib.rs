@@ -22,6 +22,7 @@ mod rows;
 mod sink;
 mod sources;
 mod state;
+mod volumes;
 mod walk;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use report::{Counts, Damage, LostRange, Problem, Report};
 pub use sink::{Attributes, Sink, SinkError, Told, Verdict};
 pub use sources::{DeviceFacts, Source};
 pub use state::State;
+pub use volumes::VolumeSource;
 
 use media::Media;
 use sources::Members;
@@ -47,7 +49,17 @@ pub struct Options {
 
 /// Copies everything that can be found into the sink.
 pub fn rescue(sources: Vec<Source>, options: Options, sink: &mut dyn Sink) -> Result<Report, Error> {
-    let members = Members::gather(sources)?;
+    rescue_with_volumes(sources, Vec::new(), options, sink)
+}
+
+/// The same from devices and tertiary volumes, or from volumes alone.
+pub fn rescue_with_volumes(
+    sources: Vec<Source>,
+    volumes: Vec<VolumeSource>,
+    options: Options,
+    sink: &mut dyn Sink,
+) -> Result<Report, Error> {
+    let members = Members::gather(sources, volumes)?;
     let devices = members.facts.clone();
     let (keys, state) = state::find(Media::new(members));
     let report = Report {

@@ -172,7 +172,13 @@ impl Walk<'_> {
         for (segment, it) in segments.iter().filter(|(_, it)| it.kind == SegmentKind::Data) {
             // Where the segment table tells of the segment, what an abandoned history left under its number does not count.
             let told = self.keys.get(&Key::segment(*segment)).0.and_then(|bytes| SegmentValue::decode(&bytes).ok());
-            let ways = told.map_or_else(|| it.ways(), |value| vec![value.place]);
+            let mut ways = match told {
+                None => it.ways(),
+                // Its copies on volumes count as its chunks do, of which a released one has none.
+                Some(value) if !value.tertiary.is_none() => [vec![value.place], it.ways()].concat(),
+                Some(value) => vec![value.place],
+            };
+            ways.retain(|place| !place.chunks.is_empty());
             let mut seen: Vec<Seen> = Vec::new();
             for place in &ways {
                 self.keys.media.rows(*segment, place, |row| {

@@ -79,6 +79,11 @@ impl Report {
             && self.problems.is_empty()
     }
 
+    /// Whether everything is as the state says that was found, whether there was a newer one or not.
+    pub fn is_whole_as_found(&self) -> bool {
+        self.damage.is_empty() && self.damaged_nodes == 0 && self.counts.nameless == 0 && self.problems.is_empty()
+    }
+
     pub(crate) fn count(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Whole => self.counts.whole += 1,

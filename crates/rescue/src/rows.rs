@@ -107,8 +107,9 @@ impl Media {
     /// Raw bytes of a chunk, or what the other chunks say they are; nothing where neither can be read.
     fn chunk_bytes(&self, segment: u64, place: &SegmentChunks, chunk: usize, first: u32, length: usize) -> Vec<u8> {
         if !place.is_missing(chunk)
-            && let Some(member) = self.members.members.iter().find(|it| it.handle == place.chunks[chunk].device)
-            && let Some(start) = member.layout.slot_offset(place.chunks[chunk].slot)
+            && let Some(at) = place.chunks.get(chunk)
+            && let Some(member) = self.members.members.iter().find(|it| it.handle == at.device)
+            && let Some(start) = member.layout.slot_offset(at.slot)
         {
             let mut bytes = vec![0; length];
             let offset = start + u64::from(first) * BLOCK_BYTES as u64;

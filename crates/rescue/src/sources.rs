@@ -9,11 +9,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkHeader, DeviceIndex, DeviceLayout, PoolId, Superblock,
+    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CheckpointRecord, ChunkHeader, DeviceIndex, DeviceLayout, PoolId,
+    Superblock,
 };
-use stere_stripe::{READ_COST_FAST, Stripe};
+use stere_stripe::{READ_COST_FAST, READ_COST_SEEKING, Stripe};
 
 use crate::error::Error;
+use crate::volumes::{Contents, VolumeDevice, VolumeSource};
 
 /// A device that may hold something, open for reading.
 pub struct Source {
@@ -52,6 +54,8 @@ pub(crate) struct Members {
     pub stripe: Arc<Stripe>,
     pub members: Vec<Member>,
     pub facts: Vec<DeviceFacts>,
+    /// Checkpoints whose metadata is on volumes, newest first.
+    pub records: Vec<CheckpointRecord>,
 }
 
 /// A device by itself.
@@ -72,13 +76,15 @@ const SEARCH_BYTES: usize = 1 << 20;
 const HEADERS_ENOUGH: usize = 16;
 /// Without any layout that fits, so many headers are looked for.
 const HEADERS_SEARCHED_MAX: usize = 64;
+/// Volumes get numbers from here down: above are those that objects name instead of devices.
+const VOLUME_HANDLE_MAX: DeviceIndex = 60_000;
 
 impl Members {
-    pub fn gather(sources: Vec<Source>) -> Result<Members, Error> {
-        if sources.is_empty() {
+    pub fn gather(sources: Vec<Source>, volumes: Vec<VolumeSource>) -> Result<Members, Error> {
+        if sources.is_empty() && volumes.is_empty() {
             return Err(Error::NoDevices);
         }
-        let mut facts = Vec::with_capacity(sources.len());
+        let mut facts = Vec::with_capacity(sources.len() + volumes.len());
         let mut found: Vec<(Source, Identity)> = Vec::new();
         for source in sources {
             let identity = by_superblocks(&*source.device).or_else(|| by_chunks(&*source.device));
@@ -87,23 +93,59 @@ impl Members {
             facts.push(DeviceFacts { path: source.path.clone(), is_used: identity.is_some(), text });
             found.extend(identity.map(|identity| (source, identity)));
         }
-        let Some((first, speaker)) = found.first() else {
+        let contents = open_volumes(volumes, &mut facts);
+        let devices = found.iter().map(|(source, identity)| (&source.path, identity.pool, identity.name()));
+        let volumes = contents.iter().map(|(source, contents, pool)| (&source.path, *pool, contents.text.clone()));
+        let mut speakers = devices.chain(volumes);
+        let Some((first, pool, first_pool)) = speakers.next() else {
             let detail = facts.iter().map(|fact| fact.path.as_str()).collect::<Vec<_>>().join(", ");
             return Err(Error::NothingFound { detail });
         };
-        if let Some((second, other)) = found.iter().find(|(_, other)| other.pool != speaker.pool) {
-            let (first, second) = (first.path.clone(), second.path.clone());
-            return Err(Error::TwoPools { first, first_pool: speaker.name(), second, second_pool: other.name() });
+        if let Some((second, _, second_pool)) = speakers.find(|(_, other, _)| *other != pool) {
+            let (first, second) = (first.clone(), second.clone());
+            return Err(Error::TwoPools { first, first_pool, second, second_pool });
         }
-        let (pool, chunk_bytes) = (speaker.pool, chunk_bytes_of(&found));
+        drop(speakers);
+        // Of volumes alone nothing tells the chunk size; no object is larger than this.
+        let chunk_bytes = if found.is_empty() { CHUNK_BYTES_MAX } else { chunk_bytes_of(&found) };
         let stripe = Arc::new(Stripe::new(chunk_bytes, BufferPool::new(BUFFER_BYTES)));
-        let mut gathered = Members { pool, stripe, members: Vec::new(), facts };
+        let mut gathered = Members { pool, stripe, members: Vec::new(), facts, records: Vec::new() };
         // The newest gets the number that addresses name.
         found.sort_by_key(|(_, identity)| std::cmp::Reverse(identity.generation()));
         for (source, identity) in found {
             gathered.attach(source, identity);
         }
+        for (source, contents, _) in contents {
+            gathered.attach_volume(source, contents);
+        }
+        gathered.records.sort_by_key(|record| std::cmp::Reverse(record.generation));
         Ok(gathered)
+    }
+
+    fn attach_volume(&mut self, source: VolumeSource, mut contents: Contents) {
+        let is_free = |handle: &DeviceIndex| {
+            !self.members.iter().any(|member| member.handle == *handle || member.index == *handle)
+        };
+        let handle = (0..=VOLUME_HANDLE_MAX).rev().find(is_free).unwrap_or(VOLUME_HANDLE_MAX);
+        self.records.append(&mut contents.records);
+        let chunk_bytes = self.stripe.chunk_bytes();
+        let attached = VolumeDevice::new(source.volume, contents, handle, chunk_bytes);
+        let attached = attached.map_err(|error| error.to_string()).and_then(|device| {
+            let (layout, device) = (device.layout(), Arc::new(device));
+            let outcome = self.stripe.attach(handle, device.clone(), layout, READ_COST_SEEKING);
+            outcome.map_err(|error| error.to_string()).map(|()| (device, layout))
+        });
+        match attached {
+            Ok((device, layout)) => self.members.push(Member {
+                device,
+                layout,
+                index: handle,
+                handle,
+                superblocks: Vec::new(),
+                is_newest_shown: false,
+            }),
+            Err(error) => self.note(&source.path, false, &format!("; it is left out: {error}")),
+        }
     }
 
     fn attach(&mut self, source: Source, identity: Identity) {
@@ -135,6 +177,24 @@ impl Members {
             fact.text.push_str(text);
         }
     }
+}
+
+/// What the volumes hold, those of them that hold anything of a pool.
+fn open_volumes(volumes: Vec<VolumeSource>, facts: &mut Vec<DeviceFacts>) -> Vec<(VolumeSource, Contents, PoolId)> {
+    let mut opened = Vec::new();
+    for source in volumes {
+        let path = source.path.clone();
+        let (is_used, text) = match Contents::of(&*source.volume) {
+            Ok(contents) => {
+                let (pool, text) = (contents.pool, contents.text.clone());
+                opened.extend(pool.map(|pool| (source, contents, pool)));
+                (pool.is_some(), text)
+            }
+            Err(error) => (false, error.to_string()),
+        };
+        facts.push(DeviceFacts { path, is_used, text });
+    }
+    opened
 }
 
 impl Identity {

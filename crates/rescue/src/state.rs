@@ -1,7 +1,7 @@
 //! The state of the pool that is rescued: the newest whose tree has a readable root, with the journal on top.
 //!
-//! Roots are tried in this order: what superblocks name, newest generation first; checkpoint records found in segments; none at
-//! all, and then leaves found in segments stand in for the whole tree. Read next: `journal.rs`, `keys.rs`.
+//! Roots are tried in this order: what superblocks name, newest generation first; checkpoints whose metadata is on volumes;
+//! checkpoint records found in segments; none at all, and then leaves found in segments stand in for the whole tree. Read next: `journal.rs`, `keys.rs`.
 
 use serde::Serialize;
 use stere_format::{CheckpointPart, CheckpointRecord, JournalPosition, Superblock};
@@ -16,7 +16,7 @@ use crate::sources::Member;
 pub struct State {
     /// The pool's name, or its id where no superblock tells the name.
     pub pool: String,
-    /// `superblock`, `checkpoint` (found in a segment), or `segments` (no root is left).
+    /// `superblock`, `volume` (a copy of the metadata), `checkpoint` (found in a segment), or `segments` (no root is left).
     pub root: &'static str,
     pub generation: u64,
     pub journal_groups: u64,
@@ -86,6 +86,13 @@ impl Media {
             }
             first = first.or(Some(candidate));
         }
+        for record in std::mem::take(&mut self.members.records) {
+            let candidate = Candidate { origin: "volume", superblock: None, record, sequence_max: None };
+            if self.has_root(&candidate.record) {
+                return (Some(candidate), false);
+            }
+            first = first.or(Some(candidate));
+        }
         if first.is_none() {
             for (record, sequence) in self.checkpoints() {
                 let (origin, sequence_max) = ("checkpoint", Some(sequence));
@@ -123,7 +130,11 @@ pub(crate) fn find(mut media: Media) -> (Keys, State) {
         notes: Vec::new(),
         missing: Vec::new(),
     };
-    judge_superblocks(&media, &superblocks, &mut state);
+    // Of volumes alone all is said already.
+    let has_devices = newest.is_some() || state.root != "volume";
+    if has_devices {
+        judge_superblocks(&media, &superblocks, &mut state);
+    }
     let (root, sequence_max) = match &candidate {
         Some(candidate) => {
             media.adopt(&candidate.record);
@@ -137,13 +148,19 @@ pub(crate) fn find(mut media: Media) -> (Keys, State) {
     if candidate.is_none() {
         state.is_newest = false;
         state.notes.push("no root of the tree is left; names and contents are put together from segments".into());
+    } else if state.root == "volume" {
+        state.notes.push(
+            "names and the map of contents are those of a volume's copy; what was changed later is not in it".into(),
+        );
     } else if !is_first_choice {
         state.notes.push("the newest root cannot be read; an older one is used".into());
     }
     let plan = plan(&media, candidate.as_ref(), newest);
     let mut keys = Keys::new(media, root, sequence_max);
     let replayed = keys.replay(&plan);
-    judge_journal(&replayed, &mut state);
+    if has_devices {
+        judge_journal(&replayed, &mut state);
+    }
     (keys, state)
 }
 

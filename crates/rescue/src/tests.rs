@@ -8,6 +8,7 @@ mod damage;
 mod memory_sink;
 mod random;
 pub(crate) mod rig;
+mod volumes;
 
 use std::sync::Arc;
 

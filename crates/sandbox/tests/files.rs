@@ -12,6 +12,7 @@ use stere_naming::{Error, FileSystem, Handle, OpenFlags, ROOT, SetMode, Wait};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 use support::edits::{Edit, Random, edit, fact, set};
+use support::files::{assert_clean, check, create, directory, make};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -77,48 +78,6 @@ fn text(number: usize, length: usize) -> Vec<u8> {
     (0..length / 30 + 1).flat_map(line).take(length).collect()
 }
 
-fn create(fs: &FileSystem, directory: u64, name: &str) -> (u64, Handle) {
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let (attributes, handle) = fs.create(&caller(2), directory, name.as_bytes(), 0o644, flags).unwrap();
-    (attributes.inode, handle)
-}
-
-fn make(fs: &FileSystem, directory: u64, name: &str, bytes: &[u8]) -> u64 {
-    let (inode, handle) = create(fs, directory, name);
-    for (at, piece) in bytes.chunks(300_000).enumerate() {
-        assert_eq!(fs.write(&caller(2), inode, (at * 300_000) as u64, piece, false).unwrap(), piece.len());
-    }
-    fs.release(&caller(2), inode, handle).unwrap();
-    inode
-}
-
-fn directory(fs: &FileSystem, name: &str, plugins: &str) -> u64 {
-    let inode = fs.mkdir(&caller(2), ROOT, name.as_bytes(), 0o755).unwrap().inode;
-    set(fs, inode, "plugins", plugins);
-    inode
-}
-
-fn check(fs: &FileSystem, inode: u64, bytes: &[u8]) {
-    let mut out = vec![0; bytes.len() + 1];
-    let length = fs.read(&caller(5), inode, 0, &mut out).unwrap();
-    assert_eq!(length, bytes.len());
-    assert!(out[..length] == *bytes, "inode {inode} has other content");
-    let mut random = Random(bytes.len() as u64);
-    for _ in 0..10.min(bytes.len()) {
-        let at = random.next(bytes.len() as u64) as usize;
-        let length = (random.next(9000) as usize + 1).min(bytes.len() - at);
-        assert_eq!(fs.read(&caller(5), inode, at as u64, &mut out[..length]).unwrap(), length);
-        assert!(out[..length] == bytes[at..at + length], "inode {inode} at {at}");
-    }
-}
-
-fn assert_clean(fs: &FileSystem) {
-    let report = fs.store().check(true).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
-    let findings = stere_naming::check(fs.store()).unwrap();
-    assert!(findings.is_empty(), "{findings:?}");
-}
-
 /// Blobs that passed plugins, and all.
 fn blobs(fs: &FileSystem) -> (usize, usize) {
     let (mut plugged, mut all) = (0, 0);
@@ -146,7 +105,7 @@ fn what_passed_plugins_is_read_as_it_was_written() {
     let mut files = Vec::new();
     for (plugins, compress) in [("rotate", "none"), ("rotate:5,rotate:9", "zstd"), ("none", "lz4"), ("rotate:1", "lz4")]
     {
-        let top = directory(&fs, &format!("{plugins}-{compress}"), plugins);
+        let top = directory(&fs, &format!("{plugins}-{compress}"), "plugins", plugins);
         set(&fs, top, "compress", compress);
         assert_eq!(fact(&fs, top, "plugins"), plugins);
         for (number, length) in [1, 700, 5000, RECORD, 700_000].into_iter().enumerate() {
@@ -179,7 +138,7 @@ fn any_change_of_a_file_with_plugins_leaves_the_right_bytes_and_exact_accounts()
         fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
         let mut fs = fs;
         let mut random = Random(seed + 99);
-        let top = directory(&fs, "d", "rotate:7");
+        let top = directory(&fs, "d", "plugins", "rotate:7");
         let mut files: Vec<(u64, Vec<u8>)> =
             (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
         for step in 0..120 {
@@ -281,7 +240,7 @@ fn a_plugin_that_fails_fails_its_own_files_when_they_are_written_and_nothing_is_
     for (name, does, expected) in cases {
         let (rig, fs) = rig();
         fs.add_plugin(&caller(2), name, &spoiler(does)).unwrap();
-        let top = directory(&fs, "d", name);
+        let top = directory(&fs, "d", "plugins", name);
         let good = make(&fs, top, "good", &text(1, 200_000));
         let elsewhere = make(&fs, ROOT, "elsewhere", &text(2, 200_000));
         fs.syncfs(&caller(3)).unwrap();
@@ -320,7 +279,7 @@ fn a_plugin_that_fails_fails_its_own_files_when_they_are_written_and_nothing_is_
 fn a_file_whose_plugin_cannot_be_run_is_an_error_and_nothing_worse() {
     let (mut rig, fs) = rig();
     fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
-    let top = directory(&fs, "d", "rotate");
+    let top = directory(&fs, "d", "plugins", "rotate");
     let with = make(&fs, top, "with", &text(1, 300_000));
     let without = make(&fs, ROOT, "without", &text(2, 300_000));
     fs.syncfs(&caller(3)).unwrap();
@@ -359,7 +318,7 @@ fn what_is_no_plugin_is_refused_and_one_in_use_stays() {
     {
         assert_eq!(refused(&fs, ROOT, bad).errno(), libc::EINVAL, "{bad}");
     }
-    let top = directory(&fs, "d", "rotate:1");
+    let top = directory(&fs, "d", "plugins", "rotate:1");
     let file = make(&fs, top, "f", &text(1, 200_000));
     fs.syncfs(&caller(3)).unwrap();
     // A newer one of the same name does not change what stands.
@@ -387,7 +346,7 @@ fn plugins_are_asked_before_something_is_done() {
     let (rig, fs) = rig();
     fs.add_plugin(&caller(2), "guard", &guard()).unwrap();
     let free = make(&fs, ROOT, "keep", b"x");
-    let top = directory(&fs, "d", "guard");
+    let top = directory(&fs, "d", "plugins", "guard");
     let kept = make(&fs, top, "keep", &text(1, 1000));
     let other = make(&fs, top, "other", b"y");
     let note = |fs: &FileSystem, inode| fs.getxattr(&caller(3), inode, b"user.plugin.guard");

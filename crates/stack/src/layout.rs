@@ -2,6 +2,7 @@
 //!
 //! What is written never lies over what the other header names, so a write that is torn leaves the state before. Everything is
 //! checked by its parent: the header by itself, the index by the header, records by the index. Byte by byte: `docs/format/stacked.md`.
+//! What is read is hostile input; `fuzz_header` and `fuzz_index` are entry points for fuzzers.
 
 use crate::error::Error;
 use crate::way::{TEXT_BYTES_MAX, Way};
@@ -80,11 +81,14 @@ impl Header {
             return None;
         }
         let text_bytes = usize::from(word(56) as u16);
-        let text = std::str::from_utf8(bytes.get(FIXED_BYTES..FIXED_BYTES + text_bytes)?).ok()?;
+        let text = bytes.get(FIXED_BYTES..FIXED_BYTES + text_bytes).filter(|_| text_bytes <= TEXT_BYTES_MAX)?;
+        let text = std::str::from_utf8(text).ok()?;
         let (sequence, id, size, index_offset) = (number(16), number(24), number(32), number(40));
         let (records, index_crc32c) = (word(48), word(52));
         let is_possible = size <= SIZE_MAX && u64::from(records) == size.div_ceil(RECORD_BYTES);
-        let way = Way::parse(text).ok().filter(|_| is_possible && text_bytes <= TEXT_BYTES_MAX)?;
+        let reserved = bytes[58..FIXED_BYTES].iter().chain(&bytes[FIXED_BYTES + text_bytes..HEADER_BYTES - 4]);
+        let is_possible = is_possible && reserved.copied().all(|byte| byte == 0);
+        let way = Way::parse(text).ok().filter(|_| is_possible)?;
         Some(Header { sequence, id, size, index_offset, records, index_crc32c, way })
     }
 
@@ -126,16 +130,38 @@ impl Entry {
             };
             let (offset, stored_bytes) = (number(0, 8), number(8, 4) as u32);
             let (crc32c, content_bytes) = (number(12, 4) as u32, number(16, 4) as u32);
-            let is_hole = offset == 0;
-            // Nobody makes a record that is more than twice its content.
-            let is_possible = is_hole && stored_bytes == 0
-                || offset >= DATA_START
-                    && content_bytes as u64 <= RECORD_BYTES
-                    && stored_bytes as u64 <= 2 * RECORD_BYTES;
             let entry = Entry { offset, stored_bytes, crc32c, content_bytes, encoding: bytes[20] };
-            is_possible.then_some(entry).ok_or_else(|| Error::Damaged("an entry of its index is impossible".into()))
+            // Nobody makes a record that is more than twice its content.
+            let is_possible = entry == Entry::default()
+                || (DATA_START..=SIZE_MAX).contains(&offset)
+                    && u64::from(content_bytes) <= RECORD_BYTES
+                    && u64::from(stored_bytes) <= 2 * RECORD_BYTES;
+            (is_possible && bytes[21..] == [0; 3])
+                .then_some(entry)
+                .ok_or_else(|| Error::Damaged("an entry of its index is impossible".into()))
         };
         bytes.chunks_exact(ENTRY_BYTES).map(entry).collect()
+    }
+}
+
+/// Any bytes as the first ones of a file, as they are and with both checksums put right: what is found comes back as it was.
+pub fn fuzz_header(start: &[u8]) {
+    let mut sealed = start.to_vec();
+    for header in sealed.chunks_exact_mut(HEADER_BYTES) {
+        let (body, crc32c) = header.split_at_mut(HEADER_BYTES - 4);
+        crc32c.copy_from_slice(&stere_format::crc32c(body).to_le_bytes());
+    }
+    for header in Header::find(start).into_iter().chain(Header::find(&sealed)) {
+        assert_eq!(Header::decode(&header.encode()), Some(header));
+    }
+}
+
+/// Any bytes as an index: it is refused, or every entry is possible and they are encoded to the same bytes.
+pub fn fuzz_index(bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len() / ENTRY_BYTES * ENTRY_BYTES];
+    if let Ok(entries) = Entry::decode_all(bytes) {
+        assert_eq!(Entry::encode_all(&entries), bytes, "an entry has one encoding only");
+        assert!(entries.iter().all(|entry| u64::from(entry.content_bytes) <= RECORD_BYTES));
     }
 }
 

@@ -17,5 +17,6 @@ mod way;
 pub use coder::Coder;
 pub use error::Error;
 pub use key::{KEY_FILE_NAME, key_of};
+pub use layout::{fuzz_header, fuzz_index};
 pub use server::{Options, mount};
 pub use way::{Rules, Way};

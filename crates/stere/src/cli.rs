@@ -226,7 +226,7 @@ pub struct CheckArguments {
 
 #[derive(Debug, Args)]
 pub struct RescueArguments {
-    /// Any of a pool's devices, however damaged; or a pool that is known here; or tertiary volumes alone, as dir:/path
+    /// Any of a pool's devices, however damaged; or a pool that is known here; tertiary volumes too, or alone, as dir:/path
     #[arg(required = true, value_name = "DEVICE")]
     pub words: Vec<String>,
     /// Where to copy to: a directory that is empty or not there yet
@@ -235,6 +235,9 @@ pub struct RescueArguments {
     /// List what is there, reading no contents and copying nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// From volumes alone: each file as it was when it went down, not as the newest copy of the metadata says
+    #[arg(long)]
+    pub as_archived: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use stere_device::{Access, DeviceError};
 use stere_format::FileKind;
-use stere_rescue::{Attributes, Options, Report, Sink, SinkError, Source, Told, Verdict, rescue};
+use stere_rescue::{
+    Attributes, Options, Report, Sink, SinkError, Source, Told, Verdict, VolumeSource, rescue_with_volumes as rescue,
+};
 
 use crate::cli::RescueArguments;
 use crate::control;
@@ -49,19 +51,26 @@ struct Outcome<'a> {
 }
 
 pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
-    if volumes::is_asked(arguments) {
+    let (places, words): (Vec<String>, Vec<String>) =
+        arguments.words.iter().cloned().partition(|word| crate::volumes::is_place(word));
+    if arguments.as_archived && !words.is_empty() {
+        return Err(Error::Usage("--as-archived is for volumes alone; leave it out where there are devices".into()));
+    }
+    let volumes = open_volumes(&places)?;
+    let is_of_volumes = words.is_empty();
+    if is_of_volumes && (arguments.as_archived || !have_metadata(&volumes)) {
         return volumes::run(arguments);
     }
-    let (sources, unopened) = open_all(registry, &arguments.words)?;
+    let (sources, unopened) = if is_of_volumes { Default::default() } else { open_all(registry, &words)? };
     let options = Options { names_only: arguments.dry_run };
     let (report, entries) = match (&arguments.to, arguments.dry_run) {
         (_, true) => {
             let mut sink = Listing { entries: Vec::new(), is_kept: arguments.json, is_shown: !arguments.json };
-            (rescue(sources, options, &mut sink)?, sink.entries)
+            (rescue(sources, volumes, options, &mut sink)?, sink.entries)
         }
         (Some(directory), false) => {
             let mut sink = Watched::new(open_target(directory)?);
-            let report = rescue(sources, options, &mut sink)?;
+            let report = rescue(sources, volumes, options, &mut sink)?;
             sink.sink.close();
             sink.end();
             (report, Vec::new())
@@ -79,11 +88,29 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
         }
         false => print(&report, &unopened, arguments),
     }
-    Ok(match (report.is_data_lost(), report.is_whole() && unopened.is_empty() && report.state.missing.is_empty()) {
+    let is_whole = match is_of_volumes {
+        // A copy of the metadata cannot show that there was nothing newer, and no device is expected.
+        true => report.is_whole_as_found(),
+        false => report.is_whole() && unopened.is_empty() && report.state.missing.is_empty(),
+    };
+    Ok(match (report.is_data_lost(), is_whole) {
         (true, _) => DATA_LOST,
         (false, false) => DEGRADED,
         (false, true) => DONE,
     })
+}
+
+fn open_volumes(places: &[String]) -> Result<Vec<VolumeSource>> {
+    let open = |place: &String| {
+        let volume = crate::volumes::open_place(&crate::volumes::whole_place(place)?)?;
+        Ok(VolumeSource { path: place.clone(), volume })
+    };
+    places.iter().map(open).collect()
+}
+
+/// Whether any of them has a copy of the metadata. One that does not answer is told of by whoever reads it.
+fn have_metadata(volumes: &[VolumeSource]) -> bool {
+    volumes.iter().any(|source| source.volume.list("states/").is_ok_and(|found| !found.is_empty()))
 }
 
 /// Opens what can be opened. A device in use is refused: what changes while it is read cannot be rescued.
@@ -132,11 +159,12 @@ fn print(report: &Report, unopened: &[String], arguments: &RescueArguments) {
     for device in &report.devices {
         println!("{}: {}", device.path, device.text);
     }
-    if !state.missing.is_empty() {
+    if !state.missing.is_empty() && state.root != "volume" {
         println!("not given: {}", state.missing.join(", "));
     }
     let root = match state.root {
         "superblock" => "its newest checkpoint",
+        "volume" => "a volume's copy of its metadata",
         "checkpoint" => "a checkpoint found in the segments",
         _ => "what was found in the segments",
     };

@@ -18,6 +18,8 @@ pub struct DeviceSpec {
     pub host: String,
     pub shelf: String,
     pub name: String,
+    /// Of a tertiary volume: copies of the pool's metadata go there.
+    pub takes_metadata: bool,
 }
 
 impl FromStr for DeviceSpec {
@@ -39,6 +41,7 @@ impl FromStr for DeviceSpec {
             host: String::new(),
             shelf: String::new(),
             name: String::new(),
+            takes_metadata: true,
         };
         for part in parts {
             let (key, value) = part.split_once('=').ok_or_else(|| {
@@ -55,6 +58,13 @@ impl FromStr for DeviceSpec {
                     spec.path = PathBuf::from(place);
                 }
                 "name" => spec.name = value.into(),
+                "metadata" if is_volume => {
+                    spec.takes_metadata = match value {
+                        "yes" => true,
+                        "no" => false,
+                        _ => return Err(format!("metadata is yes or no, not '{value}'")),
+                    }
+                }
                 _ => {
                     return Err(format!(
                         "a device has no key '{key}'; the keys are size, class, tag, host, shelf and name"
@@ -63,7 +73,7 @@ impl FromStr for DeviceSpec {
             }
         }
         if is_volume && (spec.size_bytes.is_some() || !spec.host.is_empty() || !spec.shelf.is_empty()) {
-            return Err("a tertiary volume has no size, host or shelf; its keys are class and name".into());
+            return Err("a tertiary volume has no size, host or shelf; its keys are class, name and metadata".into());
         }
         let is_slow = matches!(spec.class, Some(DeviceClass::Object | DeviceClass::Media));
         if is_volume && spec.class.is_some() && !is_slow {

@@ -4,6 +4,8 @@
 //! on devices beside a volume's copy is a cache, which is given up and filled by these commands, by reading, and by the mount's own
 //! policy. The daemon does the work; this asks it.
 
+mod media;
+
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,15 @@ use serde::{Deserialize, Serialize};
 use stere_naming::{FileSystem, Wait};
 use stere_pool::DeviceClass;
 
-use crate::cli::{MediaCommand, TierCommand};
+use crate::cli::TierCommand;
 use crate::control::{Answer, Connection, Request};
 use crate::error::{At, DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, reconcile, size};
+
+pub use media::media;
 
 const POLL: Duration = Duration::from_millis(200);
 /// So many looks one after the other that find something in the way, before it is told.
@@ -41,6 +45,8 @@ pub enum Order {
     Release(u64),
     /// Bring back.
     Stage(u64),
+    /// Keep on devices, or no longer.
+    Pin(u64, bool),
     /// When files are released by themselves; with new marks if any are given.
     Policy(Option<(u8, u8)>),
     /// Compare a volume with the pool; `reads` every object.
@@ -66,6 +72,8 @@ pub struct VolumeReport {
     /// What is to be copied to it.
     pub waiting_bytes: u64,
     pub waiting_segments: u64,
+    /// The checkpoint whose metadata is there; none that this mount knows of.
+    pub metadata_generation: Option<u64>,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
 }
@@ -86,6 +94,8 @@ pub struct TierReport {
     pub waits_for: Option<String>,
     /// Segments that cannot be copied out, and why.
     pub stuck: Vec<String>,
+    /// Paths that are kept on devices.
+    pub pinned: Vec<String>,
     /// Percent of devices in use from which archived files are released by themselves, and down to which.
     pub high: u8,
     pub low: u8,
@@ -147,12 +157,19 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         only_here_bytes: status.only_here_bytes,
         waiting_bytes: status.waiting_bytes,
         waiting_segments: status.waiting_segments,
+        metadata_generation: status.metadata_generation,
         complaint: status.complaint,
     };
     statuses.map(report).collect()
 }
 
-fn report(running: &Running) -> TierReport {
+fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
+    // What has an encrypted name is told by number; what cannot be read now is left out.
+    let path = |inode: u64| match filesystem.named_inode(Wait::Allowed, inode) {
+        Ok(Some((path, _))) => String::from_utf8_lossy(&path).into_owned(),
+        _ => format!("inode {inode}"),
+    };
+    let pinned = filesystem.pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
     let counts = running.store.tertiary_counts();
     // What cannot be read now is as it is usually.
     let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
@@ -167,6 +184,7 @@ fn report(running: &Running) -> TierReport {
         requests: running.gate.requests(),
         waits_for: running.tertiary.waits_for(),
         stuck: running.store.stuck_uploads(),
+        pinned,
         high: marks.high,
         low: marks.low,
         used_percent: used_percent(running),
@@ -203,13 +221,41 @@ fn survey(filesystem: &FileSystem, running: &Running, root: u64) -> Result<(Surv
     Ok((report, segments, inodes))
 }
 
+/// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
+fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
+    let (_, mut segments, inodes) = survey(filesystem, running, root)?;
+    let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
+    let found = segments.len();
+    segments.retain(|segment| !pinned.contains(segment));
+    let kept = found - segments.len();
+    let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
+    running.store.commit(Wait::Allowed)?;
+    running.tertiary.forget_attributes(&inodes);
+    let (mut report, _, _) = survey(filesystem, running, root)?;
+    report.is_partial = released.waiting > 0;
+    report.said = format!(
+        "released {} segments, {} of devices become free{}{}",
+        released.segments,
+        size::show(released.bytes),
+        match released.waiting {
+            0 => String::new(),
+            waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+        },
+        match kept {
+            0 => String::new(),
+            kept => format!("; {kept} segments hold something that is pinned and stay"),
+        }
+    );
+    Ok(report)
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
     match order {
-        Order::Tell => Ok(Told::Tier(report(running))),
+        Order::Tell => Ok(Told::Tier(report(filesystem, running))),
         Order::Push => {
             running.tertiary.push();
-            Ok(Told::Tier(report(running)))
+            Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
         Order::Policy(marks) => {
@@ -220,25 +266,16 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
                 running.store.set_tier_marks(marks)?;
                 running.tertiary.wake();
             }
-            Ok(Told::Tier(report(running)))
+            Ok(Told::Tier(report(filesystem, running)))
         }
-        Order::Release(root) => {
-            let (_, segments, inodes) = survey(filesystem, running, *root)?;
-            let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
+        Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
+        Order::Pin(root, is_pinned) => {
+            filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
             running.store.commit(Wait::Allowed)?;
-            running.tertiary.forget_attributes(&inodes);
-            let (mut report, _, _) = survey(filesystem, running, *root)?;
-            report.is_partial = released.waiting > 0;
-            report.said = format!(
-                "released {} segments, {} of devices become free{}",
-                released.segments,
-                size::show(released.bytes),
-                match released.waiting {
-                    0 => String::new(),
-                    waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
-                }
-            );
-            Ok(Told::Survey(report))
+            match is_pinned {
+                true => serve(filesystem, running, &Order::Stage(*root)),
+                false => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
+            }
         }
         Order::Stage(root) => {
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
@@ -329,6 +366,18 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
         TierCommand::Stage { paths, wait } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(stage(registry, path, *wait)?)))
         }
+        TierCommand::Pin { paths, wait } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(pin(registry, path, *wait)?)))
+        }
+        TierCommand::Unpin { paths } => {
+            for path in paths {
+                let (_, mut connection, inode) = locate::connect(registry, path)?;
+                connection.be_patient()?;
+                ask_survey(&mut connection, Order::Pin(inode, false))?;
+                println!("{} may be released", path.display());
+            }
+            Ok(DONE)
+        }
         TierCommand::Cancel { paths } => {
             paths.iter().try_for_each(cancel)?;
             Ok(DONE)
@@ -360,6 +409,9 @@ fn print_volumes(volumes: &[VolumeReport]) {
             size::show(volume.waiting_bytes),
             volume.place
         );
+        if let Some(generation) = volume.metadata_generation {
+            println!("  with the pool's metadata, as of checkpoint {generation}");
+        }
         if let Some(complaint) = &volume.complaint {
             println!("  {complaint}");
         }
@@ -385,6 +437,7 @@ fn print_queue(report: &TierReport) {
         report.bad_objects
     );
     report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
+    report.pinned.iter().for_each(|path| println!("stays on devices: {path}"));
     if let Some(why) = &report.waits_for {
         println!("waits: {why}");
     }
@@ -460,6 +513,15 @@ fn release(registry: &Registry, path: &Path) -> Result<u8> {
     Ok(if report.is_partial { DEGRADED } else { DONE })
 }
 
+/// Keeps a path on devices, and brings back what is not there.
+fn pin(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
+    let (_, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_survey(&mut connection, Order::Pin(inode, true))?;
+    println!("{}: stays on devices; {}", path.display(), report.said);
+    Ok(if wait && !wait_until_staged(&mut connection, inode)? { DEGRADED } else { DONE })
+}
+
 fn stage(registry: &Registry, path: &Path, wait: bool) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, path)?;
     connection.be_patient()?;
@@ -498,59 +560,4 @@ fn cancel(path: &PathBuf) -> Result<()> {
         Err(error) => return Err(error).at("unset the policy of", path),
     }
     Ok(())
-}
-
-/// `stere media`.
-pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
-    match command {
-        MediaCommand::List { pool, json } => {
-            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
-            match json {
-                true => println!("{}", to_json(&report.volumes)?),
-                false => print_volumes(&report.volumes),
-            }
-            Ok(DONE)
-        }
-        MediaCommand::Show { pool, volume, json } => {
-            let report = ask_tier(&mut open(registry, pool)?, Order::Tell)?;
-            let Some(found) = report.volumes.iter().find(|known| known.name == *volume) else {
-                return refused(format!("the pool '{pool}' has no volume '{volume}'; see `stere media list {pool}`"));
-            };
-            match json {
-                true => println!("{}", to_json(found)?),
-                false => {
-                    print_volumes(std::slice::from_ref(found));
-                    println!("  id {}", found.id);
-                    if found.state != "online" {
-                        println!(
-                            "  bring {} to {}, or say where it is: stere device online {pool} {volume} PATH",
-                            found.name, found.place
-                        );
-                    }
-                }
-            }
-            Ok(if found.state == "online" { DONE } else { DEGRADED })
-        }
-        MediaCommand::Verify { pool, volume, quick, json } => {
-            let order = Order::Verify { volume: volume.clone(), reads: !quick };
-            let Told::Verify(report) = ask(&mut open(registry, pool)?, order)? else {
-                return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
-            };
-            if *json {
-                println!("{}", to_json(&report)?);
-            } else {
-                println!(
-                    "{}: {} objects, {}; {} that nobody needed were deleted",
-                    report.volume,
-                    report.objects,
-                    size::show(report.bytes),
-                    report.deleted
-                );
-                report.lacking.iter().for_each(|segment| println!("segment {segment} is not there"));
-                report.damaged.iter().for_each(|segment| println!("segment {segment} is damaged"));
-            }
-            let is_good = report.lacking.is_empty() && report.damaged.is_empty();
-            Ok(if is_good { DONE } else { DEGRADED })
-        }
-    }
 }

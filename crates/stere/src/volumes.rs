@@ -67,12 +67,12 @@ impl Labelled {
             self.inner.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
         }
         let found = match VolumeLabel::decode(&bytes) {
-            Some(label) if label.volume == self.id => {
+            Ok(label) if label.volume == self.id => {
                 self.is_known.store(true, Ordering::Release);
                 return Ok(());
             }
-            Some(label) => format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name),
-            None => "it has no label of stere's".to_owned(),
+            Ok(label) => format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name),
+            Err(_) => "it has no label of stere's".to_owned(),
         };
         let volume = format!("{} (for volume {})", self.inner.describe(), self.name);
         Err(VolumeError::Stranger { volume, found })
@@ -204,8 +204,9 @@ impl Running {
                 ));
             }
             let id = VolumeId(id);
+            let (class, takes_metadata) = (class.code(), spec.takes_metadata);
             let entry =
-                VolumeEntry { number: 0, id, class: class.code(), is_offline: false, name: name.clone(), place };
+                VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata, name: name.clone(), place };
             let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
             self.store.attach_volume(number, volume, None, true)?;

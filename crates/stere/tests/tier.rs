@@ -193,6 +193,41 @@ fn a_medium_that_was_exchanged_is_not_taken_for_the_right_one() {
     world.ok("umount mount");
 }
 
+/// P-74: what is pinned stays on devices whatever releases, comes back when it is pinned, and goes again when it is not; across mounts.
+#[test]
+fn what_is_pinned_stays() {
+    if !can_mount("what_is_pinned_stays") {
+        return;
+    }
+    let world = world();
+    let (kept, other) = (world.mountpoint().join("kept"), world.mountpoint().join("other"));
+    fill(&other, 30);
+    world.ok("tier archive mount/other --wait");
+    fill(&kept, 30);
+    world.ok("tier archive mount/kept --wait");
+    let residency = |directory: &Path| attribute(&directory.join("29"), "user.stere.residency");
+    world.ok("tier release mount/kept");
+    assert_eq!(residency(&kept), "nearline");
+    assert!(world.ok("tier pin mount/kept --wait").contains("stays on devices"));
+    assert_eq!(residency(&kept), "online", "it comes back");
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    assert!(world.ok("tier queue tank").contains("stays on devices: /kept"));
+    let said = world.ok("tier release mount");
+    assert!(said.contains("pinned"), "{said}");
+    assert_eq!((residency(&kept).as_str(), residency(&other).as_str()), ("online", "nearline"));
+    assert_right(&kept, 30);
+    world.ok("tier unpin mount/kept");
+    world.ok("tier release mount/kept");
+    assert_eq!(residency(&kept), "nearline");
+    assert_right(&kept, 30);
+    world.ok("tier pin mount/kept");
+    fs::remove_dir_all(&kept).unwrap();
+    assert!(!world.ok("tier queue tank").contains("stays"), "what is gone is not pinned");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 /// P-64 with the real binary: killed at some time of each step, again and again.
 #[test]
 fn a_kill_at_any_time_loses_nothing() {

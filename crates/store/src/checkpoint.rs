@@ -30,6 +30,8 @@ const IDLE_CHECKPOINTS_MAX: u32 = 64;
 pub(crate) struct Checkpointer {
     pub generation: u64,
     pub parts: Vec<CheckpointPart>,
+    /// The record that was written last; empty before the first one since the store was opened.
+    pub record: Vec<u8>,
     /// Metadata segments to be emptied by the next merge, and the nodes of theirs to rewrite.
     pub condemned: FxHashSet<u64>,
     pub touches: Vec<Touch>,
@@ -154,9 +156,9 @@ impl Store {
             self.meta_usage(&part.address, -1)?;
         }
         let generation = state.generation + 1;
-        let parts = self.write_record_until_it_holds(&stream, generation, outcome.root, frozen)?;
+        let (parts, record) = self.write_record_until_it_holds(&stream, generation, outcome.root, frozen)?;
         let superblock = self.write_superblocks(generation, &parts, frozen, clean)?;
-        state.parts = parts;
+        (state.parts, state.record) = (parts, record);
         state.generation = generation;
         self.publish(generation, Tree::new(outcome.root), &superblock);
         self.log.seal_idle_homes(IDLE_CHECKPOINTS_MAX);
@@ -170,13 +172,13 @@ impl Store {
         generation: u64,
         root: Option<NodeReference>,
         frozen: &Frozen,
-    ) -> Result<Vec<CheckpointPart>, Error> {
+    ) -> Result<(Vec<CheckpointPart>, Vec<u8>), Error> {
         let mut round = 0;
         loop {
             self.log.close_rows(SegmentKind::Meta);
             self.log.wait_for_rows()?;
             let before = self.missing_in_metadata();
-            let mut parts = self.write_checkpoint_record(stream, generation, root, frozen)?;
+            let (mut parts, record) = self.write_checkpoint_record(stream, generation, root, frozen)?;
             self.log.close_rows(SegmentKind::Meta);
             self.log.wait_for_rows()?;
             if !is_planted(Bug::CheckpointWithoutFlush) {
@@ -190,7 +192,7 @@ impl Store {
             let after = self.missing_in_metadata();
             round += 1;
             if round == RECORD_ROUNDS_MAX || before.iter().all(|(id, missing)| after.get(id) == Some(missing)) {
-                return Ok(parts);
+                return Ok((parts, record));
             }
             for part in &parts {
                 self.meta_usage(&part.address, -1)?;
@@ -226,7 +228,7 @@ impl Store {
         generation: u64,
         root: Option<NodeReference>,
         frozen: &Frozen,
-    ) -> Result<Vec<CheckpointPart>, Error> {
+    ) -> Result<(Vec<CheckpointPart>, Vec<u8>), Error> {
         // Nodes must be closed off first, so that the table tells of rows that are written.
         self.log.close_rows(SegmentKind::Meta);
         let meta_segments = self
@@ -267,7 +269,7 @@ impl Store {
                 place: SegmentChunks::clone(&appended.segment.placed()),
             });
         }
-        Ok(parts)
+        Ok((parts, encoded))
     }
 
     /// Writes the superblock of every device that is there, then flushes.

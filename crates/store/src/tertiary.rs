@@ -9,6 +9,7 @@
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
 //! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
+mod metadata;
 mod remnants;
 mod stage;
 mod table;
@@ -25,7 +26,8 @@ use stere_log::{Recall, RecallError, Refusal, Segment, proves_chunk};
 
 pub use remnants::Swept;
 pub use stage::{Released, TierFile};
-pub use table::{TierMarks, VolumeStatus};
+pub use stere_format::TierMarks;
+pub use table::VolumeStatus;
 pub use upload::{Describe, TertiaryProgress};
 
 /// What happens to who reads something that is released.
@@ -113,6 +115,7 @@ pub(crate) struct Volumes {
     /// One step at a time.
     work: Mutex<()>,
     counters: Counters,
+    metadata: Mutex<metadata::Copies>,
 }
 
 impl Volumes {
@@ -130,6 +133,7 @@ impl Volumes {
             may_be_released: AtomicBool::new(false),
             work: Mutex::new(()),
             counters: Counters::default(),
+            metadata: Mutex::default(),
         }
     }
 

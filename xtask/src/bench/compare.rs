@@ -29,6 +29,20 @@ const USUAL_SUBJECTS: &[Kind] = &[
     Kind::Btrfs,
     Kind::Gocryptfs,
 ];
+const RAID_SUBJECTS: &[Kind] = &[Kind::StereMirror, Kind::BtrfsRaid1, Kind::StereParity, Kind::BtrfsRaid5];
+/// File systems in user space.
+const PEER_SUBJECTS: &[Kind] = &[
+    Kind::Stere,
+    Kind::Gocryptfs,
+    Kind::Bindfs,
+    Kind::Fuse2fs,
+    Kind::Ntfs3g,
+    Kind::ZfsFuse,
+    Kind::SterePool,
+    Kind::Mergerfs,
+];
+/// One device, one copy.
+const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Btrfs];
 const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::Ext4];
 
 /// One figure: of which file system, and what was durable and cached when it was taken.
@@ -40,6 +54,9 @@ pub struct Figure {
     pub cached: String,
     pub subject: Kind,
     pub values: Vec<f64>,
+    /// Processor time of the whole machine, one for each value, in a unit of its own.
+    pub processors: Vec<f64>,
+    pub processors_unit: String,
 }
 
 #[derive(Debug, Default)]
@@ -72,9 +89,13 @@ impl Results {
         for metric in value["metrics"].as_array().ok_or_else(|| wrong("no metrics"))? {
             let text = |key: &str| metric[key].as_str().unwrap_or_default().to_owned();
             let number = metric["value"].as_f64().ok_or_else(|| wrong("a metric without value"))?;
+            let processors = metric["processors"].as_f64();
             let name = text("name");
             match self.figures.iter_mut().find(|figure| figure.metric == name && figure.subject == subject) {
-                Some(figure) => figure.values.push(number),
+                Some(figure) => {
+                    figure.values.push(number);
+                    figure.processors.extend(processors);
+                }
                 None => self.figures.push(Figure {
                     metric: name,
                     unit: text("unit"),
@@ -82,6 +103,8 @@ impl Results {
                     cached: text("cached"),
                     subject,
                     values: vec![number],
+                    processors: processors.into_iter().collect(),
+                    processors_unit: text("processors_unit"),
                 }),
             }
         }
@@ -95,7 +118,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let place = Place::new(root)?;
     let _memory = memory_if_wanted(&place, arguments.images)?;
     let mut results = Results::default();
-    let workloads = workloads(arguments.name);
+    let workloads = workloads(arguments)?;
     let share = MINUTE * arguments.minutes / workloads.len() as u32;
     for workload in workloads {
         let begun = Instant::now();
@@ -130,16 +153,15 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
 }
 
 fn turn(place: &Place, binaries: &Binaries, arguments: &BenchArguments, workload: &str, kind: Kind) -> Result<String> {
-    let shape = Shape { options: arguments.options.clone(), ..Shape::default() };
+    let on_loop_devices = !arguments.stere_on_files;
+    let shape = Shape { options: arguments.options.clone(), on_loop_devices, ..Shape::default() };
     let subject = Subject::new(kind, &place.directory, &shape, binaries)?;
     let mut command = Command::new(&binaries.bench);
     command.args(["run", workload]).arg(&subject.mount_point).arg("--scratch").arg(&place.directory);
     if kind != Kind::Null {
         command.args(["--cold-hook", &subject.remount_hook()]);
     }
-    if arguments.quick {
-        command.arg("--quick");
-    }
+    command.args(["--divide", &arguments.divisor().to_string()]);
     capture(&mut command, 30 * MINUTE)
 }
 
@@ -165,7 +187,17 @@ fn draw_sweep(root: &Path, results: &Results, subjects: &[Kind], arguments: &Ben
     Ok(picture)
 }
 
-fn workloads(name: BenchName) -> Vec<&'static str> {
+/// Those of the bench that are wanted, and at least one.
+fn workloads(arguments: &BenchArguments) -> Result<Vec<&'static str>> {
+    let of_bench = workloads_of(arguments.name);
+    let wanted: Vec<&str> = of_bench.iter().copied().filter(|workload| arguments.wants(workload)).collect();
+    if wanted.is_empty() {
+        return Err(XtaskError::found(format!("--only names none of {}", of_bench.join(", "))));
+    }
+    Ok(wanted)
+}
+
+fn workloads_of(name: BenchName) -> Vec<&'static str> {
     match name {
         BenchName::Sequential => vec!["sequential"],
         BenchName::RandomRead => vec!["random-read"],
@@ -175,13 +207,25 @@ fn workloads(name: BenchName) -> Vec<&'static str> {
         BenchName::Sweep => vec!["sweep"],
         BenchName::Postmark => vec!["postmark"],
         BenchName::Null => vec!["front-end"],
+        BenchName::Several => vec!["several"],
+        BenchName::LargeObject => vec!["large-object"],
+        BenchName::Database => vec!["database"],
+        BenchName::Raid | BenchName::Peers => {
+            vec!["sequential", "random-read", "random-write", "small-files", "postmark"]
+        }
         _ => vec!["sequential", "random-read", "random-write", "small-files", "tree", "postmark"],
     }
 }
 
 /// Those asked for or the usual ones, without those whose programs are missing: they are named with the line that installs them.
 fn choose_subjects(arguments: &BenchArguments) -> Vec<Kind> {
-    let usual = if arguments.name == BenchName::Null { NULL_SUBJECTS } else { USUAL_SUBJECTS };
+    let usual = match arguments.name {
+        BenchName::Null => NULL_SUBJECTS,
+        BenchName::Raid => RAID_SUBJECTS,
+        BenchName::Peers => PEER_SUBJECTS,
+        BenchName::Several | BenchName::LargeObject | BenchName::Database => LOCAL_SUBJECTS,
+        _ => USUAL_SUBJECTS,
+    };
     let wanted = if arguments.subjects.is_empty() { usual } else { &arguments.subjects };
     let (present, missing): (Vec<Kind>, Vec<Kind>) = wanted.iter().partition(|kind| kind.missing_packages().is_empty());
     if !missing.is_empty() {

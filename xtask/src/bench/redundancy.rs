@@ -99,8 +99,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
             println!("{round} rounds, more would take too long (--minutes)");
             break;
         }
-        let is_wanted = |workload: &str| arguments.only.as_deref().is_none_or(|only| only == workload);
-        for (workload, turns) in WORKLOADS.iter().filter(|(workload, _)| is_wanted(workload)) {
+        for (workload, turns) in WORKLOADS.iter().filter(|(workload, _)| arguments.wants(workload)) {
             for at in 0..turns.len() {
                 let (case, kind, loss, metrics) = turns[(at + round) % turns.len()];
                 println!("round {} of {}: {workload} on {case}", round + 1, arguments.runs);
@@ -179,9 +178,7 @@ impl Bench<'_> {
             capture(&mut shell(&hook), 5 * MINUTE)?;
         }
         command.args(["--cold-hook", &hook]);
-        if arguments.quick {
-            command.arg("--quick");
-        }
+        command.args(["--divide", &arguments.divisor().to_string()]);
         capture(&mut command, 30 * MINUTE)
     }
 }

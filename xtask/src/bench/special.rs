@@ -18,6 +18,8 @@ use crate::error::{At, Result, XtaskError};
 use crate::subject::{Binaries, Kind, Shape, Subject, memory_of};
 
 const RECOVERY_FILES: [u64; 2] = [10_000, 1_000_000];
+/// Size of the files in prepared pools.
+pub(super) const PREPARED_FILE_BYTES: u64 = 100;
 const RECOVERY_BAR: Duration = Duration::from_secs(2);
 const MEMORY_FILES: u64 = 3_000_000;
 const MEMORY_BUDGETS: [(&str, u64); 2] = [("128M", 128 << 20), ("1G", 1 << 30)];
@@ -31,7 +33,7 @@ pub fn recovery(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let counts = RECOVERY_FILES.map(|files| if arguments.quick { files / 8 } else { files }.min(most));
     let mut rows = Vec::new();
     for files in counts {
-        rows.push((files, prepare_recovery(&place, &binaries, arguments, files)?, Vec::new(), Vec::new()));
+        rows.push((files, prepare_pool(&place, &binaries, arguments, files)?, Vec::new(), Vec::new()));
     }
     if arguments.prepare {
         return Ok(());
@@ -66,7 +68,12 @@ fn recovery_row(files: u64, seconds: &[f64], shares: &[f64]) -> Value {
 }
 
 /// An unmounted pool with so many files: one that an earlier run left in the folder for that, or a new one.
-fn prepare_recovery(place: &Place, binaries: &Binaries, arguments: &BenchArguments, files: u64) -> Result<Subject> {
+pub(super) fn prepare_pool(
+    place: &Place,
+    binaries: &Binaries,
+    arguments: &BenchArguments,
+    files: u64,
+) -> Result<Subject> {
     let parent = arguments.prepared.as_ref().unwrap_or(&place.directory);
     let parent = absolute(parent).at("find", parent)?.join(format!("recovery-{files}"));
     let mark = parent.join("is-complete");
@@ -79,7 +86,7 @@ fn prepare_recovery(place: &Place, binaries: &Binaries, arguments: &BenchArgumen
     let shape = Shape { options: arguments.options.clone(), is_kept, ..Shape::default() };
     let subject = Subject::new(Kind::Stere, &parent, &shape, binaries)?;
     if !is_complete {
-        create_files(binaries, &subject, files, 100)?;
+        create_files(binaries, &subject, files, PREPARED_FILE_BYTES)?;
     }
     subject.unmount()?;
     fs::write(&mark, "").at("write", &mark)?;
@@ -110,8 +117,11 @@ fn recover_once(binaries: &Binaries, place: &Place, subject: &Subject, round: us
     let first = subject.mount_point.join("many/000/000/file-00000000");
     let length = fs::read(&first).at("read", &first)?.len();
     let elapsed = start.elapsed();
-    if length != 100 {
-        return Err(XtaskError::found(format!("{} has {length} bytes after recovery, not 100", first.display())));
+    if length as u64 != PREPARED_FILE_BYTES {
+        return Err(XtaskError::found(format!(
+            "{} has {length} bytes after recovery, not {PREPARED_FILE_BYTES}",
+            first.display()
+        )));
     }
     let mut verify = Command::new(&binaries.bench);
     capture(verify.arg("verify").arg(&directory).arg(&log), 30 * MINUTE)?;

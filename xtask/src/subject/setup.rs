@@ -21,13 +21,16 @@ impl Binaries {
     /// Builds them in release mode; `STERE_BINARY` names another stere to be tried instead, say the one of a package.
     pub fn build(root: &Path, with_null: bool) -> Result<Self> {
         let limit = 40 * MINUTE;
-        run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "stere", "-p", "stere-bench"]), limit)?;
+        let given = std::env::var_os("STERE_BINARY").map(PathBuf::from);
+        let ours: &[&str] =
+            if given.is_some() { &["-p", "stere-bench"] } else { &["-p", "stere", "-p", "stere-bench"] };
+        run(&mut cargo(root, &[&["build", "--release", "--quiet"], ours].concat()), limit)?;
         if with_null {
             run(&mut cargo(root, &["build", "--release", "--quiet", "-p", "fuse-wire", "--example", "null"]), limit)?;
         }
         let release = target_directory(root).join("release");
         Ok(Binaries {
-            stere: std::env::var_os("STERE_BINARY").map_or_else(|| release.join("stere"), PathBuf::from),
+            stere: given.unwrap_or_else(|| release.join("stere")),
             bench: release.join("stere-bench"),
             null: release.join("examples/null"),
         })
@@ -64,6 +67,10 @@ pub fn prepare(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> Res
         }
         Kind::Mergerfs => prepare_mergerfs(subject, shape),
         Kind::Gocryptfs => prepare_gocryptfs(subject, shape),
+        Kind::Bindfs => prepare_bindfs(subject, shape),
+        Kind::Fuse2fs => prepare_on_device(subject, shape, EXT4, "fuse2fs -o allow_other,fakeroot,rw", "fuse2fs"),
+        Kind::Ntfs3g => prepare_on_device(subject, shape, NTFS, "ntfs-3g -o allow_other,big_writes", "ntfs-3g"),
+        Kind::ZfsFuse => prepare_zfs_fuse(subject, shape),
         _ => prepare_kernel(subject, shape),
     }
 }
@@ -72,19 +79,22 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
     let stere = quoted(&binaries.stere);
     let state = quoted(&subject.directory.join("state"));
     let point = quoted(&subject.mount_point);
-    let devices: Vec<String> = (0..subject.kind.devices())
-        .map(|number| {
-            format!("{},size={}", quoted(&subject.directory.join(format!("{number}.img"))), shape.device_size)
-        })
-        .collect();
     let one_copy = if subject.kind == Kind::SterePool { " --default-class scratch" } else { "" };
     for (number, image) in shape.images.iter().enumerate() {
         let link = subject.directory.join(format!("{number}.img"));
         std::fs::hard_link(image, &link).at("link", &link)?;
     }
+    let images: Vec<String> =
+        (0..subject.kind.devices()).map(|number| quoted(&subject.directory.join(format!("{number}.img")))).collect();
+    let (devices, wanted) = if shape.on_loop_devices {
+        let devices = loop_devices(subject, shape)?;
+        (devices.clone(), devices)
+    } else {
+        (images.clone(), images.iter().map(|image| format!("{image},size={}", shape.device_size)).collect())
+    };
     let force = if shape.images.is_empty() { "" } else { " --force" };
     let environment = format!("STERE_STATE={state}");
-    let create = format!("{environment} {stere} create {POOL} {}{one_copy}{force}", devices.join(" "));
+    let create = format!("{environment} {stere} create {POOL} {}{one_copy}{force}", wanted.join(" "));
     if !(shape.is_kept && subject.directory.join("0.img").exists()) {
         capture(&mut shell(&create), 5 * MINUTE)?;
     }
@@ -92,8 +102,7 @@ fn prepare_stere(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> R
     let options = format!("allow_other{separator}{}", shape.options);
     subject.mount_lines = vec![format!("{environment} {stere} mount {POOL} {point} -o {options}")];
     subject.unmount_lines = vec![format!("{environment} {stere} umount {point}")];
-    let images = (0..subject.kind.devices()).map(|number| quoted(&subject.directory.join(format!("{number}.img"))));
-    subject.check_line = Some(format!("{environment} {stere} check {}", images.collect::<Vec<_>>().join(" ")));
+    subject.check_line = Some(format!("{environment} {stere} check {}", devices.join(" ")));
     subject.status_line = Some(format!("{environment} {stere} status {POOL} --json"));
     subject.daemon = Some("/stere".to_owned());
     if let Some(policy) = subject.kind.policy() {
@@ -173,6 +182,49 @@ fn prepare_gocryptfs(subject: &mut Subject, shape: &Shape) -> Result<()> {
         .push(format!("gocryptfs -q -allow_other -passfile {password} {cipher} {point} >/dev/null 2>&1"));
     subject.unmount_lines.insert(0, format!("umount {point}"));
     subject.daemon = Some("gocryptfs".to_owned());
+    Ok(())
+}
+
+fn prepare_bindfs(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let branch = quoted(&ext4_branches(subject, shape)?.remove(0));
+    let point = quoted(&subject.mount_point);
+    subject.mount_lines.push(format!("bindfs -o allow_other --multithreaded {branch} {point}"));
+    subject.unmount_lines.insert(0, format!("umount {point}"));
+    subject.daemon = Some("bindfs".to_owned());
+    Ok(())
+}
+
+/// `mkntfs` complains of loop devices, which have no geometry, and works.
+const NTFS: &str = "mkntfs -q -f -F";
+
+/// A daemon that works on the device itself, and lets go of it a moment after its mount is gone.
+fn prepare_on_device(subject: &mut Subject, shape: &Shape, make: &str, start: &str, daemon: &str) -> Result<()> {
+    let device = loop_devices(subject, shape)?.remove(0);
+    capture(&mut shell(&format!("{make} {device}")), 5 * MINUTE)?;
+    let point = quoted(&subject.mount_point);
+    subject.mount_lines = vec![format!("{start} {device} {point} >/dev/null 2>&1")];
+    let is_held = format!("ps -eo args | grep -q '^[^ ]*{daemon} .*{device} '");
+    let wait = format!("i=0; while {is_held}; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.02; done");
+    subject.unmount_lines = vec![format!("umount {point}"), wait];
+    subject.daemon = Some(daemon.to_owned());
+    Ok(())
+}
+
+/// One daemon serves all pools of the machine; it is started here, and unmounting exports the pool, so that it forgets it.
+fn prepare_zfs_fuse(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let device = loop_devices(subject, shape)?.remove(0);
+    let process = quoted(&subject.directory.join("zfs-fuse.pid"));
+    let pool = format!("stere-bench-{}", std::process::id());
+    let point = quoted(&subject.mount_point);
+    let wait = "i=0; until zpool list >/dev/null 2>&1; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.02; done";
+    subject.guards.push(Guard::new(format!("kill $(cat {process}); sleep 0.5")));
+    capture(&mut shell(&format!("zfs-fuse --pidfile {process} >/dev/null 2>&1; {wait}")), MINUTE)?;
+    capture(&mut shell(&format!("zpool create -f -m {point} {pool} {device} && zpool export {pool}")), MINUTE)?;
+    let folder = quoted(&subject.directory.join("devices"));
+    capture(&mut shell(&format!("mkdir {folder} && ln -s {device} {folder}/")), MINUTE)?;
+    subject.mount_lines = vec![format!("zpool import -d {folder} {pool}")];
+    subject.unmount_lines = vec![format!("zpool export {pool}")];
+    subject.daemon = Some("zfs-fuse".to_owned());
     Ok(())
 }
 

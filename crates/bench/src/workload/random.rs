@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::sequential::{FILE_NUMBER, FILE_SIZE, write_file};
-use super::{Run, SYNCED, cold, warm};
+use super::{Run, SYNCED, cold, in_parallel, warm};
 use crate::error::{At, BenchError};
 use crate::pattern::{BLOCK_SIZE, Random};
 use crate::report::Metric;
@@ -63,15 +63,8 @@ fn read_by_threads(run: &Run, path: &Path, blocks: &[u64], threads: usize) -> Re
     let file = File::open(path).at("open", path)?;
     // SAFETY: the descriptor is open; the call only gives advice.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-    std::thread::scope(|scope| {
-        let share = blocks.len().div_ceil(threads);
-        let workers: Vec<_> =
-            blocks.chunks(share).map(|part| scope.spawn(|| read_blocks(run, &file, path, part))).collect();
-        workers.into_iter().try_for_each(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
+    let parts: Vec<&[u64]> = blocks.chunks(blocks.len().div_ceil(threads)).collect();
+    in_parallel(parts.len() as u64, |thread| read_blocks(run, &file, path, parts[thread as usize])).map(drop)
 }
 
 fn read_blocks(run: &Run, file: &File, path: &Path, blocks: &[u64]) -> Result<(), BenchError> {
@@ -98,7 +91,8 @@ fn write_blocks(run: &Run, path: &Path, blocks: &[u64], generation: u64, per_fsy
     file.sync_all().at("fsync", path)
 }
 
-fn check_generations(run: &Run, path: &Path, size: u64, generations: &HashMap<u64, u64>) -> Result<(), BenchError> {
+/// Every block of the file, byte by byte; those that the map does not name are as they were first written.
+pub fn check_generations(run: &Run, path: &Path, size: u64, generations: &HashMap<u64, u64>) -> Result<(), BenchError> {
     let file = File::open(path).at("open", path)?;
     let mut data = [0; BLOCK_SIZE];
     for block in 0..size / BLOCK_SIZE as u64 {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{Run, SYNCED, cold};
 use crate::error::{At, BenchError};
 use crate::pattern::BLOCK_SIZE;
-use crate::report::Metric;
+use crate::report::{Metric, Spent, Stopwatch};
 
 const SIZES: [(usize, &str); 6] =
     [(512, "512"), (4 << 10, "4k"), (32 << 10, "32k"), (256 << 10, "256k"), (2 << 20, "2m"), (16 << 20, "16m")];
@@ -49,7 +49,7 @@ pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
 fn cell(
     clients: usize,
     work: &(dyn Fn(u64, Option<Instant>) -> Result<u64, BenchError> + Sync),
-) -> Result<(Duration, u64), BenchError> {
+) -> Result<(Spent, u64), BenchError> {
     let barrier = Barrier::new(clients + 1);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..clients as u64)
@@ -62,7 +62,7 @@ fn cell(
             })
             .collect();
         barrier.wait();
-        let start = Instant::now();
+        let stopwatch = Stopwatch::start();
         let mut bytes = 0;
         for worker in workers {
             bytes += match worker.join() {
@@ -70,7 +70,7 @@ fn cell(
                 Err(panic) => std::panic::resume_unwind(panic),
             };
         }
-        Ok((start.elapsed(), bytes))
+        Ok((stopwatch.stop(), bytes))
     })
 }
 

@@ -231,6 +231,29 @@ fn a_read_that_takes_too_long_is_left_behind() {
     assert!(device.read(0, &mut [0; 512]).is_ok());
 }
 
+/// Reads on another thread, one after the other, all use the same memory.
+#[test]
+fn reads_that_can_be_left_reuse_their_memory() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    let mut device = FileDevice::create(&path, MIB, &options(true, 0)).unwrap();
+    Arc::get_mut(&mut device.open).unwrap().faults = Some(Faults::beside(&path));
+    let expected = pattern(65_536, 3);
+    device.write_bytes(0, &expected).unwrap();
+    std::fs::write(folder.path().join("d.slow"), "20").unwrap();
+    // Aligned, so that a read on this thread takes nothing from the pool.
+    let mut found = Buffer::zeroed(65_536);
+    device.read_scattered_or_leave(0, &mut [Scatter::Into(&mut found)]).unwrap();
+    assert_eq!(device.bounce.retained_bytes(), 0);
+    for _ in 0..4 {
+        found.fill(0);
+        device.read_scattered_or_leave(0, &mut [Scatter::Into(&mut found)]).unwrap();
+        assert!(found[..] == expected[..]);
+        assert_eq!(device.bounce.retained_bytes(), 65_536, "taken from the pool and given back");
+    }
+    assert!(!format!("{:?}", device.readers).contains("(0 threads)"), "nothing was read on another thread");
+}
+
 /// The threads that read outlive the device, but hold nothing of it.
 #[test]
 fn a_device_that_was_dropped_is_opened_again_at_once() {

@@ -12,15 +12,18 @@ fn label() -> VolumeLabel {
 #[test]
 fn a_label_is_read_back_and_nothing_else_is() {
     let bytes = label().encode();
-    assert_eq!(VolumeLabel::decode(&bytes), Some(label()));
-    for at in 0..bytes.len() - 1 {
+    assert_eq!(VolumeLabel::decode(&bytes), Ok(label()));
+    for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
-        assert_eq!(VolumeLabel::decode(&damaged), None, "byte {at}");
-        assert_eq!(VolumeLabel::decode(&bytes[..at]), None, "cut at {at}");
+        assert!(VolumeLabel::decode(&damaged).is_err(), "byte {at}");
+        assert!(VolumeLabel::decode(&bytes[..at]).is_err(), "cut at {at}");
     }
-    assert_eq!(VolumeLabel::decode(b""), None);
-    assert_eq!(VolumeLabel::decode(b"\xff\xfe"), None);
+    for other in [&b""[..], b"\xff\xfe", &[&bytes[..], b"\n"].concat()] {
+        assert!(VolumeLabel::decode(other).is_err());
+    }
+    let long = VolumeLabel { name: "x".repeat(VolumeLabel::BYTES_MAX), ..label() };
+    assert!(VolumeLabel::decode(&long.encode()).is_err());
 }
 
 #[test]
@@ -30,6 +33,7 @@ fn an_entry_is_read_back() {
         id: VolumeId([9; 16]),
         class: 3,
         is_offline: true,
+        takes_metadata: false,
         name: "cold".into(),
         place: "dir:/mnt/cold".into(),
     };
@@ -40,11 +44,28 @@ fn an_entry_is_read_back() {
 }
 
 #[test]
+fn marks_are_percent_in_order() {
+    let marks = TierMarks::new(90, 80).expect("possible marks");
+    assert_eq!(TierMarks::decode(&marks.encode()), Ok(marks));
+    for bytes in [&[1, 80, 90][..], &[1, 80, 80], &[1, 101, 80], &[1, 80, 0], &[2, 90, 80], &[1, 90], &[1, 90, 80, 0]] {
+        assert!(TierMarks::decode(bytes).is_err(), "{bytes:?}");
+    }
+}
+
+#[test]
 fn objects_tell_their_segment() {
     let name = object_name(0x12, u64::MAX);
     assert_eq!(name, "segments/0000000000000012-ffffffffffffffff");
     assert_eq!(segment_of_object(&name), Some((0x12, u64::MAX)));
-    for other in ["segments/12-3", "stere-volume", "segments/0000000000000012", ""] {
+    let name = metadata_name(0x12, 3, 0x400);
+    assert_eq!(name, "metadata/0000000000000012-0000000000000003-00000400");
+    assert_eq!((metadata_of_object(&name), segment_of_object(&name)), (Some((0x12, 3, 0x400)), None));
+    assert_eq!(metadata_of_object("metadata/0000000000000012-0000000000000003-00000400-"), None);
+    assert_eq!((state_name(5), state_of_object(&state_name(5))), ("states/0000000000000005".into(), Some(5)));
+    for other in
+        ["segments/12-3", "segments/+000000000000012-0000000000000003", "stere-volume", "segments/0000000000000012", ""]
+    {
         assert_eq!(segment_of_object(other), None, "{other}");
+        assert_eq!((metadata_of_object(other), state_of_object(other)), (None, None), "{other}");
     }
 }

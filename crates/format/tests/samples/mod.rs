@@ -37,6 +37,27 @@ fn meta_segment() -> SegmentValue {
     SegmentValue { kind: SegmentKind::Meta, state: SegmentState::Open, ..segment(1, 2) }
 }
 
+fn archived_segment() -> SegmentValue {
+    SegmentValue { tertiary: Tertiary { wanted: 0b101, there: 0b100 }, ..segment(1, 1) }
+}
+
+fn released_segment() -> SegmentValue {
+    let place = SegmentChunks { missing: 0, chunks: ChunkPlaces::new(), ..place(1, 1) };
+    let tertiary = Tertiary { wanted: 0b101, there: 0b101 };
+    SegmentValue { place, state: SegmentState::Released, tertiary, ..segment(1, 1) }
+}
+
+fn volume(is_offline: bool, place: &str) -> VolumeEntry {
+    let id = VolumeId(*b"\x30vol-of-samples!");
+    let (name, place) = ("LAB-0042".to_owned(), place.to_owned());
+    VolumeEntry { number: 3, id, class: 3, is_offline, takes_metadata: !is_offline, name, place }
+}
+
+fn volume_label() -> VolumeLabel {
+    let (volume, name) = (VolumeId(*b"\x30vol-of-samples!"), "Übung".to_owned());
+    VolumeLabel { pool: POOL, pool_name: "tank".to_owned(), volume, name }
+}
+
 fn whole_blob() -> BlobValue {
     BlobValue::plain(address(1, 131_072), (0..32).map(|block| 0xc0de_0000 + block).collect())
 }
@@ -300,7 +321,6 @@ pub fn samples() -> Vec<Sample> {
     let retain = Some(RetainPolicy { kind: 2, after_seconds: 0, seconds: 1_900_000_000 });
     let retained_policy = InodePolicy { compression: 2, retain, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
-    let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
     let chunk = ChunkHeader {
         pool: POOL,
         segment: 5,
@@ -315,6 +335,7 @@ pub fn samples() -> Vec<Sample> {
     let dirent = DirentValue { inode: 7, kind: FileKind::Directory, key: 0, name: "Übung.txt".as_bytes().to_vec() };
     let encrypted_policy = InodePolicy { encryption: 5, ..InodePolicy::default() };
     let plugins_policy = InodePolicy { compression: 0x13, plugins: 4, ..InodePolicy::default() };
+    let tiered_policy = InodePolicy { tiers: 0b101, ..InodePolicy::default() };
     let sealed = DirentValue { inode: 8, kind: FileKind::File, key: 3, name: (0..48).collect() };
     vec![
         ("address", "address", address(0, 4096).encode().to_vec()),
@@ -328,6 +349,8 @@ pub fn samples() -> Vec<Sample> {
         ("blob-plugged", "blob", plugged_blob().encode()),
         ("segment-data", "segment", segment(4, 2).encode()),
         ("segment-meta", "segment", meta_segment().encode()),
+        ("segment-archived", "segment", archived_segment().encode()),
+        ("segment-released", "segment", released_segment().encode()),
         ("chunk-header", "chunk", chunk.encode()),
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
@@ -348,14 +371,25 @@ pub fn samples() -> Vec<Sample> {
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
+        ("inode-tiered", "inode", inode(0o040_755, Some(tiered_policy), b"").encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-encrypted", "dirent", sealed.encode()),
-        ("encryption-key", "encryption_key", encryption_key(false).encode()),
-        ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("dirent-bucket", "dirent_bucket", DirentBucket { sequences: [4, 9].into_iter().collect() }.encode()),
         ("extent-plain", "extent", plain.encode().to_vec()),
         ("extent-preallocated", "extent", preallocated.encode().to_vec()),
+    ]
+    .into_iter()
+    .chain(system_samples())
+    .collect()
+}
+
+/// Values that the pool has for itself, and attributes.
+fn system_samples() -> Vec<Sample> {
+    let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
+    vec![
+        ("encryption-key", "encryption_key", encryption_key(false).encode()),
+        ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("plugin", "plugin", plugin(false).encode()),
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
@@ -363,6 +397,10 @@ pub fn samples() -> Vec<Sample> {
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
         ("scrub", "scrub", scrub().encode()),
+        ("tier-marks", "tier_marks", TierMarks { high: 90, low: 80 }.encode().to_vec()),
+        ("volume", "volume", volume(false, "s3://bucket/prefix,endpoint=http://127.0.0.1:7070").encode()),
+        ("volume-offline", "volume", volume(true, "dir:/Bücher").encode()),
+        ("volume-label", "volume_label", volume_label().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
 }

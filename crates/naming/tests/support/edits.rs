@@ -24,8 +24,10 @@ pub fn set(fs: &FileSystem, inode: u64, key: &str, value: &str) {
     fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap();
 }
 
+/// What the file system says, or how it refuses.
 pub fn fact(fs: &FileSystem, inode: u64, key: &str) -> String {
-    String::from_utf8(fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes()).unwrap()).unwrap()
+    let value = fs.getxattr(&caller(9), inode, format!("user.stere.{key}").as_bytes());
+    value.map_or_else(|error| format!("{error:?}"), |value| String::from_utf8(value).unwrap())
 }
 
 /// What is done to a file: written (0 to 4), cut or grown (5), a hole made in (6), copied to the next one (7).

@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod edits;
+pub mod files;
 pub mod pair;
 
 use std::sync::Arc;

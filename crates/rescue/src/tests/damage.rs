@@ -41,7 +41,7 @@ pub struct Damager {
 }
 
 fn media(devices: &[Arc<MemoryDevice>]) -> Media {
-    Media::new(Members::gather(super::sources(devices)).unwrap())
+    Media::new(Members::gather(super::sources(devices), Vec::new()).unwrap())
 }
 
 impl Damager {

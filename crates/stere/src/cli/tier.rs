@@ -58,6 +58,19 @@ pub enum TierCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Keep on devices whatever is below these paths, and bring back what is not there; it may be archived all the same
+    Pin {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// Return when it is here
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Let these paths be released again
+    Unpin {
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
     /// Send nothing more down from these paths; what is on volumes stays there
     Cancel {
         #[arg(required = true, value_name = "PATH")]

@@ -225,6 +225,9 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
     if let Err(error) = daemon.running.keep_scrub_cursor() {
         tracing::warn!(%error, "the next scrub begins where it was noted before");
     }
+    if !daemon.running.read_only {
+        tertiary::copy_metadata_at_end(daemon);
+    }
     daemon.running.store.close()?;
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
     Ok(())

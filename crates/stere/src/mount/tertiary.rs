@@ -33,6 +33,25 @@ const HOPELESS: Duration = Duration::from_secs(300);
 /// Segments released before it is looked again how full devices are.
 const RELEASED_AT_ONCE: usize = 16;
 
+/// How often changed metadata is copied to volumes.
+const METADATA_EVERY: Duration = Duration::from_secs(60);
+/// So long the end of a mount may take for the last copy.
+const METADATA_LAST: Duration = Duration::from_secs(10);
+
+/// Copies the metadata to volumes a last time, as far as they take it in time.
+pub fn copy_metadata_at_end(daemon: &Daemon) {
+    let (store, until) = (&daemon.running.store, Instant::now() + METADATA_LAST);
+    let mut outcome = store.begin_metadata_copy(false);
+    while matches!(outcome, Ok(true)) && Instant::now() < until {
+        outcome = store.copy_metadata_step();
+    }
+    match outcome {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!("volumes are slow; they have the metadata as it was some time ago"),
+        Err(error) => tracing::warn!(%error, "the metadata could not be copied to volumes"),
+    }
+}
+
 /// Starts the thread.
 pub fn start(
     daemon: Arc<Daemon>,
@@ -53,6 +72,7 @@ pub fn start(
             next_look: now + LOOK_EVERY,
             look_began: None,
             next_room: now,
+            next_metadata: now + METADATA_EVERY,
             busy_until: now,
             complaint,
         }
@@ -69,6 +89,7 @@ struct Worker<F> {
     next_look: Instant,
     look_began: Option<Instant>,
     next_room: Instant,
+    next_metadata: Instant,
     /// Until then archiving is under way, and segments fill up by themselves.
     busy_until: Instant,
     complaint: String,
@@ -101,6 +122,12 @@ impl<F: Fn() -> u64> Worker<F> {
                 Ok(Some(0)) => self.next_room = now + HOPELESS,
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "archived files could not be released"),
+            }
+        }
+        if now >= self.next_metadata {
+            self.next_metadata = now + METADATA_EVERY;
+            if let Err(error) = self.daemon.running.store.begin_metadata_copy(true) {
+                tracing::warn!(%error, "the metadata could not be copied to volumes");
             }
         }
         let filesystem = &self.daemon.filesystem;
@@ -182,6 +209,9 @@ fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
         }
         ControlFlow::Continue(())
     })?;
+    for segment in daemon.filesystem.pinned_segments(&caller)? {
+        candidates.remove(&segment);
+    }
     let now = clock::now().seconds;
     let worth = |candidate: &Candidate| {
         let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;

@@ -1,4 +1,5 @@
-//! Rescue from tertiary volumes alone: no device, no tree, no pool. What `docs/format/volume.md` and `row.md` say is all that is used.
+//! Rescue from tertiary volumes that have no copy of the metadata: no device, no tree, no pool. What `docs/format/volume.md` and `row.md`
+//! say is all that is used.
 //!
 //! Objects are segments whose rows tell in their summaries what they hold, and catalogues tell names. Of what lies at the same place of
 //! a file the newest row counts. Invariants: objects are hostile input; every byte that is written matched its checksum; no name leads
@@ -82,11 +83,7 @@ struct Found {
     outcome: Outcome,
 }
 
-/// Whether this is what is asked for.
-pub fn is_asked(arguments: &RescueArguments) -> bool {
-    arguments.words.iter().all(|word| crate::volumes::is_place(word))
-}
-
+/// Each file as it was when it went down.
 pub fn run(arguments: &RescueArguments) -> Result<u8> {
     let mut found = Found::default();
     for word in &arguments.words {
@@ -159,7 +156,7 @@ impl Found {
         let failed = |error: stere_device::VolumeError| Error::Refused(error.to_string());
         let mut bytes = vec![0; volume.length(VolumeLabel::OBJECT).map_err(failed)?.unwrap_or(0).min(4096) as usize];
         let said = match volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now) {
-            Ok(()) => VolumeLabel::decode(&bytes),
+            Ok(()) => VolumeLabel::decode(&bytes).ok(),
             Err(_) => None,
         };
         self.outcome.volumes.push(match said {

@@ -5,33 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::{Patience, Volume, VolumeError};
-use stere_format::{Key, TERTIARY_MAX, Tertiary, VolumeEntry, VolumeLabel, key};
+use stere_format::{Key, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Wait;
 
 use super::{Known, RecallMode, TertiaryCounts};
 use crate::Store;
 use crate::error::Error;
 use crate::write::Placement;
-
-/// How full devices may get, in percent, before archived files are released, and down to which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TierMarks {
-    pub high: u8,
-    pub low: u8,
-}
-
-impl Default for TierMarks {
-    fn default() -> TierMarks {
-        TierMarks { high: 85, low: 75 }
-    }
-}
-
-impl TierMarks {
-    /// At least one percent lies between them.
-    pub fn new(high: u8, low: u8) -> Option<TierMarks> {
-        (low >= 1 && low < high && high <= 100).then_some(TierMarks { high, low })
-    }
-}
 
 /// How a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +29,8 @@ pub struct VolumeStatus {
     /// Segments that are to be copied to it.
     pub waiting_segments: u64,
     pub waiting_bytes: u64,
+    /// The checkpoint whose metadata is there; none that is known.
+    pub metadata_generation: Option<u64>,
 }
 
 fn failed(error: VolumeError) -> Error {
@@ -60,7 +42,7 @@ pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, Vol
     let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
     let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
     volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
-    Ok(VolumeLabel::decode(&bytes))
+    Ok(VolumeLabel::decode(&bytes).ok())
 }
 
 impl Store {
@@ -110,6 +92,7 @@ impl Store {
                 only_here_bytes: 0,
                 waiting_segments: 0,
                 waiting_bytes: 0,
+                metadata_generation: self.volumes.metadata_generation(known.entry.number),
             };
             for segment in segments.iter().filter(|segment| segment.live_bytes() > 0) {
                 let Tertiary { wanted, there } = segment.tertiary();
@@ -167,13 +150,13 @@ impl Store {
     /// When archived files are released by themselves.
     pub fn tier_marks(&self, wait: Wait) -> Result<TierMarks, Error> {
         let value = self.view(wait, |view| view.get(&Key::tier_marks()))?;
-        let marks = value.and_then(|bytes| TierMarks::new(*bytes.first()?, *bytes.get(1)?));
+        let marks = value.and_then(|bytes| TierMarks::decode(&bytes).ok());
         Ok(marks.unwrap_or_default())
     }
 
     pub fn set_tier_marks(&self, marks: TierMarks) -> Result<(), Error> {
         self.update(Wait::Allowed, |transaction| {
-            transaction.put(Key::tier_marks(), &[marks.high, marks.low]);
+            transaction.put(Key::tier_marks(), &marks.encode());
             Ok::<_, Error>(())
         })?;
         self.commit(Wait::Allowed)
@@ -231,6 +214,7 @@ impl Store {
             transaction.put(Key::volume(number), &bytes);
             Ok::<_, Error>(())
         })?;
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
         self.commit(Wait::Allowed)?;
         Ok(number)
@@ -264,6 +248,7 @@ impl Store {
             entry.is_offline = false;
             self.put_volume(&entry)?;
         }
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
         self.volumes.stuck.lock().clear();
         Ok(())
@@ -285,6 +270,7 @@ impl Store {
         let Some(entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
         let entry = VolumeEntry { is_offline: true, ..entry };
         self.put_volume(&entry)?;
+        self.volumes.forget_metadata(number);
         self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None });
         Ok(())
     }

@@ -13,11 +13,16 @@ use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, 
 
 mod crashes;
 mod faults;
+mod metadata;
 mod moving;
+
+/// Files as `write` takes them.
+type Files = Vec<(u64, Placement, usize)>;
 
 fn entry(name: &str, class: u8) -> VolumeEntry {
     let id = VolumeId([name.len() as u8; 16]);
-    VolumeEntry { number: 0, id, class, is_offline: false, name: name.into(), place: format!("memory:{name}") }
+    let (name, place) = (name.into(), format!("memory:{name}"));
+    VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata: true, name, place }
 }
 
 fn add(store: &Store, name: &str, volume: &Arc<MemoryVolume>) -> u8 {
@@ -77,7 +82,33 @@ fn free_slots(store: &Store) -> u64 {
     (0..8).filter_map(|index| store.device_usage(index).ok()).map(|usage| u64::from(usage.free)).sum()
 }
 
+/// A pool of two devices that has a volume.
+fn with_volume() -> (Rig, Store, Arc<MemoryVolume>) {
+    let (rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volume = Arc::new(MemoryVolume::new("cold"));
+    add(&store, "cold", &volume);
+    (rig, store, volume)
+}
+
+/// The same, with files that are on the volume too.
+fn archived() -> (Rig, Store, Arc<MemoryVolume>, Files) {
+    let (rig, store, volume) = with_volume();
+    let files = some();
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    settle(&store);
+    (rig, store, volume, files)
+}
+
+/// The same, with files that are on the volume only.
+fn released() -> (Rig, Store, Arc<MemoryVolume>, Files) {
+    let (rig, store, volume, files) = archived();
+    store.release(&segments_of(&store, &files)).unwrap();
+    store.checkpoint().unwrap();
+    (rig, store, volume, files)
+}
+
 /// Three files of together a few segments, two copies each.
-fn some() -> Vec<(u64, Placement, usize)> {
+fn some() -> Files {
     (10..13).map(|inode| (inode, placement(1, 1), 900_000)).collect()
 }

@@ -77,6 +77,7 @@ impl Store {
         if self.stage_wanted(&mut progress)? || self.volumes.table.read().is_empty() {
             return Ok(progress);
         }
+        self.copy_metadata(&mut progress);
         if ends && self.log.end_segments(&|segment| !segment.tertiary().is_none()) {
             // Their rows arrive, and are durable, before they are copied.
             self.commit(Wait::Allowed)?;
@@ -184,10 +185,15 @@ impl Store {
             return chunk.map(|chunk| Some(chunk.to_vec())).map_err(|error| Error::Pool(format!("{error:?}")));
         }
         self.record_sealed(segment)?;
+        self.proven_object(segment, segment.written_blocks())
+    }
+
+    /// So many blocks of a segment as an object; none if they are not whole.
+    pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Vec<u8>>, Error> {
         let stripe = &self.log.stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
-        let mut whole = stripe.read_whole(segment.id, &placed, segment.written_blocks(), 0).map_err(failed)?;
+        let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
         let verified = self.log.verify_whole(segment, &mut whole);
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
@@ -275,17 +281,20 @@ impl Store {
                 )));
             }
         }
-        volume.put(&name, bytes)?;
+        Ok(self.put_and_compare(volume, &name, bytes)?)
+    }
+
+    /// Stores an object and reads it back.
+    pub(super) fn put_and_compare(&self, volume: &dyn Volume, name: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        volume.put(name, bytes)?;
         let mut found = vec![0; bytes.len()];
-        volume.get(&name, 0, &mut found, Patience::Now)?;
-        match found == bytes {
-            true => Ok(()),
-            false => {
-                self.volumes.counters.bad_objects.fetch_add(1, Ordering::Relaxed);
-                let why = format!("it gave other bytes for {name} than it was given");
-                Err(Failure::Volume(VolumeError::Away { volume: volume.describe(), why }))
-            }
+        volume.get(name, 0, &mut found, Patience::Now)?;
+        if found == bytes {
+            return Ok(());
         }
+        self.volumes.counters.bad_objects.fetch_add(1, Ordering::Relaxed);
+        let why = format!("it gave other bytes for {name} than it was given");
+        Err(VolumeError::Away { volume: volume.describe(), why })
     }
 
     /// Says in the segment table that a volume has the segment; false if nobody needs the segment any more.

@@ -21,7 +21,7 @@ fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
     count
 }
 
-fn small() -> Vec<(u64, Placement, usize)> {
+fn small() -> Files {
     (10..12).map(|inode| (inode, placement(1, 1), 150_000)).collect()
 }
 
@@ -45,9 +45,8 @@ fn work(store: &Store, files: &[(u64, Placement, usize)]) -> Result<(), Error> {
 }
 
 /// A pool that has files and a volume, closed.
-fn prepared() -> (Rig, Vec<(u64, Placement, usize)>) {
-    let (rig, store) = Rig::new(&[64 * MIB; 2]);
-    add(&store, "cold", &Arc::new(MemoryVolume::new("cold")));
+fn prepared() -> (Rig, Files) {
+    let (rig, store, _) = with_volume();
     let files = small();
     write(&store, &files);
     store.close().unwrap();
@@ -55,10 +54,7 @@ fn prepared() -> (Rig, Vec<(u64, Placement, usize)>) {
 }
 
 fn labelled() -> Arc<MemoryVolume> {
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    add(&store, "cold", &volume);
-    volume
+    with_volume().2
 }
 
 fn assert_all_is_well(store: &Store, files: &[(u64, Placement, usize)]) {

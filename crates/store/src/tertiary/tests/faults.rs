@@ -3,23 +3,6 @@
 use super::*;
 use crate::tests::remove_file;
 
-/// Files as `write` takes them.
-type Files = Vec<(u64, Placement, usize)>;
-
-/// Pool and volume with files that are archived and released.
-fn released() -> (Rig, Store, Arc<MemoryVolume>, Files) {
-    let (rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
-    let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
-    store.release(&segments_of(&store, &files)).unwrap();
-    store.checkpoint().unwrap();
-    (rig, store, volume, files)
-}
-
 /// P-62: while a volume is away everything local goes on, and what waits for it goes on by itself when it is back.
 #[test]
 fn a_volume_that_is_away_stops_nothing_else() {
@@ -50,9 +33,7 @@ fn a_volume_that_is_away_stops_nothing_else() {
 #[test]
 fn volumes_that_lie_are_found_out() {
     for fault in [VolumeFault::Forgets, VolumeFault::Garbles, VolumeFault::Halves, VolumeFault::Full] {
-        let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-        let volume = Arc::new(MemoryVolume::new("cold"));
-        add(&store, "cold", &volume);
+        let (_rig, store, volume) = with_volume();
         let files = some();
         write(&store, &files);
         archive(&store, &files, 1).unwrap();

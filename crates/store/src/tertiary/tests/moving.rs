@@ -6,9 +6,7 @@ use super::*;
 /// read from the volume; brought back it is on devices again. All of it is there after the pool was closed and opened.
 #[test]
 fn files_go_down_and_come_back() {
-    let (rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
+    let (rig, store, volume) = with_volume();
     let files = some();
     write(&store, &files);
     let free_before = free_slots(&store);
@@ -54,9 +52,7 @@ fn files_go_down_and_come_back() {
 /// P-61: bringing a segment back reads its object once, whoever and how many want it; many small files cost few requests.
 #[test]
 fn small_files_cost_few_requests() {
-    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
+    let (_rig, store, volume) = with_volume();
     let files: Vec<_> = (1000..2000).map(|inode| (inode, placement(1, 1), 4096)).collect();
     write(&store, &files);
     let before = volume.requests();
@@ -77,13 +73,7 @@ fn small_files_cost_few_requests() {
 /// The second read of a released segment fetches it whole, and it is on devices after that.
 #[test]
 fn what_is_read_again_comes_back() {
-    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
-    let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
+    let (_rig, store, _volume, files) = archived();
     let segments = segments_of(&store, &files);
     store.release(&segments).unwrap();
     let before = store.tertiary_counts().bytes_fetched;
@@ -104,16 +94,8 @@ fn what_is_read_again_comes_back() {
 /// What is removed goes from volumes too, and only when no checkpoint names it any more.
 #[test]
 fn removed_files_leave_their_volumes() {
-    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
-    let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
+    let (_rig, store, volume, files) = released();
     let segments = segments_of(&store, &files);
-    store.release(&segments).unwrap();
-    store.checkpoint().unwrap();
     assert_eq!(volume.objects().len(), 1 + 2 * segments.len(), "a label, and a segment with its names each");
     for (inode, _, _) in &files {
         crate::tests::remove_file(&store, *inode);
