@@ -46,6 +46,7 @@ impl Files {
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
         let content = self.load(context, inode, &mut state)?;
+        self.check_not_retained(context, inode)?;
         if content.is_dirty() {
             self.save_all(context, inode, content)?;
         }

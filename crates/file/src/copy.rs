@@ -84,6 +84,7 @@ impl Files {
         content: &mut Content,
         copy: &Copy,
     ) -> Result<u64, Error> {
+        self.check_not_retained(context, target)?;
         let Copy { from, to, length } = *copy;
         // An encrypted record opens only at its place in its file, so it is copied.
         let is_encrypted = self.is_encrypted(context.wait, source, from..from + length)?

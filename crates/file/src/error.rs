@@ -40,6 +40,9 @@ pub enum Error {
         /// What the plugin says.
         why: String,
     },
+    /// It is not to be changed until this moment, in seconds since 1970.
+    #[error("the file is retained: it cannot be changed before {moment}", moment = stere_policy::show_moment(*.0))]
+    Retained(i64),
     /// A key is not there, or locked.
     #[error(transparent)]
     Key(stere_crypt::CryptError),

@@ -39,8 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
-use stere_format::{FileKind, InodePolicy, InodeValue, LockedPolicy, RuledPolicy, Scheme, Timestamp};
-use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver};
+use stere_format::{FileKind, InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Scheme, Timestamp};
+use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver, Retain, Retention};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
@@ -307,6 +307,26 @@ impl Files {
         self.storing_of(&effective)
     }
 
+    /// The same for data that somebody writes now: not if the file is retained.
+    fn storing_change(&self, context: &Context, inode: u64) -> Result<Storing, Error> {
+        let effective = self.store.view(context.wait, |view| {
+            let value = keys::inode(view, inode)?;
+            check_changeable(&value, context.now)?;
+            self.effective(view, inode, &value)
+        })?;
+        self.storing_of(&effective)
+    }
+
+    /// Refuses to change a file that is retained; asked with the file locked, so that this holds until it is changed.
+    fn check_not_retained(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        self.store.view(context.wait, |view| check_changeable(&keys::inode(view, inode)?, context.now))
+    }
+
+    /// Whether a file is open, or not all of it is saved.
+    pub fn is_in_memory(&self, inode: u64) -> bool {
+        self.table.contains(inode)
+    }
+
     /// What a policy asks for.
     fn storing_of(&self, effective: &Effective) -> Result<Storing, Error> {
         let (placement, compression) = (self.placement_of(effective), effective.wish.compression);
@@ -453,6 +473,41 @@ pub fn set_own_locks(value: &mut InodeValue, own: Own) {
     let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
     let policy = InodePolicy { locked, ..value.policy.unwrap_or_default() };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// What an inode says of retention.
+pub fn own_retain(value: &InodeValue) -> Option<Retain> {
+    let RetainPolicy { kind, after_seconds, seconds } = value.policy?.retain?;
+    let retention = match kind {
+        2 => Retention::Until(seconds as i64),
+        3 => Retention::For(seconds),
+        _ => Retention::Nothing,
+    };
+    Some(Retain { retention, after: after_seconds })
+}
+
+/// Notes what an inode says of retention.
+pub fn set_own_retain(value: &mut InodeValue, retain: Option<Retain>) {
+    let retain = retain.map(|retain| {
+        let (kind, seconds) = match retain.retention {
+            Retention::Nothing => (1, 0),
+            Retention::Until(until) => (2, until as u64),
+            Retention::For(seconds) => (3, seconds),
+        };
+        RetainPolicy { kind, after_seconds: retain.after, seconds }
+    });
+    let policy = InodePolicy { retain, ..value.policy.unwrap_or_default() };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// Refuses to change a file that is retained. Directories only say so of files.
+pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error> {
+    match own_retain(value).map(|retain| retain.retention) {
+        Some(Retention::Until(until)) if value.kind() == Some(FileKind::File) && until > now.seconds => {
+            Err(Error::Retained(until))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Notes what rules decided for an inode.

@@ -79,7 +79,7 @@ impl Files {
         data: &[u8],
     ) -> Result<usize, Error> {
         let parts = parts(offset, data);
-        let storing = self.storing(context.wait, inode)?;
+        let storing = self.storing_change(context, inode)?;
         self.check_keys(context.wait, inode, &storing, offset..offset + data.len() as u64)?;
         if context.wait == Wait::Never && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
             // Those who call without waiting have others to serve.

@@ -45,6 +45,23 @@ pub struct InodePolicy {
     pub ruled: RuledPolicy,
     /// What the administrator locked for this inode and everything below it.
     pub locked: LockedPolicy,
+    /// Until when a file is not to be changed, or what a directory says of that.
+    pub retain: Option<RetainPolicy>,
+}
+
+/// Retention. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetainPolicy {
+    /// 1 nothing, 2 until a moment, 3 for a length of time.
+    pub kind: u8,
+    /// How long a file must have been left alone before that begins.
+    pub after_seconds: u32,
+    /// The moment (since 1970) or the length of time.
+    pub seconds: u64,
+}
+
+impl RetainPolicy {
+    const KINDS: std::ops::RangeInclusive<u8> = 1..=3;
 }
 
 /// What the administrator locked at an inode; zero means not locked here. Fields as in [`InodePolicy`].
@@ -101,6 +118,11 @@ impl InodePolicy {
             out.put_u16(locked.encryption);
             out.put_u16(locked.tiers);
         }
+        if let Some(retain) = &self.retain {
+            out.extend_from_slice(&[retain.kind, 0, 0, 0]);
+            out.put_u32(retain.after_seconds);
+            out.put_u64(retain.seconds);
+        }
     }
 
     /// Whether the third part is needed.
@@ -114,8 +136,12 @@ impl InodePolicy {
     }
 
     fn form(&self) -> u8 {
-        let parts =
-            [(HAS_MORE_POLICY, self.has_more()), (HAS_RULED_POLICY, self.is_ruled()), (HAS_LOCKS, self.is_locked())];
+        let parts = [
+            (HAS_MORE_POLICY, self.has_more()),
+            (HAS_RULED_POLICY, self.is_ruled()),
+            (HAS_LOCKS, self.is_locked()),
+            (HAS_RETAIN, self.retain.is_some()),
+        ];
         parts.into_iter().filter(|(_, is_there)| *is_there).fold(HAS_POLICY, |form, (bit, _)| form | bit)
     }
 
@@ -141,6 +167,12 @@ impl InodePolicy {
             policy.locked =
                 LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
             reader.check(policy.is_locked(), "fourth part of the policy", 0)?;
+        }
+        if form & HAS_RETAIN != 0 {
+            let [kind, reserved @ ..]: [u8; 4] = reader.array()?;
+            let is_known = RetainPolicy::KINDS.contains(&kind) && reserved == [0; 3];
+            reader.check(is_known, "kind of retention", u64::from(kind))?;
+            policy.retain = Some(RetainPolicy { kind, after_seconds: reader.u32()?, seconds: reader.u64()? });
         }
         Ok(policy)
     }
@@ -177,6 +209,8 @@ const HAS_POLICY: u8 = 1;
 const HAS_MORE_POLICY: u8 = 2;
 const HAS_RULED_POLICY: u8 = 4;
 const HAS_LOCKS: u8 = 8;
+const HAS_RETAIN: u8 = 16;
+const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -247,7 +281,7 @@ impl InodeValue {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
-        let is_known = form & !(HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS) == 0;
+        let is_known = form & !FORMS == 0;
         let is_known = is_known && (form == 0 || form & HAS_POLICY != 0);
         reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);

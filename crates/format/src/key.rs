@@ -66,6 +66,9 @@ pub mod kind {
     pub const CLASS_MEMBER: u8 = 2;
     /// In INDEXES, object = code of a class, position = inode: a directory whose rules name this class (one byte, 1).
     pub const CLASS_RULES: u8 = 3;
+    /// In INDEXES, object 0, position = inode: a file that is to be retained when it has been left alone for a while; position 0:
+    /// something in this pool was to be retained (one byte, 1).
+    pub const RETENTION: u8 = 4;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -176,6 +179,10 @@ impl Key {
 
     pub const fn class_rules(code: u8, inode: u64) -> Self {
         Self::new(tree::INDEXES, code as u64, kind::CLASS_RULES, inode)
+    }
+
+    pub const fn retention(inode: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::RETENTION, inode)
     }
 
     pub const fn plugin(number: u16, piece: u64) -> Self {

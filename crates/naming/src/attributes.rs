@@ -223,6 +223,7 @@ fn apply(
     value: &mut InodeValue,
     set: &SetAttributes,
 ) -> Result<(), Error> {
+    stere_file::check_changeable(value, caller.now)?;
     let is_directory = value.kind() == Some(FileKind::Directory);
     if set.uid.is_some() || set.gid.is_some() {
         if !is_directory {

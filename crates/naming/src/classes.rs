@@ -258,6 +258,7 @@ impl FileSystem {
         let before = resolver.classes();
         let definition = classes.get(class).ok_or(Error::Stale)?;
         let bytes = encode(definition, caller.now.seconds);
+        let _until_it_holds = self.changing_policy();
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::class(class.code()), &bytes);
             for inode in self.concerned(transaction, &before, class)? {

@@ -45,6 +45,12 @@ impl FileSystem {
     /// Opens a file or a directory.
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
         self.check_key(caller, inode)?;
+        if flags.write || flags.truncate {
+            self.store.view(caller.wait, |view| match stere_file::inode_if_any(view, inode)? {
+                Some(value) => stere_file::check_changeable(&value, caller.now),
+                None => Ok(()),
+            })?;
+        }
         self.judge(caller, EventKind::Open, inode, Doing::default())?;
         if flags.truncate {
             let set = SetAttributes { size: Some(0), kill_suid_sgid: caller.uid != 0, ..SetAttributes::default() };
@@ -62,7 +68,7 @@ impl FileSystem {
     pub fn release(&self, caller: &Caller<'_>, inode: u64, _handle: Handle) -> Result<(), Error> {
         match self.judge(caller, EventKind::Close, inode, Doing::default()) {
             // Nobody can be kept from closing.
-            Err(Error::NotPermitted(_) | Error::Plugin(_) | Error::Stale) => {}
+            Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Plugin(_) | Error::Stale) => {}
             asked => asked?,
         }
         self.told(caller.wait, inode, self.files.release(&caller.context(), inode))

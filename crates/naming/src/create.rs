@@ -133,6 +133,7 @@ impl FileSystem {
             if self.names.find(transaction, new_parent, new_name)?.is_some() {
                 return Err(Error::Exists);
             }
+            stere_file::check_changeable(&value, caller.now)?;
             let nameless = value.nlink == 0;
             // A removed file stays removed; only one that never had a name may get its first.
             if nameless && (transaction.get(&Key::orphan(inode))?.is_none() || value.flags & NEVER_NAMED == 0) {
@@ -155,6 +156,7 @@ impl FileSystem {
                 self.note_reconcile(transaction, inode)?;
             }
             value.ctime = caller.now;
+            self.await_retention(transaction, inode, &value)?;
             let key = self.name_key(transaction, new_parent, &directory)?;
             self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
             put_changed_directory(transaction, new_parent, &mut directory, caller.now);
@@ -210,6 +212,7 @@ impl FileSystem {
                 }
                 put_changed_directory(transaction, parent, &mut directory, caller.now);
                 stere_file::put_inode(transaction, inode, &value);
+                self.await_retention(transaction, inode, &value)?;
                 Ok(Some((inode, value)))
             })?;
             // Else rules changed meanwhile.

@@ -39,6 +39,9 @@ pub enum Error {
     /// EPERM.
     #[error("{0}")]
     NotPermitted(&'static str),
+    /// EPERM: until this moment, in seconds since 1970.
+    #[error("the file is retained: nobody can change or remove it before {moment}", moment = stere_policy::show_moment(*.0))]
+    Retained(i64),
     /// EBUSY.
     #[error("the root of the file system cannot be renamed or removed")]
     Busy,
@@ -120,7 +123,7 @@ impl Error {
             Error::Policy(stere_policy::PolicyError::Computed(_)) | Error::Unsupported(_) => libc::EOPNOTSUPP,
             Error::Invalid(_) | Error::Policy(_) | Error::NoPlugin(_) => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
-            Error::NotPermitted(_) => libc::EPERM,
+            Error::NotPermitted(_) | Error::Retained(_) => libc::EPERM,
             Error::Busy | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
             Error::NoSpace => libc::ENOSPC,
             Error::FileTooBig => libc::EFBIG,
@@ -164,6 +167,7 @@ impl From<stere_file::Error> for Error {
             stere_file::Error::Invalid(text) => Error::Invalid(text),
             stere_file::Error::NoSuchOffset => Error::NoSuchOffset,
             stere_file::Error::Unsupported(text) => Error::Unsupported(text),
+            stere_file::Error::Retained(until) => Error::Retained(until),
             stere_file::Error::Key(error) => Error::Key(error),
             stere_file::Error::Plugin(failure) => Error::Plugin(failure),
             error @ (stere_file::Error::BadValue { .. } | stere_file::Error::Undecodable { .. }) => {

@@ -26,11 +26,18 @@ mod readdir;
 mod reconcile;
 mod remove;
 mod rename;
+mod retention;
 mod rules;
 mod tier;
 mod usage;
 mod walk;
 mod xattr;
+
+#[cfg(test)]
+extern crate self as stere_naming;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -68,6 +75,7 @@ use atime::LazyTimes;
 use encryption::Seen;
 use names::Names;
 use reconcile::Reconciler;
+use retention::Retentions;
 use rules::Rules;
 
 /// The root directory.
@@ -149,6 +157,7 @@ pub struct FileSystem {
     next_handle: AtomicU64,
     reconciler: Reconciler,
     rules: Rules,
+    retentions: Retentions,
     options: Options,
 }
 
@@ -189,8 +198,8 @@ impl FileSystem {
         let reconciler = Reconciler::default();
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
         let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
-        let seen = Seen::default();
-        Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, options })
+        let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
+        Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, retentions, options })
     }
 
     /// The store below.
@@ -214,7 +223,10 @@ impl FileSystem {
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
-        Ok(self.files.step(&caller.context(), budget)?)
+        let begun = self.begin_retentions(caller);
+        // Whatever became of that, what is old is saved.
+        let has_more = self.files.step(&caller.context(), budget)?;
+        Ok(begun? || has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

@@ -243,6 +243,7 @@ impl FileSystem {
             Some(NONE) => Some(0),
             Some(text) => Some(self.stack_of_text(caller, text)?),
         };
+        let _until_it_holds = self.changing_policy();
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));

@@ -44,6 +44,8 @@ impl FileSystem {
             Computed::Source(setting) => self.source_of(caller, inode, setting),
             Computed::EffectivePlugins => Ok(self.effective_plugins(caller, inode)?.0),
             Computed::PluginsSource => Ok(self.effective_plugins(caller, inode)?.1),
+            Computed::EffectiveRetain => Ok(self.effective_retain(caller, inode)?.0),
+            Computed::RetainSource => Ok(self.effective_retain(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use stere_file::SharedWishes;
 use stere_format::{FileKind, Key, key};
@@ -66,6 +66,8 @@ struct State {
 pub(crate) struct Reconciler {
     state: Mutex<State>,
     has_new_notes: AtomicBool,
+    /// Held (for reading) from before a change of policy notes work until everybody asks what holds anew.
+    changing: RwLock<()>,
 }
 
 /// Work that cannot go on for now.
@@ -145,6 +147,11 @@ impl State {
 }
 
 impl FileSystem {
+    /// To be held by who changes policy: until it is let go nobody begins with work that the change notes.
+    pub(crate) fn changing_policy(&self) -> RwLockReadGuard<'_, ()> {
+        self.reconciler.changing.read()
+    }
+
     /// Notes that what lies below an inode is to be looked at, with the change that makes it necessary.
     pub(crate) fn note_reconcile(&self, transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
         note(transaction, inode)?;
@@ -243,6 +250,11 @@ impl FileSystem {
             Ok::<_, Error>(Some((number_of(&note), kind)))
         })?;
         let Some((number, kind)) = begun else { return Ok(None) };
+        if self.reconciler.changing.try_write().is_none() {
+            // The note may be of a change that does not hold everywhere yet. The work stays where it was.
+            state.pending.push_front(root);
+            return Ok(None);
+        }
         let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let rule_changes = self.rules.changes();
@@ -324,6 +336,9 @@ impl FileSystem {
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
                     self.review_met(caller, job, &met)?;
+                    if let Some(directory) = job.walk.directory(&met) {
+                        self.await_retention_of_met(caller, met.inode, directory)?;
+                    }
                     job.file = Some((met.inode, 0));
                 }
                 Some(met) => job.locked_names += self.reencrypt_names(caller, &met)?,
@@ -381,3 +396,6 @@ struct Progress {
     files: u64,
     damaged_blobs: u64,
 }
+
+#[cfg(test)]
+mod tests;

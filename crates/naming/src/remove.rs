@@ -82,6 +82,7 @@ impl FileSystem {
         }
         let mut directory = directory(transaction, parent)?;
         let value = self.victim(transaction, expected)?;
+        stere_file::check_changeable(&value, caller.now)?;
         if expected.kind == FileKind::Directory {
             if !is_empty(transaction, expected.inode)? {
                 return Err(Error::NotEmpty);

@@ -65,6 +65,7 @@ impl FileSystem {
         }
         let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
+        let _until_it_holds = self.changing_policy();
         loop {
             let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
             self.judge_rename(caller, &rename, target.as_ref())?;
@@ -166,6 +167,7 @@ impl FileSystem {
             _ => {}
         }
         let victim = self.victim(transaction, expected)?;
+        stere_file::check_changeable(&victim, caller.now)?;
         self.forget_rules(transaction, expected.inode, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
         let gone = drop_name(transaction, unlink, caller, expected, victim)?;
@@ -270,6 +272,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let (parent, name) = if goes { (rename.new_parent, rename.new_name) } else { (rename.parent, rename.name) };
         let mut value: InodeValue = self.victim(transaction, found)?;
+        stere_file::check_changeable(&value, caller.now)?;
         let before = self.files.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
         let scopes = &rename.scopes[usize::from(goes)];
@@ -292,6 +295,12 @@ impl FileSystem {
             if after.wish != before.wish {
                 self.note_reconcile(transaction, found.inode)?;
             }
+        }
+        match found.kind {
+            FileKind::Directory if old_parent != parent && self.retains(transaction, parent)? => {
+                self.note_reconcile(transaction, found.inode)?;
+            }
+            _ => self.await_retention(transaction, found.inode, &value)?,
         }
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);

@@ -219,6 +219,12 @@ impl Rules {
         pool.1.as_ref().is_some_and(|set| set.rules().iter().any(|rule| rule.own.class() == Some(class)))
     }
 
+    /// Holds up whoever changes the pool's rules where they are in the pool already and not here.
+    #[cfg(test)]
+    pub fn hold_pool(&self) -> impl Sized + '_ {
+        self.pool.lock()
+    }
+
     pub fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
@@ -380,6 +386,7 @@ impl FileSystem {
             };
             asked = set.rules().iter().flat_map(settings).collect();
         }
+        let _until_it_holds = self.changing_policy();
         self.changing(caller, inode, None, |transaction, value| {
             if value.kind() != Some(stere_format::FileKind::Directory) {
                 return Err(Error::NotPermitted("rules can be set on directories"));
@@ -444,6 +451,7 @@ impl FileSystem {
         })?;
         let version = last_version + 1;
         let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
+        let _until_it_holds = self.changing_policy();
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::rules(version), &entry);
             self.note_reconcile(transaction, ROOT)

@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, plugins, rules};
+use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -134,6 +134,7 @@ impl FileSystem {
                 Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting, Say::Own),
                 Ok(Name::Lock(setting)) => self.own_setting(caller, inode, setting, Say::Lock),
                 Ok(Name::Plugins) => self.own_plugins(caller, inode),
+                Ok(Name::Retain) => self.own_retain_text(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -171,6 +172,7 @@ impl FileSystem {
             return Err(Error::AttributeTooBig);
         }
         self.changing_attribute(caller, inode, |transaction, inode_value| {
+            stere_file::check_changeable(inode_value, caller.now)?;
             if acl::is_acl(name) {
                 return acl::set(transaction, inode, inode_value, name, value, acl_kill_sgid);
             }
@@ -196,6 +198,7 @@ impl FileSystem {
         }
         check_attribute_name(name)?;
         self.changing_attribute(caller, inode, |transaction, inode_value| {
+            stere_file::check_changeable(inode_value, caller.now)?;
             acl::forget_flag(inode_value, name);
             if remove(transaction, inode, name)? { Ok(()) } else { Err(Error::NoAttribute) }
         })
@@ -217,6 +220,9 @@ impl FileSystem {
             }
             if stere_file::own_stack(&value).is_some() {
                 list.push(plugins::ATTRIBUTE.to_vec());
+            }
+            if stere_file::own_retain(&value).is_some() {
+                list.push(retention::ATTRIBUTE.to_vec());
             }
             Ok::<_, Error>(list)
         })?;
@@ -262,11 +268,13 @@ impl FileSystem {
                 return self.set_rules(caller, inode, value);
             }
             Name::Plugins => return self.set_plugins(caller, inode, value, mode),
+            Name::Retain => return self.set_retain(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
         let mut asked = Own::default();
         asked.set(setting, numbered.as_deref().unwrap_or_default())?;
+        let _until_it_holds = self.changing_policy();
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));

@@ -19,6 +19,8 @@ pub enum Name {
     Rules,
     /// The stack of users' plugins.
     Plugins,
+    /// Until when files stay as they are.
+    Retain,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -53,6 +55,10 @@ pub enum Computed {
     EffectivePlugins,
     /// `source.plugins`: who decided that.
     PluginsSource,
+    /// `effective.retain`: until when a file stays as it is, or what is said of that above.
+    EffectiveRetain,
+    /// `source.retain`: who decided that.
+    RetainSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -131,8 +137,8 @@ impl Computed {
     /// What kind of fact it is, for messages.
     pub fn word(self) -> &'static str {
         match self {
-            Computed::Effective(_) | Computed::EffectivePlugins => "effective",
-            Computed::Source(_) | Computed::PluginsSource => "source",
+            Computed::Effective(_) | Computed::EffectivePlugins | Computed::EffectiveRetain => "effective",
+            Computed::Source(_) | Computed::PluginsSource | Computed::RetainSource => "source",
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -167,16 +173,29 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "plugins" {
         return Some(Name::Plugins);
     }
+    if key == "retain" {
+        return Some(Name::Retain);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
     if let Some(of) = key.strip_prefix("effective.") {
         let setting = Setting::from_word(of).map(Computed::Effective);
-        return setting.or_else(|| (of == "plugins").then_some(Computed::EffectivePlugins)).map(Name::Computed);
+        let other = match of {
+            "plugins" => Some(Computed::EffectivePlugins),
+            "retain" => Some(Computed::EffectiveRetain),
+            _ => None,
+        };
+        return setting.or(other).map(Name::Computed);
     }
     if let Some(of) = key.strip_prefix("source.") {
         let setting = Setting::from_word(of).map(Computed::Source);
-        return setting.or_else(|| (of == "plugins").then_some(Computed::PluginsSource)).map(Name::Computed);
+        let other = match of {
+            "plugins" => Some(Computed::PluginsSource),
+            "retain" => Some(Computed::RetainSource),
+            _ => None,
+        };
+        return setting.or(other).map(Name::Computed);
     }
     let computed = match key {
         "state" => Computed::State,

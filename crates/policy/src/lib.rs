@@ -15,7 +15,9 @@ mod classes;
 mod compression;
 mod encryption;
 mod error;
+mod moment;
 mod resolver;
+mod retention;
 mod rules;
 
 pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
@@ -24,5 +26,7 @@ pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
+pub use moment::show_moment;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
+pub use retention::{RETAIN_EXPECTED, Retain, Retention};
 pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Vocabulary, merge};

@@ -280,7 +280,7 @@ pub enum PolicyCommand {
     Set {
         path: PathBuf,
         /// class=scratch|normal|precious|archive|... (see `stere class list`), copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
-        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY
+        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY, retain=2031-12-31 or retain=30d
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when what exists is stored so

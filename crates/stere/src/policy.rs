@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, RuleError, RuleSet, Setting, Vocabulary};
+use stere_policy::{Classes, RETAIN_EXPECTED, RuleError, RuleSet, Setting, Vocabulary};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
@@ -20,6 +20,8 @@ const VALUE_BYTES_MAX: usize = 65_536;
 const RULES: &str = "rules";
 /// The stack of users' plugins, which is a list.
 const PLUGINS: &str = "plugins";
+/// Until when files stay as they are, which is no way to store them.
+const RETAIN: &str = "retain";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
@@ -85,6 +87,7 @@ fn set(path: &Path, settings: &[String]) -> Result<()> {
 fn why_not(key: &str, value: &str) -> String {
     match Setting::from_word(key) {
         Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
+        None if key == RETAIN => format!("retain cannot be '{value}'; give {RETAIN_EXPECTED}"),
         None if key == PLUGINS => {
             let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
             format!("plugins cannot be '{value}'; give {expected}")
@@ -106,6 +109,15 @@ fn parse(text: &str) -> std::result::Result<RuleSet, RuleError> {
 
 /// Why something may not be set, which the system call does not tell.
 fn why_not_permitted(path: &Path, key: &str) -> String {
+    if key == RETAIN {
+        return match read(path, RETAIN).ok().flatten().filter(|_| path.is_file()) {
+            Some(until) => format!(
+                "{} is retained until {until}; that can be made later, by its owner and root, and never earlier",
+                path.display()
+            ),
+            None => "how long a file is retained, its owner and root say".into(),
+        };
+    }
     let mut locked = Vec::new();
     for word in Setting::ALL.map(Setting::word) {
         let source = read(path, &format!("source.{word}")).ok().flatten().unwrap_or_default();
@@ -168,7 +180,7 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if let Some(known) = [RULES, PLUGINS].into_iter().find(|known| *known == key) {
+    if let Some(known) = [RULES, PLUGINS, RETAIN].into_iter().find(|known| *known == key) {
         return Ok(known);
     }
     let known = Setting::ALL.into_iter().map(Setting::word);
@@ -223,7 +235,7 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             facts.insert(format!("lock.{}", setting.word()), value);
         }
     }
-    for fact in FACTS.into_iter().chain([RULES, PLUGINS, "effective.plugins"]) {
+    for fact in FACTS.into_iter().chain([RULES, PLUGINS, "effective.plugins", RETAIN, "effective.retain"]) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
         }
@@ -241,6 +253,7 @@ fn unset(path: &Path, keys: &[String]) -> Result<u8> {
         match removexattr(path, attribute(key)) {
             // It inherits already.
             Err(Errno::NODATA) => {}
+            Err(Errno::PERM) => return refused(why_not_permitted(path, key)),
             other => explain_not_here(other, path, "unset the policy of")?,
         }
     }
@@ -257,6 +270,10 @@ fn explain(path: &Path) -> Result<u8> {
     if let Some(plugins) = read(path, "effective.plugins")?.filter(|plugins| plugins != "none") {
         let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
         println!("plugins is {plugins}: {source}");
+    }
+    if let Some(retain) = read(path, "effective.retain")? {
+        let source = read(path, "source.retain")?.unwrap_or_else(|| "unknown".into());
+        println!("retain is {retain}: {source}");
     }
     let survives = read(path, "survives")?.unwrap_or_default();
     let state = read(path, "state")?.unwrap_or_default();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stere_naming::{FileSystem, Wait};
+use stere_policy::show_moment;
 
 use crate::cli::{LoadArguments, LogArguments, ShowArguments, TestArguments};
 use crate::control::{Answer, Connection, Request};
@@ -161,7 +162,7 @@ pub fn show(registry: &Registry, arguments: &ShowArguments) -> Result<u8> {
         return Ok(DONE);
     }
     for one in &versions {
-        println!("# version {}, loaded {} by user {}", one.version, moment(one.seconds), one.user);
+        println!("# version {}, loaded {} by user {}", one.version, show_moment(one.seconds), one.user);
         println!("{}", one.text.trim_end());
     }
     Ok(DONE)
@@ -174,7 +175,7 @@ pub fn log(registry: &Registry, arguments: &LogArguments) -> Result<u8> {
     };
     match arguments.json {
         true => println!("{}", to_json(&entries)?),
-        false => entries.iter().for_each(|entry| println!("{}  {}", moment(entry.seconds), entry.what)),
+        false => entries.iter().for_each(|entry| println!("{}  {}", show_moment(entry.seconds), entry.what)),
     }
     Ok(DONE)
 }
@@ -209,38 +210,4 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
         false => println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes)),
     }
     Ok(DONE)
-}
-
-/// Seconds since 1970 as date and time of day in UTC.
-fn moment(seconds: i64) -> String {
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Howard Hinnant's civil_from_days: years begin in March, so that the leap day comes last.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::moment;
-
-    #[test]
-    fn moments_are_shown_as_dates() {
-        for (seconds, shown) in [
-            (0, "1970-01-01 00:00:00"),
-            (951_782_399, "2000-02-28 23:59:59"),
-            (951_782_400, "2000-02-29 00:00:00"),
-            (1_709_251_199, "2024-02-29 23:59:59"),
-            (4_102_444_800, "2100-01-01 00:00:00"),
-            (-1, "1969-12-31 23:59:59"),
-        ] {
-            assert_eq!(moment(seconds), shown);
-        }
-    }
 }

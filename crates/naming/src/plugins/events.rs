@@ -111,7 +111,7 @@ impl FileSystem {
             let name = format!("{NOTES}{plugin}");
             match self.setxattr(caller, inode, name.as_bytes(), &note, SetMode::Any, false) {
                 // Links and the like have no such attributes.
-                Err(Error::NotPermitted(_) | Error::Unsupported(_)) => {}
+                Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Unsupported(_)) => {}
                 outcome => outcome?,
             }
         }

@@ -1,0 +1,224 @@
+//! Retention: files that nobody may change or remove until a moment, neither their owner nor root.
+//!
+//! The moment is in the inode; whatever changes a file asks there, in the transaction that changes it or with the file locked. It can
+//! be made later, never earlier, until it is over. What a directory says reaches a file when that has been closed and left alone for a
+//! while: files that this waits for are on a list, put there by the transaction that brought them below the directory.
+//! Time is the caller's. Invariant: a file that has a moment is on the list no more, so one that was over does not begin again.
+//! Read next: `stere_policy::Retain`, `docs/design/retention.md`.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use stere_file::{Keys, check_changeable, inode_if_any, own_retain, set_own_retain};
+use stere_format::{FileKind, InodeValue, Key};
+use stere_policy::{Retain, Retention};
+use stere_store::{Store, Transaction, Wait};
+
+use crate::error::Error;
+use crate::{Caller, FileSystem, SetMode, xattr};
+
+/// The attribute that says how long.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.retain";
+/// Files of the list that are looked at in one step.
+const FILES_PER_STEP: usize = 1024;
+/// How often the list is looked at, in seconds.
+const LOOK_SECONDS: i64 = 10;
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+
+/// Retention in memory.
+#[derive(Default)]
+pub(crate) struct Retentions {
+    /// Whether anything in the pool ever was to be retained.
+    is_used: AtomicBool,
+    next_look: AtomicI64,
+    /// Where in the list the next look begins.
+    next_inode: AtomicU64,
+}
+
+impl Retentions {
+    /// Reads whether the pool has any.
+    pub fn load(store: &Store) -> Result<Retentions, Error> {
+        let marker = store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::retention(0))?.is_some()))?;
+        Ok(Retentions { is_used: AtomicBool::new(marker), ..Retentions::default() })
+    }
+
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+}
+
+/// What the nearest directory says from this one upward, and which it is.
+fn said_above(keys: &impl Keys, directory: u64) -> Result<Option<(u64, Retain)>, Error> {
+    let mut at = directory;
+    for _ in 0..DEPTH_MAX {
+        let Some(value) = inode_if_any(keys, at)? else { break };
+        if let Some(retain) = own_retain(&value) {
+            return Ok(Some((at, retain)).filter(|_| retain.retention != Retention::Nothing));
+        }
+        if value.parent == at {
+            break;
+        }
+        at = value.parent;
+    }
+    Ok(None)
+}
+
+impl FileSystem {
+    /// Sets until when a file is retained, or what a directory says of files; without a value nothing is said here any more.
+    pub(crate) fn set_retain(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let text = value.filter(|text| !text.is_empty());
+        let now = caller.now.seconds;
+        // Before the note can be seen that files are to be looked at.
+        self.retentions.is_used.store(true, Ordering::Release);
+        self.changing(caller, inode, None, |transaction, value| {
+            let is_file = match value.kind() {
+                Some(FileKind::File) => true,
+                Some(FileKind::Directory) => false,
+                _ => return Err(Error::NotPermitted("policy can be set on files and directories")),
+            };
+            if caller.uid != 0 && caller.uid != value.uid {
+                return Err(Error::NotPermitted("how long a file is retained, its owner and root say"));
+            }
+            xattr::check_mode(mode, own_retain(value).is_some())?;
+            let parse = if is_file { Retain::of_file } else { Retain::of_directory };
+            let retain = text.map(|text| parse(text, now)).transpose()?;
+            let is_longer = own_retain(value).zip(retain).is_some_and(|(old, new)| new.begins(now) >= old.begins(now));
+            if !is_longer {
+                check_changeable(value, caller.now)?;
+            }
+            set_own_retain(value, retain);
+            value.ctime = caller.now;
+            transaction.put(Key::retention(0), &[1]);
+            if is_file {
+                transaction.delete(Key::retention(inode));
+                return Ok(());
+            }
+            self.note_reconcile(transaction, inode)
+        })?;
+        Ok(())
+    }
+
+    /// What an inode says itself.
+    pub(crate) fn own_retain_text(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let retain = own_retain(&value).ok_or(Error::NoAttribute)?;
+        Ok(retain.text(value.kind() == Some(FileKind::Directory)).into_bytes())
+    }
+
+    /// What holds for an inode, and who said so.
+    pub(crate) fn effective_retain(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (value, above) = self.store.view(caller.wait, |view| {
+            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
+            let above = said_above(view, value.parent)?;
+            Ok::<_, Error>((value, above))
+        })?;
+        let is_directory = value.kind() == Some(FileKind::Directory);
+        if let Some(own) = own_retain(&value) {
+            let is_over = !is_directory && check_changeable(&value, caller.now).is_ok();
+            let source: &[u8] = if is_over { b"set here, and over" } else { b"set here" };
+            return Ok((own.text(is_directory).into_bytes(), source.to_vec()));
+        }
+        let (directory, retain) = above.ok_or(Error::NoAttribute)?;
+        let path = self.path_of(caller.wait, directory)?;
+        let when: &[u8] = if is_directory { b"" } else { b", when it has been left alone for so long" };
+        Ok((retain.text(true).into_bytes(), [b"inherited from ", &path[..], when].concat()))
+    }
+
+    /// A file comes to lie in a directory, or is met there: if it is to be retained, it goes on the list.
+    pub(crate) fn await_retention(
+        &self,
+        transaction: &mut Transaction<'_>,
+        inode: u64,
+        value: &InodeValue,
+    ) -> Result<(), Error> {
+        let is_open = self.retentions.is_used() && value.kind() == Some(FileKind::File) && own_retain(value).is_none();
+        if is_open && said_above(transaction, value.parent)?.is_some() {
+            transaction.put(Key::retention(inode), &[1]);
+        }
+        Ok(())
+    }
+
+    /// Whether files that come to lie in a directory are to be retained.
+    pub(crate) fn retains(&self, keys: &impl Keys, directory: u64) -> Result<bool, Error> {
+        Ok(self.retentions.is_used() && said_above(keys, directory)?.is_some())
+    }
+
+    /// As `await_retention`, for a file that a walk met.
+    pub(crate) fn await_retention_of_met(&self, caller: &Caller<'_>, inode: u64, parent: u64) -> Result<(), Error> {
+        if !self.store.view(caller.wait, |view| self.retains(view, parent))? {
+            return Ok(());
+        }
+        self.store.update(caller.wait, |transaction| match inode_if_any(transaction, inode)? {
+            Some(value) => self.await_retention(transaction, inode, &value),
+            None => Ok(()),
+        })
+    }
+
+    /// Begins the retention of files that have been left alone long enough, some of them. Tells whether there are more to look at.
+    pub(crate) fn begin_retentions(&self, caller: &Caller<'_>) -> Result<bool, Error> {
+        let (now, due) = (caller.now.seconds, self.retentions.next_look.load(Ordering::Acquire));
+        // A clock that was set back makes nothing wait for long.
+        if !self.retentions.is_used() || (now < due && due - now <= LOOK_SECONDS) {
+            return Ok(false);
+        }
+        let from = self.retentions.next_inode.load(Ordering::Acquire).max(1);
+        let waiting = self.store.view(caller.wait, |view| {
+            let mut waiting = Vec::new();
+            view.scan(Key::retention(from), Key::retention(u64::MAX), |key, _| {
+                waiting.push(key.position);
+                if waiting.len() < FILES_PER_STEP { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            Ok::<_, Error>(waiting)
+        })?;
+        let mut outcome = Ok(());
+        for inode in &waiting {
+            // One that cannot be read must not keep the others from it.
+            outcome = outcome.and(self.begin_retention(caller, *inode));
+        }
+        let next = waiting.last().filter(|_| waiting.len() == FILES_PER_STEP).map(|last| last + 1);
+        self.retentions.next_inode.store(next.unwrap_or(0), Ordering::Release);
+        if next.is_none() {
+            self.retentions.next_look.store(now + LOOK_SECONDS, Ordering::Release);
+        }
+        outcome.map(|()| next.is_some())
+    }
+
+    fn begin_retention(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        if self.files.is_in_memory(inode) {
+            // It is open, or not all of it is saved.
+            return Ok(());
+        }
+        let now = caller.now.seconds;
+        let known = self.store.view(caller.wait, |view| {
+            let value = inode_if_any(view, inode)?.filter(|value| value.nlink > 0 && own_retain(value).is_none());
+            let above = value.as_ref().map(|value| said_above(view, value.parent)).transpose()?.flatten();
+            Ok::<_, Error>(value.zip(above))
+        })?;
+        let Some((value, (_, retain))) = known else {
+            return self.store.update(caller.wait, |transaction| {
+                transaction.delete(Key::retention(inode));
+                Ok(())
+            });
+        };
+        let is_due = |value: &InodeValue| value.ctime.seconds.saturating_add(retain.after.into()) <= now;
+        if !is_due(&value) {
+            return Ok(());
+        }
+        self.changing(caller, inode, None, |transaction, value| {
+            if is_due(value) && own_retain(value).is_none() {
+                let until = retain.begins(now).map(Retention::Until);
+                set_own_retain(value, until.map(|retention| Retain { retention, after: 0 }));
+                transaction.delete(Key::retention(inode));
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
