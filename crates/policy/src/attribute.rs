@@ -325,6 +325,11 @@ impl Own {
         Class::from_code(self.class)
     }
 
+    /// What is said here but for the class.
+    pub fn without_class(&self) -> Own {
+        Own { class: Own::default().class, ..*self }
+    }
+
     /// The tertiary volumes asked for here.
     pub fn tier_wish(&self) -> Option<TierWish> {
         match self.tiers {

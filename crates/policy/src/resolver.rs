@@ -1,7 +1,7 @@
 //! Inheritance: which policy holds for a file, and who decided it.
 //!
 //! The nearest object that says anything about redundancy (by number or by its class) decides the scheme; the nearest
-//! one with a class decides the class; else the pool's default class does both. What the administrator locked goes before all
+//! one with a class decides the class, and classes further up say nothing; else the pool's default class does both. What the administrator locked goes before all
 //! that is said, on the file, below the lock and by rules; of several locks the nearest counts. Directories' answers are cached; any
 //! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
 //! finer rule would have to know all descendants.
@@ -237,12 +237,20 @@ impl Findings {
     }
 }
 
+/// What holds in a directory.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    effective: Effective,
+    /// The same without what classes set there and above say: for what has a class of its own, which silences them.
+    of_keys: Effective,
+}
+
 /// Resolves effective policies, remembering those of directories.
 pub struct Resolver {
     default: Class,
     classes: RwLock<Arc<Classes>>,
     generation: AtomicU64,
-    cache: Mutex<FxHashMap<u64, (u64, Effective)>>,
+    cache: Mutex<FxHashMap<u64, (u64, Held)>>,
 }
 
 impl Resolver {
@@ -301,8 +309,12 @@ impl Resolver {
             return Ok(walked.over(unsaid(self.classes.read().wish(self.default))));
         }
         // Also where everything is said: it may be locked above.
-        let above = self.directory(says.parent, &mut fetch)?;
-        Ok(walked.over(above))
+        let above = self.held(says.parent, &mut fetch)?;
+        let is_silenced = match walked.locked.class {
+            Some(_) => true,
+            None => walked.said.class.is_some() && !above.effective.class_source.is_lock(),
+        };
+        Ok(walked.over(if is_silenced { above.of_keys } else { above.effective }))
     }
 
     /// The policy that holds for what is created in directory `inode`.
@@ -311,28 +323,35 @@ impl Resolver {
         inode: u64,
         fetch: &mut impl FnMut(u64) -> Result<Option<Ancestor>, E>,
     ) -> Result<Effective, E> {
+        self.held(inode, fetch).map(|held| held.effective)
+    }
+
+    fn held<E>(&self, inode: u64, fetch: &mut impl FnMut(u64) -> Result<Option<Ancestor>, E>) -> Result<Held, E> {
         let generation = self.generation.load(Ordering::Acquire);
         let cached = self.cache.lock().get(&inode).copied();
-        if let Some((_, effective)) = cached.filter(|(known, _)| *known == generation) {
-            return Ok(effective);
+        if let Some((_, held)) = cached.filter(|(known, _)| *known == generation) {
+            return Ok(held);
         }
-        let (mut walked, classes) = (Walked::default(), self.classes());
+        let (mut walked, mut of_keys, classes) = (Walked::default(), Walked::default(), self.classes());
         let mut at = inode;
         for _ in 0..DEPTH_MAX {
             let Some(ancestor) = fetch(at)? else { break };
             walked.add(at, &ancestor, &classes);
+            let (own, locked) = (ancestor.own.without_class(), ancestor.locked.without_class());
+            of_keys.add(at, &Ancestor { own, locked, ..ancestor }, &classes);
             if ancestor.parent == at {
                 break;
             }
             at = ancestor.parent;
         }
-        let effective = walked.over(unsaid(classes.wish(self.default)));
+        let pool = unsaid(classes.wish(self.default));
+        let held = Held { effective: walked.over(pool), of_keys: of_keys.over(pool) };
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();
         }
-        cache.insert(inode, (generation, effective));
-        Ok(effective)
+        cache.insert(inode, (generation, held));
+        Ok(held)
     }
 }
 

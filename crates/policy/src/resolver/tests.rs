@@ -153,3 +153,39 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
     let effective = resolve(&resolver, 3, &entries);
     assert_eq!((effective.wish.class, effective.wish.scheme), (Class::Scratch, SchemeWish::Copies(1)));
 }
+
+/// P-57: with a class of its own, classes further up say nothing of it, whether that is set on a file or on a directory; keys do.
+#[test]
+fn a_nearer_class_silences_those_further_up_also_on_a_file() {
+    let resolver = Resolver::new(Class::Normal);
+    let (photos, squeezed) = (Class::User(16), Class::User(17));
+    let mut classes = Classes::default();
+    let define = |name: &str, own| crate::Definition { name: name.into(), own, into: None };
+    classes.put(photos, define("photos", copies(4)));
+    classes.put(squeezed, define("squeezed", Own { compression: Compression::LZ4.code(), ..Own::default() }));
+    resolver.set_classes(classes);
+    let entries = [
+        (1, 1, Own { encryption: Encryption::DEFAULT.code(), ..Own::default() }),
+        (2, 1, class(photos)),
+        (3, 2, class(squeezed)),
+        (4, 3, Own::default()),
+        (5, 2, Own::default()),
+    ];
+    let (scheme, compression, encryption) = (SchemeWish::Copies(2), Compression::LZ4, Encryption::DEFAULT);
+    let expected = Wish { class: squeezed, scheme, compression, encryption, tier: TierWish::Unsaid };
+    for inode in [3, 4, 3] {
+        let effective = resolve(&resolver, inode, &entries);
+        assert_eq!((effective.wish, effective.scheme_source), (expected, Source::Pool), "inode {inode}");
+        assert_eq!(effective.encryption_source, Source::Inode(1));
+    }
+    assert_eq!(resolve(&resolver, 5, &entries).wish.scheme, SchemeWish::Copies(4), "a neighbour without a class");
+    // Unless the class further up is locked: then the nearer one says nothing.
+    let locked = resolve_locked(&resolver, 3, &entries, &[(2, class(photos))], &Decision::default());
+    resolver.invalidate();
+    let after = resolve_locked(&resolver, 3, &entries, &[(2, class(photos))], &Decision::default());
+    assert_eq!(locked.wish.class, squeezed, "remembered from before");
+    assert_eq!(
+        (after.wish.class, after.wish.scheme, after.scheme_source),
+        (photos, SchemeWish::Copies(4), Source::Lock(2))
+    );
+}
