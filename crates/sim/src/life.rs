@@ -6,7 +6,7 @@
 
 mod change;
 
-use stere_format::{DeviceEntry, DeviceState};
+use stere_format::DeviceState;
 use stere_naming::Error;
 use stere_store::Wait;
 
@@ -151,16 +151,6 @@ impl History {
             self.machine.is_lost(*device)
                 && !matches!(entry.device_state(), DeviceState::Failed | DeviceState::Removing)
         })
-    }
-
-    /// Whether the pool goes on without a member although the machine has it: one that could not be read when it was mounted.
-    pub(crate) fn has_left_member_out(&self) -> bool {
-        let store = &self.mounted().store;
-        let is_out = |(_, entry): &(usize, DeviceEntry)| {
-            entry.device_state() == DeviceState::Active
-                && !store.device_usage(entry.index).is_ok_and(|usage| usage.is_attached)
-        };
-        self.members().iter().any(is_out)
     }
 
     /// What is lost for good is told so to the pool, as a person would do.
