@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stere_format::{BlobValue, Key, key};
-use stere_naming::{Error, FileSystem, Handle, OpenFlags, ROOT, SetMode, Wait};
+use stere_naming::{Error, FileSystem, ROOT, SetMode, Wait};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 use support::edits::{Edit, Random, edit, fact, set};
