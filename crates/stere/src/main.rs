@@ -62,7 +62,11 @@ fn main() -> ExitCode {
         return helper::run(&arguments);
     }
     let cli = Cli::parse_from(arguments);
-    start_log(matches!(&cli.command, Command::Mount(mount) if mount.foreground));
+    let is_served_here = matches!(&cli.command, Command::Mount(mount) if mount.foreground);
+    start_log(is_served_here);
+    if !is_served_here {
+        end_quietly_when_nobody_reads();
+    }
     match run(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -70,6 +74,20 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// `stere status | head -1`: whoever read what is printed has gone, which is no bug to be reported. Ends as SIGPIPE would.
+fn end_quietly_when_nobody_reads() {
+    const KILLED_BY_SIGPIPE: i32 = 128 + 13;
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
+        // The words of the standard library's `println!`.
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(KILLED_BY_SIGPIPE);
+        }
+        others(panic);
+    }));
 }
 
 /// Messages of the layers below, on stderr; a mount tells more. `STERE_LOG` chooses otherwise.

@@ -84,4 +84,5 @@ drills! {
     hot_spare: "hot-spare.sh",
     empty_a_disk: "empty-a-disk.sh",
     from_volumes_alone: "from-volumes-alone.sh",
+    move_in: "move-in.sh",
 }

@@ -37,6 +37,16 @@ fn a_pool_is_made_listed_and_clean() {
     assert!(world.ok("check a.img b.img").contains("clean"));
 }
 
+/// A pipe whose reader has gone is no reason for more than to end.
+#[test]
+fn nobody_reads_what_is_printed() {
+    let world = World::with_pool();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = world.command("free tank").stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(141), ""));
+}
+
 #[test]
 fn looking_changes_nothing() {
     let world = World::with_pool();
