@@ -3,10 +3,14 @@
 //!
 //! Invariants: first every row is made whole where it lies, from its verified parts, and that is flushed; only then is anything
 //! written elsewhere. So a device that holds the one good copy of something is not written to before another has it too: a write
-//! that goes astray there could hit just that. What cannot be made whole in its place (a device is away or no longer written
+//! that goes astray there could hit just that. A copy that missed the row may hold another one in its place, of a future that an
+//! earlier crash cut off: a row that does not tell of just what was committed is never made anybody's truth. What cannot be made whole in its place (a device is away or no longer written
 //! to, or nothing tells of the row) is appended again. Read next: `recover.rs`, `scrub/row.rs`, `clean.rs`.
 
 use std::collections::BTreeMap;
+
+use stere_format::{Address, RecordSubject, record_checksum};
+use stere_log::RowContents;
 
 use crate::Store;
 use crate::clean::RowOwners;
@@ -15,6 +19,18 @@ use crate::view::BlobHandle;
 
 /// A row by its segment and first block.
 type RowPlace = (u64, u32);
+
+/// Whether a row is the one in which these blobs were written, with this content.
+fn tells_of_all(contents: &RowContents, handles: &[BlobHandle]) -> bool {
+    handles.iter().all(|handle| {
+        let Address { offset, length, .. } = handle.value.address;
+        let crc32c = record_checksum(&handle.value.checksums, length as usize);
+        contents.entries.iter().any(|entry| {
+            let is_of_it = matches!(entry.subject, RecordSubject::Blob { blob, .. } if blob == handle.id);
+            is_of_it && (entry.offset, entry.length, entry.crc32c) == (offset, length, crc32c)
+        })
+    })
+}
 
 impl Store {
     /// Brings what these blobs name to all its copies, in its place or elsewhere.
@@ -46,7 +62,7 @@ impl Store {
                 continue;
             }
             let Ok(Some(contents)) = self.log.read_row_contents(segment, *row_block) else { continue };
-            if !self.is_row_whole(segment, &contents)? {
+            if tells_of_all(&contents, handles) && !self.is_row_whole(segment, &contents)? {
                 self.mend_row_in_place(segment, &contents)?;
                 is_any_mended = true;
             }
