@@ -1,6 +1,8 @@
-//! The large-object benchmark of the log-structured file systems' papers: a file of 12,500 frames of 4 KiB, read and replaced in
-//! order, at random, and mostly in order. Cold before each part, so that devices are measured; replacing ends with an fsync.
+//! The large object of the papers in two steps, so that a script can do something to the file between them (archive it, release it):
+//! made, then read and replaced in order, at random, and mostly in order. Cold before each part; replacing ends with an fsync.
+//! Read next: `workload/large_object.rs`, which is the same in one step, beside other file systems.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -11,13 +13,8 @@ use serde_json::{Map, Value, json};
 use crate::cold::Cold;
 use crate::error::{At, BenchError};
 use crate::pattern::{BLOCK_SIZE, Pattern, Random};
-
-const FRAMES: u64 = 12_500;
-/// Frames that are read or replaced out of order.
-const SOME: usize = 2_500;
-/// The mixed part stays in order in so many of ten steps.
-const IN_ORDER_OF_TEN: u64 = 8;
-const FILE_NUMBER: u64 = 51;
+use crate::workload::large_object::{FRAMES, FRAMES_SCATTERED, mostly_next, read, replace};
+use crate::workload::sequential::FILE_NUMBER;
 
 /// Makes the file, durable.
 pub fn make(path: &Path, seed: u64) -> Result<Value, BenchError> {
@@ -32,14 +29,14 @@ pub fn make(path: &Path, seed: u64) -> Result<Value, BenchError> {
     Ok(json!({ "frames": FRAMES }))
 }
 
-/// Reads and replaces; seconds of each part.
+/// Reads and replaces; seconds of each part. What replaces is of the same generation, so that it can be read again.
 pub fn work(path: &Path, seed: u64) -> Result<Value, BenchError> {
     let pattern = Pattern::new(seed);
     let mut random = Random::new(seed);
-    let orders = [
+    let orders: [(_, Vec<u64>); 3] = [
         ("sequential", (0..FRAMES).collect()),
-        ("random", random.permutation(FRAMES)[..SOME].to_vec()),
-        ("mixed", mostly_in_order(&mut random)),
+        ("random", random.permutation(FRAMES)[..FRAMES_SCATTERED as usize].to_vec()),
+        ("mixed", mostly_next(&mut random, FRAMES_SCATTERED)),
     ];
     let mut seconds = Map::new();
     let cold = Cold::new(None);
@@ -48,44 +45,13 @@ pub fn work(path: &Path, seed: u64) -> Result<Value, BenchError> {
             cold.make()?;
             let start = Instant::now();
             if replaces {
-                replace(&pattern, path, order)?
+                replace(&pattern, path, order, 0)?
             } else {
-                read(&pattern, path, order)?
+                read(&pattern, path, order, &HashMap::new())?
             }
             let verb = if replaces { "replace" } else { "read" };
             seconds.insert(format!("{name} {verb}"), json!(start.elapsed().as_secs_f64()));
         }
     }
     Ok(Value::Object(seconds))
-}
-
-fn mostly_in_order(random: &mut Random) -> Vec<u64> {
-    let mut at = 0;
-    let step = |_| {
-        at = if random.below(10) < IN_ORDER_OF_TEN { (at + 1) % FRAMES } else { random.below(FRAMES) };
-        at
-    };
-    (0..SOME).map(step).collect()
-}
-
-fn read(pattern: &Pattern, path: &Path, order: &[u64]) -> Result<(), BenchError> {
-    let file = File::open(path).at("open", path)?;
-    let mut data = [0; BLOCK_SIZE];
-    for frame in order {
-        file.read_exact_at(&mut data, frame * BLOCK_SIZE as u64).at("read", path)?;
-        let checked = pattern.check_stamps(FILE_NUMBER, *frame, 0, &data);
-        checked.map_err(|what| BenchError::WrongData { path: path.to_owned(), what })?;
-    }
-    Ok(())
-}
-
-fn replace(pattern: &Pattern, path: &Path, order: &[u64]) -> Result<(), BenchError> {
-    let file = File::options().write(true).open(path).at("open", path)?;
-    let mut data = [0; BLOCK_SIZE];
-    for frame in order {
-        // Of the same generation, so that it can be read again.
-        pattern.fill(FILE_NUMBER, *frame, 0, &mut data);
-        file.write_all_at(&data, frame * BLOCK_SIZE as u64).at("write", path)?;
-    }
-    file.sync_all().at("fsync", path)
 }

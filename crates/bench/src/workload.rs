@@ -5,10 +5,10 @@
 
 mod database;
 mod front_end;
-mod large_object;
+pub(crate) mod large_object;
 mod postmark;
 mod random;
-mod sequential;
+pub(crate) mod sequential;
 mod several;
 mod small_files;
 mod sweep;

@@ -5,8 +5,8 @@ mod support;
 
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
-use support::edits::{Edit, Random, edit, fact, set};
-use support::files::{assert_clean, check, directory, make};
+use support::edits::{Random, fact, set};
+use support::files::{Walk, assert_clean, check, directory, make};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -65,49 +65,12 @@ fn what_becomes_smaller_takes_less_and_the_rest_is_as_it_was() {
 fn any_change_of_a_compressed_file_leaves_the_right_bytes_and_exact_accounts() {
     for seed in 0..12u64 {
         let (rig, fs) = Rig::new(2, DEVICE_BYTES);
-        let mut fs = fs;
+        println!("seed {seed}");
         let mut random = Random(seed + 77);
         let empty = live_bytes(&fs);
         let top = directory(&fs, "d", "compress", "zstd");
-        let mut files: Vec<(u64, Vec<u8>)> =
-            (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
-        for step in 0..160 {
-            let at = random.next(3) as usize;
-            let inode = files[at].0;
-            let offset = random.next(500_000);
-            let length = [1 + random.next(200), 4096, 1 + random.next(60_000), RECORD as u64][random.next(4) as usize];
-            match random.next(10) {
-                kind @ 0..8 => {
-                    edit(&fs, &mut files, at, Edit { kind, offset, length }, &mut random, |length| text(step, length))
-                }
-                8 => {
-                    let wanted = ["none", "lz4", "zstd", "zstd:7"][random.next(4) as usize];
-                    set(&fs, if random.next(2) == 0 { top } else { inode }, "compress", wanted);
-                    for _ in 0..random.next(4) {
-                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
-                    }
-                }
-                _ => {
-                    fs.syncfs(&caller(4)).unwrap();
-                    if random.next(2) == 0 {
-                        while fs.store().step(true).unwrap() {}
-                        fs = rig.reopen(fs, random.next(2) == 0);
-                    }
-                }
-            }
-        }
-        for (inode, bytes) in &files {
-            check(&fs, *inode, bytes);
-        }
-        fs.syncfs(&caller(4)).unwrap();
-        assert_clean(&fs);
-        reconcile(&fs);
-        for (inode, bytes) in &files {
-            check(&fs, *inode, bytes);
-            assert_eq!(fact(&fs, *inode, "state"), "compliant", "seed {seed}");
-        }
-        let fs = rig.reopen(fs, true);
-        assert_clean(&fs);
+        let asks = |random: &mut Random| ("compress", ["none", "lz4", "zstd", "zstd:7"][random.next(4) as usize]);
+        let fs = Walk { steps: 160, reach_bytes: 500_000, text, asks }.run(&rig, fs, top, &mut random);
         for at in 0..3 {
             fs.unlink(&caller(5), top, format!("f{at}").as_bytes()).unwrap();
         }

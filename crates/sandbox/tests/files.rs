@@ -11,8 +11,8 @@ use stere_format::{BlobValue, Key, key};
 use stere_naming::{Error, FileSystem, ROOT, SetMode, Wait};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
-use support::edits::{Edit, Random, edit, fact, set};
-use support::files::{assert_clean, check, create, directory, make};
+use support::edits::{Random, fact, set};
+use support::files::{Walk, assert_clean, check, create, directory, make};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -136,53 +136,19 @@ fn any_change_of_a_file_with_plugins_leaves_the_right_bytes_and_exact_accounts()
     for seed in 0..8u64 {
         let (rig, fs) = rig();
         fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
-        let mut fs = fs;
+        println!("seed {seed}");
         let mut random = Random(seed + 99);
         let top = directory(&fs, "d", "plugins", "rotate:7");
-        let mut files: Vec<(u64, Vec<u8>)> =
-            (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
-        for step in 0..120 {
-            let at = random.next(3) as usize;
-            let inode = files[at].0;
-            let offset = random.next(400_000);
-            let length = [1 + random.next(200), 4096, 1 + random.next(60_000), RECORD as u64][random.next(4) as usize];
-            match random.next(10) {
-                kind @ 0..8 => {
-                    edit(&fs, &mut files, at, Edit { kind, offset, length }, &mut random, |length| text(step, length))
-                }
-                8 => {
-                    let (key, value) = [
-                        ("plugins", "none"),
-                        ("plugins", "rotate:3,rotate"),
-                        ("plugins", "rotate:7"),
-                        ("compress", "zstd"),
-                        ("compress", "none"),
-                    ][random.next(5) as usize];
-                    set(&fs, if random.next(2) == 0 { top } else { inode }, key, value);
-                    for _ in 0..random.next(4) {
-                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
-                    }
-                }
-                _ => {
-                    fs.syncfs(&caller(4)).unwrap();
-                    if random.next(2) == 0 {
-                        while fs.store().step(true).unwrap() {}
-                        fs = rig.reopen(fs, random.next(2) == 0);
-                    }
-                }
-            }
-        }
-        for (inode, bytes) in &files {
-            check(&fs, *inode, bytes);
-        }
-        fs.syncfs(&caller(4)).unwrap();
-        assert_clean(&fs);
-        reconcile(&fs);
-        for (inode, bytes) in &files {
-            check(&fs, *inode, bytes);
-            assert_eq!(fact(&fs, *inode, "state"), "compliant", "seed {seed}");
-        }
-        assert_clean(&rig.reopen(fs, true));
+        let wishes = |random: &mut Random| {
+            [
+                ("plugins", "none"),
+                ("plugins", "rotate:3,rotate"),
+                ("plugins", "rotate:7"),
+                ("compress", "zstd"),
+                ("compress", "none"),
+            ][random.next(5) as usize]
+        };
+        Walk { steps: 120, reach_bytes: 400_000, text, asks: wishes }.run(&rig, fs, top, &mut random);
     }
 }
 

@@ -82,9 +82,6 @@ impl Cleaner {
     }
 }
 
-/// Whose blobs lie in a row, by blob.
-pub(crate) type RowOwners = FxHashMap<u64, Owner>;
-
 struct Candidate {
     segment: Arc<Segment>,
     live_bytes: u64,
@@ -393,16 +390,6 @@ impl Store {
         let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
         let (value, to) = self.append_copy(handle, owner.inode, owner.offset, &key)?;
         self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
-    }
-
-    /// Whose blobs lie in a row, as the row itself tells; none where that cannot be read.
-    pub(crate) fn owners_in_row(&self, segment: &Arc<Segment>, row_block: u32) -> Option<RowOwners> {
-        let contents = self.log.read_row_contents(segment, row_block).ok().flatten()?;
-        let owner_of = |entry: &SummaryEntry| match entry.subject {
-            RecordSubject::Blob { blob, inode, file_offset, .. } => Some((blob, Owner { inode, offset: file_offset })),
-            _ => None,
-        };
-        Some(contents.entries.iter().filter_map(owner_of).collect())
     }
 
     /// Appends the blob, without the blocks nobody needs, to another stream.

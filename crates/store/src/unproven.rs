@@ -8,34 +8,59 @@
 //! to, or nothing tells of the row) is appended again. Read next: `recover.rs`, `scrub/row.rs`, `clean.rs`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use stere_format::{Address, RecordSubject, record_checksum};
-use stere_log::RowContents;
+use rustc_hash::FxHashMap;
+use stere_format::{Address, RecordSubject, SummaryEntry, record_checksum};
+use stere_log::{RowContents, Segment};
 
-use crate::Store;
-use crate::clean::RowOwners;
 use crate::error::Error;
 use crate::view::BlobHandle;
+use crate::{Owner, Store};
 
-/// A row by its segment and first block.
-type RowPlace = (u64, u32);
+/// A row that unproven groups tell of.
+struct Row {
+    segment: Arc<Segment>,
+    /// What they named in it.
+    blobs: Vec<BlobHandle>,
+    /// What it tells itself, if anything does.
+    contents: Option<RowContents>,
+}
 
-/// Whether a row is the one in which these blobs were written, with this content.
-fn tells_of_all(contents: &RowContents, handles: &[BlobHandle]) -> bool {
-    handles.iter().all(|handle| {
-        let Address { offset, length, .. } = handle.value.address;
-        let crc32c = record_checksum(&handle.value.checksums, length as usize);
-        contents.entries.iter().any(|entry| {
-            let is_of_it = matches!(entry.subject, RecordSubject::Blob { blob, .. } if blob == handle.id);
-            is_of_it && (entry.offset, entry.length, entry.crc32c) == (offset, length, crc32c)
+impl Row {
+    /// Whether it is the row in which these blobs were written, with this content.
+    fn tells_of_all(&self, contents: &RowContents) -> bool {
+        self.blobs.iter().all(|blob| {
+            let Address { offset, length, .. } = blob.value.address;
+            let crc32c = record_checksum(&blob.value.checksums, length as usize);
+            contents.entries.iter().any(|entry| {
+                let is_of_it = matches!(entry.subject, RecordSubject::Blob { blob: id, .. } if id == blob.id);
+                is_of_it && (entry.offset, entry.length, entry.crc32c) == (offset, length, crc32c)
+            })
         })
-    })
+    }
 }
 
 impl Store {
     /// Brings what these blobs name to all its copies, in its place or elsewhere.
     pub(crate) fn make_unproven_whole(&self, blobs: &[u64]) -> Result<(), Error> {
-        let mut rows: BTreeMap<RowPlace, Vec<BlobHandle>> = BTreeMap::new();
+        let mut torn = self.torn(self.rows_of(blobs)?)?;
+        let mut is_any_mended = false;
+        for row in &torn {
+            if let Some(contents) = row.contents.as_ref().filter(|contents| row.tells_of_all(contents)) {
+                self.mend_row_in_place(&row.segment, contents)?;
+                is_any_mended = true;
+            }
+        }
+        if is_any_mended {
+            self.log.flush()?;
+            torn = self.torn(torn)?;
+        }
+        torn.iter().try_for_each(|row| self.rewrite_elsewhere(row))
+    }
+
+    fn rows_of(&self, blobs: &[u64]) -> Result<Vec<Row>, Error> {
+        let mut rows: BTreeMap<(u64, u32), Row> = BTreeMap::new();
         for blob in blobs {
             let handle = match self.view(crate::Wait::Allowed, |view| view.blob(*blob)) {
                 Ok(handle) => handle,
@@ -43,69 +68,70 @@ impl Store {
                 Err(error) => return Err(error),
             };
             // What volumes have was proven when it was copied out, and they are not known yet.
-            if handle.segment.tertiary().there == 0 {
-                rows.entry((handle.value.address.segment, handle.value.address.row_block)).or_default().push(handle);
-            }
-        }
-        self.mend_in_place(&rows)?;
-        for (row, handles) in &rows {
-            self.rewrite_elsewhere(*row, handles)?;
-        }
-        Ok(())
-    }
-
-    fn mend_in_place(&self, rows: &BTreeMap<RowPlace, Vec<BlobHandle>>) -> Result<(), Error> {
-        let mut is_any_mended = false;
-        for ((_, row_block), handles) in rows {
-            let segment = &handles[0].segment;
-            if segment.scheme.parity == 0 {
+            if handle.segment.tertiary().there != 0 {
                 continue;
             }
-            let Ok(Some(contents)) = self.log.read_row_contents(segment, *row_block) else { continue };
-            if tells_of_all(&contents, handles) && !self.is_row_whole(segment, &contents)? {
-                self.mend_row_in_place(segment, &contents)?;
-                is_any_mended = true;
+            let (segment, block) = (handle.segment.clone(), handle.value.address.row_block);
+            let contents = || self.log.read_row_contents(&segment, block).ok().flatten();
+            let row = rows.entry((segment.id, block));
+            row.or_insert_with(|| Row { contents: contents(), segment: segment.clone(), blobs: Vec::new() })
+                .blobs
+                .push(handle);
+        }
+        Ok(rows.into_values().collect())
+    }
+
+    /// Those of the rows that are not whole. With one copy a row is whole if it can be read.
+    fn torn(&self, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+        let mut torn = Vec::new();
+        for row in rows {
+            let is_whole = match &row.contents {
+                Some(contents) => row.segment.scheme.parity == 0 || self.is_row_whole(&row.segment, contents)?,
+                None => false,
+            };
+            if !is_whole {
+                torn.push(row);
             }
         }
-        if is_any_mended {
-            self.log.flush()?;
-        }
-        Ok(())
+        Ok(torn)
     }
 
     /// Appends again what lies in a row that is not whole.
-    fn rewrite_elsewhere(&self, (_, row_block): RowPlace, handles: &[BlobHandle]) -> Result<(), Error> {
-        let segment = &handles[0].segment;
-        let contents = self.log.read_row_contents(segment, row_block).ok().flatten();
-        if let Some(contents) = &contents
-            && (segment.scheme.parity == 0 || self.is_row_whole(segment, contents)?)
-        {
-            return Ok(());
-        }
+    fn rewrite_elsewhere(&self, row: &Row) -> Result<(), Error> {
         // Without what tells of its row nobody would find it there again, to clean the segment or to rescue it.
-        let owners = self.owners_in_row(segment, row_block);
-        for handle in handles {
-            match self.rewrite_blob(handle, owners.as_ref()) {
+        let owners = row.contents.as_ref().map(owners_in);
+        for blob in &row.blobs {
+            let owner = owners.as_ref().and_then(|owners| owners.get(&blob.id)).copied();
+            match self.rewrite_blob(blob, owner) {
                 // With no room left the copies stay as they are; a scrub finds what lacks.
                 Ok(()) | Err(Error::NoSpace) => {}
                 // So does what lies on devices that are away, and what had one copy and is lost.
-                Err(Error::Damaged { .. }) if segment.scheme.parity == 0 || !self.is_within_reach(segment) => {}
+                Err(Error::Damaged { .. }) if row.segment.scheme.parity == 0 || !self.is_within_reach(&row.segment) => {
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn rewrite_blob(&self, handle: &BlobHandle, owners: Option<&RowOwners>) -> Result<(), Error> {
-        let owner = owners.and_then(|owners| owners.get(&handle.id)).copied();
-        match self.relocate_blob(handle, owner) {
+    fn rewrite_blob(&self, blob: &BlobHandle, owner: Option<Owner>) -> Result<(), Error> {
+        match self.relocate_blob(blob, owner) {
             Err(Error::NoSpace) => {
                 // A full pool has room again once what the crash left half freed is given back.
-                let placement = crate::Placement { scheme: handle.segment.scheme, class: handle.segment.class };
+                let placement = crate::Placement { scheme: blob.segment.scheme, class: blob.segment.class };
                 self.make_room(&self.stream_key(placement, 1, None))?;
-                self.relocate_blob(handle, owner)
+                self.relocate_blob(blob, owner)
             }
             outcome => outcome,
         }
     }
+}
+
+/// Whose blobs lie in a row, by blob, as the row itself tells.
+fn owners_in(contents: &RowContents) -> FxHashMap<u64, Owner> {
+    let owner_of = |entry: &SummaryEntry| match entry.subject {
+        RecordSubject::Blob { blob, inode, file_offset, .. } => Some((blob, Owner { inode, offset: file_offset })),
+        _ => None,
+    };
+    contents.entries.iter().filter_map(owner_of).collect()
 }

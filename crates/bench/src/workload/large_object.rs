@@ -17,13 +17,13 @@ use super::random::check_generations;
 use super::sequential::{FILE_NUMBER, write_file};
 use super::{Run, SYNCED, cold};
 use crate::error::{At, BenchError};
-use crate::pattern::{BLOCK_SIZE, Random};
+use crate::pattern::{BLOCK_SIZE, Pattern, Random};
 use crate::report::Metric;
 
 /// 51.2 MB are 12,500 frames; as the file is written in pieces of 1 MiB, a few more lie behind them.
-const FRAMES: u64 = 12_500;
+pub(crate) const FRAMES: u64 = 12_500;
 const FILE_BYTES: u64 = 49 << 20;
-const FRAMES_SCATTERED: u64 = 2_500;
+pub(crate) const FRAMES_SCATTERED: u64 = 2_500;
 
 pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
     let path = run.path("object");
@@ -40,10 +40,10 @@ pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
     for (generation, (read_name, replace_name, frames)) in (1..).zip(orders) {
         let frames: Vec<u64> = frames;
         run.cold.make()?;
-        let (spent, ()) = run.time(|| read(run, &path, &frames, &generations))?;
+        let (spent, ()) = run.time(|| read(&run.pattern, &path, &frames, &generations))?;
         metrics.push(cold(Metric::count(read_name, frames.len() as u64, spent)));
         run.cold.make()?;
-        let (spent, ()) = run.time(|| replace(run, &path, &frames, generation))?;
+        let (spent, ()) = run.time(|| replace(&run.pattern, &path, &frames, generation))?;
         metrics.push(cold(Metric::count(replace_name, frames.len() as u64, spent).durable(SYNCED)));
         generations.extend(frames.iter().map(|frame| (*frame, generation)));
     }
@@ -53,7 +53,7 @@ pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
 }
 
 /// Four of five follow the one before them.
-fn mostly_next(random: &mut Random, count: u64) -> Vec<u64> {
+pub(crate) fn mostly_next(random: &mut Random, count: u64) -> Vec<u64> {
     let mut frame = 0;
     let mut step = || {
         frame = if random.below(5) < 4 { (frame + 1) % FRAMES } else { random.below(FRAMES) };
@@ -62,23 +62,28 @@ fn mostly_next(random: &mut Random, count: u64) -> Vec<u64> {
     (0..count).map(|_| step()).collect()
 }
 
-fn read(run: &Run, path: &Path, frames: &[u64], generations: &HashMap<u64, u64>) -> Result<(), BenchError> {
+pub(crate) fn read(
+    pattern: &Pattern,
+    path: &Path,
+    frames: &[u64],
+    generations: &HashMap<u64, u64>,
+) -> Result<(), BenchError> {
     let file = File::open(path).at("open", path)?;
     let mut data = [0; BLOCK_SIZE];
     for frame in frames {
         file.read_exact_at(&mut data, frame * BLOCK_SIZE as u64).at("read", path)?;
         let generation = generations.get(frame).copied().unwrap_or(0);
-        let checked = run.pattern.check_stamps(FILE_NUMBER, *frame, generation, &data);
+        let checked = pattern.check_stamps(FILE_NUMBER, *frame, generation, &data);
         checked.map_err(|what| BenchError::WrongData { path: path.to_owned(), what })?;
     }
     Ok(())
 }
 
-fn replace(run: &Run, path: &Path, frames: &[u64], generation: u64) -> Result<(), BenchError> {
+pub(crate) fn replace(pattern: &Pattern, path: &Path, frames: &[u64], generation: u64) -> Result<(), BenchError> {
     let file = File::options().write(true).open(path).at("open", path)?;
     let mut data = [0; BLOCK_SIZE];
     for frame in frames {
-        run.pattern.fill(FILE_NUMBER, *frame, generation, &mut data);
+        pattern.fill(FILE_NUMBER, *frame, generation, &mut data);
         file.write_all_at(&data, frame * BLOCK_SIZE as u64).at("write", path)?;
     }
     file.sync_all().at("fsync", path)

@@ -1,9 +1,9 @@
-//! Files of tests: made, set, read again whole and in parts, and a pool that must be clean.
+//! Files of tests: made, set, changed at random, read again whole and in parts, and a pool that must be clean.
 
 use stere_naming::{FileSystem, Handle, OpenFlags, ROOT};
 
-use super::caller;
-use super::edits::{Random, set};
+use super::edits::{Edit, Random, edit, fact, set};
+use super::{Rig, caller, reconcile};
 
 /// So much is written at a time.
 const PIECE_BYTES: usize = 300_000;
@@ -55,4 +55,59 @@ pub fn assert_clean(fs: &FileSystem) {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     let findings = stere_naming::check(fs.store()).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Random writes, cuts, holes and copies of three files, with what is asked for changing in between, syncs and crashes.
+pub struct Walk {
+    pub steps: usize,
+    /// Offsets are below this.
+    pub reach_bytes: u64,
+    pub text: fn(usize, usize) -> Vec<u8>,
+    /// A key and its value, set on a file or on the directory.
+    pub asks: fn(&mut Random) -> (&'static str, &'static str),
+}
+
+impl Walk {
+    /// Walks in a directory, then holds the files against the bytes they should have, before and after all is brought in line.
+    pub fn run(&self, rig: &Rig, mut fs: FileSystem, top: u64, random: &mut Random) -> FileSystem {
+        let mut files: Vec<(u64, Vec<u8>)> =
+            (0..3).map(|at| (make(&fs, top, &format!("f{at}"), b""), Vec::new())).collect();
+        for step in 0..self.steps {
+            let at = random.next(3) as usize;
+            let inode = files[at].0;
+            let offset = random.next(self.reach_bytes);
+            let length = [1 + random.next(200), 4096, 1 + random.next(60_000), 128 << 10][random.next(4) as usize];
+            match random.next(10) {
+                kind @ 0..8 => {
+                    let text = |length| (self.text)(step, length);
+                    edit(&fs, &mut files, at, Edit { kind, offset, length }, random, text);
+                }
+                8 => {
+                    let (key, value) = (self.asks)(random);
+                    set(&fs, if random.next(2) == 0 { top } else { inode }, key, value);
+                    for _ in 0..random.next(4) {
+                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
+                    }
+                }
+                _ => {
+                    fs.syncfs(&caller(4)).unwrap();
+                    if random.next(2) == 0 {
+                        while fs.store().step(true).unwrap() {}
+                        fs = rig.reopen(fs, random.next(2) == 0);
+                    }
+                }
+            }
+        }
+        files.iter().for_each(|(inode, bytes)| check(&fs, *inode, bytes));
+        fs.syncfs(&caller(4)).unwrap();
+        assert_clean(&fs);
+        reconcile(&fs);
+        for (inode, bytes) in &files {
+            check(&fs, *inode, bytes);
+            assert_eq!(fact(&fs, *inode, "state"), "compliant");
+        }
+        let fs = rig.reopen(fs, true);
+        assert_clean(&fs);
+        fs
+    }
 }

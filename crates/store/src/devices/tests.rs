@@ -1,4 +1,4 @@
-mod crashes;
+pub(crate) mod crashes;
 pub(crate) mod rig;
 mod together;
 

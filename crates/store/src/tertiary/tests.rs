@@ -84,7 +84,11 @@ fn free_slots(store: &Store) -> u64 {
 
 /// A pool of two devices that has a volume.
 fn with_volume() -> (Rig, Store, Arc<MemoryVolume>) {
-    let (rig, store) = Rig::new(&[64 * MIB; 2]);
+    with_volume_beside(2)
+}
+
+fn with_volume_beside(devices: usize) -> (Rig, Store, Arc<MemoryVolume>) {
+    let (rig, store) = Rig::new(&vec![64 * MIB; devices]);
     let volume = Arc::new(MemoryVolume::new("cold"));
     add(&store, "cold", &volume);
     (rig, store, volume)
@@ -92,7 +96,11 @@ fn with_volume() -> (Rig, Store, Arc<MemoryVolume>) {
 
 /// The same, with files that are on the volume too.
 fn archived() -> (Rig, Store, Arc<MemoryVolume>, Files) {
-    let (rig, store, volume) = with_volume();
+    archived_beside(2)
+}
+
+fn archived_beside(devices: usize) -> (Rig, Store, Arc<MemoryVolume>, Files) {
+    let (rig, store, volume) = with_volume_beside(devices);
     let files = some();
     write(&store, &files);
     archive(&store, &files, 1).unwrap();

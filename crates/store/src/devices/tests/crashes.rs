@@ -11,7 +11,7 @@ use super::rig::*;
 use crate::{Error, Placement, Store};
 
 /// Cuts the power before write number `at` of all devices together; what counts the writes comes back.
-fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
+pub(crate) fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     for device in &rig.devices {
         let count = count.clone();

@@ -1,25 +1,9 @@
 //! Crashes at every write to devices and at every request to a volume.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use stere_device::Operation;
-use stere_device::memory::Fault;
+use std::sync::atomic::Ordering;
 
 use super::*;
-
-/// Cuts the power before write number `at` of all devices together.
-fn cut_before(rig: &Rig, at: u64) -> Arc<AtomicU64> {
-    let count = Arc::new(AtomicU64::new(0));
-    for device in &rig.devices {
-        let count = count.clone();
-        device.set_fault_hook(Some(Box::new(move |operation, _, _| match operation {
-            Operation::Read => None,
-            Operation::Write => (count.fetch_add(1, Ordering::SeqCst) >= at).then_some(Fault::Error),
-            _ => (count.load(Ordering::SeqCst) > at).then_some(Fault::Error),
-        })));
-    }
-    count
-}
+use crate::devices::tests::crashes::cut_before;
 
 fn small() -> Files {
     (10..12).map(|inode| (inode, placement(1, 1), 150_000)).collect()

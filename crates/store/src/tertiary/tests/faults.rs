@@ -129,13 +129,7 @@ fn a_lost_object_is_copied_out_again() {
 /// What devices have lost is read from the volume.
 #[test]
 fn a_volume_stands_in_for_lost_devices() {
-    let (rig, store) = Rig::new(&[64 * MIB; 3]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
-    let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
+    let (rig, store, _, files) = archived_beside(3);
     for segment in segments_of(&store, &files) {
         let segment = store.segments().get(segment).unwrap();
         for place in segment.chunks() {

@@ -139,13 +139,7 @@ fn two_volumes_have_a_copy_each() {
 /// The cleaner and the mender leave alone what is on volumes; what is not there yet is as any data.
 #[test]
 fn local_work_passes_released_segments_over() {
-    let (_rig, store) = Rig::new(&[64 * MIB; 3]);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(&store, "cold", &volume);
-    let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
+    let (_rig, store, volume, files) = archived_beside(3);
     store.release(&segments_of(&store, &files)).unwrap();
     volume.set_fault(Some(VolumeFault::Away));
     let requests = volume.requests();
