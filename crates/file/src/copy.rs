@@ -109,10 +109,18 @@ impl Files {
                 content,
                 &Copy { from: from + head, to: to + head, length: shared },
             )?;
+            if done < head + shared {
+                return Ok(done);
+            }
         }
         let tail = Copy { from: from + done, to: to + done, length: length - done };
         if tail.length > 0 {
-            done += self.copy_bytes(context, source, target, content, &tail)?;
+            match self.copy_bytes(context, source, target, content, &tail) {
+                Ok(copied) => done += copied,
+                // What was copied before the quota was used up is told.
+                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(done)
     }
@@ -152,7 +160,7 @@ impl Files {
         let mut done = 0;
         while done < copy.length {
             let rest = Copy { from: copy.from + done, to: copy.to + done, length: copy.length - done };
-            let (step, size) = self.store.update(context.wait, |transaction| {
+            let shared = self.store.update(context.wait, |transaction| {
                 let step = share_step(transaction, source, target, &rest)?;
                 let mut value = keys::inode(transaction, target)?;
                 value.size = value.size.max(rest.to + step.0);
@@ -160,7 +168,12 @@ impl Files {
                 (value.mtime, value.ctime) = (context.now, context.now);
                 keys::put_inode(transaction, target, &value);
                 Ok::<_, Error>((step.0, value.size))
-            })?;
+            });
+            let (step, size) = match shared {
+                // What was copied before the quota was used up is told.
+                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => break,
+                shared => shared?,
+            };
             (content.size, content.stored_size) = (size, size);
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;

@@ -9,6 +9,7 @@
 //! `WouldBlock` and has changed nothing that a repetition would not do again.
 //! Read next: `state` and `record` (what is in memory), `extents` (what is on media), `write`, `save`, `read`.
 
+pub mod accounts;
 mod allocate;
 mod copy;
 mod encode;
@@ -20,6 +21,7 @@ mod first_handle;
 mod home;
 mod keys;
 mod orphan;
+mod owed;
 mod plugins;
 mod ranges;
 mod read;
@@ -58,6 +60,7 @@ pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
 
+use accounts::Accounts;
 use encode::{AskedEncoding, Decoded, Storing};
 use set_aside::SetAside;
 use state::{Content, State};
@@ -119,6 +122,7 @@ pub struct Files {
     decoded: Decoded,
     keyring: Arc<Keyring>,
     plugins: Arc<Plugins>,
+    accounts: Arc<Accounts>,
 }
 
 impl Files {
@@ -137,6 +141,7 @@ impl Files {
             decoded: Decoded::default(),
             keyring: Arc::new(Keyring::new(options.encryption_salt)),
             plugins: Arc::new(Plugins::new(options.plugin_loader.clone())),
+            accounts: Accounts::attach(&store)?,
             store,
             options,
         };
@@ -152,6 +157,11 @@ impl Files {
     /// The pool's keys. Who reads what the pool says of them puts it there.
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
+    }
+
+    /// What users, groups and volumes take.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// The policies' resolver; whoever changes a policy or moves a directory invalidates it.
@@ -259,6 +269,12 @@ impl Files {
     ) -> Result<InodeValue, Error> {
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
+        if self.is_promised(inode)
+            && let Some(content) = &mut state.content
+        {
+            // Who owns the file from now on owns what it has, too.
+            self.save_all(context, inode, content)?;
+        }
         let seen = self.store.update(context.wait, |transaction| {
             let stored = keys::inode(transaction, inode)?;
             let (stored_size, stored_blocks) = (stored.size, stored.blocks_bytes);

@@ -135,11 +135,12 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
 
 impl Files {
     /// Takes a name away from an inode. `change` runs in a transaction with what is in memory of the inode locked, and
-    /// calls the given function for the inode to lose its link.
+    /// calls the given function for the inode to lose its link. What the kernel removes it knows, and is kept until it forgets it.
     pub fn removing<T, E: From<Error> + From<stere_store::Error>>(
         &self,
         context: &Context,
         inode: u64,
+        by_kernel: bool,
         mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
     ) -> Result<T, E> {
         let held = self.table.hold(inode);
@@ -148,7 +149,7 @@ impl Files {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
         }
-        let open = state.opens > 0 || self.holds_removed.load(Ordering::Acquire);
+        let open = state.opens > 0 || (by_kernel && self.holds_removed.load(Ordering::Acquire));
         let unlink = Unlink { open, listed: self.orphan_kind(inode).is_some() };
         let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
@@ -160,14 +161,15 @@ impl Files {
             Gone::Stays => {}
             Gone::Freed => {
                 self.forget_orphan(inode);
-                self.discard(state);
+                self.discard(inode, state);
             }
             Gone::Orphan => self.note_orphan(inode, OrphanKind::Removed),
         }
     }
 
     /// Drops what is in memory of an inode that is no more.
-    fn discard(&self, state: &mut State) {
+    fn discard(&self, inode: u64, state: &mut State) {
+        self.forget_promised(inode);
         if let Some(content) = state.content.take() {
             self.note_memory(content.memory_bytes(), 0);
         }
@@ -212,6 +214,13 @@ impl Files {
         self.orphan_count.store(orphans.len(), Ordering::Release);
     }
 
+    /// As `note_orphan`, for an inode that the kernel does not know, or not any more.
+    pub fn note_orphan_forgotten(&self, inode: u64, kind: OrphanKind) {
+        let mut orphans = self.orphans.lock();
+        orphans.insert(inode, Orphan { kind, held: false });
+        self.orphan_count.store(orphans.len(), Ordering::Release);
+    }
+
     /// Notes in memory that a transaction took an inode off the list.
     pub fn forget_orphan(&self, inode: u64) {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
@@ -224,7 +233,7 @@ impl Files {
 
     /// Frees an orphan that has just been closed if that is little work; else `step` does it.
     pub(crate) fn free_orphan_now(&self, context: &Context, inode: u64, state: &mut State) {
-        self.discard(state);
+        self.discard(inode, state);
         // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
         let _later = self.free_orphan_step(context, inode);
     }
@@ -297,7 +306,7 @@ impl Files {
             *left -= 1;
             match kind {
                 OrphanKind::Removed => {
-                    self.discard(state);
+                    self.discard(inode, state);
                     self.free_orphan_step(context, inode)?;
                 }
                 OrphanKind::Truncating => {
@@ -321,7 +330,7 @@ impl Files {
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
         if state.opens == 0 && self.is_removed_for_good(inode) {
-            self.discard(&mut state);
+            self.discard(inode, &mut state);
             self.free_orphan_step(context, inode)?;
         }
         Ok(())

@@ -115,7 +115,7 @@ impl Files {
         let reached = appended.last().map_or(0, Appended::end);
         let size = if all { content.size } else { content.stored_size.max(reached.min(content.size)) };
         let entering = Entering { size, modified: content.modified, changed: content.changed };
-        let extents_end = content.extents_end;
+        let (extents_end, file_size) = (content.extents_end, content.size);
         self.store.update(context.wait, |transaction| {
             let mut value = keys::inode(transaction, inode)?;
             let mut allocation = Allocation::default();
@@ -135,6 +135,7 @@ impl Files {
             value.mtime = entering.modified.unwrap_or(value.mtime);
             value.ctime = entering.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
             keys::put_inode(transaction, inode, &value);
+            self.pay(transaction, inode, file_size, size);
             Ok::<_, Error>(())
         })?;
         let before = content.memory_bytes();

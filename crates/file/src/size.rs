@@ -49,7 +49,10 @@ impl Files {
         let grows = size > content.size;
         let stored_size = if grows && !dirty_end { size } else { content.stored_size.min(size) };
         let cuts = size < content.extents_end;
-        let (mut value, complete) = self.store.update(context.wait, |transaction| {
+        if grows {
+            self.grant_size(context, inode, content, size)?;
+        }
+        let resized = self.store.update(context.wait, |transaction| {
             let mut value = keys::inode(transaction, inode)?;
             let mut complete = true;
             if cuts {
@@ -67,8 +70,13 @@ impl Files {
             if !complete {
                 transaction.put(Key::orphan(inode), &OrphanKind::Truncating.encode());
             }
+            self.pay(transaction, inode, size, stored_size);
             Ok::<_, Error>((value, complete))
-        })?;
+        });
+        if resized.is_err() {
+            self.keep_promised(inode, content);
+        }
+        let (mut value, complete) = resized?;
         if !complete {
             self.note_orphan(inode, orphan::OrphanKind::Truncating);
         }

@@ -78,20 +78,36 @@ impl Files {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Error> {
-        let parts = parts(offset, data);
         let storing = self.storing_change(context, inode)?;
-        self.check_keys(context.wait, inode, &storing, offset..offset + data.len() as u64)?;
+        let granted = self.grant_write(context, inode, content, offset, data.len())?;
+        let written = self.write_granted(context, inode, content, &storing, offset, &data[..granted]);
+        self.keep_promised(inode, content);
+        written
+    }
+
+    /// Writes what no quota refuses.
+    fn write_granted(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        storing: &Storing,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Error> {
+        let parts = parts(offset, data);
+        self.check_keys(context.wait, inode, storing, offset..offset + data.len() as u64)?;
         if context.wait == Wait::Never && storing.is_slow() && parts.iter().any(Part::ends_its_record) {
             // Those who call without waiting have others to serve.
             return Err(Error::Store(stere_store::Error::WouldBlock));
         }
         if parts.len() == 1 && !parts[0].is_whole() {
             let part = &parts[0];
-            self.buffer(context, inode, &storing, content, part, true)?;
+            self.buffer(context, inode, storing, content, part, true)?;
             self.hand_over_full(context, inode, content, part.record);
             return Ok(data.len());
         }
-        self.write_many(context, inode, content, &storing, &parts)
+        self.write_many(context, inode, content, storing, &parts)
     }
 
     /// Several parts, or a whole record: blobs are appended first, because only that may have to wait.

@@ -13,6 +13,8 @@ use crate::*;
 
 /// Name and function of every entry point.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("account", account),
+    ("accounting", accounting),
     ("address", address),
     ("blob", blob),
     ("checkpoint", checkpoint),
@@ -74,6 +76,14 @@ fn resealed<T>(
     let checksum = crc32c(&bytes[..size - 4]);
     bytes[size - 4..].copy_from_slice(&checksum.to_le_bytes());
     Ok((decode(&bytes)?, bytes))
+}
+
+fn account(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &AccountValue::decode(bytes)?.encode())
+}
+
+fn accounting(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &AccountingValue::decode(bytes)?.encode())
 }
 
 fn address(bytes: &[u8]) -> Result<(), DecodeError> {

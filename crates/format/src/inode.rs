@@ -201,6 +201,8 @@ pub struct InodeValue {
     pub ctime: Timestamp,
     pub btime: Timestamp,
     pub policy: Option<InodePolicy>,
+    /// The volume it counts in; 0 for none.
+    pub volume: u32,
     /// Of symbolic links; empty for others.
     pub symlink_target: Vec<u8>,
 }
@@ -210,7 +212,9 @@ const HAS_MORE_POLICY: u8 = 2;
 const HAS_RULED_POLICY: u8 = 4;
 const HAS_LOCKS: u8 = 8;
 const HAS_RETAIN: u8 = 16;
-const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN;
+/// Needs no policy beside it.
+const HAS_VOLUME: u8 = 32;
+const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN | HAS_VOLUME;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -246,6 +250,7 @@ impl InodeValue {
             ctime: now,
             btime: now,
             policy: None,
+            volume: 0,
             symlink_target: Vec::new(),
         }
     }
@@ -259,7 +264,8 @@ impl InodeValue {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let target = &self.symlink_target;
         assert!(target.len() <= Self::SYMLINK_TARGET_BYTES_MAX, "a symlink target is at most 4128 bytes");
-        let form = self.policy.as_ref().map_or(0, InodePolicy::form);
+        let mut form = self.policy.as_ref().map_or(0, InodePolicy::form);
+        form |= if self.volume == 0 { 0 } else { HAS_VOLUME };
         out.extend_from_slice(&[Self::VERSION, form]);
         out.put_u16(target.len() as u16);
         for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.flags, self.generation] {
@@ -274,6 +280,9 @@ impl InodeValue {
         if let Some(policy) = self.policy {
             policy.encode_to(out);
         }
+        if self.volume != 0 {
+            out.put_u32(self.volume);
+        }
         out.extend_from_slice(target);
     }
 
@@ -282,7 +291,7 @@ impl InodeValue {
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
         let is_known = form & !FORMS == 0;
-        let is_known = is_known && (form == 0 || form & HAS_POLICY != 0);
+        let is_known = is_known && (form & !HAS_VOLUME == 0 || form & HAS_POLICY != 0);
         reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);
         reader.check(target_length <= Self::SYMLINK_TARGET_BYTES_MAX, "target length", target_length as u64)?;
@@ -305,11 +314,16 @@ impl InodeValue {
             ctime: Timestamp::read(&mut reader)?,
             btime: Timestamp::read(&mut reader)?,
             policy: None,
+            volume: 0,
             symlink_target: Vec::new(),
         };
         reader.check(value.size <= SIZE_MAX, "size", value.size)?;
         if form & HAS_POLICY != 0 {
             value.policy = Some(InodePolicy::read(&mut reader, form)?);
+        }
+        if form & HAS_VOLUME != 0 {
+            value.volume = reader.u32()?;
+            reader.check(value.volume != 0, "volume", 0)?;
         }
         value.symlink_target = reader.take(target_length)?.to_vec();
         reader.finish()?;

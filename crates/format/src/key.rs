@@ -73,6 +73,13 @@ pub mod kind {
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
     pub const PLUGIN_STACK: u8 = 25;
+    /// In SYSTEM, object 0: that this pool keeps accounts, and how far they were counted.
+    pub const ACCOUNTING: u8 = 32;
+    /// In SYSTEM, object = directory: what is below it may still count in another volume than it (u64, little-endian: how often it
+    /// was moved since that was last so).
+    pub const RECOUNT: u8 = 33;
+    /// In INDEXES, object = whose accounts (1 users, 2 groups, 3 volumes), position = number of the user, group or volume.
+    pub const ACCOUNT: u8 = 16;
 }
 
 /// A key; its order is (tree, object, kind, position).
@@ -191,6 +198,18 @@ impl Key {
 
     pub const fn plugin_stack(number: u16) -> Self {
         Self::new(tree::SYSTEM, number as u64, kind::PLUGIN_STACK, 0)
+    }
+
+    pub const fn accounting() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::ACCOUNTING, 0)
+    }
+
+    pub const fn recount(directory: u64) -> Self {
+        Self::new(tree::SYSTEM, directory, kind::RECOUNT, 0)
+    }
+
+    pub const fn account(holder: crate::Holder, number: u32) -> Self {
+        Self::new(tree::INDEXES, holder as u64, kind::ACCOUNT, number as u64)
     }
 
     pub const fn orphan(inode: u64) -> Self {

@@ -11,6 +11,7 @@
 mod bitmap;
 mod wire;
 
+pub mod account;
 pub mod address;
 pub mod blob;
 pub mod checkpoint;
@@ -39,6 +40,7 @@ pub mod superblock;
 pub mod volume;
 pub mod xattr;
 
+pub use account::{AccountValue, AccountingValue, Holder, VolumePlace};
 pub use address::{Address, NodeReference};
 pub use bitmap::BlockBitmap;
 pub use blob::{BlobEncoding, BlobFlags, BlobValue};

@@ -29,6 +29,10 @@ pub enum XattrMode {
 impl Model {
     /// Sets attributes.
     pub fn setattr(&mut self, caller: &Caller, inode: u64, set: &SetAttributes) -> Result<()> {
+        let found = self.inode(inode)?;
+        if let Some(uid) = set.uid.filter(|uid| *uid != found.uid) {
+            self.check_room(uid, found.kind.counted_bytes(), 1)?;
+        }
         let inode = self.inode_mut(inode)?;
         if set.uid.is_some() || set.gid.is_some() {
             inode.uid = set.uid.unwrap_or(inode.uid);

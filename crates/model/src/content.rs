@@ -125,6 +125,8 @@ impl Model {
             return Err(errno::EFBIG);
         }
         let length = (FILE_BYTES_MAX - offset).min(data.len() as u64) as usize;
+        self.content(inode)?;
+        let length = self.granted(inode, offset, length)?;
         self.content(inode)?.write(offset, &data[..length]);
         self.touch_content(caller, inode)?;
         Ok(length)
@@ -135,6 +137,8 @@ impl Model {
         if size > FILE_BYTES_MAX {
             return Err(errno::EFBIG);
         }
+        self.content(inode)?;
+        self.check_growth(inode, size)?;
         self.content(inode)?.resize(size);
         self.touch_content(caller, inode)
     }

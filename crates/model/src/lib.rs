@@ -5,16 +5,18 @@
 //! no ACLs, no policy and no time of access. What POSIX leaves open it does as stere does: names are listed in the order
 //! in which they were made (a rename over an existing name takes that name's place).
 //!
-//! Read next: `content` (bytes of a file), `tree` (names), `attributes`.
+//! Read next: `content` (bytes of a file), `tree` (names), `attributes`, `quota`.
 
 mod attributes;
 mod content;
+mod quota;
 mod tree;
 
 use std::collections::BTreeMap;
 
 pub use attributes::{SetAttributes, XattrMode};
 pub use content::Content;
+pub use quota::Limit;
 pub use tree::{EXCHANGE, NOREPLACE};
 
 /// Error numbers of Linux, as far as the model uses them.
@@ -45,6 +47,8 @@ pub mod errno {
     pub const ENODATA: i32 = 61;
     /// Operation not supported.
     pub const EOPNOTSUPP: i32 = 95;
+    /// Quota exceeded.
+    pub const EDQUOT: i32 = 122;
     /// Stale file handle: the inode is gone.
     pub const ESTALE: i32 = 116;
 }
@@ -119,6 +123,7 @@ pub struct Inode {
 pub struct Model {
     inodes: BTreeMap<u64, Inode>,
     next: u64,
+    limits: quota::Limits,
 }
 
 impl Model {
@@ -138,7 +143,7 @@ impl Model {
             opens: 0,
             xattrs: BTreeMap::new(),
         };
-        Model { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+        Model { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, limits: BTreeMap::new() }
     }
 
     /// An inode that exists.

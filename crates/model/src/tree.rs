@@ -78,6 +78,7 @@ impl Model {
                 mode |= S_ISGID;
             }
         }
+        self.check_room(caller.uid, 0, 1)?;
         let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
         let number = self.next;
         self.next += 1;

@@ -3,14 +3,21 @@
 //! Reads only. What lies below (nodes, blobs, segments) is checked by the store. The keys of one inode lie next to each
 //! other, so one pass in key order gathers what there is to know of each; what crosses inodes is compared afterwards.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
+use stere_file::accounts::{Account, Sums, accounting, add_inode};
 use stere_format::dirent::DirentView;
-use stere_format::{BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key, XattrBucket, key};
+use stere_format::{
+    AccountValue, AccountingValue, BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, Holder, InodeValue,
+    Key, XattrBucket, key,
+};
 use stere_store::{Finding, Store, Wait};
 
 use crate::ROOT;
 use crate::error::Error;
 use crate::names::{NameHasher, weight};
+use crate::volumes::compare_accounts;
 
 /// What one inode says of itself.
 struct Known {
@@ -20,6 +27,7 @@ struct Known {
     blocks_bytes: u64,
     parent: u64,
     next_sequence: u64,
+    volume: u32,
 }
 
 /// What other keys say of an inode.
@@ -49,6 +57,12 @@ struct Checker {
     preallocated_bytes: u64,
     /// Of the index of classes, if it is complete: class and inode.
     members: Option<FxHashSet<(u8, u64)>>,
+    accounting: Option<AccountingValue>,
+    /// What inodes come to, and what the accounts say.
+    counted: Sums,
+    accounts: BTreeMap<Account, AccountValue>,
+    /// Whether directories were moved and not all below them counts where it lies.
+    has_recounts: bool,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -63,7 +77,12 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         orphans: FxHashMap::default(),
         preallocated_bytes: 0,
         members: None,
+        accounting: None,
+        counted: Sums::new(),
+        accounts: BTreeMap::new(),
+        has_recounts: false,
     };
+    checker.read_accounts(store)?;
     store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
         key::kind::CLASSES_INDEXED => checker.members = Some(FxHashSet::default()),
         key::kind::CLASS_MEMBER => {
@@ -84,6 +103,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     checker.finish_directory();
     checker.compare();
     checker.check_reachable();
+    checker.check_accounts();
     let counted = store.view(Wait::Allowed, stere_file::preallocated_bytes)?;
     if counted != checker.preallocated_bytes {
         let text = format!("{} bytes are set aside, and {counted} are counted", checker.preallocated_bytes);
@@ -93,6 +113,51 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
 }
 
 impl Checker {
+    fn read_accounts(&mut self, store: &Store) -> Result<(), Error> {
+        self.accounting = store.view(Wait::Allowed, |view| accounting(view))?;
+        let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
+        store.for_each_key(from, to, |key, bytes| {
+            let account = Holder::from_code(key.object).zip(u32::try_from(key.position).ok());
+            let Some((holder, number)) = account.filter(|_| key.kind == key::kind::ACCOUNT) else { return };
+            let account = Account { holder, number };
+            match AccountValue::decode(bytes) {
+                Ok(value) => drop(self.accounts.insert(account, value)),
+                Err(error) => {
+                    let text = format!("the account of {account} does not decode: {error}");
+                    self.findings.push(Finding { data_lost: false, inode: None, text });
+                }
+            }
+        })?;
+        store.for_each_key(Key::recount(0), Key::recount(u64::MAX), |key, _| {
+            self.has_recounts |= key.kind == key::kind::RECOUNT;
+        })?;
+        Ok(())
+    }
+
+    /// Accounts are what the inodes come to, and inodes count where they lie.
+    fn check_accounts(&mut self) {
+        let mut texts = Vec::new();
+        compare_accounts(std::mem::take(&mut self.counted), &self.accounts, |text| texts.push(text));
+        let directory_of = |number: u32| {
+            let place = self.accounts.get(&Account { holder: Holder::Volume, number }).and_then(|value| value.place);
+            place.filter(|place| !place.is_deleted).map(|place| place.directory)
+        };
+        let nothing = Said::default();
+        for (inode, known) in self.known.iter().filter(|(_, known)| known.nlink > 0 && !self.has_recounts) {
+            let Some(parent) = self.known.get(&known.parent).filter(|_| known.parent != *inode) else { continue };
+            let said = self.said.get(inode).unwrap_or(&nothing);
+            let lies_there = said.names == 1 && said.directory == known.parent;
+            if lies_there && known.volume != parent.volume && directory_of(known.volume) != Some(*inode) {
+                texts.push(format!(
+                    "inode {inode} counts in volume {} and lies in volume {}",
+                    known.volume, parent.volume
+                ));
+            }
+        }
+        texts.sort();
+        self.findings.extend(texts.into_iter().map(|text| Finding { data_lost: false, inode: None, text }));
+    }
+
     fn add(&mut self, data_lost: bool, inode: u64, text: String) {
         self.findings.push(Finding { data_lost, inode: Some(inode), text });
     }
@@ -136,7 +201,11 @@ impl Checker {
             blocks_bytes: value.blocks_bytes,
             parent: value.parent,
             next_sequence: value.next_dirent_sequence,
+            volume: value.volume,
         };
+        if self.accounting.is_some_and(|accounting| inode < accounting.counted) {
+            add_inode(&mut self.counted, &value);
+        }
         self.known.insert(inode, known);
     }
 

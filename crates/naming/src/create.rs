@@ -155,6 +155,7 @@ impl FileSystem {
             if kind == FileKind::File && self.keep_encrypted(transaction, inode, old_parent, nameless, &mut value)? {
                 self.note_reconcile(transaction, inode)?;
             }
+            self.count_where_it_lies(transaction, inode, &mut value)?;
             value.ctime = caller.now;
             self.await_retention(transaction, inode, &value)?;
             let key = self.name_key(transaction, new_parent, &directory)?;
@@ -257,6 +258,7 @@ fn prepare(
     }
     let mut value = InodeValue::new(new.kind.mode_bits() | permissions, caller.uid, gid, parent, caller.now);
     value.rdev = new.rdev;
+    value.volume = directory.volume;
     value.symlink_target = new.target.to_vec();
     value.size = new.target.len() as u64;
     if is_directory {

@@ -48,6 +48,9 @@ pub enum Error {
     /// ENOSPC.
     #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
     NoSpace,
+    /// EDQUOT.
+    #[error("the quota of {0} is used up: delete or move files, or raise it with `stere quota set`")]
+    OverQuota(String),
     /// EFBIG.
     #[error("a file ends at 16 TiB at most")]
     FileTooBig,
@@ -126,6 +129,7 @@ impl Error {
             Error::NotPermitted(_) | Error::Retained(_) => libc::EPERM,
             Error::Busy | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
             Error::NoSpace => libc::ENOSPC,
+            Error::OverQuota(_) => libc::EDQUOT,
             Error::FileTooBig => libc::EFBIG,
             Error::NoSuchOffset => libc::ENXIO,
             Error::NoAttribute => libc::ENODATA,
@@ -148,6 +152,7 @@ impl From<stere_store::Error> for Error {
             // A missing node makes the store fetch it and repeat the closure, or say that this would block.
             stere_store::Error::WouldBlock | stere_store::Error::NodeNotInMemory => Error::WouldBlock,
             stere_store::Error::NoSpace => Error::NoSpace,
+            stere_store::Error::OverLimit { holder } => Error::OverQuota(holder),
             stere_store::Error::ReadOnly { .. } => Error::ReadOnly(error.to_string()),
             stere_store::Error::Elsewhere { why, refusal } => Error::Elsewhere(why, refusal),
             other => Error::Damaged(other.to_string()),

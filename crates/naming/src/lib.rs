@@ -9,6 +9,7 @@
 //! could have left; no lock is held while a callback runs.
 //! Read next: `names` (directories on media), `create`, `remove`, `rename`, `attributes`; contents are in stere-file.
 
+mod accounting;
 mod acl;
 mod atime;
 mod attributes;
@@ -30,6 +31,7 @@ mod retention;
 mod rules;
 mod tier;
 mod usage;
+mod volumes;
 mod walk;
 mod xattr;
 
@@ -61,16 +63,20 @@ pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use rules::{RuleChange, RulesForecast, RulesVersion};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
+pub use stere_file::accounts::Account;
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
 };
 pub use stere_format::Timestamp;
+pub use stere_format::{AccountValue, Holder};
 pub use stere_store::Wait;
 pub use tier::TierMet;
 pub use usage::{Usage, UsageWalk};
+pub use volumes::{AccountInfo, AccountsState, Limits};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
+use accounting::Accounting;
 use atime::LazyTimes;
 use encryption::Seen;
 use names::Names;
@@ -158,6 +164,7 @@ pub struct FileSystem {
     reconciler: Reconciler,
     rules: Rules,
     retentions: Retentions,
+    accounting: Accounting,
     options: Options,
 }
 
@@ -199,7 +206,20 @@ impl FileSystem {
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
         let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
-        Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, retentions, options })
+        let accounting = Accounting::default();
+        Ok(FileSystem {
+            store,
+            files,
+            names,
+            seen,
+            lazy_times,
+            next_handle,
+            reconciler,
+            rules,
+            retentions,
+            accounting,
+            options,
+        })
     }
 
     /// The store below.
@@ -224,9 +244,10 @@ impl FileSystem {
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
         let begun = self.begin_retentions(caller);
+        let accounted = self.step_accounting(caller);
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? || has_more)
+        Ok(begun? | accounted? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

@@ -1,10 +1,11 @@
 //! Removing names, and with the last name the inode, unless somebody has it open.
 
 use stere_file::{Gone, Unlink, inode_if_any};
-use stere_format::{FileKind, InodeValue};
+use stere_format::{FileKind, InodeValue, Key};
 use stere_plugin::EventKind;
 use stere_store::Transaction;
 
+use crate::accounting::EMPTYING;
 use crate::error::Error;
 use crate::names::{Found, check_name, is_empty};
 use crate::plugins::Doing;
@@ -28,7 +29,7 @@ impl FileSystem {
         if matches!(name, b"." | b"..") {
             return Err(Error::IsADirectory);
         }
-        self.remove(caller, parent, name, false)
+        self.remove(caller, parent, name, false, true)
     }
 
     /// Removes an empty directory.
@@ -39,10 +40,18 @@ impl FileSystem {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
-        self.remove(caller, parent, name, true)
+        self.remove(caller, parent, name, true, true)
     }
 
-    fn remove(&self, caller: &Caller<'_>, parent: u64, name: &[u8], as_directory: bool) -> Result<(), Error> {
+    /// `by_kernel`: whoever removes the name knows the inode, and says when it has forgotten it.
+    pub(crate) fn remove(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        as_directory: bool,
+        by_kernel: bool,
+    ) -> Result<(), Error> {
         loop {
             let found = self.store.view(caller.wait, |view| {
                 let found = self.names.find(view, parent, name)?;
@@ -58,7 +67,7 @@ impl FileSystem {
                 _ => {}
             }
             self.judge(caller, EventKind::Delete, found.inode, Doing { name, ..Doing::default() })?;
-            let attempt = self.files.removing(&caller.context(), found.inode, |transaction, unlink| {
+            let attempt = self.files.removing(&caller.context(), found.inode, by_kernel, |transaction, unlink| {
                 self.remove_found(transaction, unlink, caller, parent, name, &found)
             })?;
             if let Attempt::Done(()) = attempt {
@@ -81,17 +90,28 @@ impl FileSystem {
             return Ok((Attempt::Moved, Gone::Stays));
         }
         let mut directory = directory(transaction, parent)?;
+        let mut is_emptied_later = false;
         let value = self.victim(transaction, expected)?;
         stere_file::check_changeable(&value, caller.now)?;
         if expected.kind == FileKind::Directory {
             if !is_empty(transaction, expected.inode)? {
-                return Err(Error::NotEmpty);
+                is_emptied_later = self.is_condemned(caller, expected.inode);
+                if !is_emptied_later {
+                    return Err(Error::NotEmpty);
+                }
             }
+            self.close_volume_at(transaction, expected.inode, &value)?;
             directory.nlink = directory.nlink.saturating_sub(1);
         }
         self.forget_rules(transaction, expected.inode, &value)?;
         self.names.remove(transaction, parent, &mut directory, expected)?;
         put_changed_directory(transaction, parent, &mut directory, caller.now);
+        if is_emptied_later {
+            stere_file::put_inode(transaction, expected.inode, &InodeValue { nlink: 0, ctime: caller.now, ..value });
+            transaction.put(Key::orphan(expected.inode), &EMPTYING);
+            self.note_accounting_work();
+            return Ok((Attempt::Done(()), Gone::Stays));
+        }
         let gone = drop_name(transaction, unlink, caller, expected, value)?;
         Ok((Attempt::Done(()), gone))
     }

@@ -71,9 +71,10 @@ impl FileSystem {
             self.judge_rename(caller, &rename, target.as_ref())?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
-                    let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
-                        self.rename_over(transaction, unlink, caller, &rename, &target)
-                    })?;
+                    let attempt =
+                        self.files.removing(&caller.context(), target.inode, true, |transaction, unlink| {
+                            self.rename_over(transaction, unlink, caller, &rename, &target)
+                        })?;
                     self.lazy_times.remove(target.inode);
                     attempt
                 }
@@ -94,10 +95,12 @@ impl FileSystem {
         let (name, new_name) = (rename.name, rename.new_name);
         let source = self.store.view(caller.wait, |view| self.names.find(view, rename.parent, name))?;
         if let Some(source) = source {
+            self.prepare_move(caller, source.inode, source.kind, rename.new_parent)?;
             self.judge(caller, EventKind::Rename, source.inode, Doing { name, new_name, ..Doing::default() })?;
         }
         match target {
             Some(target) if rename.flags == RENAME_EXCHANGE => {
+                self.prepare_move(caller, target.inode, target.kind, rename.parent)?;
                 let doing = Doing { name: new_name, new_name: name, ..Doing::default() };
                 self.judge(caller, EventKind::Rename, target.inode, doing)
             }
@@ -169,6 +172,7 @@ impl FileSystem {
         let victim = self.victim(transaction, expected)?;
         stere_file::check_changeable(&victim, caller.now)?;
         self.forget_rules(transaction, expected.inode, &victim)?;
+        self.close_volume_at(transaction, expected.inode, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
         let gone = drop_name(transaction, unlink, caller, expected, victim)?;
         Ok((Attempt::Done(moved), gone))
@@ -302,6 +306,7 @@ impl FileSystem {
             }
             _ => self.await_retention(transaction, found.inode, &value)?,
         }
+        self.count_where_it_lies(transaction, found.inode, &mut value)?;
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);
         Ok(())

@@ -145,6 +145,11 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Whether anything in the pool ever was to be retained.
+    pub(crate) fn retentions_are_used(&self) -> bool {
+        self.retentions.is_used()
+    }
+
     /// Whether files that come to lie in a directory are to be retained.
     pub(crate) fn retains(&self, keys: &impl Keys, directory: u64) -> Result<bool, Error> {
         Ok(self.retentions.is_used() && said_above(keys, directory)?.is_some())

@@ -81,6 +81,11 @@ impl Walk {
         if self.path.is_empty() { b"/" } else { &self.path }
     }
 
+    /// Goes not into the directory that was met last.
+    pub fn skip(&mut self) {
+        self.levels.pop();
+    }
+
     /// The next name.
     pub fn next(&mut self, store: &Store, names: &Names, wait: Wait) -> Result<Option<Met>, Error> {
         if let Some(first) = self.first.take() {

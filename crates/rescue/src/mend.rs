@@ -5,6 +5,7 @@
 //! has a content: inodes without names get one in `lost+found`. What cannot be given back is told, with its inode.
 //! Read next: `mend/names.rs`, `mend/counts.rs`.
 
+mod accounts;
 mod counts;
 mod names;
 mod survey;
@@ -76,13 +77,14 @@ pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
 
 /// The first step that has anything to do.
 fn next_step(store: &Store, survey: &Survey, now: Timestamp) -> Result<Option<Step>, Error> {
-    let steps: [&dyn Fn() -> Result<Step, Error>; 6] = [
+    let steps: [&dyn Fn() -> Result<Step, Error>; 7] = [
         &|| Ok(survey.unreadable()),
         &|| names::inodes(survey, now),
         &|| names::names(store, survey, now),
         &|| names::buckets(store, survey),
         &|| Ok(counts::inodes(survey)),
         &|| counts::blobs(store, survey),
+        &|| accounts::accounts(store, survey),
     ];
     for step in steps {
         let step = step()?;

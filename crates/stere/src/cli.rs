@@ -3,6 +3,7 @@
 mod device;
 mod plugin;
 mod policy;
+mod quota;
 mod stack;
 mod tier;
 
@@ -15,6 +16,7 @@ use crate::spec::DeviceSpec;
 pub use device::{DeviceCommand, How, ScrubCommand};
 pub use plugin::PluginCommand;
 pub use policy::ClassCommand;
+pub use quota::{QuotaCommand, VolumeCommand};
 pub use stack::StackArguments;
 pub use tier::{MediaCommand, TierCommand};
 
@@ -99,6 +101,16 @@ pub enum Command {
     Class {
         #[command(subcommand)]
         command: ClassCommand,
+    },
+    /// Directories with limits and policy of their own
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
+    },
+    /// What users, groups and volumes take, and may take
+    Quota {
+        #[command(subcommand)]
+        command: QuotaCommand,
     },
     /// Files that exist are stored anew where their policy changed
     Reconcile {

@@ -78,6 +78,10 @@ pub enum Request {
     Classes {
         order: crate::class::Order,
     },
+    /// About volumes and quotas.
+    Accounts {
+        order: crate::quota::Order,
+    },
     /// About the pool's plugins.
     Plugins {
         order: crate::plugins::Order,
@@ -133,6 +137,7 @@ pub enum Answer {
     Classes {
         classes: Vec<ClassLine>,
     },
+    Accounts(Box<crate::quota::AccountsReport>),
     Keys {
         keys: Vec<KeyReport>,
     },

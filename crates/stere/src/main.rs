@@ -29,6 +29,7 @@ mod plugins;
 mod policy;
 mod pool;
 mod progress;
+mod quota;
 mod reconcile;
 mod registry;
 mod report;
@@ -118,6 +119,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
         Command::Class { command } => class::run(&registry, &command),
+        Command::Volume { command } => quota::run_volume(&registry, &command),
+        Command::Quota { command } => quota::run_quota(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),
         Command::Tier { command } => tier::run(&registry, &command),
         Command::Media { command } => tier::media(&registry, &command),

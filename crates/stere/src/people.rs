@@ -46,6 +46,30 @@ impl People for System {
     }
 }
 
+/// What a user or group is called here, or the number.
+pub fn name(is_group: bool, number: u32) -> String {
+    let mut room = vec![0; ANSWER_BYTES];
+    let room_bytes = room.len();
+    let found = if is_group {
+        // SAFETY: all zeros is a valid group: numbers and null pointers.
+        let mut entry: libc::group = unsafe { std::mem::zeroed() };
+        let mut found = std::ptr::null_mut();
+        // SAFETY: all pointers are to what lives until the call returns, and `room` is as long as it is said to be.
+        unsafe { libc::getgrgid_r(number, &mut entry, room.as_mut_ptr(), room_bytes, &mut found) };
+        (!found.is_null()).then_some(entry.gr_name)
+    } else {
+        // SAFETY: all zeros is a valid passwd: numbers and null pointers.
+        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+        let mut found = std::ptr::null_mut();
+        // SAFETY: all pointers are to what lives until the call returns, and `room` is as long as it is said to be.
+        unsafe { libc::getpwuid_r(number, &mut entry, room.as_mut_ptr(), room_bytes, &mut found) };
+        (!found.is_null()).then_some(entry.pw_name)
+    };
+    // SAFETY: the name of an entry that was found is a string in `room`, which is still there.
+    let name = found.map(|name| unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| number.to_string())
+}
+
 fn user(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     let mut room = vec![0; ANSWER_BYTES];
@@ -77,6 +101,10 @@ mod tests {
         let system = System::default();
         assert_eq!((system.user("root"), system.group("root")), (Some(0), Some(0)));
         assert_eq!((system.user("root"), system.user("no such user")), (Some(0), None));
+        assert_eq!(
+            (name(false, 0), name(true, 0), name(false, 4_000_000_001)),
+            ("root".into(), "root".into(), "4000000001".into())
+        );
         assert_eq!((system.group("no such group"), system.user("a\0b")), (None, None));
     }
 }

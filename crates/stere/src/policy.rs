@@ -62,7 +62,7 @@ fn pairs(settings: &[String]) -> Result<Vec<(&'static str, &str)>> {
     Ok(pairs)
 }
 
-fn set(path: &Path, settings: &[String]) -> Result<()> {
+pub fn set(path: &Path, settings: &[String]) -> Result<()> {
     for (key, value) in pairs(settings)? {
         match setxattr(path, attribute(key), value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::PERM) if key == RULES && !path.is_dir() => {

@@ -15,6 +15,9 @@ pub enum Error {
     /// No room for new data.
     #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
     NoSpace,
+    /// The layer above takes no more of this for somebody.
+    #[error("the quota of {holder} is used up: delete or move files, or raise it with `stere quota set`")]
+    OverLimit { holder: String },
     /// Content that cannot be read correctly from any device.
     #[error(
         "blob {blob} is damaged at offset {offset} for {length} bytes and no good copy is left; restore the file from a backup, then run `stere check`"
@@ -78,6 +81,7 @@ impl Clone for Error {
             Error::WouldBlock => Error::WouldBlock,
             Error::NodeNotInMemory => Error::NodeNotInMemory,
             Error::NoSpace => Error::NoSpace,
+            Error::OverLimit { holder } => Error::OverLimit { holder: holder.clone() },
             Error::Damaged { blob, offset, length } => Error::Damaged { blob: *blob, offset: *offset, length: *length },
             Error::UnknownBlob { blob } => Error::UnknownBlob { blob: *blob },
             Error::DamagedNode { detail } => Error::DamagedNode { detail: detail.clone() },

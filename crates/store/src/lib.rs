@@ -71,7 +71,7 @@ pub use stere_stripe::DeviceStatistics;
 pub use tertiary::{
     Describe, RecallMode, Released, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks, VolumeStatus,
 };
-pub use transaction::{Transaction, blob_usage_bytes};
+pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use value::Value;
 pub use view::{BlobHandle, View};
 pub use wish::{MetadataWish, usual_metadata_copies};
@@ -138,6 +138,8 @@ pub(crate) struct Inner {
     pub perhaps_free: Vec<Arc<Segment>>,
     /// Slots that chunks moved out of.
     pub left: Vec<LeftSlot>,
+    /// Is shown every transaction last.
+    pub settler: Option<Settler>,
 }
 
 /// A slot that a chunk moved out of: free once the checkpoint of this generation is durable and nobody reads there any more.
@@ -293,14 +295,18 @@ impl Store {
                 let next_inode = inner.next_inode;
                 let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
                 let mut transaction = Transaction::new(view, next_inode);
-                let result = closure(&mut transaction);
+                let result = closure(&mut transaction).and_then(|value| match &inner.settler {
+                    Some(settle) => settle(&mut transaction).map(|()| value).map_err(E::from),
+                    None => Ok(value),
+                });
                 let is_done = result.is_ok() && transaction.view.missed.get().is_none();
                 let refused = if is_done && refusable { self.is_refused(&inner, &transaction) } else { Ok(false) };
                 match transaction.view.take_missed() {
                     None if !refused? => {
                         let value = result?;
-                        let Transaction { writes, usage, next_inode, .. } = transaction;
+                        let Transaction { writes, usage, next_inode, on_effect, .. } = transaction;
                         self.apply(&mut inner, writes, usage, next_inode);
+                        on_effect.into_iter().for_each(|work| work());
                         return Ok(value);
                     }
                     None => missed = None,

@@ -175,6 +175,7 @@ impl Store {
             freed: Vec::new(),
             perhaps_free: Vec::new(),
             left: Vec::new(),
+            settler: None,
         };
         Store {
             cache: NodeCache::new(budget.cache_bytes),

@@ -50,11 +50,63 @@ pub struct Transaction<'a> {
     pub(crate) next_inode: u64,
     /// Whether it enters data, whose room was reserved.
     pub(crate) enters_data: bool,
+    /// Whether what it adds was accepted before.
+    is_owed: bool,
+    /// What follows when it takes effect, under the lock that it takes effect under.
+    pub(crate) on_effect: Vec<Box<dyn FnOnce()>>,
+}
+
+/// Looks at a transaction before it takes effect, and may add to it or refuse it. May run several times, as the transaction.
+pub type Settler = Box<dyn Fn(&mut Transaction<'_>) -> Result<(), Error> + Send + Sync>;
+
+impl crate::Store {
+    /// From now on every transaction is shown to `settler` last.
+    pub fn set_settler(&self, settler: Settler) {
+        self.inner.write().settler = Some(settler);
+    }
 }
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(view: View<'a>, next_inode: u64) -> Self {
-        Transaction { view, writes: BTreeMap::new(), usage: Vec::new(), next_inode, enters_data: false }
+        Transaction {
+            view,
+            writes: BTreeMap::new(),
+            usage: Vec::new(),
+            next_inode,
+            enters_data: false,
+            is_owed: false,
+            on_effect: Vec::new(),
+        }
+    }
+
+    /// Says that what this transaction adds was accepted before, so that no limit refuses it now.
+    pub fn set_owed(&mut self) {
+        self.is_owed = true;
+    }
+
+    /// Whether what it adds was accepted before.
+    pub fn is_owed(&self) -> bool {
+        self.is_owed
+    }
+
+    /// Runs something when, and at the very moment at which, this takes effect. It must be quick and ask the store nothing.
+    pub fn on_effect(&mut self, work: impl FnOnce() + 'static) {
+        self.on_effect.push(Box::new(work));
+    }
+
+    /// Shows the keys of one kind that this transaction puts or deletes so far, with their values before and after.
+    pub fn changed(
+        &self,
+        tree: u8,
+        kind: u8,
+        mut visit: impl FnMut(&Key, Option<&[u8]>, Option<&[u8]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let written = self.writes.range(Key::new(tree, 0, 0, 0)..Key::new(tree + 1, 0, 0, 0));
+        for (key, after) in written.filter(|(key, _)| key.kind == kind) {
+            let before = self.view.get(key)?;
+            visit(key, before.as_deref(), after.as_deref())?;
+        }
+        Ok(())
     }
 
     /// By how many bytes the changes make the metadata larger, and the data in raw bytes; negative where they free more.

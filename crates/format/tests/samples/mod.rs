@@ -156,6 +156,7 @@ fn inode(mode: u32, policy: Option<InodePolicy>, symlink_target: &[u8]) -> Inode
         ctime: time(3),
         btime: Timestamp { seconds: -1, nanoseconds: 999_999_999 },
         policy,
+        volume: 0,
         symlink_target: symlink_target.to_vec(),
     }
 }
@@ -372,6 +373,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
         ("inode-tiered", "inode", inode(0o040_755, Some(tiered_policy), b"").encode()),
+        ("inode-volume", "inode", InodeValue { volume: 0x0102_0304, ..inode(0o100_644, None, b"") }.encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-encrypted", "dirent", sealed.encode()),
@@ -387,7 +389,20 @@ pub fn samples() -> Vec<Sample> {
 /// Values that the pool has for itself, and attributes.
 fn system_samples() -> Vec<Sample> {
     let xattrs = [(b"user.a".to_vec(), b"value".to_vec()), (b"user.stere.copies".to_vec(), Vec::new())];
+    let user = AccountValue {
+        bytes: 1 << 41,
+        inodes: 77,
+        bytes_max: Some(3 << 40),
+        inodes_max: Some(0),
+        ..Default::default()
+    };
+    let place = VolumePlace { parent: 3, directory: 1 << 33, is_deleted: false };
+    let deleted = Some(VolumePlace { is_deleted: true, ..place });
     vec![
+        ("account-user", "account", user.encode()),
+        ("account-volume", "account", AccountValue { place: Some(place), bytes_max: None, ..user }.encode()),
+        ("account-deleted", "account", AccountValue { place: deleted, ..user }.encode()),
+        ("accounting", "accounting", AccountingValue { next_volume: 5, counted: 1 << 34 }.encode()),
         ("encryption-key", "encryption_key", encryption_key(false).encode()),
         ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("plugin", "plugin", plugin(false).encode()),

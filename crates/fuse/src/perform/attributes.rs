@@ -1,7 +1,7 @@
 //! Operations on what belongs to an inode: attributes, extended attributes, and the totals of the file system.
 
 use fuse_wire::{AttributeChanges, Operation, Request, Statfs, TimeChange};
-use stere_naming::{SetAttributes, SetMode, SetTime, Timestamp, Wait};
+use stere_naming::{FileSystemStatistics, SetAttributes, SetMode, SetTime, Timestamp, Wait};
 
 use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
@@ -19,7 +19,7 @@ impl Front {
             Operation::Setattr { node, changes } => {
                 Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))
             }
-            Operation::Statfs { .. } => Ok(Answer::Statfs(self.statfs())),
+            Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.statfs_at(wait, node)?))),
             Operation::Setxattr { node, name, flags, .. } if flags == CREATE_AND_REPLACE => {
                 // It must exist and must not exist: tell which of the two failed.
                 filesystem.getxattr(&caller, node, name)?;
@@ -46,19 +46,18 @@ impl Front {
             _ => UNSUPPORTED,
         }
     }
+}
 
-    fn statfs(&self) -> Statfs {
-        let totals = self.filesystem.statfs();
-        Statfs {
-            blocks: totals.blocks,
-            blocks_free: totals.blocks_free,
-            blocks_available: totals.blocks_free,
-            files: totals.files,
-            files_free: totals.files_free,
-            block_size: totals.block_bytes,
-            name_length_max: totals.name_bytes_max,
-            fragment_size: totals.block_bytes,
-        }
+fn statfs(totals: &FileSystemStatistics) -> Statfs {
+    Statfs {
+        blocks: totals.blocks,
+        blocks_free: totals.blocks_free,
+        blocks_available: totals.blocks_free,
+        files: totals.files,
+        files_free: totals.files_free,
+        block_size: totals.block_bytes,
+        name_length_max: totals.name_bytes_max,
+        fragment_size: totals.block_bytes,
     }
 }
 

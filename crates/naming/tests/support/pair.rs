@@ -61,7 +61,7 @@ impl Pair {
         self.numbers[&inode]
     }
 
-    fn directory(&self, pick: u8) -> u64 {
+    pub fn directory(&self, pick: u8) -> u64 {
         let directories: Vec<u64> = self
             .model
             .inodes()

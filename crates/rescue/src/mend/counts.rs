@@ -11,6 +11,8 @@ use super::{ROOT, Step};
 /// On the list of orphans: freed at the next mount; its extents behind the size are.
 const REMOVED: u8 = 1;
 const TRUNCATING: u8 = 2;
+/// Its names go one after the other, then it is freed itself.
+const EMPTYING: u8 = 3;
 
 /// Makes every inode's counts what its names and extents say.
 pub(super) fn inodes(survey: &Survey) -> Step {
@@ -86,6 +88,8 @@ fn list(survey: &Survey, inode: u64, seen: &Seen, right: &InodeValue, names: u32
     let is_nameless = names == 0 && inode != ROOT && right.nlink == 0;
     let is_too_long = !seen.is_directory() && seen.data_end > right.size;
     let wanted = match (is_nameless, is_too_long) {
+        (true, _) if seen.is_directory() && seen.entries > 0 => Some(EMPTYING),
+        (true, _) if listed == Some(&[EMPTYING]) => Some(EMPTYING),
         (true, _) => Some(REMOVED),
         (false, true) => Some(TRUNCATING),
         (false, false) => None,
@@ -95,7 +99,7 @@ fn list(survey: &Survey, inode: u64, seen: &Seen, right: &InodeValue, names: u32
             step.put(Key::orphan(inode), vec![wanted]);
             step.say(inode, false, "it is on the list of orphans now".into());
         }
-        (None, Some([REMOVED])) => {
+        (None, Some([REMOVED | EMPTYING])) => {
             step.delete(Key::orphan(inode));
             step.say(inode, false, "it has a name and is taken off the list of orphans".into());
         }

@@ -1,6 +1,8 @@
 //! Forged faults of every kind, mended until both checks have nothing to say (P-41).
 
-use stere_format::{BlobValue, BlockBitmap, DirentValue, ExtentValue, FileKind, InodeValue, Key, Timestamp, key};
+use stere_format::{
+    AccountValue, BlobValue, BlockBitmap, DirentValue, ExtentValue, FileKind, Holder, InodeValue, Key, Timestamp, key,
+};
 use stere_naming::ROOT;
 use stere_store::{Store, Wait};
 
@@ -61,6 +63,36 @@ fn forged_names_loops_and_lost_inodes_are_mended() {
     let caller = crate::tests::rig::caller();
     let place = rig.files.lookup(&caller, ROOT, b"lost+found").unwrap().inode;
     assert!(rig.files.lookup(&caller, place, b"5003").is_ok());
+}
+
+#[test]
+fn accounts_that_are_wrong_are_counted_anew() {
+    let (rig, _) = filled();
+    let caller = crate::tests::rig::caller();
+    let volume = rig.files.mkdir(&caller, ROOT, b"volume", 0o755).unwrap().inode;
+    let limits = stere_naming::Limits { bytes: Some(Some(1 << 30)), inodes: None };
+    let number = rig.files.create_volume(&caller, volume, limits).unwrap();
+    rig.files.mkdir(&caller, volume, b"in it", 0o755).unwrap();
+    while rig.files.step(&caller, 100).unwrap() {}
+    rig.files.syncfs(&caller).unwrap();
+    assert_eq!(mended(&rig), []);
+    let key = Key::account(Holder::Volume, number);
+    let value = rig.files.store().view(Wait::Allowed, |view| view.get(&key)).unwrap().unwrap();
+    let right = AccountValue::decode(&value).unwrap();
+    let user = Key::account(Holder::User, 12);
+    let nobody = AccountValue { bytes: 4096, inodes: 1, ..AccountValue::default() };
+    for (key, value) in [(key, AccountValue { inodes: 77, ..right }.encode()), (user, nobody.encode())] {
+        change(rig.files.store(), &[(key, Some(value))]);
+        assert_eq!(stere_naming::check(rig.files.store()).unwrap().len(), 1);
+        let told = mended(&rig);
+        assert!(told.iter().any(|it| it.text.contains("counts anew")), "{told:?}");
+        // As the next mount does.
+        while rig.files.step(&caller, 100).unwrap() {}
+        rig.files.syncfs(&caller).unwrap();
+        assert_eq!(mended(&rig), []);
+    }
+    let value = rig.files.store().view(Wait::Allowed, |view| view.get(&key)).unwrap().unwrap();
+    assert_eq!(AccountValue::decode(&value).unwrap(), right);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{class, keys, layout, lose, metrics, people, plugins, reconcile, rules, usage};
+use crate::{class, keys, layout, lose, metrics, people, plugins, quota, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -310,6 +310,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             .unwrap_or_else(|error| failed(&error)),
         Request::Plugins { order } => plugins::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
+        Request::Accounts { order } => quota::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
         Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {

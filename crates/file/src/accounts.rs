@@ -1,0 +1,273 @@
+//! Accounts: what the files of each user, each group and each volume take, kept in the transaction that changes it.
+//!
+//! Nobody who changes an inode has to think of accounts: every transaction is looked at before it takes effect (`Accounts::settle`), and
+//! what its inodes are before and after makes the difference that the accounts get. So they cannot drift, whatever makes the change.
+//! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`owed.rs`).
+//! Invariants: an account is the sum over all counted inodes that count in it; inodes are counted in the order of their numbers, and
+//! changes of one that is not counted yet change no account.
+//! Read next: `owed.rs` (writes that are accepted and not saved), `crates/naming/src/volumes.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
+use stere_store::{Error, Store, Transaction, Wait};
+
+use crate::extents::BLOCK;
+use crate::keys::Keys;
+use crate::owed::Book;
+
+/// Volumes in one another; more is damage.
+const NESTING_MAX: usize = 1024;
+
+/// Whose account it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Account {
+    pub holder: Holder,
+    /// Number of the user, group or volume.
+    pub number: u32,
+}
+
+impl std::fmt::Display for Account {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = match self.holder {
+            Holder::User => "user",
+            Holder::Group => "group",
+            Holder::Volume => "volume",
+        };
+        write!(formatter, "{word} {}", self.number)
+    }
+}
+
+/// What something takes, or by how much that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Amount {
+    pub bytes: i64,
+    pub inodes: i64,
+}
+
+impl Amount {
+    /// All that an account has.
+    pub fn of(value: &AccountValue) -> Amount {
+        Amount { bytes: value.bytes.cast_signed(), inodes: value.inodes.cast_signed() }
+    }
+
+    pub fn negative(self) -> Amount {
+        Amount { bytes: -self.bytes, inodes: -self.inodes }
+    }
+
+    fn add(&mut self, other: Amount) {
+        self.bytes += other.bytes;
+        self.inodes += other.inodes;
+    }
+}
+
+/// Changes of accounts, or what they come to.
+pub type Sums = BTreeMap<Account, Amount>;
+
+/// What an inode counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    uid: u32,
+    gid: u32,
+    volume: u32,
+    bytes: u64,
+}
+
+/// The bytes that an inode counts: of a file its size in whole blocks, or what is allocated for it if that is more.
+pub fn counted_bytes(value: &InodeValue) -> u64 {
+    match value.kind() {
+        Some(FileKind::File) => in_blocks(value.size).max(value.blocks_bytes),
+        _ => 0,
+    }
+}
+
+pub(crate) fn in_blocks(bytes: u64) -> u64 {
+    bytes.next_multiple_of(BLOCK)
+}
+
+impl Counted {
+    fn of(bytes: Option<&[u8]>) -> Option<Counted> {
+        // What does not decode counts nothing; whoever puts it right counts it.
+        let value = InodeValue::decode(bytes?).ok()?;
+        let InodeValue { uid, gid, volume, .. } = value;
+        Some(Counted { uid, gid, volume, bytes: counted_bytes(&value) })
+    }
+
+    fn add_to(&self, sums: &mut Sums, sign: i64) {
+        let amount = Amount { bytes: sign * self.bytes.cast_signed(), inodes: sign };
+        let mut add = |holder, number| sums.entry(Account { holder, number }).or_default().add(amount);
+        add(Holder::User, self.uid);
+        add(Holder::Group, self.gid);
+        if self.volume != 0 {
+            add(Holder::Volume, self.volume);
+        }
+    }
+}
+
+/// Adds what an inode counts, in the volume itself only.
+pub fn add_inode(sums: &mut Sums, value: &InodeValue) {
+    let InodeValue { uid, gid, volume, .. } = *value;
+    Counted { uid, gid, volume, bytes: counted_bytes(value) }.add_to(sums, 1);
+}
+
+/// Adds what counts in volumes to those above them; `above` tells which volume one lies in, 0 for none.
+pub fn with_volumes_above<E>(sums: Sums, mut above: impl FnMut(u32) -> Result<u32, E>) -> Result<Sums, E> {
+    let mut all = sums.clone();
+    let holder = Holder::Volume;
+    for (account, amount) in sums.into_iter().filter(|(account, _)| account.holder == holder) {
+        let mut number = above(account.number)?;
+        for _ in 0..NESTING_MAX {
+            if number == 0 {
+                break;
+            }
+            all.entry(Account { holder, number }).or_default().add(amount);
+            number = above(number)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Whether and how far accounts are kept.
+pub fn accounting(keys: &impl Keys) -> Result<Option<AccountingValue>, Error> {
+    let Some(bytes) = keys.value(&Key::accounting())? else { return Ok(None) };
+    Ok(Some(AccountingValue::decode(&bytes).map_err(|error| bad("accounting", &error))?))
+}
+
+/// What an account holds.
+pub fn account(keys: &impl Keys, account: Account) -> Result<AccountValue, Error> {
+    match keys.value(&Key::account(account.holder, account.number))? {
+        Some(bytes) => AccountValue::decode(&bytes).map_err(|error| bad("an account", &error)),
+        None => Ok(AccountValue::default()),
+    }
+}
+
+/// Puts an account, or lets it go when it tells of nothing.
+pub fn put_account(transaction: &mut Transaction<'_>, whose: Account, value: &AccountValue) -> Result<(), Error> {
+    let key = Key::account(whose.holder, whose.number);
+    // In a volume inodes may count that are not counted yet.
+    let is_known = || Ok::<_, Error>(accounting(transaction)?.is_some_and(|it| it.counted == AccountingValue::ALL));
+    if value.is_void() && (value.place.is_none() || is_known()?) {
+        transaction.delete(key);
+    } else {
+        transaction.put(key, &value.encode());
+    }
+    Ok(())
+}
+
+/// Where a volume is, if there is such a volume.
+pub fn volume_place(keys: &impl Keys, number: u32) -> Result<Option<VolumePlace>, Error> {
+    if number == 0 {
+        return Ok(None);
+    }
+    Ok(account(keys, Account { holder: Holder::Volume, number })?.place)
+}
+
+fn volume_above(keys: &impl Keys, number: u32) -> Result<u32, Error> {
+    Ok(volume_place(keys, number)?.map_or(0, |place| place.parent))
+}
+
+/// A volume and all that it lies in, from the innermost on.
+pub fn volumes_of(keys: &impl Keys, number: u32) -> Result<Vec<u32>, Error> {
+    let (mut volumes, mut at) = (Vec::new(), number);
+    while at != 0 {
+        if volumes.len() == NESTING_MAX {
+            return Err(Error::BadValue { what: "volumes", detail: "they lie in each other".into() });
+        }
+        volumes.push(at);
+        at = volume_above(keys, at)?;
+    }
+    Ok(volumes)
+}
+
+/// Everybody for whom an inode counts.
+pub(crate) fn accounts_of(keys: &impl Keys, value: &InodeValue) -> Result<Vec<Account>, Error> {
+    let owners = [(Holder::User, value.uid), (Holder::Group, value.gid)];
+    let volumes = volumes_of(keys, value.volume)?.into_iter().map(|number| (Holder::Volume, number));
+    Ok(owners.into_iter().chain(volumes).map(|(holder, number)| Account { holder, number }).collect())
+}
+
+fn bad(what: &'static str, error: &stere_format::DecodeError) -> Error {
+    Error::BadValue { what, detail: error.to_string() }
+}
+
+/// The accounts of a mounted pool.
+#[derive(Default)]
+pub struct Accounts {
+    is_on: AtomicBool,
+    pub(crate) book: Mutex<Book>,
+}
+
+impl Accounts {
+    /// Sees to it that every transaction is looked at. A pool that keeps no accounts pays one look at a flag for each.
+    pub(crate) fn attach(store: &Store) -> Result<Arc<Accounts>, Error> {
+        let accounts = Arc::new(Accounts::default());
+        let is_on = store.view(Wait::Allowed, |view| accounting(view))?.is_some();
+        accounts.is_on.store(is_on, Ordering::Release);
+        let settling = accounts.clone();
+        store.set_settler(Box::new(move |transaction| settling.settle(transaction)));
+        Ok(accounts)
+    }
+
+    /// Whether accounts are kept.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// The pool has the record: from now on transactions are looked at. Nothing may be counted before.
+    pub fn turn_on(&self) {
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    /// Brings the accounts in line with what a transaction does to inodes; refuses what goes beyond a limit.
+    fn settle(&self, transaction: &mut Transaction<'_>) -> Result<(), Error> {
+        if !self.is_on() {
+            return Ok(());
+        }
+        let Some(accounting) = accounting(transaction)? else { return Ok(()) };
+        let mut sums = Sums::new();
+        transaction.changed(key::tree::NAMES, key::kind::INODE, |key, before, after| {
+            let (before, after) = (Counted::of(before), Counted::of(after));
+            if key.object < accounting.counted && before != after {
+                before.inspect(|counted| counted.add_to(&mut sums, -1));
+                after.inspect(|counted| counted.add_to(&mut sums, 1));
+            }
+            Ok(())
+        })?;
+        if sums.is_empty() {
+            return Ok(());
+        }
+        self.enter(transaction, sums)
+    }
+
+    /// Enters changes that are told of the innermost volumes only.
+    pub fn enter(&self, transaction: &mut Transaction<'_>, sums: Sums) -> Result<(), Error> {
+        let all = with_volumes_above(sums, |number| volume_above(transaction, number))?;
+        for (account, amount) in all {
+            self.change(transaction, account, amount)?;
+        }
+        Ok(())
+    }
+
+    /// Changes one account by an amount, if its limits allow that.
+    pub fn change(&self, transaction: &mut Transaction<'_>, whose: Account, amount: Amount) -> Result<(), Error> {
+        if amount == Amount::default() {
+            return Ok(());
+        }
+        let mut value = account(transaction, whose)?;
+        // Less than nothing is damage that the check tells of; nothing is refused for it.
+        value.bytes = value.bytes.saturating_add_signed(amount.bytes);
+        value.inodes = value.inodes.saturating_add_signed(amount.inodes);
+        if !transaction.is_owed() && value.place.is_none_or(|place| !place.is_deleted) {
+            let owed = self.book.lock().owed(whose);
+            let exceeds = |grows: i64, is: u64, most: Option<u64>| grows > 0 && most.is_some_and(|most| is > most);
+            let bytes = value.bytes.saturating_add(owed);
+            if exceeds(amount.bytes, bytes, value.bytes_max) || exceeds(amount.inodes, value.inodes, value.inodes_max) {
+                return Err(Error::OverLimit { holder: whose.to_string() });
+            }
+        }
+        put_account(transaction, whose, &value)
+    }
+}

@@ -1,0 +1,179 @@
+//! Accounts: what the files of a user, a group or a volume take, and what they may. Meaning is the layers' above.
+
+use crate::error::DecodeError;
+use crate::wire::{Reader, Writer};
+
+/// The value of [`crate::Key::accounting`]: a pool that has it keeps accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountingValue {
+    /// The number of the next volume.
+    pub next_volume: u32,
+    /// Inodes with smaller numbers are in the accounts.
+    pub counted: u64,
+}
+
+impl AccountingValue {
+    pub const VERSION: u8 = 1;
+    pub const SIZE: usize = 16;
+    /// `counted` when every inode is in the accounts.
+    pub const ALL: u64 = u64::MAX;
+    const STRUCTURE: &'static str = "accounting";
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::SIZE);
+        out.extend_from_slice(&[Self::VERSION, 0, 0, 0]);
+        out.put_u32(self.next_volume);
+        out.put_u64(self.counted);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        reader.zeros(3)?;
+        let value = Self { next_volume: reader.u32()?, counted: reader.u64()? };
+        reader.check(value.next_volume != 0, "next volume", 0)?;
+        reader.finish()?;
+        Ok(value)
+    }
+}
+
+/// Whose account it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    User = 1,
+    Group = 2,
+    Volume = 3,
+}
+
+impl Holder {
+    pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Volume];
+
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|holder| *holder as u64 == code)
+    }
+}
+
+/// What a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VolumePlace {
+    /// The volume that it counts in too; 0 for none.
+    pub parent: u32,
+    /// Its directory.
+    pub directory: u64,
+    /// The directory is no volume any more; the account goes when nothing counts in it.
+    pub is_deleted: bool,
+}
+
+/// The value of [`crate::Key::account`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AccountValue {
+    /// Of volumes.
+    pub place: Option<VolumePlace>,
+    pub bytes: u64,
+    pub inodes: u64,
+    /// What they may come to.
+    pub bytes_max: Option<u64>,
+    pub inodes_max: Option<u64>,
+}
+
+impl AccountValue {
+    pub const VERSION: u8 = 1;
+    pub const SIZE: usize = 64;
+    const NO_LIMIT: u64 = u64::MAX;
+    const STRUCTURE: &'static str = "account";
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::SIZE);
+        let form = self.place.map_or(0, |place| if place.is_deleted { 2 } else { 1 });
+        out.extend_from_slice(&[Self::VERSION, form, 0, 0]);
+        out.put_u32(self.place.map_or(0, |place| place.parent));
+        out.put_u64(self.place.map_or(0, |place| place.directory));
+        for number in [self.bytes, self.inodes] {
+            out.put_u64(number);
+        }
+        for limit in [self.bytes_max, self.inodes_max] {
+            out.put_u64(limit.unwrap_or(Self::NO_LIMIT));
+        }
+        out.put_zeros(16);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let form = reader.u8()?;
+        reader.check(form <= 2, "form", u64::from(form))?;
+        reader.zeros(2)?;
+        let (parent, directory) = (reader.u32()?, reader.u64()?);
+        let is_volume = form != 0;
+        reader.check(is_volume == (directory != 0), "directory", directory)?;
+        reader.check(is_volume || parent == 0, "volume above", u64::from(parent))?;
+        let place = is_volume.then_some(VolumePlace { parent, directory, is_deleted: form == 2 });
+        let (bytes, inodes) = (reader.u64()?, reader.u64()?);
+        let limit = |number| (number != Self::NO_LIMIT).then_some(number);
+        let (bytes_max, inodes_max) = (limit(reader.u64()?), limit(reader.u64()?));
+        reader.zeros(16)?;
+        reader.finish()?;
+        Ok(Self { place, bytes, inodes, bytes_max, inodes_max })
+    }
+
+    /// Whether there is nothing that anybody would miss.
+    pub fn is_void(&self) -> bool {
+        let is_used = self.bytes > 0 || self.inodes > 0;
+        match self.place {
+            Some(place) => place.is_deleted && !is_used,
+            None => !is_used && self.bytes_max.is_none() && self.inodes_max.is_none(),
+        }
+    }
+}
+
+const _: () = assert!(AccountingValue::SIZE == 4 + 4 + 8 && AccountValue::SIZE == 4 + 4 + 8 * 5 + 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_come_back_as_they_were() {
+        let user = AccountValue { bytes: 7 << 12, inodes: 3, bytes_max: Some(0), ..AccountValue::default() };
+        let place = VolumePlace { parent: 4, directory: 77, is_deleted: false };
+        let volume = AccountValue { place: Some(place), inodes_max: Some(9), ..user };
+        let deleted = AccountValue { place: Some(VolumePlace { is_deleted: true, ..place }), ..volume };
+        for value in [user, volume, deleted] {
+            let bytes = value.encode();
+            assert_eq!(bytes.len(), AccountValue::SIZE);
+            assert_eq!(AccountValue::decode(&bytes).unwrap(), value);
+            assert!(AccountValue::decode(&[&bytes[..], b"x"].concat()).is_err());
+        }
+        for (at, wrong) in [(0, 2), (1, 0), (1, 3), (2, 1), (63, 1)] {
+            let mut bytes = volume.encode();
+            bytes[at] = wrong;
+            assert!(AccountValue::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_would_miss_is_void() {
+        assert!(AccountValue::default().is_void());
+        assert!(!AccountValue { inodes: 1, ..AccountValue::default() }.is_void());
+        assert!(!AccountValue { bytes_max: Some(1), ..AccountValue::default() }.is_void());
+        let place = VolumePlace { parent: 0, directory: 7, is_deleted: false };
+        assert!(!AccountValue { place: Some(place), ..AccountValue::default() }.is_void());
+        let deleted = Some(VolumePlace { is_deleted: true, ..place });
+        assert!(AccountValue { place: deleted, bytes_max: Some(1), ..AccountValue::default() }.is_void());
+    }
+
+    #[test]
+    fn accounting_comes_back_as_it_was() {
+        let value = AccountingValue { next_volume: 3, counted: AccountingValue::ALL };
+        let bytes = value.encode();
+        assert_eq!(bytes.len(), AccountingValue::SIZE);
+        assert_eq!(AccountingValue::decode(&bytes).unwrap(), value);
+        for (at, wrong) in [(0, 2), (1, 1), (4, 0)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = wrong;
+            assert!(AccountingValue::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+}

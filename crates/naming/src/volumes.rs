@@ -1,0 +1,478 @@
+//! Volumes and quotas: a directory made a volume, limits of users, groups and volumes, and what is told of them.
+//!
+//! An inode counts in the volume that stands in it: that of the directory it inherits its policy from, where it was named last. A file
+//! that gets another name in another volume counts there from the same transaction on; a directory that is moved does, too, and what is below
+//! it follows in the background (`accounting.rs`). A volume that is moved takes what it comes to along, at once.
+//! Invariants: a volume's account holds what counts in it and in all volumes that lie in it; `VolumePlace::parent` is the volume of the
+//! directory that the volume lies in; numbers of volumes are used once.
+//! Read next: `stere_file::accounts` (how accounts are kept), `accounting.rs`, `docs/design/volumes.md`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use stere_file::accounts::{self, Account, Amount, account, accounting, put_account, volume_place, volumes_of};
+use stere_file::{Keys, inode_if_any, own_retain};
+use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
+use stere_policy::Retention;
+use stere_store::{Transaction, Wait};
+
+use crate::error::Error;
+use crate::names::{Form, is_empty};
+use crate::walk::{Walk, path_of};
+use crate::{Caller, FileSystem, FileSystemStatistics, ROOT, directory, living_directory};
+
+/// Volumes in one another.
+const NESTING_MAX: usize = 32;
+/// Names below a directory that are looked at before it is moved into a volume with a limit.
+const LOOKED_AT_MAX: usize = 4096;
+/// Directories above one another that are followed before the metadata is taken to be damaged.
+const DEPTH_MAX: usize = 65_536;
+/// For how long a volume that is to be deleted waits for that.
+const CONDEMNED_SECONDS: i64 = 30;
+
+/// Limits to set; `None` leaves one as it is, `Some(None)` takes it away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes.
+    pub bytes: Option<Option<u64>>,
+    /// Most inodes.
+    pub inodes: Option<Option<u64>>,
+}
+
+impl Limits {
+    fn apply(self, value: &mut AccountValue) {
+        value.bytes_max = self.bytes.unwrap_or(value.bytes_max);
+        value.inodes_max = self.inodes.unwrap_or(value.inodes_max);
+    }
+}
+
+/// An account, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountInfo {
+    /// Whose.
+    pub account: Account,
+    /// What it holds.
+    pub value: AccountValue,
+    /// Of volumes: where they are; none where the directory is gone.
+    pub path: Option<Vec<u8>>,
+}
+
+/// How far accounts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountsState {
+    /// The pool keeps none.
+    Off,
+    /// What exists is being counted; so far inodes below this number.
+    Counting(u64),
+    /// Everything is counted; directories that were moved, or made volumes, may still be on their way.
+    Moving,
+    /// Every inode counts where it lies.
+    Exact,
+}
+
+fn volume(number: u32) -> Account {
+    Account { holder: Holder::Volume, number }
+}
+
+/// Which volume a directory is, if it is one.
+fn volume_at(keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<u32>, Error> {
+    let place = volume_place(keys, value.volume)?;
+    let is_here = place.is_some_and(|place| place.directory == inode && !place.is_deleted);
+    Ok(is_here.then_some(value.volume))
+}
+
+fn is_below(keys: &impl Keys, inode: u64, above: u64) -> Result<bool, Error> {
+    let mut at = inode;
+    for _ in 0..DEPTH_MAX {
+        if at == above {
+            return Ok(true);
+        }
+        match inode_if_any(keys, at)? {
+            Some(value) if at != ROOT => at = value.parent,
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+impl FileSystem {
+    /// From now on the pool keeps accounts; what exists is counted in the background.
+    fn keep_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        if self.files.accounts().is_on() {
+            return Ok(());
+        }
+        self.store.update(caller.wait, |transaction| {
+            if accounting(transaction)?.is_none() {
+                let value = AccountingValue { next_volume: 1, counted: 0 };
+                transaction.put(Key::accounting(), &value.encode());
+            }
+            Ok::<_, Error>(())
+        })?;
+        self.files.accounts().turn_on();
+        Ok(())
+    }
+
+    /// Makes a directory a volume. What is in it counts in the volume from now on, after a while.
+    pub fn create_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<u32, Error> {
+        self.keep_accounts(caller)?;
+        self.store.update(caller.wait, |transaction| {
+            let mut value = living_directory(transaction, inode)?;
+            let accounting = accounting(transaction)?.ok_or(Error::Stale)?;
+            if volume_at(transaction, inode, &value)?.is_some() {
+                return Err(Error::Invalid("the directory is a volume already"));
+            }
+            let (parent, number) = (value.volume, accounting.next_volume);
+            if volumes_of(transaction, parent)?.len() >= NESTING_MAX {
+                return Err(Error::Invalid("32 volumes can lie in each other, not more"));
+            }
+            let next_volume = number.checked_add(1).ok_or(Error::Invalid("all numbers of volumes were used"))?;
+            transaction.put(Key::accounting(), &AccountingValue { next_volume, ..accounting }.encode());
+            let place = VolumePlace { parent, directory: inode, is_deleted: false };
+            let mut account = AccountValue { place: Some(place), ..AccountValue::default() };
+            limits.apply(&mut account);
+            put_account(transaction, volume(number), &account)?;
+            // What is there already is not refused.
+            transaction.set_owed();
+            self.hand_over(transaction, parent, number, Some(inode))?;
+            value.volume = number;
+            stere_file::put_inode(transaction, inode, &value);
+            if !is_empty(transaction, inode)? {
+                self.note_recount(transaction, inode)?;
+            }
+            Ok(number)
+        })
+    }
+
+    /// Makes a volume an ordinary directory again; what it held counts in the volume above, after a while.
+    pub fn dissolve_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.store.update(caller.wait, |transaction| {
+            let mut value = directory(transaction, inode)?;
+            let number = volume_at(transaction, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
+            let above = self.close_volume(transaction, number)?;
+            transaction.set_owed();
+            self.hand_over(transaction, number, above, None)?;
+            value.volume = above;
+            stere_file::put_inode(transaction, inode, &value);
+            if !is_empty(transaction, inode)? {
+                self.note_recount(transaction, inode)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Notes that a volume's directory is none any more; gives the volume it lay in.
+    fn close_volume(&self, transaction: &mut Transaction<'_>, number: u32) -> Result<u32, Error> {
+        let mut value = account(transaction, volume(number))?;
+        let Some(place) = value.place else { return Ok(0) };
+        value.place = Some(VolumePlace { is_deleted: true, ..place });
+        put_account(transaction, volume(number), &value)?;
+        Ok(place.parent)
+    }
+
+    /// A directory goes: if it was a volume, that goes with what counts in it.
+    pub(crate) fn close_volume_at(
+        &self,
+        transaction: &mut Transaction<'_>,
+        inode: u64,
+        value: &InodeValue,
+    ) -> Result<(), Error> {
+        if value.volume != 0
+            && let Some(number) = volume_at(transaction, inode, value)?
+        {
+            self.close_volume(transaction, number)?;
+        }
+        Ok(())
+    }
+
+    /// Volumes that lie in `from` lie in `to` from now on: all, when `from` is dissolved into `to`, or those below a directory, when that becomes
+    /// the volume `to` in `from`. Either way the outer of the two holds them before and after.
+    fn hand_over(
+        &self,
+        transaction: &mut Transaction<'_>,
+        from: u32,
+        to: u32,
+        below: Option<u64>,
+    ) -> Result<(), Error> {
+        for info in read_accounts(transaction, Holder::Volume)? {
+            let (whose, mut value) = info;
+            let Some(place) = value.place.filter(|place| place.parent == from && whose.number != to) else { continue };
+            let is_concerned = match below {
+                Some(above) => is_below(transaction, place.directory, above)?,
+                None => true,
+            };
+            if !is_concerned {
+                continue;
+            }
+            value.place = Some(VolumePlace { parent: to, ..place });
+            put_account(transaction, whose, &value)?;
+            let (inner, amount) = match below {
+                Some(_) => (to, Amount::of(&value)),
+                None => (from, Amount::of(&value).negative()),
+            };
+            self.files.accounts().change(transaction, volume(inner), amount)?;
+        }
+        Ok(())
+    }
+
+    /// To be called when an inode's `parent` is another directory: it counts in the volume of that one. The caller puts the inode.
+    pub(crate) fn count_where_it_lies(
+        &self,
+        transaction: &mut Transaction<'_>,
+        inode: u64,
+        value: &mut InodeValue,
+    ) -> Result<(), Error> {
+        if !self.files.accounts().is_on() {
+            return Ok(());
+        }
+        let Some(home) = inode_if_any(transaction, value.parent)?.map(|directory| directory.volume) else {
+            return Ok(());
+        };
+        if let Some(number) = volume_at(transaction, inode, value)? {
+            return self.move_volume(transaction, number, home);
+        }
+        if value.volume != home {
+            value.volume = home;
+            if value.kind() == Some(FileKind::Directory) && !is_empty(transaction, inode)? {
+                self.note_recount(transaction, inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a name is moved from one volume to another: what is not saved of a file is, and a directory that has more in it than there
+    /// is room for is refused, as far as that is seen in a bounded look.
+    pub(crate) fn prepare_move(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        kind: FileKind,
+        new_parent: u64,
+    ) -> Result<(), Error> {
+        if !self.files.accounts().is_on() {
+            return Ok(());
+        }
+        let (is_far, is_volume, left) = self.store.view(caller.wait, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok((false, false, Vec::new())) };
+            let home = inode_if_any(view, new_parent)?.map_or(value.volume, |directory| directory.volume);
+            let is_volume = volume_at(view, inode, &value)?.is_some();
+            let from = volumes_of(view, value.volume)?;
+            let entered = volumes_of(view, home)?.into_iter().filter(|number| !from.contains(number));
+            let left = entered.map(|number| Ok(account(view, volume(number))?)).collect::<Result<Vec<_>, Error>>()?;
+            Ok::<_, Error>((value.volume != home, is_volume, left))
+        })?;
+        if !is_far || is_volume {
+            return Ok(());
+        }
+        match kind {
+            FileKind::File => Ok(self.files.save(&caller.context(), inode)?),
+            FileKind::Directory => self.check_fits(caller, inode, &left),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_fits(&self, caller: &Caller<'_>, inode: u64, volumes: &[AccountValue]) -> Result<(), Error> {
+        let least = |of: fn(&AccountValue) -> Option<u64>| volumes.iter().filter_map(of).min().unwrap_or(u64::MAX);
+        let bytes_left = least(|value| Some(value.bytes_max?.saturating_sub(value.bytes)));
+        let inodes_left = least(|value| Some(value.inodes_max?.saturating_sub(value.inodes)));
+        if (bytes_left, inodes_left) == (u64::MAX, u64::MAX) {
+            return Ok(());
+        }
+        let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
+        let (mut bytes, mut inodes) = (0_u64, 0);
+        for _ in 0..LOOKED_AT_MAX {
+            let Some(met) = walk.next(&self.store, &self.names, caller.wait)? else { return Ok(()) };
+            let value = self.files.attributes(caller.wait, met.inode)?;
+            bytes = bytes.saturating_add(value.map_or(0, |value| accounts::counted_bytes(&value)));
+            inodes += 1;
+            if bytes > bytes_left || inodes > inodes_left {
+                return Err(Error::OverQuota("the volume that it would lie in".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A volume lies in another one from now on.
+    fn move_volume(&self, transaction: &mut Transaction<'_>, number: u32, to: u32) -> Result<(), Error> {
+        let mut value = account(transaction, volume(number))?;
+        let Some(place) = value.place.filter(|place| place.parent != to) else { return Ok(()) };
+        let amount = Amount::of(&value);
+        let mut changes: BTreeMap<u32, i64> = BTreeMap::new();
+        for (above, sign) in [(place.parent, -1), (to, 1)] {
+            for number in volumes_of(transaction, above)? {
+                *changes.entry(number).or_default() += sign;
+            }
+        }
+        value.place = Some(VolumePlace { parent: to, ..place });
+        put_account(transaction, volume(number), &value)?;
+        for (number, sign) in changes.into_iter().filter(|(_, sign)| *sign != 0) {
+            let amount = if sign > 0 { amount } else { amount.negative() };
+            self.files.accounts().change(transaction, volume(number), amount)?;
+        }
+        Ok(())
+    }
+
+    /// Sets limits of a user or a group.
+    pub fn set_quota(&self, caller: &Caller<'_>, whose: Account, limits: Limits) -> Result<(), Error> {
+        self.keep_accounts(caller)?;
+        self.store.update(caller.wait, |transaction| {
+            let mut value = account(transaction, whose)?;
+            if whose.holder == Holder::Volume && value.place.is_none_or(|place| place.is_deleted) {
+                return Err(Error::Invalid(NO_VOLUME));
+            }
+            limits.apply(&mut value);
+            put_account(transaction, whose, &value)?;
+            Ok(())
+        })
+    }
+
+    /// Sets limits of the volume that a directory is.
+    pub fn set_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<(), Error> {
+        let number = self.store.view(caller.wait, |view| volume_at(view, inode, &directory(view, inode)?))?;
+        self.set_quota(caller, volume(number.ok_or(Error::Invalid(NO_VOLUME))?), limits)
+    }
+
+    /// All accounts of users, of groups or of volumes.
+    pub fn accounts(&self, wait: Wait, holder: Holder) -> Result<Vec<AccountInfo>, Error> {
+        let accounts = self.store.view(wait, |view| read_accounts(view, holder))?;
+        let infos = accounts.into_iter().map(|(account, value)| {
+            let path = match value.place.filter(|place| !place.is_deleted) {
+                Some(place) => path_of(&self.store, &self.names, wait, place.directory)?,
+                None => None,
+            };
+            Ok(AccountInfo { account, value, path })
+        });
+        infos.collect()
+    }
+
+    /// How far accounts are kept.
+    pub fn accounts_state(&self, wait: Wait) -> Result<AccountsState, Error> {
+        let Some(accounting) = self.store.view(wait, |view| accounting(view))? else { return Ok(AccountsState::Off) };
+        Ok(match accounting.counted {
+            AccountingValue::ALL if self.has_recounts(wait)? => AccountsState::Moving,
+            AccountingValue::ALL => AccountsState::Exact,
+            counted => AccountsState::Counting(counted),
+        })
+    }
+
+    /// The next removal of this directory, if it comes soon, takes all that is in it: it is a volume that is to be deleted.
+    pub fn condemn_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        let value = self.store.view(caller.wait, |view| {
+            let value = directory(view, inode)?;
+            volume_at(view, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
+            Ok::<_, Error>(value)
+        })?;
+        if inode == ROOT {
+            return Err(Error::Busy);
+        }
+        if self.retentions_are_used() {
+            self.check_none_retained(caller, inode, &value)?;
+        }
+        *self.accounting.condemned.lock() = Some((inode, caller.now.seconds));
+        Ok(())
+    }
+
+    /// Takes `condemn_volume` back.
+    pub fn spare_volume(&self) {
+        *self.accounting.condemned.lock() = None;
+    }
+
+    pub(crate) fn is_condemned(&self, caller: &Caller<'_>, inode: u64) -> bool {
+        let age = |since: i64| caller.now.seconds.saturating_sub(since);
+        let condemned = *self.accounting.condemned.lock();
+        condemned.is_some_and(|(other, since)| other == inode && (0..CONDEMNED_SECONDS).contains(&age(since)))
+    }
+
+    fn check_none_retained(&self, caller: &Caller<'_>, inode: u64, _value: &InodeValue) -> Result<(), Error> {
+        let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
+        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
+            let Some(value) = self.store.view(caller.wait, |view| inode_if_any(view, met.inode))? else { continue };
+            stere_file::check_changeable(&value, caller.now)?;
+            if own_retain(&value).is_some_and(|retain| retain.retention != Retention::Nothing)
+                && met.kind == FileKind::Directory
+            {
+                return Err(Error::NotPermitted("files below a directory in it are to be retained; delete it by hand"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Totals as they are seen from an inode: where volumes set limits, what is left within them.
+    pub fn statfs_at(&self, wait: Wait, inode: u64) -> Result<FileSystemStatistics, Error> {
+        let totals = self.statfs();
+        if !self.files.accounts().is_on() {
+            return Ok(totals);
+        }
+        let volumes = self.store.view(wait, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(Vec::new()) };
+            let numbers = volumes_of(view, value.volume)?;
+            numbers.into_iter().map(|number| Ok(account(view, volume(number))?)).collect::<Result<Vec<_>, Error>>()
+        })?;
+        Ok(within(totals, &volumes))
+    }
+}
+
+const NO_VOLUME: &str = "the directory is no volume; `stere volume list POOL` tells which there are";
+
+/// Totals within volumes, from the innermost on: the use of the innermost that has a limit, and the least that any leaves.
+fn within(totals: FileSystemStatistics, volumes: &[AccountValue]) -> FileSystemStatistics {
+    let mut totals = totals;
+    let block = u64::from(totals.block_bytes);
+    let seen = |free: u64, unit: u64, is: fn(&AccountValue) -> u64, most: fn(&AccountValue) -> Option<u64>| {
+        let limited = || volumes.iter().filter_map(|volume| Some((is(volume), most(volume)?)));
+        let used = limited().next()?.0.div_ceil(unit);
+        let least = limited().map(|(is, most)| most.saturating_sub(is) / unit).min()?;
+        Some((used, free.min(least)))
+    };
+    if let Some((used, free)) = seen(totals.blocks_free, block, |volume| volume.bytes, |volume| volume.bytes_max) {
+        (totals.blocks, totals.blocks_free) = (used + free, free);
+    }
+    if let Some((used, free)) = seen(totals.files_free, 1, |volume| volume.inodes, |volume| volume.inodes_max) {
+        (totals.files, totals.files_free) = (used + free, free);
+    }
+    totals
+}
+
+pub(crate) fn read_accounts(keys: &impl Keys, holder: Holder) -> Result<Vec<(Account, AccountValue)>, Error> {
+    let (mut found, mut failure) = (Vec::new(), None);
+    let (from, to) =
+        (Key::account(holder, 0), Key::new(key::tree::INDEXES, holder as u64, key::kind::ACCOUNT, u64::MAX));
+    keys.visit(from, to, &mut |key, bytes| {
+        let number = u32::try_from(key.position).ok();
+        match (number, AccountValue::decode(bytes)) {
+            (Some(number), Ok(value)) => found.push((Account { holder, number }, value)),
+            _ => failure = Some(Error::Damaged("an account does not decode; unmount and run `stere check`".into())),
+        }
+        ControlFlow::Continue(())
+    })?;
+    failure.map_or(Ok(found), Err)
+}
+
+/// What the check finds wrong with accounts, when it counted them itself.
+pub(crate) fn compare_accounts(
+    counted: accounts::Sums,
+    stored: &BTreeMap<Account, AccountValue>,
+    mut tell: impl FnMut(String),
+) {
+    let above = |number: u32| {
+        let place = stored.get(&volume(number)).and_then(|value| value.place);
+        Ok::<_, std::convert::Infallible>(place.map_or(0, |place| place.parent))
+    };
+    let Ok(all) = accounts::with_volumes_above(counted, above);
+    for (account, amount) in &all {
+        let value = stored.get(account).copied().unwrap_or_default();
+        if Amount::of(&value) != *amount {
+            tell(format!(
+                "the account of {account} says {} bytes and {} inodes, and comes to {} and {}",
+                value.bytes, value.inodes, amount.bytes, amount.inodes
+            ));
+        }
+        if account.holder == Holder::Volume && value.place.is_none() {
+            tell(format!("inodes count in {account}, which does not exist"));
+        }
+    }
+    for (account, value) in stored.iter().filter(|(account, _)| !all.contains_key(account)) {
+        if Amount::of(value) != Amount::default() {
+            tell(format!("the account of {account} says {} inodes, and there are none", value.inodes));
+        }
+    }
+}

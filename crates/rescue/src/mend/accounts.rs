@@ -1,0 +1,98 @@
+//! Accounts of users, groups and volumes: where one is not what the inodes come to, all are counted anew by the next mount.
+//!
+//! So nothing is computed twice here: counting from the first inode on, and looking everywhere for what counts in another volume than it lies in,
+//! is what a mount does anyway with a pool that was never counted. Limits stay. Invariant: with nothing counted every account is void.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, key};
+use stere_store::{Error, Store, Wait};
+
+use super::survey::Survey;
+use super::{Mended, ROOT, Step};
+
+const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
+/// Volumes in one another beyond which they lie in a circle.
+const NESTING_MAX: usize = 1024;
+
+/// Bytes and inodes, by holder and number.
+type Sums = BTreeMap<(Holder, u32), (u64, u64)>;
+
+/// Lets accounts be counted anew if one is wrong.
+pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
+    let mut step = Step::default();
+    let mut accounts: BTreeMap<(Holder, u32), AccountValue> = BTreeMap::new();
+    let mut bad = Vec::new();
+    let accounting = store.view(Wait::Allowed, |view| {
+        let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
+        accounts.clear();
+        bad.clear();
+        view.scan(from, to, |key, bytes| {
+            let whose = Holder::from_code(key.object).zip(u32::try_from(key.position).ok());
+            if let Some(whose) = whose.filter(|_| key.kind == key::kind::ACCOUNT) {
+                match AccountValue::decode(bytes) {
+                    Ok(value) => drop(accounts.insert(whose, value)),
+                    Err(_) => bad.push(*key),
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        view.get(&Key::accounting())
+    })?;
+    let Some(accounting) = accounting else { return Ok(step) };
+    let decoded = AccountingValue::decode(&accounting).ok();
+    let volumes = || accounts.keys().filter(|(holder, _)| *holder == Holder::Volume).map(|(_, number)| *number);
+    let next_volume = volumes().max().map_or(1, |number| number.saturating_add(1));
+    let accounting = decoded.unwrap_or(AccountingValue { next_volume, counted: AccountingValue::ALL });
+    let is_right = sums(survey, &accounts, accounting.counted) == said(&accounts) && bad.is_empty();
+    if is_right && decoded.is_some() {
+        return Ok(step);
+    }
+    bad.into_iter().for_each(|key| step.delete(key));
+    for ((holder, number), value) in accounts {
+        let value = AccountValue { bytes: 0, inodes: 0, ..value };
+        let key = Key::account(holder, number);
+        if value.is_void() { step.delete(key) } else { step.put(key, value.encode()) }
+    }
+    step.put(Key::accounting(), AccountingValue { counted: 0, ..accounting }.encode());
+    step.put(Key::recount(ROOT), 1_u64.to_le_bytes().to_vec());
+    let text = "accounts of users, groups and volumes were wrong; the next mount counts anew".into();
+    step.mended.push(Mended { inode: None, data_lost: false, text });
+    Ok(step)
+}
+
+fn said(accounts: &BTreeMap<(Holder, u32), AccountValue>) -> Sums {
+    let used = accounts.iter().filter(|(_, value)| (value.bytes, value.inodes) != (0, 0));
+    used.map(|(whose, value)| (*whose, (value.bytes, value.inodes))).collect()
+}
+
+fn counted_bytes(value: &InodeValue) -> u64 {
+    match value.kind() {
+        Some(FileKind::File) => value.size.next_multiple_of(BLOCK).max(value.blocks_bytes),
+        _ => 0,
+    }
+}
+
+fn sums(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue>, counted: u64) -> Sums {
+    let mut sums = Sums::new();
+    for (_, seen) in survey.inodes.range(..counted) {
+        let Some(value) = &seen.value else { continue };
+        let mut add = |whose| {
+            let sum: &mut (u64, u64) = sums.entry(whose).or_default();
+            (sum.0, sum.1) = (sum.0.saturating_add(counted_bytes(value)), sum.1 + 1);
+        };
+        add((Holder::User, value.uid));
+        add((Holder::Group, value.gid));
+        let mut number = value.volume;
+        for _ in 0..NESTING_MAX {
+            if number == 0 {
+                break;
+            }
+            add((Holder::Volume, number));
+            let place = accounts.get(&(Holder::Volume, number)).and_then(|value| value.place);
+            number = place.map_or(0, |place| place.parent);
+        }
+    }
+    sums
+}

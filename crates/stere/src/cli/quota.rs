@@ -1,0 +1,72 @@
+//! What can be typed about volumes and quotas.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Make a directory a volume: with limits and policy of its own, and what it takes counted. Made if it is not there
+    Create {
+        path: PathBuf,
+        /// bytes=SIZE|none, inodes=NUMBER|none; any other key is policy, as for `stere policy set`
+        #[arg(value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+    },
+    /// The volumes of a pool, what they take and what they may
+    List {
+        pool: String,
+        /// Exact numbers of bytes
+        #[arg(long)]
+        bytes: bool,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set limits and policy of a volume
+    Set {
+        path: PathBuf,
+        /// As for create
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+    },
+    /// Delete a volume and all that is in it; its room comes back in the background
+    Delete {
+        path: PathBuf,
+        /// Keep what is in it: the directory is an ordinary one from now on
+        #[arg(long)]
+        keep: bool,
+        /// Do it; without this only what would go is told
+        #[arg(long)]
+        yes: bool,
+        /// Return when the room is back
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuotaCommand {
+    /// Limit a user, a group or a volume
+    Set {
+        pool: String,
+        /// user:NAME, group:NAME (or numbers), or the path of a volume
+        who: String,
+        /// bytes=SIZE|none, inodes=NUMBER|none
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        /// Return when everything that exists is counted
+        #[arg(long)]
+        wait: bool,
+    },
+    /// What users, groups and volumes take, and what they may
+    List {
+        pool: String,
+        /// Exact numbers of bytes
+        #[arg(long)]
+        bytes: bool,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+}

@@ -1,0 +1,348 @@
+//! `stere volume` and `stere quota`: who may take how much, and who does. Accounts are kept by the pool's daemon.
+//!
+//! A volume is deleted in two steps: the daemon is told that the next removal of this directory takes all that is in it, and then the
+//! directory is removed by rmdir(2), so that the kernel asks for permission and forgets what it knew of it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stere_naming::{Account, AccountInfo, AccountsState, FileSystem, Holder, Limits, Wait};
+
+use crate::cli::{QuotaCommand, VolumeCommand};
+use crate::control::{Answer, Connection, Request};
+use crate::error::{At, DONE, Error, Result, refused};
+use crate::registry::Registry;
+use crate::status::to_json;
+use crate::{clock, locate, people, policy, size};
+
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Limits as they are sent: absent to leave one as it is, null to take it away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<Most>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inodes: Option<Most>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Most {
+    Unlimited,
+    Of(u64),
+}
+
+impl Most {
+    fn number(self) -> Option<u64> {
+        match self {
+            Most::Unlimited => None,
+            Most::Of(number) => Some(number),
+        }
+    }
+}
+
+impl From<Wanted> for Limits {
+    fn from(wanted: Wanted) -> Limits {
+        Limits { bytes: wanted.bytes.map(Most::number), inodes: wanted.inodes.map(Most::number) }
+    }
+}
+
+/// What is asked about accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    List,
+    CreateVolume { inode: u64, limits: Wanted },
+    SetVolume { inode: u64, limits: Wanted },
+    Dissolve { inode: u64 },
+    Condemn { inode: u64 },
+    Spare,
+    SetUser { name: String, limits: Wanted },
+    SetGroup { name: String, limits: Wanted },
+}
+
+/// An account, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AccountLine {
+    pub number: u32,
+    /// Of volumes: from the root of the pool; null when it is deleted and not empty yet.
+    pub path: Option<String>,
+    /// Of volumes: the number of the volume that it lies in; 0 for none.
+    pub parent: u32,
+    pub bytes: u64,
+    pub inodes: u64,
+    pub bytes_max: Option<u64>,
+    pub inodes_max: Option<u64>,
+    pub is_deleted: bool,
+}
+
+/// All accounts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AccountsReport {
+    /// `off`, `counting`, `moving` or `exact`.
+    pub state: String,
+    /// Whether deleted volumes are still being emptied.
+    pub is_emptying: bool,
+    pub users: Vec<AccountLine>,
+    pub groups: Vec<AccountLine>,
+    pub volumes: Vec<AccountLine>,
+}
+
+impl From<AccountInfo> for AccountLine {
+    fn from(info: AccountInfo) -> AccountLine {
+        let AccountInfo { account, value, path } = info;
+        AccountLine {
+            number: account.number,
+            path: path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+            parent: value.place.map_or(0, |place| place.parent),
+            bytes: value.bytes,
+            inodes: value.inodes,
+            bytes_max: value.bytes_max,
+            inodes_max: value.inodes_max,
+            is_deleted: value.place.is_some_and(|place| place.is_deleted),
+        }
+    }
+}
+
+fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
+    let lines = |holder| -> Result<Vec<AccountLine>> {
+        Ok(filesystem.accounts(Wait::Allowed, holder)?.into_iter().map(AccountLine::from).collect())
+    };
+    let state = filesystem.accounts_state(Wait::Allowed)?;
+    let word = match state {
+        AccountsState::Off => "off",
+        AccountsState::Counting(_) => "counting",
+        AccountsState::Moving => "moving",
+        AccountsState::Exact => "exact",
+    };
+    let (users, groups, volumes) = (lines(Holder::User)?, lines(Holder::Group)?, lines(Holder::Volume)?);
+    let is_emptying = state != AccountsState::Off && filesystem.is_emptying(Wait::Allowed)?;
+    Ok(AccountsReport { state: word.into(), is_emptying, users, groups, volumes })
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
+    let caller = clock::own_caller(Wait::Allowed);
+    let set = |holder, number: Option<u32>, name: &str, limits: Wanted| {
+        let Some(number) = number.or_else(|| name.parse().ok()) else {
+            return refused(format!("there is nobody called '{name}' on this machine; give a name or a number"));
+        };
+        Ok(filesystem.set_quota(&caller, Account { holder, number }, limits.into())?)
+    };
+    let known = people::system();
+    let known = known.as_deref();
+    match order {
+        Order::List => return Ok(Answer::Accounts(Box::new(gather(filesystem)?))),
+        Order::CreateVolume { inode, limits } => drop(filesystem.create_volume(&caller, inode, limits.into())?),
+        Order::SetVolume { inode, limits } => filesystem.set_volume(&caller, inode, limits.into())?,
+        Order::Dissolve { inode } => filesystem.dissolve_volume(&caller, inode)?,
+        Order::Condemn { inode } => filesystem.condemn_volume(&caller, inode)?,
+        Order::Spare => filesystem.spare_volume(),
+        Order::SetUser { name, limits } => {
+            set(Holder::User, known.and_then(|people| people.user(&name)), &name, limits)?;
+        }
+        Order::SetGroup { name, limits } => {
+            set(Holder::Group, known.and_then(|people| people.group(&name)), &name, limits)?;
+        }
+    }
+    filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+    Ok(Answer::Done)
+}
+
+/// Limits and policy out of `KEY=VALUE`.
+fn settings_of(words: &[String]) -> Result<(Wanted, Vec<String>)> {
+    let (mut wanted, mut rest) = (Wanted::default(), Vec::new());
+    for word in words {
+        let most = |value: &str, parse: fn(&str) -> std::result::Result<u64, String>| match value {
+            "none" => Ok(Some(Most::Unlimited)),
+            _ => parse(value).map(|number| Some(Most::Of(number))).map_err(Error::Usage),
+        };
+        let number = |text: &str| text.parse().map_err(|_| format!("'{text}' is not a number of inodes"));
+        match word.split_once('=') {
+            Some(("bytes", value)) => wanted.bytes = most(value, size::parse)?,
+            Some(("inodes", value)) => wanted.inodes = most(value, number)?,
+            Some(_) => rest.push(word.clone()),
+            None => return Err(Error::Usage(format!("'{word}' is not KEY=VALUE; write for example bytes=10G"))),
+        }
+    }
+    Ok((wanted, rest))
+}
+
+fn done(answer: Answer) -> Result<u8> {
+    match answer {
+        Answer::Done => Ok(DONE),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn ask(connection: &mut Connection, order: Order) -> Result<Answer> {
+    connection.be_patient()?;
+    connection.ask(Request::Accounts { order })
+}
+
+fn report(connection: &mut Connection) -> Result<AccountsReport> {
+    match ask(connection, Order::List)? {
+        Answer::Accounts(report) => Ok(*report),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
+    match Connection::open(registry, pool) {
+        Some(connection) => Ok(connection),
+        None => refused(format!("the pool '{pool}' is not mounted; its accounts are kept by its mount: mount it")),
+    }
+}
+
+pub fn run_volume(registry: &Registry, command: &VolumeCommand) -> Result<u8> {
+    match command {
+        VolumeCommand::Create { path, settings } => create(registry, path, settings),
+        VolumeCommand::List { pool, bytes, json } => {
+            let report = report(&mut connect(registry, pool)?)?;
+            match json {
+                true => println!("{}", to_json(&report.volumes)?),
+                false => show_volumes(&report, *bytes),
+            }
+            Ok(DONE)
+        }
+        VolumeCommand::Set { path, settings } => {
+            let (limits, rest) = settings_of(settings)?;
+            let (_, mut connection, inode) = locate::connect(registry, path)?;
+            done(ask(&mut connection, Order::SetVolume { inode, limits })?)?;
+            policy::set(path, &rest)?;
+            Ok(DONE)
+        }
+        VolumeCommand::Delete { path, keep: true, .. } => {
+            let (_, mut connection, inode) = locate::connect(registry, path)?;
+            done(ask(&mut connection, Order::Dissolve { inode })?)
+        }
+        VolumeCommand::Delete { path, yes, wait, .. } => delete(registry, path, *yes, *wait),
+    }
+}
+
+fn create(registry: &Registry, path: &Path, settings: &[String]) -> Result<u8> {
+    let (limits, rest) = settings_of(settings)?;
+    let is_new = match std::fs::create_dir(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(error).at("make the directory", path),
+    };
+    let made = locate::connect(registry, path)
+        .and_then(|(_, mut connection, inode)| done(ask(&mut connection, Order::CreateVolume { inode, limits })?))
+        .and_then(|_| policy::set(path, &rest));
+    if made.is_err() && is_new {
+        let _as_it_was = std::fs::remove_dir(path);
+    }
+    made.map(|()| DONE)
+}
+
+fn delete(registry: &Registry, path: &Path, yes: bool, wait: bool) -> Result<u8> {
+    let (about, mut connection, inode) = locate::connect(registry, path)?;
+    if !yes {
+        let full = std::fs::canonicalize(path).at("find", path)?;
+        let within = full.strip_prefix(&about.mountpoint).unwrap_or(&full);
+        let below = format!("/{}", within.display());
+        let report = report(&mut connection)?;
+        let found = report.volumes.iter().find(|line| line.path.as_deref() == Some(&below));
+        let Some(line) = found else {
+            return refused(format!(
+                "{} is no volume; `stere volume list {}` tells which there are",
+                path.display(),
+                about.pool
+            ));
+        };
+        return refused(format!(
+            "{} with {} files and directories ({}) would be deleted for good; repeat it with --yes, or with --keep to keep them",
+            path.display(),
+            line.inodes,
+            size::show(line.bytes)
+        ));
+    }
+    done(ask(&mut connection, Order::Condemn { inode })?)?;
+    if let Err(error) = std::fs::remove_dir(path) {
+        let _nothing_is_condemned = ask(&mut connection, Order::Spare);
+        return Err(error).at("delete", path);
+    }
+    while wait && report(&mut connection)?.is_emptying {
+        std::thread::sleep(POLL);
+    }
+    Ok(DONE)
+}
+
+pub fn run_quota(registry: &Registry, command: &QuotaCommand) -> Result<u8> {
+    match command {
+        QuotaCommand::Set { pool, who, settings, wait } => {
+            let (limits, rest) = settings_of(settings)?;
+            if let Some(word) = rest.first() {
+                return Err(Error::Usage(format!("'{word}' is no limit; write bytes=SIZE or inodes=NUMBER")));
+            }
+            let mut connection = connect(registry, pool)?;
+            let order = match who.split_once(':') {
+                Some(("user", name)) => Order::SetUser { name: name.into(), limits },
+                Some(("group", name)) => Order::SetGroup { name: name.into(), limits },
+                _ if Path::new(who).is_dir() => {
+                    let (about, _, inode) = locate::connect(registry, Path::new(who))?;
+                    if about.pool != *pool {
+                        return refused(format!("{who} is on the pool '{}', not on '{pool}'", about.pool));
+                    }
+                    Order::SetVolume { inode, limits }
+                }
+                _ => return Err(Error::Usage(format!("'{who}' is not user:NAME, group:NAME or the path of a volume"))),
+            };
+            done(ask(&mut connection, order)?)?;
+            while *wait && report(&mut connection)?.state == "counting" {
+                std::thread::sleep(POLL);
+            }
+            Ok(DONE)
+        }
+        QuotaCommand::List { pool, bytes, json } => {
+            let report = report(&mut connect(registry, pool)?)?;
+            match json {
+                true => println!("{}", to_json(&report)?),
+                false => show(&report, *bytes),
+            }
+            Ok(DONE)
+        }
+    }
+}
+
+fn of(used: u64, most: Option<u64>, show: impl Fn(u64) -> String) -> String {
+    format!("{} of {}", show(used), most.map_or_else(|| "any".into(), show))
+}
+
+fn print(name: &str, line: &AccountLine, exact: bool) {
+    let bytes = of(line.bytes, line.bytes_max, |bytes| size::show_as(bytes, exact));
+    let inodes = of(line.inodes, line.inodes_max, |inodes| inodes.to_string());
+    println!("{bytes:>24}  {inodes:>20}  {name}");
+}
+
+fn say_state(report: &AccountsReport) {
+    match report.state.as_str() {
+        "off" => {
+            println!("nobody has a quota, so nothing is counted; `stere quota set` and `stere volume create` begin it")
+        }
+        "counting" => {
+            println!("what exists is still being counted: the numbers are too small, and limits count what they say")
+        }
+        "moving" => println!("directories that were moved, or made volumes, are still being followed"),
+        _ => {}
+    }
+}
+
+fn show_volumes(report: &AccountsReport, exact: bool) {
+    for line in &report.volumes {
+        let deleted = format!("(deleted, volume {})", line.number);
+        print(line.path.as_deref().unwrap_or(&deleted), line, exact);
+    }
+    say_state(report);
+}
+
+fn show(report: &AccountsReport, exact: bool) {
+    for (word, lines) in [("user", &report.users), ("group", &report.groups)] {
+        lines
+            .iter()
+            .for_each(|line| print(&format!("{word} {}", people::name(word == "group", line.number)), line, exact));
+    }
+    show_volumes(report, exact);
+}
