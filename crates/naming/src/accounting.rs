@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use stere_file::accounts::{Sums, accounting, add_inode, put_account, volume_place, volumes_of};
 use stere_file::{OrphanKind, inode_if_any};
 use stere_format::dirent::DirentView;
-use stere_format::{AccountingValue, FileKind, Holder, InodeValue, Key, key};
+use stere_format::{AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
 use stere_store::{Transaction, Wait};
 
 use crate::error::Error;
@@ -130,7 +130,13 @@ impl FileSystem {
         }
         let recounts = self.recount_some(caller, &mut state);
         let empties = self.empty_some(caller, &mut state);
-        Ok(recounts? | empties?)
+        if recounts.is_err() || empties.is_err() {
+            // From the beginning: what was in hand is not known any more.
+            (state.recount, state.levels) = (None, Vec::new());
+            self.note_accounting_work();
+        }
+        let has_new_notes = self.accounting.has_new_notes.load(Ordering::Acquire);
+        Ok(recounts? | empties? | has_new_notes)
     }
 
     /// Counts some of the inodes that are not counted yet.
@@ -203,11 +209,18 @@ impl FileSystem {
             let Some(value) = inode_if_any(view, inode)? else { return Ok((true, false)) };
             let home = inode_if_any(view, directory)?.map_or(value.volume, |directory| directory.volume);
             let place = volume_place(view, value.volume)?;
-            let is_volume = place.is_some_and(|place| place.directory == inode && !place.is_deleted);
-            Ok::<_, Error>((value.volume == home, is_volume))
+            let is_volume = |place: &VolumePlace| place.directory == inode && !place.is_deleted;
+            Ok::<_, Error>(match place.filter(is_volume) {
+                Some(place) => (place.parent == home, true),
+                None => (value.volume == home, false),
+            })
         })?;
-        if is_right || is_volume {
+        if is_right {
             return Ok(is_volume);
+        }
+        if is_volume {
+            self.recount_volume(caller, directory, inode)?;
+            return Ok(true);
         }
         // With what is in memory of it locked: what is not saved yet was promised to the volume before.
         self.changing(caller, inode, None, |transaction, value| {
@@ -221,6 +234,19 @@ impl FileSystem {
         .map(|_| false)
         // It was removed.
         .or_else(|error| if matches!(error, Error::Stale) { Ok(false) } else { Err(error) })
+    }
+
+    /// A volume that was met in a directory lies in the volume of that.
+    fn recount_volume(&self, caller: &Caller<'_>, directory: u64, inode: u64) -> Result<(), Error> {
+        self.store.update(caller.wait, |transaction| {
+            let Some(mut value) = inode_if_any(transaction, inode)?.filter(|value| value.parent == directory) else {
+                return Ok(());
+            };
+            transaction.set_owed();
+            self.count_where_it_lies(transaction, inode, &mut value)?;
+            stere_file::put_inode(transaction, inode, &value);
+            Ok(())
+        })
     }
 
     /// Takes the note away, unless the directory was moved again meanwhile.

@@ -138,20 +138,19 @@ impl Checker {
     fn check_accounts(&mut self) {
         let mut texts = Vec::new();
         compare_accounts(std::mem::take(&mut self.counted), &self.accounts, |text| texts.push(text));
-        let directory_of = |number: u32| {
+        let volume_at = |number: u32, inode: u64| {
             let place = self.accounts.get(&Account { holder: Holder::Volume, number }).and_then(|value| value.place);
-            place.filter(|place| !place.is_deleted).map(|place| place.directory)
+            place.filter(|place| !place.is_deleted && place.directory == inode)
         };
         let nothing = Said::default();
         for (inode, known) in self.known.iter().filter(|(_, known)| known.nlink > 0 && !self.has_recounts) {
             let Some(parent) = self.known.get(&known.parent).filter(|_| known.parent != *inode) else { continue };
             let said = self.said.get(inode).unwrap_or(&nothing);
             let lies_there = said.names == 1 && said.directory == known.parent;
-            if lies_there && known.volume != parent.volume && directory_of(known.volume) != Some(*inode) {
-                texts.push(format!(
-                    "inode {inode} counts in volume {} and lies in volume {}",
-                    known.volume, parent.volume
-                ));
+            // A volume itself counts in the one that it is said to lie in.
+            let counts_in = volume_at(known.volume, *inode).map_or(known.volume, |place| place.parent);
+            if lies_there && counts_in != parent.volume {
+                texts.push(format!("inode {inode} counts in volume {counts_in} and lies in volume {}", parent.volume));
             }
         }
         texts.sort();

@@ -4,7 +4,6 @@
 //! is what a mount does anyway with a pool that was never counted. Limits stay. Invariant: with nothing counted every account is void.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, key};
 use stere_store::{Error, Store, Wait};
@@ -24,23 +23,24 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
     let mut step = Step::default();
     let mut accounts: BTreeMap<(Holder, u32), AccountValue> = BTreeMap::new();
     let mut bad = Vec::new();
-    let accounting = store.view(Wait::Allowed, |view| {
-        let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
-        accounts.clear();
-        bad.clear();
-        view.scan(from, to, |key, bytes| {
-            let whose = Holder::from_code(key.object).zip(u32::try_from(key.position).ok());
-            if let Some(whose) = whose.filter(|_| key.kind == key::kind::ACCOUNT) {
-                match AccountValue::decode(bytes) {
-                    Ok(value) => drop(accounts.insert(whose, value)),
-                    Err(_) => bad.push(*key),
-                }
+    let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
+    store.for_each_key(from, to, |key, bytes| {
+        let whose = Holder::from_code(key.object).zip(u32::try_from(key.position).ok());
+        if let Some(whose) = whose.filter(|_| key.kind == key::kind::ACCOUNT) {
+            match AccountValue::decode(bytes) {
+                Ok(value) => drop(accounts.insert(whose, value)),
+                Err(_) => bad.push(*key),
             }
-            ControlFlow::Continue(())
-        })?;
-        view.get(&Key::accounting())
+        }
     })?;
+    let (accounting, recount) = store
+        .view(Wait::Allowed, |view| Ok::<_, Error>((view.get(&Key::accounting())?, view.get(&Key::recount(ROOT))?)))?;
     let Some(accounting) = accounting else { return Ok(step) };
+    if recount.is_none() && is_misplaced(survey, &accounts) {
+        step.put(Key::recount(ROOT), 1_u64.to_le_bytes().to_vec());
+        let text = "some inodes did not count in the volume that they lie in; the next mount puts that right".into();
+        step.mended.push(Mended { inode: None, data_lost: false, text });
+    }
     let decoded = AccountingValue::decode(&accounting).ok();
     let volumes = || accounts.keys().filter(|(holder, _)| *holder == Holder::Volume).map(|(_, number)| *number);
     let next_volume = volumes().max().map_or(1, |number| number.saturating_add(1));
@@ -65,6 +65,19 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
 fn said(accounts: &BTreeMap<(Holder, u32), AccountValue>) -> Sums {
     let used = accounts.iter().filter(|(_, value)| (value.bytes, value.inodes) != (0, 0));
     used.map(|(whose, value)| (*whose, (value.bytes, value.inodes))).collect()
+}
+
+/// Whether an inode counts in another volume than the directory that it has its one name in.
+fn is_misplaced(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue>) -> bool {
+    let value_of = |inode: u64| survey.inodes.get(&inode).and_then(|seen| seen.value.as_ref());
+    survey.names.iter().any(|name| {
+        let (Some(value), Some(directory)) = (value_of(name.inode), value_of(name.directory)) else { return false };
+        let is_only_name = value.kind() == Some(FileKind::Directory) || value.nlink == 1;
+        let place = accounts.get(&(Holder::Volume, value.volume)).and_then(|account| account.place);
+        let place = place.filter(|place| !place.is_deleted && place.directory == name.inode);
+        let counts_in = place.map_or(value.volume, |place| place.parent);
+        is_only_name && value.parent == name.directory && counts_in != directory.volume
+    })
 }
 
 fn counted_bytes(value: &InodeValue) -> u64 {
