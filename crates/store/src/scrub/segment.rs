@@ -184,7 +184,7 @@ impl Store {
             return Ok(Found::Nothing);
         }
         let standings = self.standings_of(&contents)?;
-        // Nothing to lose, or a row of a future that a crash cut off, whose header alone is left over what is live: what no row tells
+        // Nothing to mend, or a row of a future that a crash cut off, whose header alone is left over what is live: what no row tells
         // of is found by the account, and read by itself.
         if standings.iter().all(|standing| matches!(standing, Standing::Dead)) {
             return Ok(Found::Nothing);
@@ -192,6 +192,12 @@ impl Store {
         self.mend_row(segment, placed, &contents, &standings, report)?;
         cursor.live_bytes += usage_of(&contents.entries, &standings);
         Ok(Found::Row(contents.header.row_height))
+    }
+
+    /// Whether a row tells of anything live; where that cannot be told, it may.
+    pub(crate) fn tells_of_something_live(&self, contents: &RowContents) -> bool {
+        let is_live = |standing: &Standing| !matches!(standing, Standing::Dead);
+        self.standings_of(contents).map_or(true, |standings| standings.iter().any(is_live))
     }
 
     /// Whether all chunks of a row are there, agree and hold what they should.
