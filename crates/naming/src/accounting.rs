@@ -140,7 +140,7 @@ impl FileSystem {
     }
 
     /// Counts some of the inodes that are not counted yet.
-    fn count_some(&self, caller: &Caller<'_>) -> Result<bool, Error> {
+    pub(crate) fn count_some(&self, caller: &Caller<'_>) -> Result<bool, Error> {
         let counted = self.store.view(caller.wait, |view| accounting(view))?.map(|accounting| accounting.counted);
         if counted.is_none_or(|counted| counted == AccountingValue::ALL) {
             return Ok(false);

@@ -23,6 +23,8 @@ use crate::{Caller, FileSystem, FileSystemStatistics, ROOT, directory, living_di
 
 /// Volumes in one another.
 const NESTING_MAX: usize = 32;
+/// Of 128 inodes each.
+const COUNTED_AT_ONCE_STEPS: usize = 512;
 /// Names below a directory that are looked at before it is moved into a volume with a limit.
 const LOOKED_AT_MAX: usize = 4096;
 /// Directories above one another that are followed before the metadata is taken to be damaged.
@@ -96,7 +98,7 @@ fn is_below(keys: &impl Keys, inode: u64, above: u64) -> Result<bool, Error> {
 }
 
 impl FileSystem {
-    /// From now on the pool keeps accounts; what exists is counted in the background.
+    /// From now on the pool keeps accounts; what exists is counted, the most of a large pool in the background.
     fn keep_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
         if self.files.accounts().is_on() {
             return Ok(());
@@ -109,6 +111,12 @@ impl FileSystem {
             Ok::<_, Error>(())
         })?;
         self.files.accounts().turn_on();
+        // What is not too much is counted at once, so that limits hold from the beginning.
+        for _ in 0..COUNTED_AT_ONCE_STEPS {
+            if !self.count_some(caller)? {
+                break;
+            }
+        }
         Ok(())
     }
 
