@@ -51,7 +51,7 @@ pub struct Amount {
 impl Amount {
     /// All that an account has.
     pub fn of(value: &AccountValue) -> Amount {
-        Amount { bytes: value.bytes.cast_signed(), inodes: value.inodes.cast_signed() }
+        Amount { bytes: value.bytes as i64, inodes: value.inodes as i64 }
     }
 
     pub fn negative(self) -> Amount {
@@ -97,7 +97,7 @@ impl Counted {
     }
 
     fn add_to(&self, sums: &mut Sums, sign: i64) {
-        let amount = Amount { bytes: sign * self.bytes.cast_signed(), inodes: sign };
+        let amount = Amount { bytes: sign * self.bytes as i64, inodes: sign };
         let mut add = |holder, number| sums.entry(Account { holder, number }).or_default().add(amount);
         add(Holder::User, self.uid);
         add(Holder::Group, self.gid);

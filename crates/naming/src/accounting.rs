@@ -45,6 +45,9 @@ struct Level {
     next_sequence: u64,
 }
 
+/// Sequence, inode, kind, and the name as it is shown.
+type NextName = (u64, u64, FileKind, Vec<u8>);
+
 #[derive(Default)]
 struct State {
     recounts: VecDeque<u64>,
@@ -295,7 +298,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    fn next_name(&self, wait: Wait, directory: u64, from: u64) -> Result<Option<(u64, u64, FileKind, Vec<u8>)>, Error> {
+    fn next_name(&self, wait: Wait, directory: u64, from: u64) -> Result<Option<NextName>, Error> {
         self.store.view(wait, |view| {
             let (mut found, mut failure) = (None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
