@@ -48,6 +48,7 @@ fn a_volume_takes_what_its_limit_allows_and_goes_at_once() {
     assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
     file.sync_all().unwrap();
     file.write_all_at(&[8; 4096], 4096).unwrap();
+    drop(file);
     is_over(fs::write(home.join("g"), b"x"));
     fs::write(&other, vec![2; 5 << 20]).unwrap();
     is_over(fs::rename(&other, home.join("other")));
@@ -117,6 +118,7 @@ fn users_are_limited_wherever_they_write() {
     assert!(world.ok("quota list tank").contains("of 2.00 MiB"));
     world.ok("quota set tank user:4321 bytes=none");
     file.write_all_at(&[1], MIB).unwrap();
+    drop(file);
     world.ok("umount mount");
     world.ok("check a.img b.img");
 }
