@@ -38,9 +38,9 @@ fn a_volume_takes_what_its_limit_allows_and_goes_at_once() {
     world.refused("volume create mount/home bytes=4X", 2, &["not a size"]);
     world.refused("volume create mount/home copies=77", 1, &["copies"]);
     assert!(!home.exists(), "what was made for nothing is gone");
-    world.ok("volume create mount/home bytes=2M inodes=60 class=scratch");
+    world.ok("volume create mount/home bytes=2M inodes=60 copies=2");
     world.refused("volume create mount/home", 1, &["volume already"]);
-    assert!(world.ok("policy explain mount/home").contains("class is scratch"));
+    assert!(world.ok("policy explain mount/home").contains("copies is 2"));
     world.refused("volume set mount bytes=1G", 1, &["no volume"]);
     // In the middle of a write.
     let mut file = fs::File::create(home.join("f")).unwrap();
