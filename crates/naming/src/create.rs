@@ -8,7 +8,7 @@ use crate::attributes::Attributes;
 use crate::content::{Handle, OpenFlags};
 use crate::error::Error;
 use crate::names::{ENCRYPTED, check_new_name};
-use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory};
+use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory, versions};
 
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -126,6 +126,7 @@ impl FileSystem {
         let nameless = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
+            versions::check_not_of_versions(&value)?;
             let kind = value.kind().ok_or(Error::NotPermitted("the inode has no type"))?;
             if kind == FileKind::Directory {
                 return Err(Error::NotPermitted("a directory cannot have several names"));

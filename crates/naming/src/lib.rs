@@ -30,6 +30,7 @@ mod retention;
 mod rules;
 mod tier;
 mod usage;
+mod versions;
 mod walk;
 mod xattr;
 
@@ -77,6 +78,7 @@ use names::Names;
 use reconcile::Reconciler;
 use retention::Retentions;
 use rules::Rules;
+use versions::Versions;
 
 /// The root directory.
 pub const ROOT: u64 = 1;
@@ -158,6 +160,7 @@ pub struct FileSystem {
     reconciler: Reconciler,
     rules: Rules,
     retentions: Retentions,
+    versions: Versions,
     options: Options,
 }
 
@@ -199,7 +202,20 @@ impl FileSystem {
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
         let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
-        Ok(FileSystem { store, files, names, seen, lazy_times, next_handle, reconciler, rules, retentions, options })
+        let versions = Versions::load(&store)?;
+        Ok(FileSystem {
+            store,
+            files,
+            names,
+            seen,
+            lazy_times,
+            next_handle,
+            reconciler,
+            rules,
+            retentions,
+            versions,
+            options,
+        })
     }
 
     /// The store below.
@@ -224,9 +240,10 @@ impl FileSystem {
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
         let begun = self.begin_retentions(caller);
+        let expired = self.expire_versions(caller, budget);
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? || has_more)
+        Ok(begun? | expired? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.
@@ -263,6 +280,7 @@ impl FileSystem {
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         self.unsee(inode);
+        self.forget_versions(inode);
         Ok(self.files.forget(&caller.context(), inode)?)
     }
 
@@ -285,6 +303,7 @@ fn directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
 /// The directory, which must not have been removed: names can be made in it.
 fn living_directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
     let value = directory(keys, inode)?;
+    versions::check_not_of_versions(&value)?;
     if value.nlink == 0 { Err(Error::NotFound) } else { Ok(value) }
 }
 

@@ -8,7 +8,7 @@ use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
-use crate::names::{Found, check_name, is_empty};
+use crate::names::{Found, check_name};
 use crate::plugins::Doing;
 use crate::remove::{Attempt, Removed, drop_name};
 use crate::rules::Scopes;
@@ -66,16 +66,23 @@ impl FileSystem {
         let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
         let _until_it_holds = self.changing_policy();
+        let mut may_keep = self.may_keep_removed();
         loop {
             let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
             self.judge_rename(caller, &rename, target.as_ref())?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
                     let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
-                        self.rename_over(transaction, unlink, caller, &rename, &target)
-                    })?;
+                        self.rename_over(transaction, unlink, caller, &rename, &target, may_keep)
+                    });
+                    if may_keep && matches!(attempt, Err(Error::NoSpace)) {
+                        // Full is never stuck: then what is replaced goes for good.
+                        self.note_full();
+                        may_keep = false;
+                        continue;
+                    }
                     self.lazy_times.remove(target.inode);
-                    attempt
+                    attempt?
                 }
                 _ => self.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, &rename))?,
             };
@@ -136,6 +143,9 @@ impl FileSystem {
     fn source(&self, transaction: &mut Transaction<'_>, rename: &Rename<'_>) -> Result<Found, Error> {
         directory(transaction, rename.parent)?;
         let source = self.names.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
+        for inode in [rename.parent, source.inode] {
+            self.check_no_version_in(transaction, inode)?;
+        }
         if source.inode == ROOT {
             return Err(Error::Busy);
         }
@@ -150,6 +160,7 @@ impl FileSystem {
         caller: &Caller<'_>,
         rename: &Rename<'_>,
         expected: &Found,
+        may_keep: bool,
     ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
         if self.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
@@ -163,15 +174,28 @@ impl FileSystem {
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
             (true, false) => return Err(Error::NotADirectory),
             (false, true) => return Err(Error::IsADirectory),
-            (true, true) if !is_empty(transaction, expected.inode)? => return Err(Error::NotEmpty),
+            (true, true) if !self.is_empty_of_names(transaction, expected.inode)? => return Err(Error::NotEmpty),
             _ => {}
         }
-        let victim = self.victim(transaction, expected)?;
+        let mut victim = self.victim(transaction, expected)?;
+        for inode in [rename.new_parent, source.inode, expected.inode] {
+            self.check_no_version_in(transaction, inode)?;
+        }
         stere_file::check_changeable(&victim, caller.now)?;
         self.forget_rules(transaction, expected.inode, &victim)?;
+        let place = (rename.new_parent, rename.new_name);
+        let is_directory = expected.kind == FileKind::Directory;
+        let is_shelved = is_directory && self.shelve_directory(transaction, caller, place, expected.inode)?;
+        if is_shelved {
+            victim = self.victim(transaction, expected)?;
+        }
+        let is_kept = may_keep && self.keep_removed(transaction, unlink, caller, place, expected, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
+        if is_kept {
+            return Ok((Attempt::Done(moved), Gone::Stays));
+        }
         let gone = drop_name(transaction, unlink, caller, expected, victim)?;
-        Ok((Attempt::Done(moved), gone))
+        Ok((Attempt::Done(moved || is_shelved), gone))
     }
 
     /// Moves the source's name; `over` is the entry it takes the place of.
@@ -236,6 +260,7 @@ impl FileSystem {
         }
         check_not_below(transaction, source, rename.new_parent)?;
         check_not_below(transaction, target, rename.parent)?;
+        self.check_no_version_in(transaction, target.inode)?;
         for parent in [rename.parent, rename.new_parent] {
             let value = directory(transaction, parent)?;
             self.name_key(transaction, parent, &value)?;

@@ -44,6 +44,7 @@ mod status;
 mod tier;
 mod umount;
 mod usage;
+mod versions;
 mod volumes;
 
 use std::io::IsTerminal;
@@ -117,6 +118,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Scrub { command } => scrub::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
+        Command::Versions { command } => versions::run(&command),
         Command::Class { command } => class::run(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),
         Command::Tier { command } => tier::run(&registry, &command),
