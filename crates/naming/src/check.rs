@@ -4,6 +4,7 @@
 //! other, so one pass in key order gathers what there is to know of each; what crosses inodes is compared afterwards.
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use stere_file::OF_VERSIONS;
 use stere_format::dirent::DirentView;
 use stere_format::{BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key, XattrBucket, key};
 use stere_store::{Finding, Store, Wait};
@@ -49,6 +50,8 @@ struct Checker {
     preallocated_bytes: u64,
     /// Of the index of classes, if it is complete: class and inode.
     members: Option<FxHashSet<(u8, u64)>>,
+    /// Of the index of versions: place in the order and inode; crossed off by inodes.
+    versions: FxHashSet<(u64, u64)>,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -63,8 +66,12 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         orphans: FxHashMap::default(),
         preallocated_bytes: 0,
         members: None,
+        versions: FxHashSet::default(),
     };
     store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
+        key::kind::VERSION if key.position != 0 => {
+            checker.versions.insert((key.object, key.position));
+        }
         key::kind::CLASSES_INDEXED => checker.members = Some(FxHashSet::default()),
         key::kind::CLASS_MEMBER => {
             checker.members.iter_mut().for_each(|members| {
@@ -129,6 +136,7 @@ impl Checker {
                 self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
             }
         }
+        self.visit_version(inode, &value);
         let known = Known {
             kind,
             nlink: value.nlink,
@@ -138,6 +146,16 @@ impl Checker {
             next_sequence: value.next_dirent_sequence,
         };
         self.known.insert(inode, known);
+    }
+
+    /// A version with a name has its place in the order in which they go.
+    fn visit_version(&mut self, inode: u64, value: &InodeValue) {
+        let is_one = value.flags & OF_VERSIONS != 0 && value.kind() == Some(FileKind::File) && value.nlink > 0;
+        let place = stere_file::version_order(value);
+        let is_found = place.is_some_and(|place| self.versions.remove(&(place, inode)));
+        if is_one && !is_found {
+            self.add(false, inode, format!("version {inode} is not in the index of versions"));
+        }
     }
 
     fn visit_bucket(&mut self, key: &Key, bytes: &[u8]) {
@@ -240,6 +258,9 @@ impl Checker {
             if known.kind == FileKind::File && said.data_end > known.size && listed != Some(true) {
                 tell(false, format!("inode {inode} has {} bytes and data up to {}", known.size, said.data_end));
             }
+        }
+        for (_, inode) in &self.versions {
+            texts.push((false, *inode, format!("the index of versions has inode {inode}, which is none")));
         }
         for inode in self.orphans.keys().filter(|inode| !self.known.contains_key(inode)) {
             texts.push((false, *inode, format!("the list of orphans has inode {inode}, which does not exist")));

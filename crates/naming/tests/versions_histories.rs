@@ -19,7 +19,10 @@ const NOW: i64 = 1_798_761_600;
 const KEPT_SECONDS: i64 = 60;
 const COUNT: usize = 6;
 
-/// What a path held, and until when; `None`: until now.
+/// A directory and a name, by their places.
+type Path = (usize, usize);
+
+/// What a path held, and until when.
 #[derive(Clone)]
 struct Held {
     bytes: Vec<u8>,
@@ -31,9 +34,9 @@ struct History {
     now: i64,
     directories: [u64; 2],
     /// What is in each path now.
-    files: BTreeMap<(usize, usize), Vec<u8>>,
+    files: BTreeMap<Path, Vec<u8>>,
     /// What was in it, the oldest first, without regard to what went.
-    past: BTreeMap<(usize, usize), Vec<Held>>,
+    past: BTreeMap<Path, Vec<Held>>,
 }
 
 impl History {
@@ -41,7 +44,7 @@ impl History {
         Caller { now: Timestamp { seconds: self.now, nanoseconds: 0 }, ..caller(self.now) }
     }
 
-    fn path(&mut self) -> (usize, usize) {
+    fn path(&mut self) -> Path {
         (self.random.next(2) as usize, self.random.next(NAMES.len() as u64) as usize)
     }
 
@@ -52,7 +55,7 @@ impl History {
     }
 
     /// What a path held ends now.
-    fn ends(&mut self, path: (usize, usize)) {
+    fn ends(&mut self, path: Path) {
         let Some(bytes) = self.files.get(&path).filter(|bytes| !bytes.is_empty()) else { return };
         let held = Held { bytes: bytes.clone(), until: self.now };
         self.past.entry(path).or_default().push(held);
@@ -95,7 +98,7 @@ impl History {
     }
 
     /// Opened and emptied, then written and closed.
-    fn put(&mut self, fs: &FileSystem, path: (usize, usize)) {
+    fn put(&mut self, fs: &FileSystem, path: Path) {
         self.ends(path);
         let (bytes, who) = (self.bytes(), self.who());
         let flags = OpenFlags { write: true, truncate: true, exclusive: false };
@@ -108,7 +111,7 @@ impl History {
     }
 
     /// Opened once, changed in some places, closed; at times it is removed before that.
-    fn edit(&mut self, fs: &FileSystem, path: (usize, usize)) {
+    fn edit(&mut self, fs: &FileSystem, path: Path) {
         let (directory, name, who) = (self.directories[path.0], NAMES[path.1].as_bytes(), self.who());
         self.ends(path);
         let inode = fs.lookup(&who, directory, name).unwrap().inode;
@@ -138,7 +141,7 @@ impl History {
     }
 
     /// What versions of a path there should be, when all that was to go has gone.
-    fn left(&self, path: (usize, usize)) -> Vec<&Held> {
+    fn left(&self, path: Path) -> Vec<&Held> {
         let past = self.past.get(&path).map_or(&[][..], Vec::as_slice);
         let newest = &past[past.len().saturating_sub(COUNT)..];
         newest.iter().filter(|held| held.until + KEPT_SECONDS > self.now).collect()
@@ -147,40 +150,40 @@ impl History {
     /// Holds everything against the file system.
     fn compare(&mut self, fs: &FileSystem) {
         while fs.step(&self.who(), 64).unwrap() {}
-        for directory in 0..2 {
-            for name in 0..NAMES.len() {
-                let found = versions(fs, self.directories[directory], NAMES[name]);
-                let wanted = self.left((directory, name));
-                let (found_until, wanted_until): (Vec<_>, Vec<_>) =
-                    (found.iter().map(|held| held.until).collect(), wanted.iter().map(|held| held.until).collect());
-                assert_eq!(found_until, wanted_until, "{} in {directory} at {}", NAMES[name], self.now);
-                for (found, wanted) in found.iter().zip(wanted) {
-                    assert!(found.bytes == wanted.bytes, "{} in {directory} until {}", NAMES[name], found.until);
-                }
-                let now = content_of(fs, self.directories[directory], NAMES[name]);
-                assert!(now.as_ref() == self.files.get(&(directory, name)), "{} in {directory} now", NAMES[name]);
+        for (path, (directory, name)) in self.paths() {
+            let found = versions(fs, directory, name);
+            let wanted = self.left(path);
+            let moments = |all: &[&Held]| all.iter().map(|held| held.until).collect::<Vec<_>>();
+            assert_eq!(moments(&found.iter().collect::<Vec<_>>()), moments(&wanted), "{name} at {}", self.now);
+            for (found, wanted) in found.iter().zip(wanted) {
+                assert!(found.bytes == wanted.bytes, "{name} in {directory} until {}", found.until);
             }
+            let now = content_of(fs, directory, name);
+            assert!(now.as_ref() == self.files.get(&path), "{name} in {directory} now");
         }
     }
 
     /// After a crash: everything there is was there at some moment. From now on that is what counts.
     fn believe(&mut self, fs: &FileSystem) {
-        for directory in 0..2 {
-            for name in 0..NAMES.len() {
-                let path = (directory, name);
-                let found = versions(fs, self.directories[directory], NAMES[name]);
-                for held in &found {
-                    let is_known = |known: &&Held| known.until == held.until && known.bytes == held.bytes;
-                    let past = self.past.get(&path).map_or(&[][..], Vec::as_slice);
-                    assert!(past.iter().find(is_known).is_some(), "{} until {} is new", NAMES[name], held.until);
-                }
-                self.past.insert(path, found);
-                match content_of(fs, self.directories[directory], NAMES[name]) {
-                    Some(bytes) => self.files.insert(path, bytes),
-                    None => self.files.remove(&path),
-                };
+        for (path, (directory, name)) in self.paths() {
+            let found = versions(fs, directory, name);
+            let past = self.past.get(&path).map_or(&[][..], Vec::as_slice);
+            for held in &found {
+                let is_known = past.iter().any(|known| known.until == held.until && known.bytes == held.bytes);
+                assert!(is_known, "{name} in {directory} until {} is new", held.until);
             }
+            self.past.insert(path, found);
+            match content_of(fs, directory, name) {
+                Some(bytes) => self.files.insert(path, bytes),
+                None => self.files.remove(&path),
+            };
         }
+    }
+
+    /// All there can be, with directory and name.
+    fn paths(&self) -> Vec<(Path, (u64, &'static str))> {
+        let all = (0..2).flat_map(|directory| (0..NAMES.len()).map(move |name| (directory, name)));
+        all.map(|path| (path, (self.directories[path.0], NAMES[path.1]))).collect()
     }
 }
 

@@ -309,6 +309,11 @@ fn superblock(parts: u32) -> Vec<u8> {
     superblock.encode().expect("a small superblock fits")
 }
 
+fn versions(kind: u8, count: u32, seconds: u64) -> Option<InodePolicy> {
+    let versions = Some(VersionsPolicy { kind, count, seconds });
+    Some(InodePolicy { versions, ..InodePolicy::default() })
+}
+
 pub fn samples() -> Vec<Sample> {
     let (row, summary) = row_and_summary();
     let with_header = [row.encode(), summary].concat();
@@ -320,10 +325,6 @@ pub fn samples() -> Vec<Sample> {
         LockedPolicy { copies: 3, class: 16, compression: 2, encryption: 5, tiers: 0x8000, ..Default::default() };
     let retain = Some(RetainPolicy { kind: 2, after_seconds: 0, seconds: 1_900_000_000 });
     let retained_policy = InodePolicy { compression: 2, retain, ..InodePolicy::default() };
-    let kept = |kind, count, seconds| InodePolicy {
-        versions: Some(VersionsPolicy { kind, count, seconds }),
-        ..InodePolicy::default()
-    };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
         pool: POOL,
@@ -372,8 +373,8 @@ pub fn samples() -> Vec<Sample> {
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
         ("inode-retained", "inode", inode(0o100_644, Some(retained_policy), b"").encode()),
-        ("inode-versions", "inode", inode(0o040_755, Some(kept(2, 10, 2_592_000)), b"").encode()),
-        ("inode-version", "inode", inode(0o100_644, Some(kept(3, 0, 6_194_967_296)), b"").encode()),
+        ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
+        ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
