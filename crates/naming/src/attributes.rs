@@ -50,6 +50,7 @@ pub struct Attributes {
 impl Attributes {
     pub(crate) fn of(inode: u64, value: &InodeValue) -> Attributes {
         let is_fleeting = value.flags & OF_VERSIONS != 0;
+        let is_device = matches!(value.kind(), Some(FileKind::BlockDevice | FileKind::CharacterDevice));
         // The directory of its versions is not shown.
         let hidden = u32::from(value.flags & HAS_VERSIONS != 0);
         Attributes {
@@ -59,7 +60,7 @@ impl Attributes {
             nlink: value.nlink.saturating_sub(hidden),
             uid: value.uid,
             gid: value.gid,
-            rdev: if is_fleeting { 0 } else { value.rdev },
+            rdev: if is_device { value.rdev } else { 0 },
             size: value.size.saturating_sub(u64::from(hidden) * weight(versions::NAME)),
             blocks_512: value.blocks_bytes.div_ceil(512),
             block_size: stere_format::BLOCK_BYTES as u32,

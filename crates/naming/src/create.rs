@@ -159,7 +159,11 @@ impl FileSystem {
             value.ctime = caller.now;
             self.await_retention(transaction, inode, &value)?;
             let key = self.name_key(transaction, new_parent, &directory)?;
-            self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
+            let sequence =
+                self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
+            if value.parent == new_parent {
+                versions::note_name(&mut value, sequence);
+            }
             put_changed_directory(transaction, new_parent, &mut directory, caller.now);
             stere_file::put_inode(transaction, inode, &value);
             if nameless {
@@ -207,7 +211,9 @@ impl FileSystem {
                     value.symlink_target = key.seal_target(inode, new.target);
                     value.flags |= ENCRYPTED;
                 }
-                self.names.insert(transaction, parent, &mut directory, name, key.as_deref(), inode, new.kind)?;
+                let sequence =
+                    self.names.insert(transaction, parent, &mut directory, name, key.as_deref(), inode, new.kind)?;
+                versions::note_name(&mut value, sequence);
                 if new.kind == FileKind::Directory {
                     directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
                 }

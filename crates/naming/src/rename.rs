@@ -12,7 +12,7 @@ use crate::names::{Found, check_name};
 use crate::plugins::Doing;
 use crate::remove::{Attempt, Removed, drop_name};
 use crate::rules::Scopes;
-use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
+use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory, versions};
 
 /// Fail when the new name exists.
 pub const RENAME_NOREPLACE: u32 = 1;
@@ -220,30 +220,29 @@ impl FileSystem {
         // Read again: it may be the same directory.
         let mut to = directory(transaction, rename.new_parent)?;
         let key = self.name_key(transaction, rename.new_parent, &to)?;
-        match over {
+        let sequence = match over {
             Some(over) => {
                 self.names.replace(transaction, rename.new_parent, over, source.inode, source.kind)?;
                 if over.kind == FileKind::Directory {
                     to.nlink = to.nlink.saturating_sub(1);
                 }
+                over.sequence
             }
-            None => {
-                self.names.insert(
-                    transaction,
-                    rename.new_parent,
-                    &mut to,
-                    rename.new_name,
-                    key.as_deref(),
-                    source.inode,
-                    source.kind,
-                )?;
-            }
-        }
+            None => self.names.insert(
+                transaction,
+                rename.new_parent,
+                &mut to,
+                rename.new_name,
+                key.as_deref(),
+                source.inode,
+                source.kind,
+            )?,
+        };
         if is_directory && !same_parent {
             to.nlink = to.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename, true)?;
+        self.rehome(transaction, caller, source, rename, true, sequence)?;
         Ok(is_directory && (!same_parent || rename.has_rules()))
     }
 
@@ -279,8 +278,8 @@ impl FileSystem {
             to.nlink = adjusted(to.nlink, source_is_directory)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename, true)?;
-        self.rehome(transaction, caller, target, rename, false)?;
+        self.rehome(transaction, caller, source, rename, true, target.sequence)?;
+        self.rehome(transaction, caller, target, rename, false, source.sequence)?;
         let is_far = rename.parent != rename.new_parent || rename.has_rules();
         Ok((source_is_directory || target_is_directory) && is_far)
     }
@@ -294,6 +293,7 @@ impl FileSystem {
         found: &Found,
         rename: &Rename<'_>,
         goes: bool,
+        sequence: u64,
     ) -> Result<(), Error> {
         let (parent, name) = if goes { (rename.new_parent, rename.new_name) } else { (rename.parent, rename.name) };
         let mut value: InodeValue = self.victim(transaction, found)?;
@@ -307,6 +307,9 @@ impl FileSystem {
         if found.kind == FileKind::File && value.nlink > 1 {
             self.keep_locked(transaction, found.inode, old_parent, &mut value)?;
             self.keep_encrypted(transaction, found.inode, old_parent, false, &mut value)?;
+        }
+        if value.parent == parent {
+            versions::note_name(&mut value, sequence);
         }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
         let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.is_current(scopes);

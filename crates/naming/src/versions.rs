@@ -11,8 +11,9 @@
 mod expire;
 mod shelf;
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -36,14 +37,18 @@ const PLACES_MAX: usize = 65_536;
 const DEPTH_MAX: usize = 4096;
 /// Below this part of the pool being free none are made, and those there are go.
 const FREE_DIVISOR: u64 = 16;
+/// How many are asked for before that is looked at again; the background looks too.
+const ASKED_PER_LOOK: u32 = 64;
 
 /// Versions in memory.
 #[derive(Default)]
 pub(crate) struct Versions {
     /// Whether anything in the pool ever was to have versions.
     is_used: AtomicBool,
-    /// The pool was found full.
-    was_full: AtomicBool,
+    /// There was too little room when that was looked at.
+    is_short: AtomicBool,
+    /// Counts the questions, since working it out takes longer than keeping a small file.
+    asked: AtomicU32,
     /// Where files were found by name: directory and sequence.
     places: Mutex<FxHashMap<u64, (u64, u64)>>,
     /// Directories of versions that the kernel may know.
@@ -87,6 +92,13 @@ fn keeps(keys: &impl Keys, directory: u64, value: &InodeValue) -> Result<Option<
         None => said(keys, directory)?.map(|(_, wanted)| wanted),
     };
     Ok(wanted.filter(|wanted| *wanted != Wanted::No))
+}
+
+/// Notes the sequence of a file's name in its directory: a hint, with which its name is found when it changes.
+pub(crate) fn note_name(value: &mut InodeValue, sequence: u64) {
+    if value.kind() == Some(FileKind::File) {
+        value.rdev = sequence as u32;
+    }
 }
 
 /// Refuses to change what belongs to versions.
@@ -163,10 +175,11 @@ impl FileSystem {
         places.insert(inode, (directory, sequence));
     }
 
-    /// A name of a file and its directory: by which it was found last, else any.
+    /// A name of a file and its directory: by which it was looked up last, else any.
     fn place_of(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let known = self.versions.places.lock().get(&inode).copied();
-        self.store.view(wait, |view| {
+        let scanned = Cell::new(None);
+        let found = self.store.view(wait, |view| {
             let shown = |directory, key: &Key, bytes: &[u8]| match DirentView::decode(bytes) {
                 Ok(entry) if entry.inode == inode => {
                     Ok(Some((directory, self.names.shown(directory, key.position, &entry).0.into_owned())))
@@ -174,7 +187,7 @@ impl FileSystem {
                 Ok(_) => Ok(None),
                 Err(error) => Err(damaged(directory, &error)),
             };
-            if let Some((directory, sequence)) = known {
+            for (directory, sequence) in known.into_iter().chain([(value.parent, u64::from(value.rdev))]) {
                 let key = Key::dirent(directory, sequence);
                 if let Some(bytes) = view.get(&key)?
                     && let Some(place) = shown(directory, &key, &bytes)?
@@ -186,19 +199,31 @@ impl FileSystem {
             let directory = value.parent;
             view.scan(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), |key, bytes| {
                 found = shown(directory, key, bytes);
+                scanned.set(Some(key.position));
                 if matches!(found, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
             found
-        })
+        })?;
+        if let (Some((directory, _)), Some(sequence)) = (&found, scanned.get()) {
+            self.note_file(inode, *directory, sequence);
+        }
+        Ok(found)
     }
 
     /// Whether there is too little room for keeping what is changed or removed.
     fn is_short_of_room(&self) -> bool {
-        if self.versions.was_full.load(Ordering::Acquire) {
-            return true;
+        if self.versions.asked.fetch_add(1, Ordering::AcqRel).is_multiple_of(ASKED_PER_LOOK) {
+            self.look_for_room();
         }
+        self.versions.is_short.load(Ordering::Acquire)
+    }
+
+    /// Looks whether there is too little room.
+    fn look_for_room(&self) -> bool {
         let statistics = self.statfs();
-        statistics.blocks_free < statistics.blocks / FREE_DIVISOR
+        let is_short = statistics.blocks_free < statistics.blocks / FREE_DIVISOR;
+        self.versions.is_short.store(is_short, Ordering::Release);
+        is_short
     }
 
     /// To be called before the content of a file changes: keeps what it holds, once from the first handle to the last.
@@ -269,7 +294,7 @@ impl FileSystem {
 
     /// The pool is full: what is changed now is changed for good, until versions have made room.
     pub(crate) fn note_full(&self) {
-        if !self.versions.was_full.swap(true, Ordering::AcqRel) {
+        if !self.versions.is_short.swap(true, Ordering::AcqRel) {
             tracing::warn!("the pool is full: no versions are kept, and those there are go until there is room");
         }
     }

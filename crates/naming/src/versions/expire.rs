@@ -3,7 +3,6 @@
 //! All of it is background work in bounded steps; what is read meanwhile stays until it is closed.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 
 use stere_file::{Gone, OF_VERSIONS, inode_if_any, set_version_order, version_order};
 use stere_format::dirent::DirentView;
@@ -11,8 +10,8 @@ use stere_format::{FileKind, Key, key};
 use stere_policy::Versions as Wanted;
 use stere_store::{Transaction, Wait};
 
+use super::said;
 use super::shelf::{ORDER_BY_MOMENT, entry_of, order};
-use super::{FREE_DIVISOR, said};
 use crate::error::Error;
 use crate::names::damaged;
 use crate::walk::Met;
@@ -125,13 +124,8 @@ impl FileSystem {
 
     /// Removes versions while the pool is nearly full. Tells whether it still is and there are more.
     fn make_room(&self, caller: &Caller<'_>, limit: usize) -> Result<bool, Error> {
-        let was_full = self.versions.was_full.swap(false, Ordering::AcqRel);
-        let is_short = |file_system: &FileSystem| {
-            let statistics = file_system.statfs();
-            statistics.blocks_free < statistics.blocks / FREE_DIVISOR
-        };
         for _ in 0..limit {
-            if !is_short(self) {
+            if !self.look_for_room() {
                 return Ok(false);
             }
             let first = self.next_to_go(caller.wait, u64::MAX, 1)?;
@@ -139,9 +133,6 @@ impl FileSystem {
                 return Ok(false);
             }
             self.remove_versions(caller, &first)?;
-        }
-        if was_full && is_short(self) {
-            self.versions.was_full.store(true, Ordering::Release);
         }
         Ok(true)
     }
