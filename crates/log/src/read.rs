@@ -222,17 +222,39 @@ impl Log {
         address: &Address,
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, LogError> {
-        let mut bytes = vec![0; address.length as usize];
-        if self.read_from_memory(address, 0, &mut bytes) {
-            return Ok(bytes);
-        }
-        if segment.is_released() {
-            return self.recall_record(segment, address, verify);
-        }
         let placed = segment.placed();
-        let report = read_whole(&self.stripe, &placed, address, &mut bytes, verify)?;
+        let (bytes, report) = self.find_record(segment, &placed, address, verify)?;
         self.repair(segment, &placed, address, &(0..address.length), &bytes, &report);
         Ok(bytes)
+    }
+
+    /// The same without repairing: what a row tells of itself may be of a future that a crash cut off, and what is live may lie
+    /// where the other copies have something else.
+    pub(crate) fn look_at_record(
+        &self,
+        segment: &Arc<Segment>,
+        address: &Address,
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, LogError> {
+        self.find_record(segment, &segment.placed(), address, verify).map(|(bytes, _)| bytes)
+    }
+
+    fn find_record(
+        &self,
+        segment: &Arc<Segment>,
+        placed: &SegmentChunks,
+        address: &Address,
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<(Vec<u8>, ReadReport), LogError> {
+        let mut bytes = vec![0; address.length as usize];
+        if self.read_from_memory(address, 0, &mut bytes) {
+            return Ok((bytes, ReadReport::default()));
+        }
+        if segment.is_released() {
+            return Ok((self.recall_record(segment, address, verify)?, ReadReport::default()));
+        }
+        let report = read_whole(&self.stripe, placed, address, &mut bytes, verify)?;
+        Ok((bytes, report))
     }
 
     /// One whole record, each 4 KiB of it checked by itself: different blocks may be good on different devices.
@@ -302,21 +324,17 @@ impl Log {
 
     /// What the row that begins at this block holds; `None` where no row of this segment begins.
     pub fn read_row_contents(&self, segment: &Arc<Segment>, row_block: u32) -> Result<Option<RowContents>, LogError> {
-        let header_address = Address { segment: segment.id, row_block, offset: 0, length: RowHeader::SIZE as u32 };
-        let pool = self.pool_id();
-        let belongs = |bytes: &[u8]| {
-            RowHeader::decode(bytes).is_ok_and(|header| {
-                header.pool == pool && header.segment == segment.id && header.row_block == row_block
-            })
+        let belongs = |bytes: &[u8]| self.is_header_at(segment.id, row_block, bytes);
+        let Ok(bytes) = self.look_at_record(segment, &header_address(segment.id, row_block), &belongs) else {
+            return Ok(None);
         };
-        let Ok(bytes) = self.read_record(segment, &header_address, &belongs) else { return Ok(None) };
         let bad = |detail: String| LogError::BadRow { segment: segment.id, row_block, detail };
         let header = RowHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
-        let header = self.newest_header(segment, &header_address, header, &belongs);
+        let header = self.newest_header(segment, header);
         let summary_address =
             Address { segment: segment.id, row_block, offset: header.summary_offset, length: header.summary_length };
         let bytes = self
-            .read_record(segment, &summary_address, &|bytes| stere_format::crc32c(bytes) == header.summary_crc32c)
+            .look_at_record(segment, &summary_address, &|bytes| stere_format::crc32c(bytes) == header.summary_crc32c)
             .map_err(|error| bad(error.to_string()))?;
         let entries = Summary::decode(&header, &bytes).map_err(|error| bad(error.to_string()))?;
         Ok(Some(RowContents { header, entries }))
@@ -324,14 +342,9 @@ impl Log {
 
     /// The row that was written last at its place, as any chunk has it: one that lost a write still holds what a crash left there
     /// before, which is a row too. Sequences rise from mount to mount.
-    fn newest_header(
-        &self,
-        segment: &Arc<Segment>,
-        address: &Address,
-        first: RowHeader,
-        belongs: &dyn Fn(&[u8]) -> bool,
-    ) -> RowHeader {
+    fn newest_header(&self, segment: &Arc<Segment>, first: RowHeader) -> RowHeader {
         let placed = segment.placed();
+        let address = header_address(segment.id, first.row_block);
         // The header is in every copy, or in the first unit and what that is rebuilt from.
         let others: Vec<Attempt> = match (placed.scheme.data, placed.scheme.parity) {
             (_, 0) => Vec::new(),
@@ -340,9 +353,24 @@ impl Log {
         };
         let seen = others.into_iter().filter_map(|attempt| {
             let mut bytes = [0; RowHeader::SIZE];
-            self.stripe.read(&placed, address, 0..address.length, &mut bytes, attempt).ok()?;
-            belongs(&bytes).then(|| RowHeader::decode(&bytes).ok())?
+            self.stripe.read(&placed, &address, 0..address.length, &mut bytes, attempt).ok()?;
+            self.is_header_at(segment.id, first.row_block, &bytes).then(|| RowHeader::decode(&bytes).ok())?
         });
         seen.fold(first, |best, other| if other.sequence > best.sequence { other } else { best })
     }
+
+    /// Whether no chunk has a later row in this place.
+    pub(crate) fn is_newest(&self, segment: &Arc<Segment>, header: &RowHeader) -> bool {
+        self.newest_header(segment, *header).sequence == header.sequence
+    }
+
+    fn is_header_at(&self, segment: u64, row_block: u32, bytes: &[u8]) -> bool {
+        let is_it =
+            |header: RowHeader| (header.pool, header.segment, header.row_block) == (self.pool_id(), segment, row_block);
+        RowHeader::decode(bytes).is_ok_and(is_it)
+    }
+}
+
+fn header_address(segment: u64, row_block: u32) -> Address {
+    Address { segment, row_block, offset: 0, length: RowHeader::SIZE as u32 }
 }

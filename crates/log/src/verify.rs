@@ -9,6 +9,7 @@ use stere_format::{Address, BLOCK_BYTES, RecordSubject, RowHeader, Summary, Summ
 use stere_stripe::Whole;
 
 use crate::Log;
+use crate::read::RowContents;
 use crate::segment::Segment;
 
 /// What proving a segment showed.
@@ -38,16 +39,16 @@ fn slice(row: &[u8], offset: u32, length: u32) -> Option<&[u8]> {
     row.get(offset as usize..)?.get(..length as usize)
 }
 
-/// The entries of a row that is right in every record, else none.
-fn prove(header: &RowHeader, row: &[u8]) -> Option<u64> {
+/// What a row holds that is right in every record, else none.
+fn prove(header: RowHeader, row: &[u8]) -> Option<RowContents> {
     let summary = slice(row, header.summary_offset, header.summary_length)?;
     if stere_format::crc32c(summary) != header.summary_crc32c {
         return None;
     }
-    let entries = Summary::decode(header, summary).ok()?;
+    let entries = Summary::decode(&header, summary).ok()?;
     let is_right =
         |entry: &SummaryEntry| slice(row, entry.offset, entry.length).is_some_and(|record| matches(entry, record));
-    entries.iter().all(is_right).then_some(entries.len() as u64)
+    entries.iter().all(is_right).then_some(RowContents { header, entries })
 }
 
 /// The content of a segment's chunk, headers of the chunk aside, if every row and record in it is right and it is all there.
@@ -61,17 +62,25 @@ pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) ->
         };
         let Some(header) = header.filter(is_own) else { return false };
         let end = at + header.row_height as usize * BLOCK_BYTES;
-        if content.get(at..end).and_then(|row| prove(&header, row)).is_none() {
+        let row_height = header.row_height;
+        if content.get(at..end).and_then(|row| prove(header, row)).is_none() {
             return false;
         }
-        (at, row_block) = (end, row_block + header.row_height);
+        (at, row_block) = (end, row_block + row_height);
     }
     true
 }
 
 impl Log {
-    /// Proves the rows of a sealed segment that was read whole, and mends in memory what other chunks have right.
-    pub fn verify_whole(&self, segment: &Arc<Segment>, whole: &mut Whole) -> Verified {
+    /// Proves the rows of a sealed segment that was read whole, and mends in memory what other chunks have right. A chunk that lost
+    /// a write holds what was in its place before, which may be a whole row, of a future that a crash cut off: where `is_of_use` finds
+    /// nothing in a row that anybody needs, the other chunks are asked whether they have a later one.
+    pub fn verify_whole(
+        &self,
+        segment: &Arc<Segment>,
+        whole: &mut Whole,
+        is_of_use: &dyn Fn(&RowContents) -> bool,
+    ) -> Verified {
         let mut verified = Verified::default();
         let end = 1 + whole.blocks();
         let mut row_block = 1;
@@ -80,12 +89,12 @@ impl Log {
             let header = self.header_in(segment, whole, row_block);
             let proven = header.and_then(|header| {
                 let row = whole.row(row_block, header.row_height, &mut scratch)?;
-                prove(&header, row).map(|records| (header.row_height, records))
+                prove(header, row)
             });
-            let height = match proven {
-                Some((height, records)) => {
-                    verified.records += records;
-                    Some(height)
+            let height = match proven.filter(|row| is_of_use(row) || self.is_newest(segment, &row.header)) {
+                Some(row) => {
+                    verified.records += row.entries.len() as u64;
+                    Some(row.header.row_height)
                 }
                 None => self.mend_row(segment, whole, row_block, &mut verified),
             };
@@ -127,7 +136,7 @@ impl Log {
             let range = entry.offset as usize..(entry.offset + entry.length) as usize;
             let address = Address { segment: segment.id, row_block, offset: entry.offset, length: entry.length };
             verified.records += 1;
-            match self.read_record(segment, &address, &|bytes| matches(&entry, bytes)) {
+            match self.look_at_record(segment, &address, &|bytes| matches(&entry, bytes)) {
                 Ok(record) => row.get_mut(range)?.copy_from_slice(&record),
                 Err(error) => {
                     tracing::warn!(segment = segment.id, row_block, offset = entry.offset, %error, "a record is damaged");

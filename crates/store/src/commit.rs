@@ -115,8 +115,21 @@ impl Store {
         let counters = self.counters(&self.inner.read());
         let completion = Completion::new();
         journal.submit_proof(&self.log.stripe, &counters, &completion);
-        let outcome = self.finish_durably(journal, &completion);
-        outcome.map(|()| journal.durable_sequence = journal.sequence - 1).map_err(|error| self.fail(error))
+        self.finish_durably(journal, &completion).map_err(|error| self.fail(error))?;
+        journal.durable_sequence = journal.sequence - 1;
+        journal.is_end_proven = true;
+        Ok(())
+    }
+
+    /// When nothing follows the last commit: from then on no device that fails can make recovery take it for one that nobody was
+    /// told of.
+    pub(crate) fn prove_at_rest(&self) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        if journal.is_end_proven || journal.is_unsettled || journal.mirrors.is_empty() || !journal.has_room(0) {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.prove(&mut journal)
     }
 
     fn write_durably(&self, journal: &mut MutexGuard<'_, Journal>, batch: &Batch) -> Result<(), Error> {

@@ -37,6 +37,8 @@ pub(crate) struct Journal {
     pub durable_change: u64,
     /// Whether what devices failed to take of the last batch is not recorded yet.
     pub is_unsettled: bool,
+    /// Whether a record tells that the last changes were durable.
+    pub is_end_proven: bool,
     pub start_position: u64,
     pub generation: u64,
 }
@@ -54,6 +56,7 @@ impl Journal {
             durable_sequence: start.sequence.saturating_sub(1),
             durable_change: 0,
             is_unsettled: false,
+            is_end_proven: true,
             start_position: start.position,
             generation: superblock.generation,
         }
@@ -63,6 +66,7 @@ impl Journal {
     pub fn start_at(&mut self, start: &JournalPosition, generation: u64) {
         assert!(start.position >= self.start_position, "the journal's start only moves on");
         self.start_position = start.position;
+        self.is_end_proven |= start.position == self.position;
         self.generation = generation;
     }
 
@@ -104,6 +108,7 @@ impl Journal {
         counters: &Counters,
         completion: &Completion,
     ) -> Result<(), Error> {
+        self.is_end_proven = false;
         let max = self.payload_bytes_max();
         let mut payload = Vec::with_capacity(64 * 1024);
         let mut rest = changes.iter().peekable();

@@ -378,6 +378,9 @@ impl Store {
             self.commit(Wait::Allowed)?;
             return Ok(true);
         }
+        if idle {
+            self.prove_at_rest()?;
+        }
         self.clean_in_background(idle)
     }
 

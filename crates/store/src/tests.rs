@@ -1,7 +1,6 @@
 //! The store on devices in memory: what was committed survives losing everything that was not flushed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use stere_device::memory::Fault;
 use stere_device::{Device, MemoryDevice, Operation};
@@ -14,7 +13,7 @@ mod full;
 
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
 
-const CHUNK_BYTES: u32 = 1 << 20;
+pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 pub(crate) const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
 pub(crate) const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
 pub(crate) const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
@@ -226,89 +225,6 @@ fn an_unproven_tail_whose_data_is_lost_is_cut() {
         assert_eq!(read_file(&store, 12, 4096).unwrap(), content(3, 4096));
         assert_clean(&store);
     }
-}
-
-/// P-3: what a power cut left with one good copy gets its other one where it lies, durably, before the device with the good one is
-/// written anything but superblocks and journal: a write that goes astray there could hit it.
-#[test]
-fn what_one_device_alone_kept_is_made_whole_before_anything_is_written_beside_it() {
-    let (mut rig, store) = Rig::new(2, 64 << 20);
-    write_file(&store, COPIES, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
-    write_file(&store, COPIES, 11, &content(2, 300_000));
-    let refuse_flush = |operation, _, _| (operation == Operation::Flush).then_some(Fault::Error);
-    rig.devices.iter().for_each(|device| device.set_fault_hook(Some(Box::new(refuse_flush))));
-    store.commit(Wait::Allowed).unwrap_err();
-    drop(store);
-    rig.devices[0].lose_unflushed(|_| true);
-    rig.devices[1].lose_unflushed(|_| false);
-    rig.read_superblocks();
-    let layout = rig.superblocks[0].layout;
-    let slots =
-        layout.slot_offset(0).unwrap()..layout.slot_offset(layout.slot_count - 1).unwrap() + u64::from(CHUNK_BYTES);
-    let [has_written, has_flushed, was_early] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
-    let (written, flushed, of_slots) = (has_written.clone(), has_flushed.clone(), slots.clone());
-    rig.devices[1].set_fault_hook(Some(Box::new(move |operation, offset, _| {
-        written.fetch_or(operation == Operation::Write && of_slots.contains(&offset), Ordering::Relaxed);
-        flushed.fetch_or(operation == Operation::Flush && written.load(Ordering::Relaxed), Ordering::Relaxed);
-        None
-    })));
-    let (flushed, early) = (has_flushed.clone(), was_early.clone());
-    rig.devices[0].set_fault_hook(Some(Box::new(move |operation, offset, _| {
-        let is_early = operation == Operation::Write && slots.contains(&offset) && !flushed.load(Ordering::Relaxed);
-        early.fetch_or(is_early, Ordering::Relaxed);
-        None
-    })));
-    let (store, report) = Store::open(rig.devices_in(), options()).unwrap();
-    assert_eq!(report.groups_cut, 0);
-    assert!(has_flushed.load(Ordering::Relaxed), "the second copy was written and flushed");
-    assert!(!was_early.load(Ordering::Relaxed), "nothing was written beside the one good copy before");
-    rig.devices.iter().for_each(|device| device.set_fault_hook(None));
-    drop(store);
-    // Without the device that had it all.
-    rig.read_superblocks();
-    rig.devices[0].set_offline(true);
-    let devices = rig.devices_in().split_off(1);
-    let (store, _) = Store::open(devices, options()).unwrap();
-    assert_eq!(read_file(&store, 11, 300_000).unwrap(), content(2, 300_000));
-}
-
-/// P-3: a row whose header a power cut took, so that one of a future which an earlier crash cut off shows in its place, is not made
-/// whole from that.
-#[test]
-fn a_row_of_an_abandoned_future_is_nobodys_truth() {
-    let (mut rig, store) = Rig::new(2, 64 << 20);
-    write_file(&store, COPIES, 10, &content(1, 4096));
-    store.commit(Wait::Allowed).unwrap();
-    // Its rows reach the devices, the journal does not: this future is cut off.
-    write_file(&store, COPIES, 11, &content(2, 2_000_000));
-    store.log.close_rows(stere_format::SegmentKind::Data);
-    store.log.wait_for_rows().unwrap();
-    let (store, _) = rig.crash(store, |_| true);
-    let blob = write_file(&store, COPIES, 12, &content(3, 3670))[0];
-    let handle = store.view(Wait::Allowed, |view| view.blob(blob)).unwrap();
-    let (row_block, place) = (handle.value.address.row_block, handle.segment.placed());
-    let row_on = |device: usize| {
-        let chunk = place.chunks.iter().find(|chunk| usize::from(chunk.device) == device).unwrap();
-        rig.superblocks[device].layout.slot_offset(chunk.slot).unwrap() + u64::from(row_block) * 4096
-    };
-    let rows = [row_on(0), row_on(1)];
-    let read = |device: usize, length: usize| {
-        let mut bytes = vec![0; length];
-        rig.devices[device].read(rows[device], &mut bytes).unwrap();
-        bytes
-    };
-    let (header, whole) = (read(0, 512), read(1, 8192));
-    stere_format::RowHeader::decode(&header).expect("the abandoned row is in this very place");
-    store.commit(Wait::Allowed).unwrap();
-    drop((handle, store));
-    assert_ne!(read(0, 512), header);
-    rig.devices[0].write_bytes(rows[0], &header).unwrap();
-    rig.devices[1].write_bytes(rows[1], &whole).unwrap();
-    let (store, report) = rig.reopen();
-    assert_eq!(report.groups_cut, 0);
-    assert_eq!(read_file(&store, 12, 3670).unwrap(), content(3, 3670));
-    assert_clean(&store);
 }
 
 /// P-8: accounting is exact after many checkpoints and a crash.

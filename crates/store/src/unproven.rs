@@ -4,8 +4,12 @@
 //! Invariants: first every row is made whole where it lies, from its verified parts, and that is flushed; only then is anything
 //! written elsewhere. So a device that holds the one good copy of something is not written to before another has it too: a write
 //! that goes astray there could hit just that. A copy that missed the row may hold another one in its place, of a future that an
-//! earlier crash cut off: a row that does not tell of just what was committed is never made anybody's truth. What cannot be made whole in its place (a device is away or no longer written
-//! to, or nothing tells of the row) is appended again. Read next: `recover.rs`, `scrub/row.rs`, `clean.rs`.
+//! earlier crash cut off: a row that does not tell of just what was committed is never made anybody's truth. What cannot be made
+//! whole in its place (a device is away or no longer written to, or nothing tells of the row) is appended again. Read next:
+//! `recover.rs`, `scrub/row.rs`, `clean.rs`.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Which records of a row are live, and what their parents say of them.
 
-use stere_format::{Address, BlobValue, Key, NodeReference, RecordSubject, SummaryEntry, sector_aligned};
+use stere_format::{
+    Address, BlobValue, Key, NodeReference, RecordSubject, SummaryEntry, record_checksum, sector_aligned,
+};
 use stere_log::{RowContents, Wait};
 
 use crate::Store;
@@ -62,7 +64,10 @@ pub(super) fn standing(
     let address = address_of(contents, entry);
     match entry.subject {
         RecordSubject::Blob { blob, .. } => match view.blob(blob) {
-            Ok(handle) if handle.value.address == address => Ok(Standing::Blob(handle.value)),
+            // A row of a future that a crash cut off may tell of a blob of this number in this place: it had another content.
+            Ok(handle) if handle.value.address == address && is_content_of(entry, &handle.value) => {
+                Ok(Standing::Blob(handle.value))
+            }
             Ok(_) | Err(Error::UnknownBlob { .. }) => Ok(Standing::Dead),
             Err(error) => Err(error),
         },
@@ -72,6 +77,11 @@ pub(super) fn standing(
         }),
         RecordSubject::Checkpoint { .. } => Ok(part_at(&address).map_or(Standing::Dead, Standing::Part)),
     }
+}
+
+/// Whether a row's entry tells of just this content.
+fn is_content_of(entry: &SummaryEntry, value: &BlobValue) -> bool {
+    record_checksum(&value.checksums, entry.length as usize) == entry.crc32c
 }
 
 /// The node of this level that begins with this key, if the tree has one.

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use stere_format::{
-    BLOCK_BYTES, ChunkHeader, PoolId, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
+    BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
 };
 use stere_log::{RowContents, Segment, Wait};
 use stere_stripe::Stretch;
 
-use super::ScrubReport;
 use super::ahead::{Ahead, Window};
 use super::live::{Standing, standing};
 use super::row::{parse, parse_header, row_is_right, stripe_error};
+use super::{Damage, ScrubReport};
 use crate::Store;
 use crate::error::Error;
+use crate::view::BlobHandle;
 
 /// How often an account is gone through again because something changed meanwhile.
 const ROUNDS_MAX: u32 = 3;
@@ -182,9 +184,20 @@ impl Store {
             return Ok(Found::Nothing);
         }
         let standings = self.standings_of(&contents)?;
+        // Nothing to mend, or a row of a future that a crash cut off, whose header alone is left over what is live: what no row tells
+        // of is found by the account, and read by itself.
+        if standings.iter().all(|standing| matches!(standing, Standing::Dead)) {
+            return Ok(Found::Nothing);
+        }
         self.mend_row(segment, placed, &contents, &standings, report)?;
         cursor.live_bytes += usage_of(&contents.entries, &standings);
         Ok(Found::Row(contents.header.row_height))
+    }
+
+    /// Whether a row tells of anything live; where that cannot be told, it may.
+    pub(crate) fn tells_of_something_live(&self, contents: &RowContents) -> bool {
+        let is_live = |standing: &Standing| !matches!(standing, Standing::Dead);
+        self.standings_of(contents).map_or(true, |standings| standings.iter().any(is_live))
     }
 
     /// Whether all chunks of a row are there, agree and hold what they should.
@@ -290,11 +303,10 @@ impl Store {
             if count.said == count.counted {
                 return Ok(());
             }
-            let mut unlisted = ScrubReport::default();
-            self.look_for_unlisted(segment, &count, &mut unlisted)?;
+            let (unlisted, found) = self.look_for_unlisted(segment, &count)?;
             if self.inner.read().change == change && !is_in_memory() {
-                report.add(unlisted);
-                return Ok(());
+                report.add(found);
+                return unlisted.iter().try_for_each(|handle| self.list_again(handle, report));
             }
         }
         // The next pass may find it at rest.
@@ -319,20 +331,28 @@ impl Store {
             parts.iter().find(|part| part.address == *address).map(|part| part.crc32c)
         };
         self.view(Wait::Allowed, |view| {
-            let mut counted = 0;
+            let (mut counted, mut listed) = (0, FxHashSet::default());
             for contents in &rows {
                 for entry in &contents.entries {
-                    counted += standing(view, contents, entry, &part_at)?.usage_bytes(entry);
+                    let standing = standing(view, contents, entry, &part_at)?;
+                    counted += standing.usage_bytes(entry);
+                    if let (RecordSubject::Blob { blob, .. }, Standing::Blob(_)) = (entry.subject, standing) {
+                        listed.insert(blob);
+                    }
                 }
             }
             let said = segment.live_bytes();
-            Ok::<_, Error>(Count { said, counted })
+            Ok::<_, Error>(Count { said, counted, listed })
         })
     }
 
-    /// Live blobs that no row tells of any more: they are read by themselves, which repairs them.
-    fn look_for_unlisted(&self, segment: &Arc<Segment>, count: &Count, report: &mut ScrubReport) -> Result<(), Error> {
-        let Count { said, counted } = *count;
+    /// Live blobs that no row tells of any more, and what is wrong with them and with the account.
+    fn look_for_unlisted(
+        &self,
+        segment: &Arc<Segment>,
+        count: &Count,
+    ) -> Result<(Vec<BlobHandle>, ScrubReport), Error> {
+        let (mut unlisted, mut report) = (Vec::new(), ScrubReport::default());
         let mut total = 0;
         let blobs = if segment.kind == SegmentKind::Data { self.blobs_in(segment.id)? } else { Vec::new() };
         for blob in blobs {
@@ -342,19 +362,43 @@ impl Store {
                 Err(error) => return Err(error),
             };
             total += crate::transaction::blob_usage_bytes(&handle.value);
-            if self.log.read_blocks(segment, &handle.value.address, &handle.value.checksums).is_err() {
-                let inode = self.first_file_of(blob)?;
-                let length = u64::from(handle.value.logical_bytes);
-                let damage = super::Damage { segment: segment.id, blob: Some(blob), inode, offset: 0, length };
-                report.unrepairable.push(damage);
+            if count.listed.contains(&blob) {
+                continue;
             }
+            if self.log.read_blocks(segment, &handle.value.address, &handle.value.checksums).is_ok() {
+                unlisted.push(handle);
+                continue;
+            }
+            let inode = self.first_file_of(blob)?;
+            let length = u64::from(handle.value.logical_bytes);
+            report.unrepairable.push(Damage { segment: segment.id, blob: Some(blob), inode, offset: 0, length });
         }
-        if total.max(counted) != said {
+        if total.max(count.counted) != count.said {
             report.findings.push(format!(
-                "segment {} says {said} live bytes, but {} are; run `stere check --repair`",
+                "segment {} says {} live bytes, but {} are; run `stere check --repair`",
                 segment.id,
-                total.max(counted)
+                count.said,
+                total.max(count.counted)
             ));
+        }
+        Ok((unlisted, report))
+    }
+
+    /// Appends a blob again that no row tells of: where it is, nobody finds it to compare its copies, to clean its segment or to
+    /// rescue it.
+    fn list_again(&self, handle: &BlobHandle, report: &mut ScrubReport) -> Result<(), Error> {
+        if !self.log.repairs_on_read() {
+            let (id, segment) = (handle.id, handle.segment.id);
+            report
+                .findings
+                .push(format!("blob {id} in segment {segment}: no row tells of it; mount read-write to repair"));
+            return Ok(());
+        }
+        match self.relocate_blob(handle, None) {
+            Ok(()) => report.repaired_blocks += u64::from(handle.value.address.length.div_ceil(BLOCK_BYTES as u32)),
+            // It can be read where it is, and the next pass comes.
+            Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -389,6 +433,8 @@ impl Store {
 struct Count {
     said: u64,
     counted: u64,
+    /// Blobs that the rows tell of.
+    listed: FxHashSet<u64>,
 }
 
 fn usage_of(entries: &[SummaryEntry], standings: &[Standing]) -> u64 {
