@@ -212,7 +212,7 @@ impl FileSystem {
 
     /// Whether there is too little room for keeping what is changed or removed.
     fn is_short_of_room(&self) -> bool {
-        if self.versions.asked.fetch_add(1, Ordering::AcqRel).is_multiple_of(ASKED_PER_LOOK) {
+        if self.versions.asked.fetch_add(1, Ordering::AcqRel) % ASKED_PER_LOOK == 0 {
             self.look_for_room();
         }
         self.versions.is_short.load(Ordering::Acquire)
