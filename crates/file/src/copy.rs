@@ -20,10 +20,10 @@ const SHARED_BYTES_PER_STEP: u64 = 32 << 20;
 const COPY_BYTES: u64 = 1 << 20;
 
 /// A copy from one place to another.
-struct Copy {
-    from: u64,
-    to: u64,
-    length: u64,
+pub(crate) struct Copy {
+    pub from: u64,
+    pub to: u64,
+    pub length: u64,
 }
 
 impl Files {
@@ -75,7 +75,7 @@ impl Files {
         Ok((length > 0).then_some(Copy { from, to, length }))
     }
 
-    fn copy(
+    pub(crate) fn copy(
         &self,
         context: &Context,
         source: u64,

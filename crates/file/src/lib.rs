@@ -19,6 +19,7 @@ mod extents;
 mod facts;
 mod first_handle;
 mod home;
+mod kept;
 mod keys;
 mod orphan;
 mod owed;
@@ -33,6 +34,7 @@ mod set_aside;
 mod size;
 mod state;
 mod table;
+mod versions;
 mod write;
 
 use std::collections::BTreeMap;
@@ -49,9 +51,10 @@ pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use first_handle::FirstHandle;
+pub use kept::Unchanged;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
-pub use orphan::{Unlink, list_nameless, unlist};
+pub use orphan::{Unlink, free_empty, list_nameless, unlist};
 pub use plugins::{Plugins, own_stack, set_own_stack};
 pub use read::ReadOutcome;
 pub use reconcile::{Reconciled, SharedWishes};
@@ -59,6 +62,7 @@ pub use record::RECORD_BYTES;
 pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
+pub use versions::{HAS_VERSIONS, OF_VERSIONS, own_versions, set_own_versions, set_version_order, version_order};
 
 use accounts::Accounts;
 use encode::{AskedEncoding, Decoded, Storing};
@@ -198,6 +202,7 @@ impl Files {
         }
         state.opens -= 1;
         if state.opens == 0 {
+            state.is_kept = false;
             if self.is_removed_for_good(inode) {
                 self.free_orphan_now(context, inode, &mut state);
             } else if !state.is_dirty() {

@@ -140,7 +140,27 @@ impl Files {
         &self,
         context: &Context,
         inode: u64,
-        by_kernel: bool,
+        change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
+    ) -> Result<T, E> {
+        let is_held = self.holds_removed.load(Ordering::Acquire);
+        self.removing_known(context, inode, is_held, change)
+    }
+
+    /// The same for what the kernel need not be able to open any more, whatever it has looked up.
+    pub fn removing_unheld<T, E: From<Error> + From<stere_store::Error>>(
+        &self,
+        context: &Context,
+        inode: u64,
+        change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
+    ) -> Result<T, E> {
+        self.removing_known(context, inode, false, change)
+    }
+
+    fn removing_known<T, E: From<Error> + From<stere_store::Error>>(
+        &self,
+        context: &Context,
+        inode: u64,
+        is_held: bool,
         mut change: impl FnMut(&mut Transaction<'_>, &Unlink) -> Result<(T, Gone), E>,
     ) -> Result<T, E> {
         let held = self.table.hold(inode);
@@ -149,10 +169,17 @@ impl Files {
             // The list has room for one reason; what is left behind the end would be forgotten.
             self.finish_truncation(context, inode)?;
         }
-        let open = state.opens > 0 || (by_kernel && self.holds_removed.load(Ordering::Acquire));
-        let unlink = Unlink { open, listed: self.orphan_kind(inode).is_some() };
+        let unlink = Unlink {
+            open: state.opens > 0 || is_held,
+            listed: self.orphan_kind(inode).is_some(),
+            is_in_use: state.opens > 0,
+            size: state.content.as_ref().map(|content| content.size),
+        };
         let (value, gone) = self.store.update(context.wait, |transaction| change(transaction, &unlink))?;
         self.note_gone(inode, &mut state, gone);
+        if gone == Gone::Orphan && !is_held {
+            self.orphans.lock().get_mut(&inode).into_iter().for_each(|orphan| orphan.held = false);
+        }
         Ok(value)
     }
 
@@ -374,6 +401,17 @@ pub struct Unlink {
     open: bool,
     /// On the list already: its truncation is not finished.
     listed: bool,
+    /// Somebody has it open now.
+    pub is_in_use: bool,
+    /// The size that users see, if it may be another than that on media.
+    pub size: Option<u64>,
+}
+
+/// Frees an inode without content that nobody needs any more.
+pub fn free_empty(transaction: &mut Transaction<'_>, inode: u64, mut value: InodeValue) -> Result<(), Error> {
+    assert_eq!(value.blocks_bytes, 0, "what has content is freed in steps");
+    value.size = 0;
+    delete_step(transaction, inode, &mut value).map(drop)
 }
 
 impl Unlink {

@@ -19,6 +19,8 @@ use crate::record::{RECORD_BYTES, Record};
 pub(crate) struct State {
     /// Handles open.
     pub opens: u32,
+    /// What it held when it was opened was kept, or need not be.
+    pub is_kept: bool,
     /// Loaded on the first change of content.
     pub content: Option<Content>,
 }

@@ -47,6 +47,23 @@ pub struct InodePolicy {
     pub locked: LockedPolicy,
     /// Until when a file is not to be changed, or what a directory says of that.
     pub retain: Option<RetainPolicy>,
+    /// Which versions of files are kept; of a version, when it goes.
+    pub versions: Option<VersionsPolicy>,
+}
+
+/// Versions. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VersionsPolicy {
+    /// 1 none are kept, 2 so many and so long, 3 this is one.
+    pub kind: u8,
+    /// How many; 0: any number.
+    pub count: u32,
+    /// How long; 0: for ever. Of a version: its place in the order in which they go.
+    pub seconds: u64,
+}
+
+impl VersionsPolicy {
+    const KINDS: std::ops::RangeInclusive<u8> = 1..=3;
 }
 
 /// Retention. Meaning is the policy layer's.
@@ -123,6 +140,11 @@ impl InodePolicy {
             out.put_u32(retain.after_seconds);
             out.put_u64(retain.seconds);
         }
+        if let Some(versions) = &self.versions {
+            out.extend_from_slice(&[versions.kind, 0, 0, 0]);
+            out.put_u32(versions.count);
+            out.put_u64(versions.seconds);
+        }
     }
 
     /// Whether the third part is needed.
@@ -141,6 +163,7 @@ impl InodePolicy {
             (HAS_RULED_POLICY, self.is_ruled()),
             (HAS_LOCKS, self.is_locked()),
             (HAS_RETAIN, self.retain.is_some()),
+            (HAS_VERSIONS, self.versions.is_some()),
         ];
         parts.into_iter().filter(|(_, is_there)| *is_there).fold(HAS_POLICY, |form, (bit, _)| form | bit)
     }
@@ -173,6 +196,12 @@ impl InodePolicy {
             let is_known = RetainPolicy::KINDS.contains(&kind) && reserved == [0; 3];
             reader.check(is_known, "kind of retention", u64::from(kind))?;
             policy.retain = Some(RetainPolicy { kind, after_seconds: reader.u32()?, seconds: reader.u64()? });
+        }
+        if form & HAS_VERSIONS != 0 {
+            let [kind, reserved @ ..]: [u8; 4] = reader.array()?;
+            let is_known = VersionsPolicy::KINDS.contains(&kind) && reserved == [0; 3];
+            reader.check(is_known, "kind of versions", u64::from(kind))?;
+            policy.versions = Some(VersionsPolicy { kind, count: reader.u32()?, seconds: reader.u64()? });
         }
         Ok(policy)
     }
@@ -214,7 +243,8 @@ const HAS_LOCKS: u8 = 8;
 const HAS_RETAIN: u8 = 16;
 /// Needs no policy beside it.
 const HAS_VOLUME: u8 = 32;
-const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN | HAS_VOLUME;
+const HAS_VERSIONS: u8 = 64;
+const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN | HAS_VOLUME | HAS_VERSIONS;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {

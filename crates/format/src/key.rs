@@ -69,6 +69,11 @@ pub mod kind {
     /// In INDEXES, object 0, position = inode: a file that is to be retained when it has been left alone for a while; position 0:
     /// something in this pool was to be retained (one byte, 1).
     pub const RETENTION: u8 = 4;
+    /// In INDEXES, object = place in the order in which versions go, position = inode: a version of a file; object 0, position 0:
+    /// versions were kept in this pool (one byte, 1).
+    pub const VERSION: u8 = 8;
+    /// In INDEXES, object 0, position = directory: there may be more versions in it than are to be kept (one byte, 1).
+    pub const VERSIONS_MANY: u8 = 9;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -190,6 +195,14 @@ impl Key {
 
     pub const fn retention(inode: u64) -> Self {
         Self::new(tree::INDEXES, 0, kind::RETENTION, inode)
+    }
+
+    pub const fn version(order: u64, inode: u64) -> Self {
+        Self::new(tree::INDEXES, order, kind::VERSION, inode)
+    }
+
+    pub const fn versions_many(directory: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::VERSIONS_MANY, directory)
     }
 
     pub const fn plugin(number: u16, piece: u64) -> Self {

@@ -54,7 +54,7 @@ pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use identity::{DeviceId, DeviceIndex, PoolId};
-pub use inode::{InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Timestamp};
+pub use inode::{InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Timestamp, VersionsPolicy};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;

@@ -15,6 +15,8 @@ pub(crate) enum Answer {
     Entry(Entry),
     /// There is no such name, and the kernel may remember that.
     NoEntry,
+    /// The same, and it may come without the kernel's doing.
+    NoEntryYet,
     Attributes(Attributes),
     Statx(Attributes),
     Opened {
@@ -64,10 +66,13 @@ impl Answer {
             Answer::Silence => request.reply_none(),
             Answer::Entry(entry) => request.reply_entry(&entry),
             Answer::NoEntry => request.reply_entry(&Entry::negative(ttl)),
-            Answer::Attributes(attributes) => request.reply_attributes(&wire_attributes(&attributes), ttl),
+            Answer::NoEntryYet => request.reply_entry(&Entry::negative(Duration::ZERO)),
+            Answer::Attributes(attributes) => {
+                request.reply_attributes(&wire_attributes(&attributes), believed(&attributes, ttl));
+            }
             Answer::Statx(attributes) => {
                 let born = wire_time(attributes.btime);
-                request.reply_statx(&wire_attributes(&attributes), Some(born), ttl);
+                request.reply_statx(&wire_attributes(&attributes), Some(born), believed(&attributes, ttl));
             }
             Answer::Opened { handle, flags } => request.reply_open(handle, flags),
             Answer::Created { entry, handle, flags } => request.reply_create(&entry, handle, flags),
@@ -84,6 +89,7 @@ impl Answer {
 
 /// A node the kernel may keep for `ttl`. Node ids are inode numbers.
 pub(crate) fn entry(attributes: &Attributes, ttl: Duration) -> Entry {
+    let ttl = believed(attributes, ttl);
     Entry {
         node: attributes.inode,
         generation: u64::from(attributes.generation),
@@ -91,6 +97,11 @@ pub(crate) fn entry(attributes: &Attributes, ttl: Duration) -> Entry {
         attributes_ttl: ttl,
         attributes: wire_attributes(attributes),
     }
+}
+
+/// How long the kernel may believe them: what comes and goes without it, not at all.
+fn believed(attributes: &Attributes, ttl: Duration) -> Duration {
+    if attributes.is_fleeting { Duration::ZERO } else { ttl }
 }
 
 fn wire_attributes(attributes: &Attributes) -> fuse_wire::Attributes {

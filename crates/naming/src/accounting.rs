@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_file::accounts::{Sums, accounting, add_inode, put_account, volume_place, volumes_of};
-use stere_file::{OrphanKind, inode_if_any};
+use stere_file::{OF_VERSIONS, OrphanKind, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
 use stere_store::{Transaction, Wait};
@@ -293,9 +293,18 @@ impl FileSystem {
             }
             let top = state.levels.first().map_or(directory, |level| level.directory);
             self.leave_deleted_volume(caller, top, inode)?;
-            self.try_remove(caller, directory, &name, false)?;
+            if self.is_of_versions(caller.wait, inode)? {
+                self.remove_version(caller, inode)?;
+            } else {
+                self.try_remove(caller, directory, &name, false)?;
+            }
         }
         Ok(true)
+    }
+
+    fn is_of_versions(&self, wait: Wait, inode: u64) -> Result<bool, Error> {
+        let value = self.store.view(wait, |view| inode_if_any(view, inode))?;
+        Ok(value.is_some_and(|value| value.flags & OF_VERSIONS != 0))
     }
 
     fn next_name(&self, wait: Wait, directory: u64, from: u64) -> Result<Option<NextName>, Error> {
@@ -318,6 +327,8 @@ impl FileSystem {
     fn try_remove(&self, caller: &Caller<'_>, directory: u64, name: &[u8], as_directory: bool) -> Result<(), Error> {
         match self.remove(caller, directory, name, as_directory, false) {
             Err(error @ (Error::WouldBlock | Error::ReadOnly(_))) => Err(error),
+            // Directories of versions go with the last version.
+            Err(Error::NotFound | Error::OfVersions) => Ok(()),
             Err(error) => {
                 let name = String::from_utf8_lossy(name);
                 tracing::warn!(%name, %error, "a name in a deleted volume stays for now");

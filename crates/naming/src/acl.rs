@@ -3,6 +3,7 @@
 //! Invariants: a stored access ACL says what the mode says about owner, mask (or group) and others; one that says no more
 //! than the mode is not stored.
 
+use stere_file::Keys;
 use stere_format::{FileKind, InodeValue};
 use stere_store::Transaction;
 
@@ -15,7 +16,7 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Flag of directories that have a default ACL.
 const HAS_DEFAULT: u32 = 2;
 /// Flag of inodes that have an access ACL.
-const HAS_ACCESS: u32 = 4;
+pub(crate) const HAS_ACCESS: u32 = 4;
 
 const VERSION: u32 = 2;
 const USER_OBJECT: u16 = 0x01;
@@ -35,6 +36,11 @@ struct Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Acl(Vec<Entry>);
+
+/// The access ACL of an inode, if it has one.
+pub(crate) fn stored_access(keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<Vec<u8>>, Error> {
+    if value.flags & HAS_ACCESS == 0 { Ok(None) } else { xattr::get(keys, inode, ACCESS) }
+}
 
 pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 
-use stere_file::Keys;
+use stere_file::{HAS_VERSIONS, Keys, OF_VERSIONS};
 use stere_format::{FileKind, InodeValue, Timestamp};
 use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
-use crate::names::check_name;
+use crate::names::{check_name, weight};
 use crate::plugins::Doing;
-use crate::{Caller, FileSystem, Wait, acl, xattr};
+use crate::{Caller, FileSystem, Wait, acl, versions, xattr};
 
 /// What `stat` tells of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,25 +43,32 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Made.
     pub btime: Timestamp,
+    /// It belongs to versions, which come and go without being asked for.
+    pub is_fleeting: bool,
 }
 
 impl Attributes {
     pub(crate) fn of(inode: u64, value: &InodeValue) -> Attributes {
+        let is_fleeting = value.flags & OF_VERSIONS != 0;
+        let is_device = matches!(value.kind(), Some(FileKind::BlockDevice | FileKind::CharacterDevice));
+        // The directory of its versions is not shown.
+        let hidden = u32::from(value.flags & HAS_VERSIONS != 0);
         Attributes {
             inode,
             generation: value.generation,
             mode: value.mode,
-            nlink: value.nlink,
+            nlink: value.nlink.saturating_sub(hidden),
             uid: value.uid,
             gid: value.gid,
-            rdev: value.rdev,
-            size: value.size,
+            rdev: if is_device { value.rdev } else { 0 },
+            size: value.size.saturating_sub(u64::from(hidden) * weight(versions::NAME)),
             blocks_512: value.blocks_bytes.div_ceil(512),
             block_size: stere_format::BLOCK_BYTES as u32,
             atime: value.atime,
             mtime: value.mtime,
             ctime: value.ctime,
             btime: value.btime,
+            is_fleeting,
         }
     }
 
@@ -124,6 +131,7 @@ impl FileSystem {
             let value = value.ok_or_else(|| {
                 Error::Damaged(format!("inode {} has a name but does not exist; run `stere check`", found.inode))
             })?;
+            self.note_place(parent, &found, &value);
             Ok((found.inode, value))
         })?;
         let value = self.files.refresh(caller.wait, inode, value, removals)?.ok_or(Error::NotFound)?;
@@ -172,13 +180,18 @@ impl FileSystem {
         if let Some(size) = set.size {
             let doing = Doing { offset: size, ..Doing::default() };
             self.judge(caller, EventKind::Write, inode, doing)?;
+            self.check_writable(caller.wait, inode)?;
+            self.keep_before_change(caller, inode)?;
         }
         if set.atime.is_some() {
             // Before too, so that nobody saves an older one after this.
             self.lazy_times.remove(inode);
         }
-        let value =
-            self.changing(caller, inode, set.size, |transaction, value| apply(transaction, caller, inode, value, set))?;
+        let value = self.changing(caller, inode, set.size, |transaction, value| {
+            self.check_no_version(inode, value)?;
+            apply(transaction, caller, inode, value, set)?;
+            self.follow_access(transaction, inode, value)
+        })?;
         if set.atime.is_some() {
             self.lazy_times.remove(inode);
         }

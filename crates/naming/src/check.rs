@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use stere_file::OF_VERSIONS;
 use stere_file::accounts::{Account, Sums, accounting, add_inode};
 use stere_format::dirent::DirentView;
 use stere_format::{
@@ -63,6 +64,8 @@ struct Checker {
     accounts: BTreeMap<Account, AccountValue>,
     /// Whether directories were moved and not all below them counts where it lies.
     has_recounts: bool,
+    /// Of the index of versions: place in the order and inode; crossed off by inodes.
+    versions: FxHashSet<(u64, u64)>,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -81,9 +84,13 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         counted: Sums::new(),
         accounts: BTreeMap::new(),
         has_recounts: false,
+        versions: FxHashSet::default(),
     };
     checker.read_accounts(store)?;
     store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
+        key::kind::VERSION if key.position != 0 => {
+            checker.versions.insert((key.object, key.position));
+        }
         key::kind::CLASSES_INDEXED => checker.members = Some(FxHashSet::default()),
         key::kind::CLASS_MEMBER => {
             checker.members.iter_mut().for_each(|members| {
@@ -193,6 +200,7 @@ impl Checker {
                 self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
             }
         }
+        self.visit_version(inode, &value);
         let known = Known {
             kind,
             nlink: value.nlink,
@@ -206,6 +214,16 @@ impl Checker {
             add_inode(&mut self.counted, &value);
         }
         self.known.insert(inode, known);
+    }
+
+    /// A version with a name has its place in the order in which they go.
+    fn visit_version(&mut self, inode: u64, value: &InodeValue) {
+        let is_one = value.flags & OF_VERSIONS != 0 && value.kind() == Some(FileKind::File) && value.nlink > 0;
+        let place = stere_file::version_order(value);
+        let is_found = place.is_some_and(|place| self.versions.remove(&(place, inode)));
+        if is_one && !is_found {
+            self.add(false, inode, format!("version {inode} is not in the index of versions"));
+        }
     }
 
     fn visit_bucket(&mut self, key: &Key, bytes: &[u8]) {
@@ -308,6 +326,9 @@ impl Checker {
             if known.kind == FileKind::File && said.data_end > known.size && listed != Some(true) {
                 tell(false, format!("inode {inode} has {} bytes and data up to {}", known.size, said.data_end));
             }
+        }
+        for (_, inode) in &self.versions {
+            texts.push((false, *inode, format!("the index of versions has inode {inode}, which is none")));
         }
         for inode in self.orphans.keys().filter(|inode| !self.known.contains_key(inode)) {
             texts.push((false, *inode, format!("the list of orphans has inode {inode}, which does not exist")));

@@ -47,7 +47,10 @@ impl FileSystem {
         self.check_key(caller, inode)?;
         if flags.write || flags.truncate {
             self.store.view(caller.wait, |view| match stere_file::inode_if_any(view, inode)? {
-                Some(value) => stere_file::check_changeable(&value, caller.now),
+                Some(value) => {
+                    self.check_no_version(inode, &value)?;
+                    Ok::<_, Error>(stere_file::check_changeable(&value, caller.now)?)
+                }
                 None => Ok(()),
             })?;
         }
@@ -71,7 +74,9 @@ impl FileSystem {
             Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Plugin(_) | Error::Stale) => {}
             asked => asked?,
         }
-        self.told(caller.wait, inode, self.files.release(&caller.context(), inode))
+        let released = self.told(caller.wait, inode, self.files.release(&caller.context(), inode));
+        self.note_closed(inode);
+        released
     }
 
     /// Reads; fewer bytes than asked for only at the end of the file.
@@ -97,6 +102,7 @@ impl FileSystem {
         if kill_suid_sgid && self.store.view(caller.wait, |view| needs_kill(view, inode, caller))? {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
+        self.keep_before_change(caller, inode)?;
         self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data))
     }
 
@@ -113,6 +119,7 @@ impl FileSystem {
 
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
+        self.keep_before_change(caller, inode)?;
         Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?)
     }
 
@@ -137,6 +144,7 @@ impl FileSystem {
         if is_other_policy {
             self.reconcile(caller, inode_out)?;
         }
+        self.keep_before_change(caller, inode_out)?;
         let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
         if is_other_policy {
             self.reconcile(caller, inode_out)?;

@@ -8,7 +8,7 @@ use crate::attributes::Attributes;
 use crate::content::{Handle, OpenFlags};
 use crate::error::Error;
 use crate::names::{ENCRYPTED, check_new_name};
-use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory};
+use crate::{Caller, FileSystem, LINKS_MAX, acl, living_directory, put_changed_directory, versions};
 
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -126,6 +126,7 @@ impl FileSystem {
         let nameless = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
+            versions::check_not_of_versions(&value)?;
             let kind = value.kind().ok_or(Error::NotPermitted("the inode has no type"))?;
             if kind == FileKind::Directory {
                 return Err(Error::NotPermitted("a directory cannot have several names"));
@@ -159,7 +160,11 @@ impl FileSystem {
             value.ctime = caller.now;
             self.await_retention(transaction, inode, &value)?;
             let key = self.name_key(transaction, new_parent, &directory)?;
-            self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
+            let sequence =
+                self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
+            if value.parent == new_parent {
+                versions::note_name(&mut value, sequence);
+            }
             put_changed_directory(transaction, new_parent, &mut directory, caller.now);
             stere_file::put_inode(transaction, inode, &value);
             if nameless {
@@ -207,7 +212,9 @@ impl FileSystem {
                     value.symlink_target = key.seal_target(inode, new.target);
                     value.flags |= ENCRYPTED;
                 }
-                self.names.insert(transaction, parent, &mut directory, name, key.as_deref(), inode, new.kind)?;
+                let sequence =
+                    self.names.insert(transaction, parent, &mut directory, name, key.as_deref(), inode, new.kind)?;
+                versions::note_name(&mut value, sequence);
                 if new.kind == FileKind::Directory {
                     directory.nlink = directory.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
                 }

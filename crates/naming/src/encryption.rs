@@ -303,10 +303,12 @@ impl FileSystem {
         self.store.view(wait, |view| {
             let Some(value) = inode_if_any(view, directory)? else { return Ok((Vec::new(), None)) };
             let wanted = self.wanted_key(&self.files.effective(view, directory, &value)?).unwrap_or(u16::MAX);
+            // Found without a key, whoever has one.
+            let plain = self.shelf(view, directory, &value)?.map(|shelf| shelf.sequence);
             let (mut others, mut next, mut failure) = (Vec::new(), None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
                 match DirentView::decode(bytes) {
-                    Ok(entry) if entry.key == wanted => {}
+                    Ok(entry) if entry.key == wanted || plain == Some(key.position) => {}
                     Ok(_) => others.push(key.position),
                     Err(error) => failure = Some(damaged(directory, &error)),
                 }

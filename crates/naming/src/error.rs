@@ -72,6 +72,9 @@ pub enum Error {
     /// EROFS.
     #[error("{0}")]
     ReadOnly(String),
+    /// EROFS: it is a version of a file, or a directory of those.
+    #[error("versions are read only; copy one to where you want it, or use `stere versions restore`")]
+    OfVersions,
     /// EIO: content or metadata that no device has right any more, or a device that fails.
     #[error("{0}")]
     Damaged(String),
@@ -135,7 +138,7 @@ impl Error {
             Error::NoAttribute => libc::ENODATA,
             Error::AttributeTooBig => libc::E2BIG,
             Error::OutOfRange => libc::ERANGE,
-            Error::ReadOnly(_) => libc::EROFS,
+            Error::ReadOnly(_) | Error::OfVersions => libc::EROFS,
             Error::Key(CryptError::Locked(_) | CryptError::NoSuchKey(_) | CryptError::NoDefaultKey) => libc::ENOKEY,
             Error::Damaged(_) | Error::Key(_) | Error::Plugin(_) => libc::EIO,
             Error::Elsewhere(_, stere_store::Refusal::Away) => libc::EIO,

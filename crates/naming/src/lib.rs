@@ -31,6 +31,7 @@ mod retention;
 mod rules;
 mod tier;
 mod usage;
+mod versions;
 mod volumes;
 mod walk;
 mod xattr;
@@ -83,6 +84,7 @@ use names::Names;
 use reconcile::Reconciler;
 use retention::Retentions;
 use rules::Rules;
+use versions::Versions;
 
 /// The root directory.
 pub const ROOT: u64 = 1;
@@ -165,6 +167,7 @@ pub struct FileSystem {
     rules: Rules,
     retentions: Retentions,
     accounting: Accounting,
+    versions: Versions,
     options: Options,
 }
 
@@ -207,6 +210,7 @@ impl FileSystem {
         let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
         let accounting = Accounting::default();
+        let versions = Versions::load(&store)?;
         Ok(FileSystem {
             store,
             files,
@@ -218,6 +222,7 @@ impl FileSystem {
             rules,
             retentions,
             accounting,
+            versions,
             options,
         })
     }
@@ -245,9 +250,10 @@ impl FileSystem {
         self.review_now_and_then(caller)?;
         let begun = self.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
+        let expired = self.expire_versions(caller, budget);
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? | accounted? | has_more)
+        Ok(begun? | accounted? | expired? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.
@@ -284,6 +290,7 @@ impl FileSystem {
     /// The kernel forgot an inode: if it has no name and nobody has it open, it is freed now.
     pub fn forget(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         self.unsee(inode);
+        self.forget_versions(inode);
         Ok(self.files.forget(&caller.context(), inode)?)
     }
 
@@ -306,6 +313,7 @@ fn directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
 /// The directory, which must not have been removed: names can be made in it.
 fn living_directory(keys: &impl Keys, inode: u64) -> Result<InodeValue, Error> {
     let value = directory(keys, inode)?;
+    versions::check_not_of_versions(&value)?;
     if value.nlink == 0 { Err(Error::NotFound) } else { Ok(value) }
 }
 

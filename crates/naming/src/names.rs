@@ -141,7 +141,7 @@ impl Names {
         opened(directory, sequence, entry, key).0
     }
 
-    /// Adds a name that is not there yet, encrypted with a key. The caller puts the directory.
+    /// Adds a name that is not there yet, encrypted with a key; gives its sequence. The caller puts the directory.
     #[expect(clippy::too_many_arguments, reason = "a name is all of this")]
     pub fn insert(
         &self,
@@ -152,7 +152,7 @@ impl Names {
         key: Option<&DataKey>,
         inode: u64,
         kind: FileKind,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let sequence = value.next_dirent_sequence.max(SEQUENCE_FIRST);
         value.next_dirent_sequence = sequence + 1;
         let (stored, key) = match key {
@@ -160,7 +160,8 @@ impl Names {
             Some(key) => (Cow::Owned(key.seal_name(directory, name)), key.number()),
         };
         let entry = DirentView { inode, kind, key, name: &stored };
-        self.put_entry(transaction, directory, value, sequence, &entry)
+        self.put_entry(transaction, directory, value, sequence, &entry)?;
+        Ok(sequence)
     }
 
     fn put_entry(

@@ -46,6 +46,8 @@ impl FileSystem {
             Computed::PluginsSource => Ok(self.effective_plugins(caller, inode)?.1),
             Computed::EffectiveRetain => Ok(self.effective_retain(caller, inode)?.0),
             Computed::RetainSource => Ok(self.effective_retain(caller, inode)?.1),
+            Computed::EffectiveVersions => Ok(self.effective_versions(caller, inode)?.0),
+            Computed::VersionsSource => Ok(self.effective_versions(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

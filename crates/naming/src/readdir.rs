@@ -59,7 +59,11 @@ impl FileSystem {
         plus: bool,
         visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let value = self.store.view(caller.wait, |view| directory(view, inode))?;
+        let (value, shelf) = self.store.view(caller.wait, |view| {
+            let value = directory(view, inode)?;
+            let shelf = self.shelf(view, inode, &value)?;
+            Ok::<_, Error>((value, shelf))
+        })?;
         if cookie == 0 {
             self.note_access(caller, inode, &value);
         }
@@ -90,6 +94,9 @@ impl FileSystem {
             next = last.sequence + 1;
             let removals = self.files.removals();
             for entry in &batch.entries {
+                if shelf.is_some_and(|shelf| shelf.sequence == entry.sequence) {
+                    continue;
+                }
                 let attributes = match &entry.value {
                     Some(value) => self.fresh(caller, entry.inode, value, removals, handed_out)?,
                     None => None,

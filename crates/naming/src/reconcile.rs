@@ -335,13 +335,19 @@ impl FileSystem {
             match job.walk.next(&self.store, &self.names, caller.wait)? {
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
-                    self.review_met(caller, job, &met)?;
-                    if let Some(directory) = job.walk.directory(&met) {
+                    let is_version = self.review_version(caller, &met)?;
+                    if !is_version {
+                        self.review_met(caller, job, &met)?;
+                    }
+                    if !is_version && let Some(directory) = job.walk.directory(&met) {
                         self.await_retention_of_met(caller, met.inode, directory)?;
                     }
                     job.file = Some((met.inode, 0));
                 }
-                Some(met) => job.locked_names += self.reencrypt_names(caller, &met)?,
+                Some(met) => {
+                    self.review_version(caller, &met)?;
+                    job.locked_names += self.reencrypt_names(caller, &met)?;
+                }
             }
         }
         Ok(false)

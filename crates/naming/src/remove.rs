@@ -7,9 +7,9 @@ use stere_store::Transaction;
 
 use crate::accounting::EMPTYING;
 use crate::error::Error;
-use crate::names::{Found, check_name, is_empty};
+use crate::names::{Found, check_name};
 use crate::plugins::Doing;
-use crate::{Caller, FileSystem, directory, put_changed_directory};
+use crate::{Caller, FileSystem, directory, put_changed_directory, versions};
 
 /// What a transaction on a name found.
 pub(crate) enum Attempt<T> {
@@ -43,7 +43,7 @@ impl FileSystem {
         self.remove(caller, parent, name, true, true)
     }
 
-    /// `by_kernel`: whoever removes the name knows the inode, and says when it has forgotten it.
+    /// `by_kernel`: whoever removes the name knows the inode, and says when it has forgotten it. Else nothing of it is kept as a version.
     pub(crate) fn remove(
         &self,
         caller: &Caller<'_>,
@@ -52,6 +52,7 @@ impl FileSystem {
         as_directory: bool,
         by_kernel: bool,
     ) -> Result<(), Error> {
+        let mut may_keep = by_kernel && self.may_keep_removed();
         loop {
             let found = self.store.view(caller.wait, |view| {
                 let found = self.names.find(view, parent, name)?;
@@ -67,10 +68,27 @@ impl FileSystem {
                 _ => {}
             }
             self.judge(caller, EventKind::Delete, found.inode, Doing { name, ..Doing::default() })?;
-            let attempt = self.files.removing(&caller.context(), found.inode, by_kernel, |transaction, unlink| {
-                self.remove_found(transaction, unlink, caller, parent, name, &found)
-            })?;
+            let change = |transaction: &mut Transaction<'_>, unlink: &Unlink| {
+                self.remove_found(transaction, unlink, caller, (parent, name), &found, may_keep)
+            };
+            let attempt = match by_kernel {
+                true => self.files.removing(&caller.context(), found.inode, change),
+                false => self.files.removing_unheld(&caller.context(), found.inode, change),
+            };
+            let attempt = match attempt {
+                Err(Error::NoSpace) if may_keep => {
+                    // Full is never stuck: then it goes for good.
+                    self.note_full();
+                    may_keep = false;
+                    continue;
+                }
+                attempt => attempt?,
+            };
             if let Attempt::Done(()) = attempt {
+                if found.kind == FileKind::Directory && self.versions.is_used() {
+                    // Those of its versions may lie elsewhere now.
+                    self.files.resolver().invalidate();
+                }
                 self.lazy_times.remove(found.inode);
                 return Ok(());
             }
@@ -82,38 +100,63 @@ impl FileSystem {
         transaction: &mut Transaction<'_>,
         unlink: &Unlink,
         caller: &Caller<'_>,
-        parent: u64,
-        name: &[u8],
+        (parent, name): (u64, &[u8]),
         expected: &Found,
+        may_keep: bool,
     ) -> Result<Removed<()>, Error> {
         if self.names.find(transaction, parent, name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
         }
-        let mut directory = directory(transaction, parent)?;
-        let mut is_emptied_later = false;
-        let value = self.victim(transaction, expected)?;
+        versions::check_not_of_versions(&directory(transaction, parent)?)?;
+        let mut value = self.victim(transaction, expected)?;
+        versions::check_not_of_versions(&value)?;
         stere_file::check_changeable(&value, caller.now)?;
-        if expected.kind == FileKind::Directory {
-            if !is_empty(transaction, expected.inode)? {
-                is_emptied_later = self.is_condemned(caller, expected.inode);
-                if !is_emptied_later {
-                    return Err(Error::NotEmpty);
-                }
+        let place = (parent, name);
+        let is_directory = expected.kind == FileKind::Directory;
+        if is_directory {
+            if self.is_condemned(caller, expected.inode) {
+                return self.remove_condemned(transaction, caller, parent, expected, value);
+            }
+            if !self.is_empty_of_names(transaction, expected.inode)? {
+                return Err(Error::NotEmpty);
             }
             self.close_volume_at(transaction, expected.inode, &value)?;
-            directory.nlink = directory.nlink.saturating_sub(1);
+            if self.shelve_directory(transaction, caller, place, expected.inode)? {
+                value = self.victim(transaction, expected)?;
+            }
         }
         self.forget_rules(transaction, expected.inode, &value)?;
-        self.names.remove(transaction, parent, &mut directory, expected)?;
-        put_changed_directory(transaction, parent, &mut directory, caller.now);
-        if is_emptied_later {
-            stere_file::put_inode(transaction, expected.inode, &InodeValue { nlink: 0, ctime: caller.now, ..value });
-            transaction.put(Key::orphan(expected.inode), &EMPTYING);
-            self.note_accounting_work();
+        let is_kept = may_keep && self.keep_removed(transaction, unlink, caller, place, expected, &value)?;
+        let mut above = directory(transaction, parent)?;
+        above.nlink = above.nlink.saturating_sub(u32::from(is_directory));
+        self.names.remove(transaction, parent, &mut above, expected)?;
+        put_changed_directory(transaction, parent, &mut above, caller.now);
+        if is_kept {
             return Ok((Attempt::Done(()), Gone::Stays));
         }
         let gone = drop_name(transaction, unlink, caller, expected, value)?;
         Ok((Attempt::Done(()), gone))
+    }
+
+    /// The name of a volume that is deleted goes; what is in it follows in the background.
+    fn remove_condemned(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        parent: u64,
+        expected: &Found,
+        value: InodeValue,
+    ) -> Result<Removed<()>, Error> {
+        self.close_volume_at(transaction, expected.inode, &value)?;
+        self.forget_rules(transaction, expected.inode, &value)?;
+        let mut above = directory(transaction, parent)?;
+        above.nlink = above.nlink.saturating_sub(1);
+        self.names.remove(transaction, parent, &mut above, expected)?;
+        put_changed_directory(transaction, parent, &mut above, caller.now);
+        stere_file::put_inode(transaction, expected.inode, &InodeValue { nlink: 0, ctime: caller.now, ..value });
+        transaction.put(Key::orphan(expected.inode), &EMPTYING);
+        self.note_accounting_work();
+        Ok((Attempt::Done(()), Gone::Stays))
     }
 
     /// The inode behind a name that is to go.

@@ -8,11 +8,11 @@ use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
-use crate::names::{Found, check_name, is_empty};
+use crate::names::{Found, check_name};
 use crate::plugins::Doing;
 use crate::remove::{Attempt, Removed, drop_name};
 use crate::rules::Scopes;
-use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory};
+use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory, versions};
 
 /// Fail when the new name exists.
 pub const RENAME_NOREPLACE: u32 = 1;
@@ -66,17 +66,23 @@ impl FileSystem {
         let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
         let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
         let _until_it_holds = self.changing_policy();
+        let mut may_keep = self.may_keep_removed();
         loop {
             let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
             self.judge_rename(caller, &rename, target.as_ref())?;
             let attempt = match target {
                 Some(target) if flags == 0 => {
-                    let attempt =
-                        self.files.removing(&caller.context(), target.inode, true, |transaction, unlink| {
-                            self.rename_over(transaction, unlink, caller, &rename, &target)
-                        })?;
+                    let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
+                        self.rename_over(transaction, unlink, caller, &rename, &target, may_keep)
+                    });
+                    if may_keep && matches!(attempt, Err(Error::NoSpace)) {
+                        // Full is never stuck: then what is replaced goes for good.
+                        self.note_full();
+                        may_keep = false;
+                        continue;
+                    }
                     self.lazy_times.remove(target.inode);
-                    attempt
+                    attempt?
                 }
                 _ => self.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, &rename))?,
             };
@@ -139,6 +145,9 @@ impl FileSystem {
     fn source(&self, transaction: &mut Transaction<'_>, rename: &Rename<'_>) -> Result<Found, Error> {
         directory(transaction, rename.parent)?;
         let source = self.names.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
+        for inode in [rename.parent, source.inode] {
+            self.check_no_version_in(transaction, inode)?;
+        }
         if source.inode == ROOT {
             return Err(Error::Busy);
         }
@@ -153,6 +162,7 @@ impl FileSystem {
         caller: &Caller<'_>,
         rename: &Rename<'_>,
         expected: &Found,
+        may_keep: bool,
     ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
         if self.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
@@ -166,16 +176,29 @@ impl FileSystem {
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
             (true, false) => return Err(Error::NotADirectory),
             (false, true) => return Err(Error::IsADirectory),
-            (true, true) if !is_empty(transaction, expected.inode)? => return Err(Error::NotEmpty),
+            (true, true) if !self.is_empty_of_names(transaction, expected.inode)? => return Err(Error::NotEmpty),
             _ => {}
         }
-        let victim = self.victim(transaction, expected)?;
+        let mut victim = self.victim(transaction, expected)?;
+        for inode in [rename.new_parent, source.inode, expected.inode] {
+            self.check_no_version_in(transaction, inode)?;
+        }
         stere_file::check_changeable(&victim, caller.now)?;
         self.forget_rules(transaction, expected.inode, &victim)?;
         self.close_volume_at(transaction, expected.inode, &victim)?;
+        let place = (rename.new_parent, rename.new_name);
+        let is_directory = expected.kind == FileKind::Directory;
+        let is_shelved = is_directory && self.shelve_directory(transaction, caller, place, expected.inode)?;
+        if is_shelved {
+            victim = self.victim(transaction, expected)?;
+        }
+        let is_kept = may_keep && self.keep_removed(transaction, unlink, caller, place, expected, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
+        if is_kept {
+            return Ok((Attempt::Done(moved), Gone::Stays));
+        }
         let gone = drop_name(transaction, unlink, caller, expected, victim)?;
-        Ok((Attempt::Done(moved), gone))
+        Ok((Attempt::Done(moved || is_shelved), gone))
     }
 
     /// Moves the source's name; `over` is the entry it takes the place of.
@@ -200,30 +223,29 @@ impl FileSystem {
         // Read again: it may be the same directory.
         let mut to = directory(transaction, rename.new_parent)?;
         let key = self.name_key(transaction, rename.new_parent, &to)?;
-        match over {
+        let sequence = match over {
             Some(over) => {
                 self.names.replace(transaction, rename.new_parent, over, source.inode, source.kind)?;
                 if over.kind == FileKind::Directory {
                     to.nlink = to.nlink.saturating_sub(1);
                 }
+                over.sequence
             }
-            None => {
-                self.names.insert(
-                    transaction,
-                    rename.new_parent,
-                    &mut to,
-                    rename.new_name,
-                    key.as_deref(),
-                    source.inode,
-                    source.kind,
-                )?;
-            }
-        }
+            None => self.names.insert(
+                transaction,
+                rename.new_parent,
+                &mut to,
+                rename.new_name,
+                key.as_deref(),
+                source.inode,
+                source.kind,
+            )?,
+        };
         if is_directory && !same_parent {
             to.nlink = to.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename, true)?;
+        self.rehome(transaction, caller, source, rename, true, sequence)?;
         Ok(is_directory && (!same_parent || rename.has_rules()))
     }
 
@@ -240,6 +262,7 @@ impl FileSystem {
         }
         check_not_below(transaction, source, rename.new_parent)?;
         check_not_below(transaction, target, rename.parent)?;
+        self.check_no_version_in(transaction, target.inode)?;
         for parent in [rename.parent, rename.new_parent] {
             let value = directory(transaction, parent)?;
             self.name_key(transaction, parent, &value)?;
@@ -258,8 +281,8 @@ impl FileSystem {
             to.nlink = adjusted(to.nlink, source_is_directory)?;
         }
         put_changed_directory(transaction, rename.new_parent, &mut to, caller.now);
-        self.rehome(transaction, caller, source, rename, true)?;
-        self.rehome(transaction, caller, target, rename, false)?;
+        self.rehome(transaction, caller, source, rename, true, target.sequence)?;
+        self.rehome(transaction, caller, target, rename, false, source.sequence)?;
         let is_far = rename.parent != rename.new_parent || rename.has_rules();
         Ok((source_is_directory || target_is_directory) && is_far)
     }
@@ -273,6 +296,7 @@ impl FileSystem {
         found: &Found,
         rename: &Rename<'_>,
         goes: bool,
+        sequence: u64,
     ) -> Result<(), Error> {
         let (parent, name) = if goes { (rename.new_parent, rename.new_name) } else { (rename.parent, rename.name) };
         let mut value: InodeValue = self.victim(transaction, found)?;
@@ -286,6 +310,9 @@ impl FileSystem {
         if found.kind == FileKind::File && value.nlink > 1 {
             self.keep_locked(transaction, found.inode, old_parent, &mut value)?;
             self.keep_encrypted(transaction, found.inode, old_parent, false, &mut value)?;
+        }
+        if value.parent == parent {
+            versions::note_name(&mut value, sequence);
         }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
         let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.is_current(scopes);

@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use stere_file::{Keys, check_changeable, inode_if_any, own_retain, set_own_retain};
+use stere_file::{Keys, OF_VERSIONS, check_changeable, inode_if_any, own_retain, set_own_retain};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Retain, Retention};
 use stere_store::{Store, Transaction, Wait};
@@ -203,6 +203,7 @@ impl FileSystem {
         let now = caller.now.seconds;
         let known = self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.filter(|value| value.nlink > 0 && own_retain(value).is_none());
+            let value = value.filter(|value| value.flags & OF_VERSIONS == 0);
             let above = value.as_ref().map(|value| said_above(view, value.parent)).transpose()?.flatten();
             Ok::<_, Error>(value.zip(above))
         })?;

@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules};
+use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, versions};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -25,6 +25,8 @@ const LIST_BYTES_MAX: usize = 65_536;
 
 /// Flag of inodes that have, or had, attributes.
 pub(crate) const HAS_ATTRIBUTES: u32 = 1;
+/// Flags that tell of attributes of a file.
+pub(crate) const FLAGS: u32 = HAS_ATTRIBUTES | acl::HAS_ACCESS;
 
 /// What setting an attribute expects of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +89,19 @@ pub(crate) fn remove(transaction: &mut Transaction<'_>, inode: u64, name: &[u8])
     Ok(true)
 }
 
+/// Gives an inode without attributes those of another one. The caller sets the flags.
+pub(crate) fn copy(transaction: &mut Transaction<'_>, from: u64, to: u64) -> Result<(), Error> {
+    let mut buckets = Vec::new();
+    transaction.scan(Key::xattr(from, 0), Key::xattr(from, u64::MAX), |key, bytes| {
+        buckets.push((key.position, bytes.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    for (hash, bytes) in buckets {
+        transaction.put(Key::xattr(to, hash), &bytes);
+    }
+    Ok(())
+}
+
 /// The stored attributes' names.
 fn names(keys: &impl Keys, inode: u64) -> Result<Vec<Vec<u8>>, Error> {
     let mut names = Vec::new();
@@ -135,6 +150,7 @@ impl FileSystem {
                 Ok(Name::Lock(setting)) => self.own_setting(caller, inode, setting, Say::Lock),
                 Ok(Name::Plugins) => self.own_plugins(caller, inode),
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
+                Ok(Name::Versions) => self.own_versions_text(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -164,6 +180,7 @@ impl FileSystem {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
+        self.check_writable(caller.wait, inode)?;
         if let Some(parsed) = parse_name(name) {
             return self.set_policy(caller, inode, parsed?, Some(value), mode);
         }
@@ -192,6 +209,7 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
+        self.check_writable(caller.wait, inode)?;
         if let Some(parsed) = parse_name(name) {
             let parsed = parsed.map_err(|_| Error::NoAttribute)?;
             return self.set_policy(caller, inode, parsed, None, SetMode::Replace);
@@ -223,6 +241,9 @@ impl FileSystem {
             }
             if stere_file::own_retain(&value).is_some() {
                 list.push(retention::ATTRIBUTE.to_vec());
+            }
+            if stere_file::own_versions(&value).is_some() {
+                list.push(versions::ATTRIBUTE.to_vec());
             }
             Ok::<_, Error>(list)
         })?;
@@ -269,6 +290,7 @@ impl FileSystem {
             }
             Name::Plugins => return self.set_plugins(caller, inode, value, mode),
             Name::Retain => return self.set_retain(caller, inode, value, mode),
+            Name::Versions => return self.set_versions(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;

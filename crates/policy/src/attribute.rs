@@ -21,6 +21,8 @@ pub enum Name {
     Plugins,
     /// Until when files stay as they are.
     Retain,
+    /// How many versions of files are kept, and how long.
+    Versions,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -59,6 +61,10 @@ pub enum Computed {
     EffectiveRetain,
     /// `source.retain`: who decided that.
     RetainSource,
+    /// `effective.versions`: which versions of a file are kept.
+    EffectiveVersions,
+    /// `source.versions`: who decided that.
+    VersionsSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -137,8 +143,13 @@ impl Computed {
     /// What kind of fact it is, for messages.
     pub fn word(self) -> &'static str {
         match self {
-            Computed::Effective(_) | Computed::EffectivePlugins | Computed::EffectiveRetain => "effective",
-            Computed::Source(_) | Computed::PluginsSource | Computed::RetainSource => "source",
+            Computed::Effective(_)
+            | Computed::EffectivePlugins
+            | Computed::EffectiveRetain
+            | Computed::EffectiveVersions => "effective",
+            Computed::Source(_) | Computed::PluginsSource | Computed::RetainSource | Computed::VersionsSource => {
+                "source"
+            }
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -176,6 +187,9 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "retain" {
         return Some(Name::Retain);
     }
+    if key == "versions" {
+        return Some(Name::Versions);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
@@ -184,6 +198,7 @@ fn recognise(key: &str) -> Option<Name> {
         let other = match of {
             "plugins" => Some(Computed::EffectivePlugins),
             "retain" => Some(Computed::EffectiveRetain),
+            "versions" => Some(Computed::EffectiveVersions),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);
@@ -193,6 +208,7 @@ fn recognise(key: &str) -> Option<Name> {
         let other = match of {
             "plugins" => Some(Computed::PluginsSource),
             "retain" => Some(Computed::RetainSource),
+            "versions" => Some(Computed::VersionsSource),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);
@@ -366,6 +382,14 @@ fn bad(setting: Setting, value: &[u8]) -> PolicyError {
 
 /// A plain decimal number; signs and blanks, which `parse` would take, are refused.
 pub(crate) fn number(text: &str) -> Option<u8> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// The same of greater numbers.
+pub(crate) fn number_of_versions(text: &str) -> Option<u32> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

@@ -19,6 +19,7 @@ mod moment;
 mod resolver;
 mod retention;
 mod rules;
+mod versions;
 
 pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
 pub use class::{Class, SchemeWish, TierWish, Wish};
@@ -26,7 +27,8 @@ pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
-pub use moment::show_moment;
+pub use moment::{parse_moment, show_moment};
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
 pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Vocabulary, merge};
+pub use versions::{VERSIONS_EXPECTED, Versions};

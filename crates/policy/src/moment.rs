@@ -16,7 +16,7 @@ pub fn show_moment(seconds: i64) -> String {
 }
 
 /// The moment of a date, or of a date and a time of day behind a `T` or a blank; all in UTC, with or without a `Z`.
-pub(crate) fn parse_moment(text: &str) -> Option<i64> {
+pub fn parse_moment(text: &str) -> Option<i64> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
     let mut numbers = date.split('-').map(|part| digits(part, &[2, 4]));

@@ -6,6 +6,7 @@ mod policy;
 mod quota;
 mod stack;
 mod tier;
+mod versions;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ pub use policy::ClassCommand;
 pub use quota::{QuotaCommand, VolumeCommand};
 pub use stack::StackArguments;
 pub use tier::{MediaCommand, TierCommand};
+pub use versions::VersionsCommand;
 
 const MOUNT_OPTIONS: &str = "\
 Mount options (-o, separated by commas):
@@ -96,6 +98,11 @@ pub enum Command {
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,
+    },
+    /// What files held before they were changed or removed
+    Versions {
+        #[command(subcommand)]
+        command: VersionsCommand,
     },
     /// The classes of a pool: names for ways to store files
     Class {
@@ -292,7 +299,8 @@ pub enum PolicyCommand {
     Set {
         path: PathBuf,
         /// class=scratch|normal|precious|archive|... (see `stere class list`), copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
-        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY, retain=2031-12-31 or retain=30d
+        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY, retain=2031-12-31 or retain=30d,
+        /// versions=10, versions=30d, versions=10,30d or versions=no
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when what exists is stored so

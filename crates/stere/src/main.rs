@@ -45,6 +45,7 @@ mod status;
 mod tier;
 mod umount;
 mod usage;
+mod versions;
 mod volumes;
 
 use std::io::IsTerminal;
@@ -118,6 +119,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Scrub { command } => scrub::run(&registry, &command),
         Command::Pool { command } => pool::run(&registry, &command),
         Command::Policy { command } => policy::run(&registry, &command),
+        Command::Versions { command } => versions::run(&command),
         Command::Class { command } => class::run(&registry, &command),
         Command::Volume { command } => quota::run_volume(&registry, &command),
         Command::Quota { command } => quota::run_quota(&registry, &command),

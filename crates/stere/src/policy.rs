@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, RETAIN_EXPECTED, RuleError, RuleSet, Setting, Vocabulary};
+use stere_policy::{Classes, RETAIN_EXPECTED, RuleError, RuleSet, Setting, VERSIONS_EXPECTED, Vocabulary};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
@@ -22,6 +22,8 @@ const RULES: &str = "rules";
 const PLUGINS: &str = "plugins";
 /// Until when files stay as they are, which is no way to store them.
 const RETAIN: &str = "retain";
+/// Which versions of files are kept.
+const VERSIONS: &str = "versions";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
@@ -88,6 +90,7 @@ fn why_not(key: &str, value: &str) -> String {
     match Setting::from_word(key) {
         Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
         None if key == RETAIN => format!("retain cannot be '{value}'; give {RETAIN_EXPECTED}"),
+        None if key == VERSIONS => format!("versions cannot be '{value}'; give {VERSIONS_EXPECTED}"),
         None if key == PLUGINS => {
             let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
             format!("plugins cannot be '{value}'; give {expected}")
@@ -180,7 +183,7 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if let Some(known) = [RULES, PLUGINS, RETAIN].into_iter().find(|known| *known == key) {
+    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS].into_iter().find(|known| *known == key) {
         return Ok(known);
     }
     let known = Setting::ALL.into_iter().map(Setting::word);
@@ -235,7 +238,8 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             facts.insert(format!("lock.{}", setting.word()), value);
         }
     }
-    for fact in FACTS.into_iter().chain([RULES, PLUGINS, "effective.plugins", RETAIN, "effective.retain"]) {
+    let others = [RULES, PLUGINS, "effective.plugins", RETAIN, "effective.retain", VERSIONS, "effective.versions"];
+    for fact in FACTS.into_iter().chain(others) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
         }
@@ -271,9 +275,11 @@ fn explain(path: &Path) -> Result<u8> {
         let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
         println!("plugins is {plugins}: {source}");
     }
-    if let Some(retain) = read(path, "effective.retain")? {
-        let source = read(path, "source.retain")?.unwrap_or_else(|| "unknown".into());
-        println!("retain is {retain}: {source}");
+    for key in [RETAIN, VERSIONS] {
+        if let Some(value) = read(path, &format!("effective.{key}"))? {
+            let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
+            println!("{key} is {value}: {source}");
+        }
     }
     let survives = read(path, "survives")?.unwrap_or_default();
     let state = read(path, "state")?.unwrap_or_default();

@@ -310,6 +310,11 @@ fn superblock(parts: u32) -> Vec<u8> {
     superblock.encode().expect("a small superblock fits")
 }
 
+fn versions(kind: u8, count: u32, seconds: u64) -> Option<InodePolicy> {
+    let versions = Some(VersionsPolicy { kind, count, seconds });
+    Some(InodePolicy { versions, ..InodePolicy::default() })
+}
+
 pub fn samples() -> Vec<Sample> {
     let (row, summary) = row_and_summary();
     let with_header = [row.encode(), summary].concat();
@@ -369,6 +374,8 @@ pub fn samples() -> Vec<Sample> {
         ("inode-policy", "inode", inode(0o040_755, Some(more_policy), b"").encode()),
         ("inode-ruled", "inode", inode(0o100_600, Some(ruled_policy), b"").encode()),
         ("inode-retained", "inode", inode(0o100_644, Some(retained_policy), b"").encode()),
+        ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
+        ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),

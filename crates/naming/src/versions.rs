@@ -1,0 +1,401 @@
+//! Versions: what files held before they were changed, replaced or removed.
+//!
+//! A version is an inode of its own with a name of its own, in directories that are found below the file's directory by the name
+//! `.versions` and are not listed there: so everything that walks names and inodes treats it like a file. What is removed becomes a
+//! version itself, in the transaction that removes it; what is about to change is copied by reference before, with the file locked.
+//! Invariants: inodes with the flag `OF_VERSIONS` are changed by this module only; each version that is a file has its place in the
+//! index of the order in which versions go; a directory has the flag `HAS_VERSIONS` exactly while it has such a directory below it,
+//! and none of those is empty. Time is the caller's.
+//! Read next: `shelf` (the directories), `expire` (what goes), `stere_policy::Versions`, `docs/design/versions.md`.
+
+mod expire;
+mod shelf;
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_versions, set_own_versions};
+use stere_format::dirent::DirentView;
+use stere_format::{FileKind, InodeValue, Key};
+use stere_policy::Versions as Wanted;
+use stere_store::{Store, Transaction, Wait};
+
+use crate::error::Error;
+use crate::names::{Found, damaged};
+use crate::{Caller, FileSystem, SetMode, classes, xattr};
+
+/// The attribute that says how many and how long.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.versions";
+/// What the directory of versions is called, but where somebody has something called so.
+pub(crate) const NAME: &[u8] = shelf::NAMES[0];
+/// Files whose names are remembered.
+const PLACES_MAX: usize = 65_536;
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+/// Below this part of the pool being free none are made, and those there are go.
+const FREE_DIVISOR: u64 = 16;
+/// How many are asked for before that is looked at again; the background looks too.
+const ASKED_PER_LOOK: u32 = 64;
+
+/// Versions in memory.
+#[derive(Default)]
+pub(crate) struct Versions {
+    /// Whether anything in the pool ever was to have versions.
+    is_used: AtomicBool,
+    /// There was too little room when that was looked at.
+    is_short: AtomicBool,
+    /// Counts the questions, since working it out takes longer than keeping a small file.
+    asked: AtomicU32,
+    /// Where files were found by name: directory and sequence.
+    places: Mutex<FxHashMap<u64, (u64, u64)>>,
+    /// Directories of versions that the kernel may know.
+    known: Mutex<FxHashSet<u64>>,
+    /// Files that were removed while they were open: what is written over the handles that are left goes into the version.
+    open: Mutex<FxHashSet<u64>>,
+}
+
+impl Versions {
+    /// Reads whether the pool has any.
+    pub fn load(store: &Store) -> Result<Versions, Error> {
+        let marker = store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::version(0, 0))?.is_some()))?;
+        Ok(Versions { is_used: AtomicBool::new(marker), ..Versions::default() })
+    }
+
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+}
+
+/// What the nearest says from this inode upward, and which it is.
+fn said(keys: &impl Keys, inode: u64) -> Result<Option<(u64, Wanted)>, Error> {
+    let mut at = inode;
+    for _ in 0..DEPTH_MAX {
+        let Some(value) = inode_if_any(keys, at)? else { break };
+        if let Some(wanted) = own_versions(&value) {
+            return Ok(Some((at, wanted)));
+        }
+        if value.parent == at {
+            break;
+        }
+        at = value.parent;
+    }
+    Ok(None)
+}
+
+/// The same for a file with a name in this directory: whether versions are kept.
+fn keeps(keys: &impl Keys, directory: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
+    let wanted = match own_versions(value) {
+        Some(wanted) => Some(wanted),
+        None => said(keys, directory)?.map(|(_, wanted)| wanted),
+    };
+    Ok(wanted.filter(|wanted| *wanted != Wanted::No))
+}
+
+/// Notes the sequence of a file's name in its directory: a hint, with which its name is found when it changes.
+pub(crate) fn note_name(value: &mut InodeValue, sequence: u64) {
+    if value.kind() == Some(FileKind::File) {
+        value.rdev = sequence as u32;
+    }
+}
+
+/// Refuses to change what belongs to versions.
+pub(crate) fn check_not_of_versions(value: &InodeValue) -> Result<(), Error> {
+    if value.flags & OF_VERSIONS == 0 { Ok(()) } else { Err(Error::OfVersions) }
+}
+
+impl FileSystem {
+    /// Refuses to change a version; one that was removed while it was open may be changed over the handles that are left.
+    pub(crate) fn check_no_version(&self, inode: u64, value: &InodeValue) -> Result<(), Error> {
+        if value.flags & OF_VERSIONS != 0 && self.versions.open.lock().contains(&inode) {
+            return Ok(());
+        }
+        check_not_of_versions(value)
+    }
+
+    /// As `check_no_version`, of an inode that is to get another name, or to lose one.
+    pub(crate) fn check_no_version_in(&self, keys: &impl Keys, inode: u64) -> Result<(), Error> {
+        if !self.versions.is_used() {
+            return Ok(());
+        }
+        inode_if_any(keys, inode)?.map_or(Ok(()), |value| check_not_of_versions(&value))
+    }
+
+    /// As `check_no_version`, where only the number is at hand.
+    pub(crate) fn check_writable(&self, wait: Wait, inode: u64) -> Result<(), Error> {
+        if !self.versions.is_used() {
+            return Ok(());
+        }
+        match self.store.view(wait, |view| inode_if_any(view, inode))? {
+            Some(value) => self.check_no_version(inode, &value),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether what a name means may change without the kernel having a hand in it, so that it must ask every time.
+    pub fn is_fleeting(&self, directory: u64, name: &[u8]) -> bool {
+        shelf::NAMES.contains(&name) || (self.versions.is_used() && self.versions.known.lock().contains(&directory))
+    }
+
+    /// The kernel forgot an inode.
+    pub(crate) fn forget_versions(&self, inode: u64) {
+        if self.versions.is_used() {
+            self.versions.known.lock().remove(&inode);
+        }
+    }
+
+    /// The last handle of an inode may have been let go.
+    pub(crate) fn note_closed(&self, inode: u64) {
+        if self.versions.is_used() && !self.files.is_open(inode) {
+            self.versions.open.lock().remove(&inode);
+        }
+    }
+
+    /// A name was looked up: a file's place is remembered, so that its name is at hand when it changes.
+    pub(crate) fn note_place(&self, directory: u64, found: &Found, value: &InodeValue) {
+        if !self.versions.is_used() {
+            return;
+        }
+        match found.kind {
+            FileKind::File => self.note_file(found.inode, directory, found.sequence),
+            FileKind::Directory if value.flags & OF_VERSIONS != 0 => {
+                self.versions.known.lock().insert(found.inode);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_file(&self, inode: u64, directory: u64, sequence: u64) {
+        let mut places = self.versions.places.lock();
+        if places.len() >= PLACES_MAX {
+            places.clear();
+        }
+        places.insert(inode, (directory, sequence));
+    }
+
+    /// A name of a file and its directory: by which it was looked up last, else any.
+    fn place_of(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        let known = self.versions.places.lock().get(&inode).copied();
+        let scanned = Cell::new(None);
+        let found = self.store.view(wait, |view| {
+            let shown = |directory, key: &Key, bytes: &[u8]| match DirentView::decode(bytes) {
+                Ok(entry) if entry.inode == inode => {
+                    Ok(Some((directory, self.names.shown(directory, key.position, &entry).0.into_owned())))
+                }
+                Ok(_) => Ok(None),
+                Err(error) => Err(damaged(directory, &error)),
+            };
+            for (directory, sequence) in known.into_iter().chain([(value.parent, u64::from(value.rdev))]) {
+                let key = Key::dirent(directory, sequence);
+                if let Some(bytes) = view.get(&key)?
+                    && let Some(place) = shown(directory, &key, &bytes)?
+                {
+                    return Ok(Some(place));
+                }
+            }
+            let mut found = Ok(None);
+            let directory = value.parent;
+            view.scan(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), |key, bytes| {
+                found = shown(directory, key, bytes);
+                scanned.set(Some(key.position));
+                if matches!(found, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            found
+        })?;
+        if let (Some((directory, _)), Some(sequence)) = (&found, scanned.get()) {
+            self.note_file(inode, *directory, sequence);
+        }
+        Ok(found)
+    }
+
+    /// Whether there is too little room for keeping what is changed or removed.
+    fn is_short_of_room(&self) -> bool {
+        if self.versions.asked.fetch_add(1, Ordering::AcqRel) % ASKED_PER_LOOK == 0 {
+            self.look_for_room();
+        }
+        self.versions.is_short.load(Ordering::Acquire)
+    }
+
+    /// Looks whether there is too little room.
+    fn look_for_room(&self) -> bool {
+        let statistics = self.statfs();
+        let is_short = statistics.blocks_free < statistics.blocks / FREE_DIVISOR;
+        self.versions.is_short.store(is_short, Ordering::Release);
+        is_short
+    }
+
+    /// To be called before the content of a file changes: keeps what it holds, once from the first handle to the last.
+    pub(crate) fn keep_before_change(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        if !self.versions.is_used() {
+            return Ok(());
+        }
+        let asks = |value: &InodeValue| {
+            let is_file_of_users = value.flags & OF_VERSIONS == 0 && value.nlink > 0;
+            if !is_file_of_users || self.store.view(caller.wait, |view| keeps(view, value.parent, value))?.is_none() {
+                return Ok(false);
+            }
+            Ok(!self.is_short_of_room())
+        };
+        self.files.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
+    }
+
+    fn keep_copy(&self, caller: &Caller<'_>, inode: u64, file: &Unchanged<'_>) -> Result<(), Error> {
+        let Some((directory, name)) = self.place_of(caller.wait, inode, &file.value)? else { return Ok(()) };
+        let (copy, mut value) = self.store.update(caller.wait, |transaction| {
+            transaction.set_owed();
+            let copy = transaction.allocate_inode();
+            let mut value = InodeValue {
+                nlink: 0,
+                size: 0,
+                blocks_bytes: 0,
+                flags: OF_VERSIONS,
+                parent: directory,
+                ..file.value.clone()
+            };
+            forget_own(&mut value);
+            self.note_policy(transaction, copy, &value)?;
+            stere_file::put_inode(transaction, copy, &value);
+            stere_file::list_nameless(transaction, copy);
+            Ok::<_, Error>((copy, value))
+        })?;
+        let copied = file.copy_to(copy).map_err(Error::from);
+        let kept = copied.and_then(|()| {
+            self.store.update(caller.wait, |transaction| {
+                let copied = inode_if_any(transaction, copy)?.ok_or(Error::Stale)?;
+                (value.size, value.blocks_bytes) = (copied.size, copied.blocks_bytes);
+                value.flags = OF_VERSIONS | file.value.flags & xattr::FLAGS;
+                xattr::copy(transaction, inode, copy)?;
+                stere_file::unlist(transaction, copy);
+                self.shelve(
+                    transaction,
+                    caller,
+                    (directory, &name),
+                    copy,
+                    &mut value.clone(),
+                    own_versions(&file.value),
+                )
+            })
+        });
+        if !matches!(kept, Ok(true)) {
+            // Nobody knows it, so it is freed at once.
+            self.files.note_orphan(copy, stere_file::OrphanKind::Removed);
+            self.files.forget(&caller.context(), copy)?;
+        }
+        match kept {
+            Ok(_) => Ok(()),
+            Err(Error::NoSpace) => {
+                self.note_full();
+                Ok(())
+            }
+            // What the owner's quota leaves no room for is not kept.
+            Err(Error::OverQuota(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The pool is full: what is changed now is changed for good, until versions have made room.
+    pub(crate) fn note_full(&self) {
+        if !self.versions.is_short.swap(true, Ordering::AcqRel) {
+            tracing::warn!("the pool is full: no versions are kept, and those there are go until there is room");
+        }
+    }
+
+    /// A version has the policy of its file, so it is in the same indexes.
+    fn note_policy(&self, transaction: &mut Transaction<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
+        classes::index_member(transaction, inode, [0; 2], classes::named_classes(value));
+        self.note_tiered(transaction, inode, [stere_file::own_policy(value), stere_file::own_locks(value)])
+    }
+
+    /// Whether what is removed may become a version; asked outside of the transaction that removes it.
+    pub(crate) fn may_keep_removed(&self) -> bool {
+        self.versions.is_used() && !self.is_short_of_room()
+    }
+
+    /// A file is to lose its only name in a directory, whose value is on media: it becomes a version instead, if versions are kept.
+    /// The caller takes the name away; the inode is done with if this is true.
+    pub(crate) fn keep_removed(
+        &self,
+        transaction: &mut Transaction<'_>,
+        unlink: &Unlink,
+        caller: &Caller<'_>,
+        place: (u64, &[u8]),
+        found: &Found,
+        value: &InodeValue,
+    ) -> Result<bool, Error> {
+        let size = unlink.size.unwrap_or(value.size);
+        let is_one = found.kind == FileKind::File && value.nlink == 1 && size > 0;
+        if !is_one || keeps(transaction, place.0, value)?.is_none() {
+            return Ok(false);
+        }
+        let directory = crate::directory(transaction, place.0)?;
+        // Nobody can read the name now, so nobody can file it: what is removed then is removed.
+        if self.name_key(transaction, place.0, &directory).is_err_and(is_of_key) {
+            return Ok(false);
+        }
+        let (mut kept, own) = (value.clone(), own_versions(value));
+        forget_own(&mut kept);
+        let is_kept = self.shelve(transaction, caller, place, found.inode, &mut kept, own)?;
+        if is_kept && unlink.is_in_use {
+            self.versions.open.lock().insert(found.inode);
+        }
+        Ok(is_kept)
+    }
+
+    /// Sets which versions are kept of a file, or of files below a directory; without a value nothing is said here any more.
+    pub(crate) fn set_versions(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let wanted = value.filter(|text| !text.is_empty()).map(Wanted::parse).transpose()?;
+        // Before anybody can see it who would not keep anything.
+        self.versions.is_used.store(true, Ordering::Release);
+        self.changing_attribute(caller, inode, |transaction, value| {
+            if !matches!(value.kind(), Some(FileKind::File | FileKind::Directory)) {
+                return Err(Error::NotPermitted("policy can be set on files and directories"));
+            }
+            xattr::check_mode(mode, own_versions(value).is_some())?;
+            stere_file::check_changeable(value, caller.now)?;
+            set_own_versions(value, wanted);
+            transaction.put(Key::version(0, 0), &[1]);
+            self.note_reconcile(transaction, inode)
+        })?;
+        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        match value.kind() {
+            Some(FileKind::File) => self.pass_on(caller, inode, &value),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an inode says itself.
+    pub(crate) fn own_versions_text(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        Ok(own_versions(&value).ok_or(Error::NoAttribute)?.text().into_bytes())
+    }
+
+    /// What holds for an inode, and who said so.
+    pub(crate) fn effective_versions(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let found = self.store.view(caller.wait, |view| said(view, inode))?;
+        let (by, wanted) = found.ok_or(Error::NoAttribute)?;
+        let source = match by == inode {
+            true => b"set here".to_vec(),
+            false => [b"inherited from ", &*self.path_of(caller.wait, by)?].concat(),
+        };
+        Ok((wanted.text().into_bytes(), source))
+    }
+}
+
+fn is_of_key(error: Error) -> bool {
+    matches!(error, Error::Key(_))
+}
+
+/// A version says nothing of versions and retention itself, and runs with nobody's rights.
+fn forget_own(value: &mut InodeValue) {
+    stere_file::set_own_retain(value, None);
+    set_own_versions(value, None);
+    value.mode &= !(libc::S_ISUID | libc::S_ISGID);
+}

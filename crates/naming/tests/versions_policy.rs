@@ -1,0 +1,147 @@
+//! Versions and the rest of policy: encrypted, compressed and copied as their files, found by who may find those (P-53, P-80, P-81).
+
+mod support;
+
+use std::ops::ControlFlow;
+
+use stere_device::Device;
+use stere_naming::{Error, FileSystem, KeySeed, OpenFlags, PassphraseCost, ROOT, Secret, SetAttributes, WrappingSeed};
+use support::edits::{fact, set};
+use support::files::{assert_clean, check, directory, make};
+use support::{Rig, caller, reconcile};
+use zeroize::Zeroizing;
+
+const DEVICE_BYTES: u64 = 96 << 20;
+const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
+
+fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+fn create_key(fs: &FileSystem) {
+    let wrapping = WrappingSeed { salt: [1; 16], nonce: [2; 24] };
+    let seed = KeySeed { key: Zeroizing::new([3; 32]), wrapping };
+    fs.create_key(&caller(2), "main", &secret(), COST, &seed).unwrap();
+}
+
+fn find(fs: &FileSystem, directory: u64, name: &str) -> Result<u64, Error> {
+    Ok(fs.lookup(&caller(4), directory, name.as_bytes())?.inode)
+}
+
+/// The versions of a name, the oldest first.
+fn versions(fs: &FileSystem, directory: u64, name: &str) -> Result<Vec<u64>, Error> {
+    let drawer = find(fs, find(fs, directory, ".versions")?, name)?;
+    let mut inodes = Vec::new();
+    fs.readdir(&caller(4), drawer, 0, false, &mut |entry| {
+        if !entry.name.starts_with(b".") {
+            inodes.push(entry.inode);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(inodes)
+}
+
+fn write(fs: &FileSystem, inode: u64, at: u64, bytes: &[u8]) {
+    let handle = fs.open(&caller(4), inode, OpenFlags { write: true, ..OpenFlags::default() }).unwrap();
+    assert_eq!(fs.write(&caller(4), inode, at, bytes, false).unwrap(), bytes.len());
+    fs.release(&caller(4), inode, handle).unwrap();
+}
+
+fn is_on_media(rig: &Rig, wanted: &[u8]) -> bool {
+    rig.images().iter().any(|device| {
+        let mut bytes = vec![0; device.size_bytes() as usize];
+        device.read(0, &mut bytes).unwrap();
+        bytes.windows(wanted.len()).any(|window| window[0] != 0 && window == wanted)
+    })
+}
+
+/// P-53, P-80: what is encrypted stays so as a version, its name too; without the key it is not read, and what is removed is removed.
+#[test]
+fn versions_of_encrypted_files_are_encrypted() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    create_key(&fs);
+    let top = directory(&fs, "vault", "encrypt", "yes");
+    set(&fs, top, "versions", "10");
+    let text = |of: &str| of.bytes().cycle().take(200_000).collect::<Vec<u8>>();
+    let (first, second) = (text("WELLKNOWN first "), text("WELLKNOWN second "));
+    let file = make(&fs, top, "secretname", &first);
+    write(&fs, file, 0, &second);
+    fs.unlink(&caller(5), top, b"secretname").unwrap();
+    make(&fs, top, "other", &first);
+    fs.syncfs(&caller(5)).unwrap();
+    while fs.store().step(true).unwrap() {}
+    let held = |fs: &FileSystem| {
+        let found = versions(fs, top, "secretname").unwrap();
+        assert_eq!(found.len(), 2);
+        check(fs, found[0], &first);
+        check(fs, found[1], &second);
+    };
+    held(&fs);
+    assert!(!is_on_media(&rig, b"WELLKNOWN") && !is_on_media(&rig, b"secretname"));
+    assert_clean(&fs);
+    let fs = rig.reopen(fs, true);
+    // Locked: there is nothing to be found by its name, and nothing in the way of removing.
+    assert!(versions(&fs, top, "secretname").is_err());
+    let mut other = None;
+    fs.readdir(&caller(5), top, 0, false, &mut |entry| {
+        other = (!entry.name.starts_with(b".")).then(|| entry.name.to_vec()).or(other.take());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    fs.unlink(&caller(5), top, &other.unwrap()).unwrap();
+    fs.unlock_keys(None, &secret()).unwrap();
+    held(&fs);
+    assert!(versions(&fs, top, "other").is_err(), "what was removed while its key was locked is gone");
+    // In the clear from now on, and found as before.
+    fs.pause_reconcile(false);
+    set(&fs, top, "encrypt", "no");
+    reconcile(&fs);
+    held(&fs);
+    assert_eq!(fact(&fs, versions(&fs, top, "secretname").unwrap()[0], "state"), "compliant");
+    assert_clean(&fs);
+}
+
+/// P-81: what is asked of a directory later is asked of the versions in it, too.
+#[test]
+fn a_changed_policy_moves_versions() {
+    let (_rig, fs) = Rig::new(3, DEVICE_BYTES);
+    let top = directory(&fs, "top", "versions", "10");
+    let bytes = vec![7; 300_000];
+    let file = make(&fs, top, "a", &bytes);
+    set(&fs, file, "compress", "lz4");
+    write(&fs, file, 0, b"other");
+    fs.unlink(&caller(5), top, b"a").unwrap();
+    fs.syncfs(&caller(5)).unwrap();
+    set(&fs, top, "copies", "3");
+    reconcile(&fs);
+    for version in versions(&fs, top, "a").unwrap() {
+        let facts = ["effective.copies", "effective.compress", "survives", "state"].map(|key| fact(&fs, version, key));
+        assert_eq!(facts, ["3", "lz4", "2", "compliant"], "what was set on the file itself is set on its versions");
+    }
+    check(&fs, versions(&fs, top, "a").unwrap()[0], &bytes);
+    assert_clean(&fs);
+}
+
+/// P-80: who may not look into a directory may not look into its versions, and those run with nobody's rights.
+#[test]
+fn versions_are_as_private_as_what_they_are_of() {
+    let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let top = directory(&fs, "top", "versions", "10");
+    let file = make(&fs, top, "a", b"first");
+    let mode = |inode| fs.getattr(&caller(5), inode).unwrap().mode & 0o7777;
+    let change = |inode, mode, uid| {
+        let set = SetAttributes { mode: Some(mode), uid: Some(uid), ..SetAttributes::default() };
+        fs.setattr(&caller(5), inode, &set).unwrap();
+    };
+    change(file, 0o640, 7);
+    fs.setattr(&caller(5), file, &SetAttributes { mode: Some(0o4750), ..SetAttributes::default() }).unwrap();
+    write(&fs, file, 0, b"other");
+    let version = versions(&fs, top, "a").unwrap()[0];
+    assert_eq!((mode(version), fs.getattr(&caller(5), version).unwrap().uid), (0o750, 7));
+    let shelf = find(&fs, top, ".versions").unwrap();
+    assert_eq!(mode(shelf), 0o555);
+    change(top, 0o700, 8);
+    assert_eq!((mode(shelf), fs.getattr(&caller(5), shelf).unwrap().uid), (0o500, 8));
+    fs.rmdir(&caller(5), ROOT, b"top").unwrap_err();
+    assert_clean(&fs);
+}
