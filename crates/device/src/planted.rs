@@ -50,13 +50,16 @@ pub enum Bug {
     RepairForgotten,
     /// store, `scrub/row.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
     ScrubTrusting,
+    /// store, `scrub/segment.rs`, and log, `read.rs` and `verify.rs`: a row of a future that a crash cut off is made whole, and rebuilt
+    /// from, where a device lost what was written over it (P-3).
+    AbandonedRowTrusted,
     /// store, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
     EncodingForgotten,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 25] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -80,6 +83,7 @@ impl Bug {
         Bug::SlowWaitedFor,
         Bug::RepairForgotten,
         Bug::ScrubTrusting,
+        Bug::AbandonedRowTrusted,
         Bug::EncodingForgotten,
     ];
 }

@@ -169,7 +169,12 @@ impl History {
     /// What would not bear the loss of one more device, in words.
     pub(crate) fn lacks(&self) -> Option<String> {
         let store = &self.mounted().store;
-        let there: Vec<u16> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+        let attached: Vec<u16> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
+        // A pool may still hold on to a device that is lost.
+        let members = self.members();
+        let is_lost =
+            |index: u16| members.iter().any(|(device, entry)| entry.index == index && self.machine.is_lost(*device));
+        let there: Vec<u16> = attached.into_iter().filter(|index| !is_lost(*index)).collect();
         for segment in store.segments().all().into_iter().filter(|segment| segment.live_bytes() > 0) {
             let placed = segment.placed();
             let is_good = |chunk: &usize| !placed.is_missing(*chunk) && there.contains(&placed.chunks[*chunk].device);

@@ -23,10 +23,12 @@ const READS_MAX: usize = 6;
 impl History {
     /// Everything bears the loss of one device, whichever that is, and a power cut with it: shown on a copy of the machine.
     pub(crate) fn prove_safe(&mut self) -> Result<(), Stop> {
+        let struck_before = self.machine.faults_struck().len();
         self.sync_all()?;
         // Somebody may have gone away in the middle of it, or failed a flush, or was unreadable when the pool was mounted: what lacks then is
-        // not called safe.
-        let is_short = self.away().is_some() || self.has_lost_member() || self.lacks().is_some();
+        // not called safe. Nor is what another fault struck that nobody has looked at since.
+        let is_struck = self.machine.faults_struck().len() > struck_before;
+        let is_short = is_struck || self.away().is_some() || self.has_lost_member() || self.lacks().is_some();
         if is_short || !self.must_be_safe() {
             return Ok(());
         }

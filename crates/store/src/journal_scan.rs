@@ -203,14 +203,12 @@ impl<'a> Scan<'a> {
         let (mut proven, mut at, mut whole_to) = (0, 0, 0);
         while at < self.region_bytes {
             let length = (self.region_bytes - at).min(SEARCH_BYTES as u64);
-            let mut bytes = vec![0; length as usize];
-            if device.read(mirror.offset + at, &mut bytes).is_ok() {
-                for (block, place) in bytes.chunks(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
-                    let Some(header) = self.proof_in(block, place).filter(|_| place >= whole_to) else { continue };
-                    proven = proven.max(header.durable_sequence);
-                    if self.read_record(mirror, header.at.position, header.at.sequence).is_some() {
-                        whole_to = place + header.record_bytes() as u64;
-                    }
+            let bytes = read_what_can_be(&*device, mirror.offset + at, length as usize);
+            for (block, place) in bytes.chunks(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
+                let Some(header) = self.proof_in(block, place).filter(|_| place >= whole_to) else { continue };
+                proven = proven.max(header.durable_sequence);
+                if self.read_record(mirror, header.at.position, header.at.sequence).is_some() {
+                    whole_to = place + header.record_bytes() as u64;
                 }
             }
             at += length;
@@ -228,4 +226,17 @@ impl<'a> Scan<'a> {
         let has_room = records_before <= bytes_before / BLOCK_BYTES as u64;
         (is_mine && is_in_place && has_room).then_some(header)
     }
+}
+
+/// Bytes of a device, zeros for the blocks that cannot be read: one bad sector, perhaps where nothing is, hides no other record.
+fn read_what_can_be(device: &impl Device, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    if device.read(offset, &mut bytes).is_err() {
+        for (block, at) in bytes.chunks_mut(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES)) {
+            if device.read(at, block).is_err() {
+                block.fill(0);
+            }
+        }
+    }
+    bytes
 }

@@ -390,6 +390,29 @@ fn a_rotten_journal_record_is_taken_from_the_other_mirror_and_written_again() {
 }
 
 /// P-7: rot in the middle of the journal without another copy is refused, not quietly cut short.
+/// P-7: a sector of the journal that cannot be read, where nothing is, does not hide that commits were durable.
+#[test]
+fn an_unreadable_sector_in_the_journal_hides_no_proof() {
+    let (mut rig, store, _) = three_commits(1);
+    let (start, handle) = {
+        let journal = store.journal.lock();
+        let handle = store.view(Wait::Allowed, |view| view.blob(1)).unwrap();
+        (journal.mirrors[0].offset + journal.position % journal.region_bytes, handle)
+    };
+    let chunk = handle.segment.chunks()[0];
+    let row = rig.superblocks[0].layout.slot_offset(chunk.slot).unwrap()
+        + u64::from(handle.value.address.row_block) * 4096
+        + u64::from(handle.value.address.offset);
+    drop((handle, store));
+    rig.devices[0].corrupt(row, 4096);
+    let bad = start + 8192;
+    rig.devices[0].set_fault_hook(Some(Box::new(move |operation, offset, length| {
+        (operation == Operation::Read && (offset..offset + length).contains(&bad)).then_some(Fault::Error)
+    })));
+    let (_store, report) = rig.reopen();
+    assert_eq!(report.groups_cut, 0, "the first commit is proven by the later ones");
+}
+
 #[test]
 fn a_journal_that_is_rotten_in_the_middle_is_refused() {
     let (mut rig, store, start) = three_commits(1);

@@ -2,6 +2,7 @@
 
 use super::{CrashManner, Generator, Operation, POLICIES, Path, Profile, RULES, SLOTS, Target};
 use crate::fault::FaultKind;
+use crate::random::Random;
 
 impl Generator {
     /// Directories and open files, so that what follows finds something to work on.
@@ -227,6 +228,37 @@ impl Generator {
         }
     }
 
+    /// A crash leaves rows without their journal, and of what is written in their place next a device loses some. Then everything is
+    /// looked at, or moves.
+    fn lose_what_replaces_the_abandoned(&mut self, operations: &mut Vec<Operation>, device: u8, per_million: u32) {
+        let path = Path { directory: 0, name: self.random.below(3) as u8 };
+        let target = Target::Path(path);
+        let write = |random: &mut Random, from: u64, to: u64| {
+            let (length, seed) = (random.between(from, to) as u32, random.next_u64());
+            [Operation::Write { target, offset: 0, length, seed }, Operation::Fsync { target }]
+        };
+        let loses = |per_million| Operation::Faults { device, kind: FaultKind::LostWrite, per_million };
+        let [abandoned, cut] = write(&mut self.random, 1, 60_000);
+        let arm = Operation::ArmCrash { events: self.random.between(1, 6) as u32, manner: CrashManner::Everything };
+        let mut script = vec![Operation::Create { path, slot: 0 }, Operation::SyncAll, abandoned, arm, cut];
+        // All of one write, or some of several.
+        let (rate, writes) = if self.random.chance(2, 3) { (1_000_000, 1) } else { (per_million.max(300_000), 3) };
+        script.push(loses(rate));
+        for _ in 0..writes {
+            script.extend(write(&mut self.random, 1, 12_000));
+        }
+        // Nobody reads it before: that would repair what is live.
+        script.push(loses(0));
+        let other = (u64::from(device) + self.random.between(1, self.devices as u64)) % self.devices as u64;
+        script.push(match self.random.below(4) {
+            0 => Operation::Scrub,
+            _ => Operation::EmptyDevice { device: other as u8, leaves: self.random.chance(1, 2) },
+        });
+        script.push(Operation::MendSome { steps: 8 });
+        let at = self.random.below(operations.len() as u64 + 1) as usize;
+        operations.splice(at..at, script);
+    }
+
     /// A whole history of so many operations; one in `with_faults` gets the faults that are given.
     pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)]) -> Vec<Operation> {
         let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
@@ -245,6 +277,10 @@ impl Generator {
             }
             if *kind == FaultKind::AwayDevice {
                 self.send_away(&mut operations, device);
+                continue;
+            }
+            if *kind == FaultKind::LostWrite && self.random.chance(1, 2) {
+                self.lose_what_replaces_the_abandoned(&mut operations, device, *per_million);
                 continue;
             }
             let at = self.random.below(steps as u64 / 2 + 1) as usize;

@@ -138,6 +138,29 @@ fn a_scrub_mends_no_row_of_an_abandoned_future() {
     assert!(read_file(&store, 12, 3670).unwrap() == content(3, 3670));
 }
 
+/// P-31: where a copy lost its write, so that a larger row that was there before shows in its place, a scrub brings the row there.
+#[test]
+fn a_larger_row_that_shows_in_its_place_hides_no_row_from_a_scrub() {
+    for stale in [0, 1] {
+        let (mut rig, store) = Rig::new(2, 64 << 20);
+        let (store, abandoned) = in_place_of_an_abandoned_row(&mut rig, store, 3 * 4096);
+        store.step(true).unwrap();
+        drop(store);
+        abandoned.show(&rig, stale, 4 * 4096);
+        let (store, _) = rig.reopen();
+        let report = store.scrub().unwrap();
+        assert!(report.is_clean() && report.repaired_blocks > 0, "{report:?}");
+        drop(store);
+        rig.read_superblocks();
+        let gone = abandoned.places[1 - stale].0;
+        rig.devices[gone].set_offline(true);
+        let mut devices = rig.devices_in();
+        devices.remove(gone);
+        let (store, _) = Store::open(devices, options()).unwrap();
+        assert!(read_file(&store, 12, 3670).unwrap() == content(3, 3670), "copy {stale} had lost its write");
+    }
+}
+
 /// P-3: nor is it copied to another device in place of the right one. Whichever copy lost its write, the other's device leaves.
 #[test]
 fn a_row_of_an_abandoned_future_is_not_rebuilt_from() {
