@@ -50,9 +50,8 @@ pub enum Bug {
     RepairForgotten,
     /// store, `scrub/row.rs`: of a row that is bad somewhere only the first chunk is put right (P-31).
     ScrubTrusting,
-    /// store, `scrub/segment.rs`, and log, `read.rs` and `verify.rs`: a row of a future that a crash cut off is made whole, and rebuilt
-    /// from, where a device lost what was written over it (P-3).
-    AbandonedRowTrusted,
+    /// store, `scrub/segment.rs`: a row is passed over where a larger one from before shows on the first copy (P-31).
+    HiddenRowPassed,
     /// store, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
     EncodingForgotten,
 }
@@ -83,7 +82,7 @@ impl Bug {
         Bug::SlowWaitedFor,
         Bug::RepairForgotten,
         Bug::ScrubTrusting,
-        Bug::AbandonedRowTrusted,
+        Bug::HiddenRowPassed,
         Bug::EncodingForgotten,
     ];
 }

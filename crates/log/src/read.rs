@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_device::planted::{Bug, is_planted};
 use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
 use stere_stripe::{Attempt, ReadReport, ReadRequest, Stripe, StripeError};
 
@@ -237,9 +236,6 @@ impl Log {
         address: &Address,
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, LogError> {
-        if is_planted(Bug::AbandonedRowTrusted) {
-            return self.read_record(segment, address, verify);
-        }
         self.find_record(segment, &segment.placed(), address, verify).map(|(bytes, _)| bytes)
     }
 

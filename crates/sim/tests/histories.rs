@@ -72,7 +72,7 @@ mod planted {
             // Few histories replace a lost device where all kinds of faults are drawn.
             let faults = match bug {
                 Bug::ReplacementTrusted => &[FaultKind::LostDevice][..],
-                Bug::AbandonedRowTrusted => &[FaultKind::LostWrite],
+                Bug::HiddenRowPassed => &[FaultKind::LostWrite],
                 _ => &FaultKind::ALL,
             };
             let request = Request { bug: Some(bug), ..request(3_000, faults) };

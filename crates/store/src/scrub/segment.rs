@@ -170,6 +170,8 @@ impl Store {
                     cursor.live_bytes += usage;
                     return Ok(Found::Row(header.row_height));
                 }
+            } else if is_planted(Bug::HiddenRowPassed) {
+                return Ok(Found::Nothing);
             }
         } else if let Some(stretch) = stretch {
             let is_header = |bytes: &[u8]| parse_header(segment, pool, block, bytes).is_some();
@@ -192,8 +194,7 @@ impl Store {
         let standings = self.standings_of(&contents)?;
         // Nothing to mend, or a row of a future that a crash cut off, whose header alone is left over what is live: what no row tells
         // of is found by the account, and read by itself.
-        let is_dead = standings.iter().all(|standing| matches!(standing, Standing::Dead));
-        if is_dead && !is_planted(Bug::AbandonedRowTrusted) {
+        if standings.iter().all(|standing| matches!(standing, Standing::Dead)) {
             return Ok(Found::Nothing);
         }
         self.mend_row(segment, placed, &contents, &standings, report)?;
