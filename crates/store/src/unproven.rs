@@ -60,7 +60,8 @@ impl Store {
             self.log.flush()?;
             torn = self.torn(torn)?;
         }
-        torn.iter().try_for_each(|row| self.rewrite_elsewhere(row))
+        let mut is_full = false;
+        torn.iter().try_for_each(|row| self.rewrite_elsewhere(row, &mut is_full))
     }
 
     fn rows_of(&self, blobs: &[u64]) -> Result<Vec<Row>, Error> {
@@ -100,13 +101,13 @@ impl Store {
         Ok(torn)
     }
 
-    /// Appends again what lies in a row that is not whole.
-    fn rewrite_elsewhere(&self, row: &Row) -> Result<(), Error> {
+    /// Appends again what lies in a row that is not whole; `is_full` once no room can be made.
+    fn rewrite_elsewhere(&self, row: &Row, is_full: &mut bool) -> Result<(), Error> {
         // Without what tells of its row nobody would find it there again, to clean the segment or to rescue it.
         let owners = row.contents.as_ref().map(owners_in);
         for blob in &row.blobs {
             let owner = owners.as_ref().and_then(|owners| owners.get(&blob.id)).copied();
-            match self.rewrite_blob(blob, owner) {
+            match self.rewrite_blob(blob, owner, is_full) {
                 // With no room left the copies stay as they are; a scrub finds what lacks.
                 Ok(()) | Err(Error::NoSpace) => {}
                 // So does what lies on devices that are away, and what had one copy and is lost.
@@ -118,13 +119,15 @@ impl Store {
         Ok(())
     }
 
-    fn rewrite_blob(&self, blob: &BlobHandle, owner: Option<Owner>) -> Result<(), Error> {
+    fn rewrite_blob(&self, blob: &BlobHandle, owner: Option<Owner>, is_full: &mut bool) -> Result<(), Error> {
         match self.relocate_blob(blob, owner) {
-            Err(Error::NoSpace) => {
+            // Looking for room takes long: not for each blob anew.
+            Err(Error::NoSpace) if !*is_full => {
                 // A full pool has room again once what the crash left half freed is given back.
                 let placement = crate::Placement { scheme: blob.segment.scheme, class: blob.segment.class };
-                self.make_room(&self.stream_key(placement, 1, None))?;
-                self.relocate_blob(blob, owner)
+                let made = self.make_room(&self.stream_key(placement, 1, None));
+                *is_full = matches!(made, Err(Error::NoSpace));
+                made.and_then(|()| self.relocate_blob(blob, owner))
             }
             outcome => outcome,
         }
