@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use stere_file::{StoredFact, inode_if_any};
-use stere_format::{DeviceIndex, Scheme};
+use stere_file::{Keys, StoredFact, inode_if_any};
+use stere_format::{DeviceIndex, InodeValue, Scheme};
 use stere_policy::{Computed, Setting, Source};
 
 use crate::error::Error;
@@ -11,6 +11,28 @@ use crate::{Caller, FileSystem};
 
 /// Extents looked at for one answer of `layout`.
 const LAYOUT_EXTENTS: usize = 1024;
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+
+/// What the nearest says from this inode upward, as `own` reads it from each, and which it is.
+pub(crate) fn nearest<T>(
+    keys: &impl Keys,
+    inode: u64,
+    own: impl Fn(&InodeValue) -> Option<T>,
+) -> Result<Option<(u64, T)>, Error> {
+    let mut at = inode;
+    for _ in 0..DEPTH_MAX {
+        let Some(value) = inode_if_any(keys, at)? else { break };
+        if let Some(said) = own(&value) {
+            return Ok(Some((at, said)));
+        }
+        if value.parent == at {
+            break;
+        }
+        at = value.parent;
+    }
+    Ok(None)
+}
 
 /// Bytes of a file that lie on the same devices in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use stere_policy::{Retain, Retention};
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
+use crate::policy::nearest;
 use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that says how long.
@@ -23,8 +24,6 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.retain";
 const FILES_PER_STEP: usize = 1024;
 /// How often the list is looked at, in seconds.
 const LOOK_SECONDS: i64 = 10;
-/// Directories above one another beyond which metadata is damaged.
-const DEPTH_MAX: usize = 4096;
 
 /// Retention in memory.
 #[derive(Default)]
@@ -50,18 +49,8 @@ impl Retentions {
 
 /// What the nearest directory says from this one upward, and which it is.
 fn said_above(keys: &impl Keys, directory: u64) -> Result<Option<(u64, Retain)>, Error> {
-    let mut at = directory;
-    for _ in 0..DEPTH_MAX {
-        let Some(value) = inode_if_any(keys, at)? else { break };
-        if let Some(retain) = own_retain(&value) {
-            return Ok(Some((at, retain)).filter(|_| retain.retention != Retention::Nothing));
-        }
-        if value.parent == at {
-            break;
-        }
-        at = value.parent;
-    }
-    Ok(None)
+    let said = nearest(keys, directory, own_retain)?;
+    Ok(said.filter(|(_, retain)| retain.retention != Retention::Nothing))
 }
 
 impl FileSystem {

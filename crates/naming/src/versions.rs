@@ -25,6 +25,7 @@ use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
 use crate::names::{Found, damaged};
+use crate::policy::nearest;
 use crate::{Caller, FileSystem, SetMode, classes, xattr};
 
 /// The attribute that says how many and how long.
@@ -33,8 +34,6 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.versions";
 pub(crate) const NAME: &[u8] = shelf::NAMES[0];
 /// Files whose names are remembered.
 const PLACES_MAX: usize = 65_536;
-/// Directories above one another beyond which metadata is damaged.
-const DEPTH_MAX: usize = 4096;
 /// Below this part of the pool being free none are made, and those there are go.
 const FREE_DIVISOR: u64 = 16;
 /// How many are asked for before that is looked at again; the background looks too.
@@ -71,18 +70,7 @@ impl Versions {
 
 /// What the nearest says from this inode upward, and which it is.
 fn said(keys: &impl Keys, inode: u64) -> Result<Option<(u64, Wanted)>, Error> {
-    let mut at = inode;
-    for _ in 0..DEPTH_MAX {
-        let Some(value) = inode_if_any(keys, at)? else { break };
-        if let Some(wanted) = own_versions(&value) {
-            return Ok(Some((at, wanted)));
-        }
-        if value.parent == at {
-            break;
-        }
-        at = value.parent;
-    }
-    Ok(None)
+    nearest(keys, inode, own_versions)
 }
 
 /// The same for a file with a name in this directory: whether versions are kept.

@@ -155,12 +155,7 @@ proptest! {
         for step in steps.iter().filter(|step| !is_remount(step)) {
             run(&mut pair, step);
         }
-        let fs = pair.fs.take().expect("mounted");
-        let mut state = kept | 1;
-        pair.fs = Some(pair.rig.crash(fs, |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state >> 63 == 1
-        }));
+        pair.lose_power(kept);
         pair.check_media();
         settle(&pair);
         pair.check_media();

@@ -123,12 +123,7 @@ proptest! {
             pair.run(call);
             histories.note(&pair, call);
         }
-        let fs = pair.fs.take().expect("mounted");
-        let mut state = kept | 1;
-        pair.fs = Some(pair.rig.crash(fs, |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state >> 63 == 1
-        }));
+        pair.lose_power(kept);
         pair.check_media();
         histories.check(&pair);
         while pair.ask(|fs, c| fs.step(c, 100)).expect("a step") {}

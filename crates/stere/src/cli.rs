@@ -17,7 +17,7 @@ use crate::spec::DeviceSpec;
 pub use device::{DeviceCommand, How, ScrubCommand};
 pub use plugin::PluginCommand;
 pub use policy::ClassCommand;
-pub use quota::{QuotaCommand, VolumeCommand};
+pub use quota::{AccountsArguments, QuotaCommand, VolumeCommand};
 pub use stack::StackArguments;
 pub use tier::{MediaCommand, TierCommand};
 pub use versions::VersionsCommand;

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use stere_naming::{Account, AccountInfo, AccountsState, FileSystem, Holder, Limits, Wait};
 
-use crate::cli::{QuotaCommand, VolumeCommand};
+use crate::cli::{AccountsArguments, QuotaCommand, VolumeCommand};
 use crate::control::{Answer, Connection, Request};
 use crate::error::{At, DONE, Error, Result, refused};
 use crate::registry::Registry;
@@ -198,7 +198,7 @@ fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
 pub fn run_volume(registry: &Registry, command: &VolumeCommand) -> Result<u8> {
     match command {
         VolumeCommand::Create { path, settings } => create(registry, path, settings),
-        VolumeCommand::List { pool, bytes, json } => {
+        VolumeCommand::List(AccountsArguments { pool, bytes, json }) => {
             let report = report(&mut connect(registry, pool)?)?;
             match json {
                 true => println!("{}", to_json(&report.volumes)?),
@@ -296,7 +296,7 @@ pub fn run_quota(registry: &Registry, command: &QuotaCommand) -> Result<u8> {
             }
             Ok(DONE)
         }
-        QuotaCommand::List { pool, bytes, json } => {
+        QuotaCommand::List(AccountsArguments { pool, bytes, json }) => {
             let report = report(&mut connect(registry, pool)?)?;
             match json {
                 true => println!("{}", to_json(&report)?),

@@ -30,6 +30,16 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
 }
 
 impl Pair {
+    /// A power cut: of what was not flushed the devices keep what a random number says.
+    pub fn lose_power(&mut self, kept: u64) {
+        let fs = self.fs.take().expect("mounted");
+        let mut state = kept | 1;
+        self.fs = Some(self.rig.crash(fs, |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 63 == 1
+        }));
+    }
+
     pub fn new() -> Pair {
         let (rig, fs) = Rig::new(2, 256 << 20);
         let numbers = BTreeMap::from([(stere_model::ROOT, ROOT)]);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
@@ -14,15 +14,7 @@ pub enum VolumeCommand {
         settings: Vec<String>,
     },
     /// The volumes of a pool, what they take and what they may
-    List {
-        pool: String,
-        /// Exact numbers of bytes
-        #[arg(long)]
-        bytes: bool,
-        /// For programs
-        #[arg(long)]
-        json: bool,
-    },
+    List(AccountsArguments),
     /// Set limits and policy of a volume
     Set {
         path: PathBuf,
@@ -60,13 +52,16 @@ pub enum QuotaCommand {
         wait: bool,
     },
     /// What users, groups and volumes take, and what they may
-    List {
-        pool: String,
-        /// Exact numbers of bytes
-        #[arg(long)]
-        bytes: bool,
-        /// For programs
-        #[arg(long)]
-        json: bool,
-    },
+    List(AccountsArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct AccountsArguments {
+    pub pool: String,
+    /// Exact numbers of bytes
+    #[arg(long)]
+    pub bytes: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }

@@ -36,7 +36,12 @@ impl World {
     }
 
     pub fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stere"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_stere")), line)
+    }
+
+    /// The same by a copy of the program.
+    pub fn command_of(&self, stere: &Path, line: &str) -> Command {
+        let mut command = Command::new(stere);
         command.args(line.split_whitespace()).current_dir(&self.folder).env("STERE_STATE", self.path("state"));
         command
     }
