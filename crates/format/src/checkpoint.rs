@@ -162,7 +162,10 @@ impl CheckpointRecord {
     /// another; leaving those bytes out would let their rot pass.
     pub fn part_checksum(part: &[u8]) -> u32 {
         let (body, end) = part.split_at(part.len().saturating_sub(4));
-        crc32c::crc32c_append(crate::crc32c(end), body)
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        digest.update(end);
+        digest.update(body);
+        digest.finalize() as u32
     }
 
     /// Decodes all parts put together again.

@@ -224,5 +224,5 @@ impl Demo {
 /// The checksum of a file's bytes.
 fn checksum(path: &Path) -> Result<(u32, u64)> {
     let bytes = std::fs::read(path).at("read", path)?;
-    Ok((crc32c::crc32c(&bytes), bytes.len() as u64))
+    Ok((crc_fast::crc32_iscsi(&bytes), bytes.len() as u64))
 }

@@ -70,7 +70,7 @@ pub fn copy(source: &Path, target: &Path) -> Result<(Sums, u64)> {
         let bytes = fs::read(&path).at("read", &path)?;
         fs::write(&copy, &bytes).at("write", &copy)?;
         total += bytes.len() as u64;
-        sums.insert(name, (crc32c::crc32c(&bytes), bytes.len() as u64));
+        sums.insert(name, (crc_fast::crc32_iscsi(&bytes), bytes.len() as u64));
     }
     Ok((sums, total))
 }

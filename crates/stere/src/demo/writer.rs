@@ -77,7 +77,7 @@ fn write_one(directory: &Path, path: &Path, seed: u64) -> std::io::Result<Acknow
     file.sync_all()?;
     fs::rename(&new, path)?;
     File::open(directory)?.sync_all()?;
-    Ok(Acknowledged { path: path.to_owned(), checksum: crc32c::crc32c(&bytes), length: bytes.len() as u64 })
+    Ok(Acknowledged { path: path.to_owned(), checksum: crc_fast::crc32_iscsi(&bytes), length: bytes.len() as u64 })
 }
 
 pub fn verify(acknowledged: &[Acknowledged]) -> Result<()> {
