@@ -150,13 +150,7 @@ pub(crate) fn permits(
 
 impl Acl {
     /// The first of owner, named user and groups that the caller is decides; of groups any that grants it.
-    fn permits(
-        &self,
-        value: &InodeValue,
-        uid: u32,
-        is_in: &dyn Fn(u32) -> bool,
-        grants: &dyn Fn(u32) -> bool,
-    ) -> bool {
+    fn permits(&self, value: &InodeValue, uid: u32, is_in: &dyn Fn(u32) -> bool, grants: &dyn Fn(u32) -> bool) -> bool {
         let of = |tag: u16| self.0.iter().filter(move |entry| entry.tag == tag);
         let mask = of(MASK).next().map_or(7, |entry| u32::from(entry.permissions));
         let masked = |entry: &Entry| grants(u32::from(entry.permissions) & mask);

@@ -215,7 +215,8 @@ impl NumberFact {
         }
     }
 
-    fn level(self) -> Level {
+    /// What has to be looked at to know it.
+    pub fn level(self) -> Level {
         match self {
             NumberFact::Depth => Level::Place,
             NumberFact::Copies | NumberFact::Parity | NumberFact::Redundancy => Level::Policy,
@@ -239,7 +240,8 @@ impl WordFact {
         ("residency", WordFact::Residency),
     ];
 
-    fn level(self) -> Level {
+    /// What has to be looked at to know it.
+    pub fn level(self) -> Level {
         match self {
             WordFact::Type => Level::Inode,
             WordFact::Class | WordFact::Compress | WordFact::Encrypt | WordFact::Tier | WordFact::Wanted => {

@@ -1,6 +1,7 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
 mod device;
+mod find;
 mod plugin;
 mod policy;
 mod quota;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::spec::DeviceSpec;
 
 pub use device::{DeviceCommand, How, ScrubCommand};
+pub use find::FindArguments;
 pub use plugin::PluginCommand;
 pub use policy::ClassCommand;
 pub use quota::{AccountsArguments, QuotaCommand, VolumeCommand};
@@ -150,6 +152,9 @@ pub enum Command {
     Where(WhereArguments),
     /// What files and directories take on the devices
     Du(UsageArguments),
+    /// Files by what is known of them: size, age, owner, class, where they lie, and more
+    #[command(after_help = find::TESTS)]
+    Find(FindArguments),
     /// Which files would lose data if these devices were gone
     Lose(LoseArguments),
     /// Room in a pool, for each class

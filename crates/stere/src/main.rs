@@ -13,6 +13,7 @@ mod demo;
 mod device;
 mod devices;
 mod error;
+mod find;
 mod flush;
 mod free;
 mod helper;
@@ -29,6 +30,7 @@ mod plugins;
 mod policy;
 mod pool;
 mod progress;
+mod public;
 mod quota;
 mod reconcile;
 mod registry;
@@ -131,6 +133,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Plugin { command } => plugins::run(&registry, &command),
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
+        Command::Find(arguments) => find::run(&arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),
         Command::Flush(arguments) => flush::run(&registry, &arguments),

@@ -271,12 +271,23 @@ impl Search {
 fn lone(token: &Token) -> Result<Asked, RuleError> {
     let text = token.text.as_str();
     if !token.is_quoted && is_attribute(text) {
+        check_attribute(token, text)?;
         return Ok(Asked::Has(text.to_owned()));
     }
     match text.strip_prefix('/') {
         Some(rest) => pattern(token, TextFact::Path, false, rest),
         None if text.contains('/') => pattern(token, TextFact::Path, false, text),
         None => pattern(token, TextFact::Name, false, text),
+    }
+}
+
+/// What policy says and is has keys of its own.
+fn check_attribute(token: &Token, name: &str) -> Result<(), RuleError> {
+    match crate::attribute::parse_name(name.as_bytes()) {
+        Some(_) => Err(token.error(format!(
+            "'{name}' is policy, not a user's attribute; write for example class=archive or state=pending"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -312,7 +323,10 @@ fn asked(
         "name" => Some(TextFact::Name),
         "ext" => Some(TextFact::Extension),
         "path" => Some(TextFact::Path),
-        _ if is_attribute(key) => Some(TextFact::Attribute(key.to_owned())),
+        _ if is_attribute(key) => {
+            check_attribute(token, key)?;
+            Some(TextFact::Attribute(key.to_owned()))
+        }
         _ => None,
     };
     let word = WordFact::KEYS.into_iter().find(|(known, _)| *known == key).map(|(_, fact)| fact);

@@ -144,6 +144,8 @@ fn what_is_wrong_is_told_with_its_place() {
         ("name=\"a", "line 1, column 1", "quote"),
         ("a\\", "line 1, column 1", "backslash"),
         (">5", "line 1, column 1", "in front of this sign"),
+        ("user.stere.class=archive", "line 1, column 1", "class=archive"),
+        ("user.stere.state", "line 1, column 1", "is policy"),
         ("size >", "line 1, column 6", "behind this sign"),
     ] {
         let told = refused(text);
