@@ -86,9 +86,10 @@ others() {
 }
 for ((round = 0; round < rounds; round++)); do
     others write-alone
-    (while :; do "$stere" find 'type=file state!=compliant' m --count >/dev/null; done) &
+    touch searching
+    (while [ -e searching ]; do "$stere" find 'type=file state!=compliant' m --count >/dev/null; done) &
     searching=$!
     others write-beside-searches
-    kill "$searching"
-    wait "$searching" 2>/dev/null || true
+    rm searching
+    wait "$searching"
 done
