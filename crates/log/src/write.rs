@@ -360,6 +360,16 @@ impl Log {
         }
     }
 
+    /// Bytes that the open segment of this stream still takes, headers and summaries to come included; 0 if none is open or what
+    /// comes next begins a new one.
+    pub fn room_in_open_segment(&self, key: &StreamKey) -> usize {
+        let Some(stream) = self.streams.read().get(key).cloned() else { return 0 };
+        let guard = stream.lock();
+        let open = guard.segment.as_ref().filter(|segment| !segment.has_lost_chunks());
+        let used = guard.row.as_ref().map_or(0, |row| row.used_bytes);
+        open.map_or(0, |segment| self.row_limit(segment).saturating_sub(used))
+    }
+
     /// Whether this stream would take a record of this length now, in its open segment or in a new one.
     pub fn can_take(&self, key: &StreamKey, length: usize) -> bool {
         let stream = self.streams.read().get(key).cloned();

@@ -58,6 +58,9 @@ struct Arguments {
     /// Demand something wrong, to see that the oracle looks.
     #[arg(long)]
     canary: bool,
+    /// Print what the stack itself tells: "debug", "stere_store=debug,info".
+    #[arg(long)]
+    log: Option<String>,
 }
 
 fn faults(names: &[String]) -> Result<Vec<FaultKind>, String> {
@@ -84,6 +87,10 @@ fn bug(name: Option<&str>) -> Option<stere_device::planted::Bug> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(filter) = &arguments.log {
+        let filter = tracing_subscriber::EnvFilter::new(filter);
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    }
     let faults = match faults(&arguments.faults) {
         Ok(faults) => faults,
         Err(text) => {

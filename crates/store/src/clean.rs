@@ -18,6 +18,7 @@ use stere_tree::Touch;
 use crate::Store;
 use crate::checkpoint::Checkpointer;
 use crate::error::Error;
+use crate::space::{OVERHEAD_PERCENT, SEGMENT_END_BYTES};
 use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
@@ -228,7 +229,11 @@ impl Store {
 
     /// Empties a few of the best victims with less than `percent` live, and tells how many;
     /// `None` when there are none worth it.
-    fn clean_pass(&self, cleaner: &mut MutexGuard<'_, Cleaner>, percent: u64) -> Result<Option<usize>, Error> {
+    pub(crate) fn clean_pass(
+        &self,
+        cleaner: &mut MutexGuard<'_, Cleaner>,
+        percent: u64,
+    ) -> Result<Option<usize>, Error> {
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
         let gain_goal = candidates.first().map_or(0, |best| 2 * self.segment_bytes(&best.segment));
@@ -242,9 +247,9 @@ impl Store {
                 break;
             }
         }
-        // Moving less than a segment's worth of holes together frees nothing.
-        let worth = victims.first().is_some_and(|first| gain >= self.segment_bytes(first));
-        if !worth {
+        // Moving less than a segment's worth of holes together frees nothing; what the segment that they go to still takes is one.
+        let worth = |first: &Arc<Segment>| gain + self.room_left_for(first) >= self.segment_bytes(first);
+        if !victims.first().is_some_and(worth) {
             return Ok(None);
         }
         let mut emptied = 0;
@@ -259,6 +264,12 @@ impl Store {
             }
         }
         Ok(Some(emptied))
+    }
+
+    /// Content that the open segment which takes what is moved out of this one has room for.
+    fn room_left_for(&self, victim: &Segment) -> u64 {
+        let left = self.log.room_in_open_segment(&self.cold_stream(victim)) as u64;
+        left.saturating_sub(SEGMENT_END_BYTES) / 100 * (100 - OVERHEAD_PERCENT)
     }
 
     fn candidates(&self, cleaner: &Cleaner, percent: u64) -> Vec<Candidate> {

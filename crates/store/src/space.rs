@@ -22,9 +22,9 @@ const RESERVE_DIVISOR: u64 = 24;
 /// Segments that users cannot fill, at least and at most.
 const RESERVE_SEGMENTS: std::ops::RangeInclusive<u64> = 8..=512;
 /// What rows lose to headers, summaries and padding once they are cleaned, in percent.
-const OVERHEAD_PERCENT: u64 = 3;
+pub(crate) const OVERHEAD_PERCENT: u64 = 3;
 /// The end of a segment that a record of a file (128 KiB, and its row's header) may not fit into any more.
-const SEGMENT_END_BYTES: u64 = 132 << 10;
+pub(crate) const SEGMENT_END_BYTES: u64 = 132 << 10;
 /// Part of the pool that changes between two checkpoints may be as large as, as a divisor.
 const OVERLAY_DIVISOR: u64 = 96;
 /// Nodes are at least half full, and changes are counted with what they cost in memory: a change takes so much on media.

@@ -144,3 +144,33 @@ fn a_store_at_work_is_checked_in_one_state() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+/// P-6: what is half empty is emptied into the segment that the cleaner has open, although the holes of all segments together are
+/// not a segment's worth (the simulator's seed 50145125: what had been accepted found no place).
+#[test]
+fn a_segment_with_holes_goes_where_the_cleaner_has_room() {
+    const PIECE_BYTES: usize = 128 << 10;
+    let (_rig, store) = Rig::new(2, 64 << 20);
+    let write = |inode| try_write_file(&store, COPIES, inode, &content(inode, PIECE_BYTES));
+    let blob_of = |inode: u64| {
+        let handle = store.view(Wait::Allowed, |view| {
+            let first = view.get(&Key::extent(inode, 0))?.expect("a file");
+            view.blob(ExtentValue::decode(&first).unwrap().blob)
+        });
+        handle.unwrap()
+    };
+    write(100).unwrap();
+    let inodes: Vec<u64> = (101..115).inspect(|inode| drop(write(*inode).unwrap())).collect();
+    store.checkpoint().unwrap();
+    let segment = blob_of(inodes[8]).segment;
+    let neighbours: Vec<u64> = inodes.into_iter().filter(|inode| blob_of(*inode).segment.id == segment.id).collect();
+    assert!(segment.is_sealed() && neighbours.len() > 4, "a full segment with several files: {}", neighbours.len());
+    neighbours[3..].iter().for_each(|inode| remove_file(&store, *inode));
+    store.commit(Wait::Allowed).unwrap();
+    let clean = || store.clean_pass(&mut store.cleaner.lock(), 98).unwrap();
+    assert_eq!(clean(), None, "three files moved to a segment that is begun for them would free none");
+    store.relocate_blob(&blob_of(100), None).unwrap();
+    assert!(clean().is_some_and(|emptied| emptied > 0), "there is room for them in the cleaner's segment");
+    assert_eq!(segment.live_bytes(), 0, "what was half empty is empty");
+    assert_clean(&store);
+}
