@@ -54,11 +54,19 @@ pub enum Bug {
     HiddenRowPassed,
     /// store, `relocate.rs`: what is stored in another encoding is said to be in the old one (P-50).
     EncodingForgotten,
+    /// store, `tertiary/upload.rs`: what a volume says that it stored is not read back (P-60).
+    VolumeBelieved,
+    /// store, `tertiary.rs`: only the first volume that has a segment is asked (P-63).
+    FirstVolumeOnly,
+    /// file, `edges.rs`: what a write changes in part is not read before it may leave devices (P-62).
+    EdgesForgotten,
+    /// store, `tertiary/stage.rs`: what comes back is entered without being written (P-64).
+    StagedUnwritten,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 29] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -84,6 +92,10 @@ impl Bug {
         Bug::ScrubTrusting,
         Bug::HiddenRowPassed,
         Bug::EncodingForgotten,
+        Bug::VolumeBelieved,
+        Bug::FirstVolumeOnly,
+        Bug::EdgesForgotten,
+        Bug::StagedUnwritten,
     ];
 }
 

@@ -12,6 +12,7 @@
 pub mod accounts;
 mod allocate;
 mod copy;
+mod edges;
 mod encode;
 mod encrypted;
 mod error;

@@ -102,7 +102,7 @@ impl Files {
             let extents = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
             let mut moves: Vec<Move> = Vec::new();
             for extent in extents {
-                let judgement = match self.judge_tier(&extent.blob, tertiary) {
+                let judgement = match self.judge_tier(&extent.blob, tertiary, placement) {
                     Some(judgement) => judgement,
                     None => self.judge(&extent.blob, placement, home, shared),
                 };
@@ -156,12 +156,17 @@ impl Files {
     }
 
     /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
-    fn judge_tier(&self, blob: &BlobHandle, wanted: Option<u16>) -> Option<Judgement> {
+    fn judge_tier(&self, blob: &BlobHandle, wanted: Option<u16>, placement: Placement) -> Option<Judgement> {
         let now = blob.tertiary_wanted();
+        // It was gathered when there were fewer devices, and no volume has it yet.
+        let is_weaker = || {
+            let possible = self.store.fit(self.store.staging_placement(placement).scheme);
+            blob.volumes() == 0 && blob.scheme().parity < possible.parity
+        };
         match wanted {
             None if now == 0 => None,
             None => Some(Judgement::Archived),
-            Some(set) if set == now && set != 0 => Some(Judgement::Archived),
+            Some(set) if set == now && set != 0 && !is_weaker() => Some(Judgement::Archived),
             Some(0) if now == 0 => None,
             Some(_) => Some(Judgement::Moves),
         }

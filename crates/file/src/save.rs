@@ -150,7 +150,7 @@ impl Files {
     }
 
     /// Reads what the store has in blocks that are dirty in part, so that whole blocks can be written.
-    fn fill_partial_blocks(
+    pub(crate) fn fill_partial_blocks(
         &self,
         context: &Context,
         inode: u64,

@@ -8,6 +8,7 @@ use std::ops::Range;
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
 use stere_store::{Owner, Reservation, View, Wait};
 
+use crate::edges::Edge;
 use crate::encode::Storing;
 use crate::error::Error;
 use crate::extents::BLOCK;
@@ -16,6 +17,9 @@ use crate::record::RECORD_BYTES;
 use crate::save::{Appended, growing};
 use crate::state::Content;
 use crate::{Context, FILE_BYTES_MAX, Files};
+
+/// So often what is beside a write is read with the file unlocked, before it is read with the file locked.
+const EDGES_READ_MAX: u32 = 4;
 
 /// A part of a write that lies in one record.
 struct Part<'data> {
@@ -63,11 +67,23 @@ impl Files {
             return Err(Error::TooBig);
         }
         let data = &data[..(end.min(FILE_BYTES_MAX) - offset) as usize];
-        let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
-        let content = self.load(context, inode, &mut state)?;
-        self.relieve(context, inode, content, data.len() as u64)?;
-        self.write_parts(context, inode, content, offset, data)
+        let mut edges = Vec::new();
+        let range = offset..offset + data.len() as u64;
+        for attempt in 0.. {
+            let held = self.table.hold(inode);
+            let mut state = held.write(context.wait)?;
+            let content = self.load(context, inode, &mut state)?;
+            let mut lacking = self.edges_lacking(context, inode, content, &range, &edges)?;
+            if lacking.is_empty() || attempt == EDGES_READ_MAX {
+                self.relieve(context, inode, content, data.len() as u64)?;
+                return self.write_beside(context, inode, content, offset, data, edges);
+            }
+            // Whoever wants something else of this file does not wait for a volume.
+            drop(state);
+            self.read_edges(context, inode, &mut lacking)?;
+            edges = lacking;
+        }
+        unreachable!("the last attempt writes")
     }
 
     pub(crate) fn write_parts(
@@ -78,9 +94,29 @@ impl Files {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Error> {
+        self.write_beside(context, inode, content, offset, data, Vec::new())
+    }
+
+    /// Writes where these edges were read before.
+    fn write_beside(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        offset: u64,
+        data: &[u8],
+        mut edges: Vec<Edge>,
+    ) -> Result<usize, Error> {
         let storing = self.storing_change(context, inode)?;
         let granted = self.grant_write(context, inode, content, offset, data.len())?;
+        let range = offset..offset + granted as u64;
+        let mut lacking = self.edges_lacking(context, inode, content, &range, &edges)?;
+        self.read_edges(context, inode, &mut lacking)?;
+        edges.append(&mut lacking);
         let written = self.write_granted(context, inode, content, &storing, offset, &data[..granted]);
+        if written.is_ok() {
+            self.put_edges(content, &edges);
+        }
         self.keep_promised(inode, content);
         written
     }
@@ -368,6 +404,7 @@ impl Files {
                 match self.save_all(context, other, content) {
                     // That is its own trouble, told to those who close it.
                     Err(Error::Plugin(_)) => {}
+                    Err(Error::Store(stere_store::Error::Damaged { .. } | stere_store::Error::Elsewhere { .. })) => {}
                     outcome => outcome?,
                 }
             }

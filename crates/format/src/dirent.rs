@@ -18,6 +18,19 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// What people call it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::CharacterDevice => "character",
+            Self::Directory => "directory",
+            Self::BlockDevice => "block",
+            Self::File => "file",
+            Self::Symlink => "symlink",
+            Self::Socket => "socket",
+        }
+    }
+
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Fifo,

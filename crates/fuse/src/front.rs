@@ -155,7 +155,7 @@ impl Front {
     /// A worker's turn.
     fn work(&self, job: Job) {
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Request(request) if request.opcode() == opcode::READ => {
+            Job::Request(request) if matches!(request.opcode(), opcode::READ | opcode::WRITE) => {
                 // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
                 if let Some(request) = self.attempt(request, Wait::Devices) {
                     self.lanes.submit(Lane::Recalling, Job::Recall(request));

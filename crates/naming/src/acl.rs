@@ -7,6 +7,7 @@ use stere_file::Keys;
 use stere_format::{FileKind, InodeValue};
 use stere_store::Transaction;
 
+use crate::Caller;
 use crate::error::Error;
 use crate::xattr::{self, HAS_ATTRIBUTES};
 
@@ -119,6 +120,51 @@ impl Acl {
         }
         if let Some(entry) = self.entry(OTHER) {
             entry.permissions = change(entry.permissions, bits(0));
+        }
+    }
+}
+
+/// What a caller may want of an inode: read, write, search, as in each three bits of a mode.
+pub(crate) const MAY_READ: u32 = 4;
+pub(crate) const MAY_SEARCH: u32 = 1;
+
+/// Whether a caller may, as the kernel would say before it lets anybody read or search.
+pub(crate) fn permits(
+    keys: &impl Keys,
+    inode: u64,
+    value: &InodeValue,
+    caller: &Caller<'_>,
+    wanted: u32,
+) -> Result<bool, Error> {
+    if caller.uid == 0 {
+        return Ok(true);
+    }
+    let is_in = |group: u32| caller.gid == group || caller.groups.contains(&group);
+    let grants = |bits: u32| bits & wanted == wanted;
+    if let Some(bytes) = stored_access(keys, inode, value)? {
+        return Ok(Acl::decode(&bytes)?.permits(value, caller.uid, &is_in, &grants));
+    }
+    let shift = if caller.uid == value.uid { 6 } else { 3 * u32::from(is_in(value.gid)) };
+    Ok(grants(value.mode >> shift & 7))
+}
+
+impl Acl {
+    /// The first of owner, named user and groups that the caller is decides; of groups any that grants it.
+    fn permits(&self, value: &InodeValue, uid: u32, is_in: &dyn Fn(u32) -> bool, grants: &dyn Fn(u32) -> bool) -> bool {
+        let of = |tag: u16| self.0.iter().filter(move |entry| entry.tag == tag);
+        let mask = of(MASK).next().map_or(7, |entry| u32::from(entry.permissions));
+        let masked = |entry: &Entry| grants(u32::from(entry.permissions) & mask);
+        if uid == value.uid {
+            return of(USER_OBJECT).any(|entry| grants(u32::from(entry.permissions)));
+        }
+        if let Some(entry) = of(USER).find(|entry| entry.id == uid) {
+            return masked(entry);
+        }
+        let own = of(GROUP_OBJECT).filter(|_| is_in(value.gid));
+        let groups: Vec<&Entry> = own.chain(of(GROUP).filter(|entry| is_in(entry.id))).collect();
+        match groups.is_empty() {
+            false => groups.into_iter().any(masked),
+            true => of(OTHER).any(|entry| grants(u32::from(entry.permissions))),
         }
     }
 }

@@ -128,7 +128,7 @@ impl FileSystem {
         Ok(b"a rule that has changed since; it is looked at again in the background".to_vec())
     }
 
-    fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let wanted = self.files.scheme_now(&effective);
         let facts = self.facts(caller, inode, &effective)?;
@@ -162,7 +162,7 @@ impl FileSystem {
         Ok(b"compliant".to_vec())
     }
 
-    fn facts(
+    pub(crate) fn facts(
         &self,
         caller: &Caller<'_>,
         inode: u64,
@@ -171,7 +171,7 @@ impl FileSystem {
         Ok(self.files.stored_facts(&caller.context(), inode, effective)?)
     }
 
-    fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let facts = self.facts(caller, inode, &effective)?;
         let stored = facts.iter().map(|fact| fact.survives).min();
@@ -206,7 +206,7 @@ impl FileSystem {
         Ok(stored.to_string().into_bytes())
     }
 
-    fn devices(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn devices(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let facts = self.facts(caller, inode, &self.effective(caller, inode)?)?;
         let indices: BTreeSet<u16> = facts.iter().flat_map(|fact| fact.devices.iter().copied()).collect();
         let entries = self.store.device_entries();

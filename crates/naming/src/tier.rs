@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Class, Encryption, Own, PolicyError, Setting};
-use stere_store::{TierFile, Transaction, Wait};
+use stere_store::{Released, TierFile, Transaction, Wait};
 
 use crate::error::Error;
 use crate::names::Form;
@@ -159,6 +159,12 @@ impl FileSystem {
             }
         }
         Ok(segments)
+    }
+
+    /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
+    pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
+        self.files.complete_dirty_blocks(&caller.context())?;
+        Ok(self.store.release(segments)?)
     }
 
     /// Where what is stored of a file is.

@@ -7,7 +7,7 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`.
+//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `search`.
 
 mod attribute;
 mod class;
@@ -19,6 +19,7 @@ mod moment;
 mod resolver;
 mod retention;
 mod rules;
+mod search;
 mod versions;
 
 pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
@@ -31,4 +32,5 @@ pub use moment::{parse_moment, show_moment};
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
 pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Vocabulary, merge};
+pub use search::{Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use versions::{VERSIONS_EXPECTED, Versions};

@@ -24,6 +24,9 @@ pub use condition::Condition;
 pub use decision::{Decided, Decision, merge};
 pub use parse::RuleError;
 
+pub(crate) use condition::{Comparison, Unit};
+pub(crate) use parse::{RULES_BYTES_MAX, build_glob};
+
 /// Names of users and groups, as the machine knows them.
 pub trait People: Send + Sync + std::fmt::Debug {
     /// The number of a user.

@@ -12,6 +12,7 @@ use stere_device::{Device, DeviceError, Operation, Piece, Scatter, Ticket, check
 use crate::fault::{FaultKind, FaultRates};
 use crate::medium::{Medium, Survival};
 use crate::random::Random;
+use crate::volume::VolumeState;
 
 /// How long one operation takes on a device that is not slow, and on one that is.
 const FAST_NS: u64 = 20_000;
@@ -23,12 +24,15 @@ const ASKED_MAX: u64 = 300_000;
 
 /// What all devices share: power, clock, chance.
 pub struct Machine {
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
 }
 
-struct State {
+pub(crate) struct State {
     media: Vec<Medium>,
-    random: Random,
+    pub(crate) volumes: Vec<VolumeState>,
+    /// Nothing is wrong with volumes as long as somebody looks at what is really there.
+    pub(crate) are_volumes_honest: bool,
+    pub(crate) random: Random,
     /// Writes and flushes so far; these are the points where power can go.
     events: u64,
     power_off_at: Option<u64>,
@@ -38,9 +42,9 @@ struct State {
     slow_reads: u64,
     /// The device that went away last, if it had writes then that were not flushed.
     went_unflushed: Option<usize>,
-    is_off: bool,
-    clock_ns: u64,
-    /// What devices were asked for since the step of the history began.
+    pub(crate) is_off: bool,
+    pub(crate) clock_ns: u64,
+    /// What devices and volumes were asked for since the step of the history began.
     asked: u64,
     /// Running hash over all operations: two runs of one history must agree in it.
     trace: u64,
@@ -54,6 +58,8 @@ impl Machine {
     pub fn new(random: Random) -> Arc<Machine> {
         let state = State {
             media: Vec::new(),
+            volumes: Vec::new(),
+            are_volumes_honest: false,
             random,
             events: 0,
             power_off_at: None,
@@ -229,6 +235,7 @@ impl Machine {
         let mut state = self.state.lock();
         state.clock_ns += nanoseconds;
         state.asked = 0;
+        state.volumes.iter_mut().for_each(VolumeState::begin_step);
     }
 
     /// Hash over all that was done on all devices.
@@ -253,6 +260,8 @@ impl Machine {
             let (from, mut to) = (self.state.lock(), fork.state.lock());
             to.media = from.media.clone();
             to.media.iter_mut().for_each(|medium| medium.rates = FaultRates::none());
+            to.volumes = from.volumes.clone();
+            to.are_volumes_honest = true;
             to.clock_ns = from.clock_ns;
         }
         fork
@@ -306,7 +315,7 @@ impl State {
         strikes
     }
 
-    fn note(&mut self, device: usize, operation: u64, offset: u64, length: u64) {
+    pub(crate) fn note(&mut self, device: usize, operation: u64, offset: u64, length: u64) {
         for word in [device as u64, operation, offset, length] {
             self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
         }
@@ -325,11 +334,7 @@ impl State {
         if self.media[device].is_away {
             return Err(libc::ENODEV);
         }
-        self.asked += 1;
-        assert!(
-            self.asked < ASKED_MAX,
-            "a step of the history asked more of the devices than any should: it does not end"
-        );
+        self.count_request();
         let slow = self.strikes(device, FaultKind::SlowDevice);
         self.clock_ns += if slow { SLOW_NS.min(patience_ns) } else { FAST_NS };
         if slow && patience_ns < SLOW_NS {
@@ -341,8 +346,17 @@ impl State {
         if self.media[device].is_dead { Err(libc::EIO) } else { Ok(()) }
     }
 
+    /// Counts a request; a step that never ends is found by it.
+    pub(crate) fn count_request(&mut self) {
+        self.asked += 1;
+        assert!(
+            self.asked < ASKED_MAX,
+            "a step of the history asked more of devices and volumes than any should: it does not end"
+        );
+    }
+
     /// A point where power can go: true if it just went.
-    fn boundary(&mut self) -> bool {
+    pub(crate) fn boundary(&mut self) -> bool {
         if let Some(mut boundaries) = self.boundaries.take() {
             boundaries.push(self.media.clone());
             self.boundaries = Some(boundaries);

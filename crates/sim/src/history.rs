@@ -4,6 +4,7 @@
 //! last acknowledged sync, each file's bytes are ones it held at their place since it was last made durable, and a check finds
 //! nothing. With faults, see `Budget`. Read next: `execute.rs` (operations), `recovery.rs` (crashes), `run.rs` (seeds).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::pool::{Mounted, PoolConfig, caller};
 use crate::random::Random;
+use crate::tertiary::TierCounts;
 
 /// What faults a history may meet, and with that what is demanded of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +92,7 @@ pub struct Summary {
     pub groups_cut: u64,
     /// How often the loss of a device was played beside the history, and borne.
     pub proofs: u64,
+    pub tier: TierCounts,
     pub trace: u64,
 }
 
@@ -120,6 +123,8 @@ pub(crate) struct History {
     /// Whether devices changed since everything was last found whole.
     pub has_changed_devices: bool,
     pub fill_count: u32,
+    /// Reads that failed, as they may, because of volumes.
+    pub reads_refused: Cell<u64>,
     pub summary: Summary,
     pub verbose: bool,
 }
@@ -174,6 +179,7 @@ impl History {
             offline: None,
             has_changed_devices: false,
             fill_count: 0,
+            reads_refused: Cell::new(0),
             summary: Summary::default(),
             verbose,
         })
@@ -181,6 +187,7 @@ impl History {
 
     fn finished(&self) -> Summary {
         let mut summary = Summary { trace: self.machine.trace(), ..self.summary };
+        summary.tier.reads_refused = self.reads_refused.get();
         for (kind, _) in self.machine.faults_struck() {
             summary.faults += 1;
             summary.faults_by_kind[kind as usize] += 1;
@@ -211,7 +218,14 @@ impl History {
     /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
     fn finish(&mut self) -> Result<(), Stop> {
         self.machine.disarm();
-        for operation in [Operation::VerifyAll, Operation::Remount, Operation::VerifyAll, Operation::Check] {
+        for operation in [
+            Operation::VerifyAll,
+            Operation::SettleVolumes,
+            Operation::VerifyAll,
+            Operation::Remount,
+            Operation::VerifyAll,
+            Operation::Check,
+        ] {
             self.step(&operation)?;
         }
         self.prove_repaired()
@@ -252,9 +266,13 @@ impl History {
         }
     }
 
+    pub(crate) fn observe(&self) -> Result<Model, Trouble> {
+        observe::observe_with(&self.mounted().files, &caller(&self.machine), &|inode| self.read_file(inode))
+    }
+
     /// Every name, attribute and byte is as the model has it.
     pub(crate) fn verify_all(&mut self) -> Result<(), Stop> {
-        let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
+        let seen = self.observe();
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         let expected = self.model.without_handles();
         if let Some(difference) = expected.difference(&seen) {
@@ -280,7 +298,7 @@ impl History {
 
     pub(crate) fn verify_file(&mut self, inode: u64) -> Result<(), Stop> {
         let Some(mine) = self.model.nodes.get(&inode).and_then(|node| node.content()).cloned() else { return Ok(()) };
-        let seen = observe::read_file(&self.mounted().files, &caller(&self.machine), inode);
+        let seen = self.read_file(inode);
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         match mine.difference(&seen) {
             Some(difference) => Err(Stop::Failure(format!("{}: {difference}", self.model.path_of(inode)))),

@@ -175,7 +175,10 @@ impl History {
         let is_lost =
             |index: u16| members.iter().any(|(device, entry)| entry.index == index && self.machine.is_lost(*device));
         let there: Vec<u16> = attached.into_iter().filter(|index| !is_lost(*index)).collect();
-        for segment in store.segments().all().into_iter().filter(|segment| segment.live_bytes() > 0) {
+        // What a volume has needs no more copies here.
+        let is_of_devices = |there: u16, live_bytes: u64| there == 0 && live_bytes > 0;
+        let segments = store.segments().all().into_iter();
+        for segment in segments.filter(|segment| is_of_devices(segment.tertiary().there, segment.live_bytes())) {
             let placed = segment.placed();
             let is_good = |chunk: &usize| !placed.is_missing(*chunk) && there.contains(&placed.chunks[*chunk].device);
             let good = (0..placed.chunks.len()).filter(is_good).count();

@@ -176,6 +176,19 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.ended_early,
         begin.elapsed().as_secs_f64()
     );
+    let tier = totals.tier;
+    println!(
+        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} objects harmed, {} troubles, \
+         {} reads failed as they may, {} times everything had gone down",
+        totals.with_volumes,
+        tier.segments_uploaded,
+        tier.segments_released,
+        tier.segments_staged,
+        tier.harms,
+        tier.troubles,
+        tier.reads_refused,
+        tier.settled
+    );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);
         let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {}", kind.name())).collect();

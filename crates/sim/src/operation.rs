@@ -4,11 +4,13 @@
 use crate::fault::FaultKind;
 use crate::model::RenameManner;
 use crate::random::Random;
+use crate::volume::{Harm, VolumeTrouble};
 
 pub use draw::Generator;
 
 mod draw;
 mod script;
+mod volumes;
 
 /// A path: a directory of [`DIRECTORIES`] and a name of [`NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,15 @@ pub enum CrashManner {
     Nothing,
     Everything,
     Mixed,
+}
+
+/// What follows when segments are released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Releasing {
+    Only,
+    Commit,
+    /// As many as it takes until their room is free.
+    Checkpoints,
 }
 
 /// One step of a history.
@@ -246,6 +257,61 @@ pub enum Operation {
     Mend,
     /// Everything is read and proved; what is bad and can be put right is right after it.
     Scrub,
+    /// A tertiary volume joins the pool; a slow one is read whole segments at a time.
+    AddVolume {
+        is_slow: bool,
+    },
+    /// A file, or what is below a directory, goes down to these volumes, a set; to none if it is empty.
+    Archive {
+        path: Path,
+        volumes: u8,
+    },
+    /// So many steps of the work that volumes make; `ends` segments that are not full.
+    StepVolumes {
+        count: u8,
+        ends: bool,
+    },
+    /// What is on all its volumes is given up on devices.
+    Release {
+        path: Path,
+        releasing: Releasing,
+    },
+    /// What is released is wanted back.
+    Stage {
+        path: Path,
+    },
+    Pin {
+        path: Path,
+        is_pinned: bool,
+    },
+    /// From now on a volume does this wrong.
+    Trouble {
+        volume: u8,
+        trouble: VolumeTrouble,
+    },
+    /// All volumes do right again.
+    EndTroubles,
+    /// An object on a volume is not what it was any more.
+    Harm {
+        volume: u8,
+        pick: u8,
+        harm: Harm,
+    },
+    /// A person takes a volume away, until the next mount.
+    TakeVolumeAway {
+        volume: u8,
+    },
+    /// A volume is compared with the pool; `reads` every object.
+    VerifyVolume {
+        volume: u8,
+        reads: bool,
+    },
+    /// Metadata goes to volumes, so many objects of it.
+    CopyMetadata {
+        steps: u8,
+    },
+    /// With nothing wrong with volumes: everything goes down that shall.
+    SettleVolumes,
 }
 
 /// What kind of life a history leads.

@@ -117,7 +117,9 @@ impl PoolConfig {
         }
         let store = Arc::new(opened.store);
         let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
-        Ok(Mounted { files, store, report: opened.recovery })
+        let mounted = Mounted { files, store, report: opened.recovery };
+        crate::tertiary::attach_volumes(&mounted, machine);
+        Ok(mounted)
     }
 
     fn cleaner(&self) -> CleanerPolicy {

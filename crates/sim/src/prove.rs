@@ -108,6 +108,11 @@ impl History {
         for inode in inodes {
             let state = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.state");
             let state = String::from_utf8_lossy(&self.must("getxattr of the state", state)?).into_owned();
+            let residency = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.residency");
+            // What is on volumes only is as safe as these are.
+            if self.must("getxattr of the residency", residency)? != b"online" {
+                continue;
+            }
             let survives = self.mounted().files.getxattr(&caller(&self.machine), inode, b"user.stere.survives");
             let survives = self.must("getxattr of what is survived", survives)?;
             // What files share is stored as one of them asks, which another may call pending.

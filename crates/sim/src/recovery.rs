@@ -4,7 +4,6 @@ use crate::fault::FaultKind;
 use crate::history::{Budget, History, Stop};
 use crate::medium::Survival;
 use crate::model::Model;
-use crate::observe;
 use crate::operation::CrashManner;
 use crate::pool::caller;
 use crate::random::Random;
@@ -125,7 +124,7 @@ impl History {
 
     /// Finds the state that was recovered among those that could be, and goes on from there.
     pub(crate) fn compare_recovered(&mut self) -> Result<(), Stop> {
-        let seen = observe::observe(&self.mounted().files, &caller(&self.machine));
+        let seen = self.observe();
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         let mut nearest = None;
         let mut is_found = false;

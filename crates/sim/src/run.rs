@@ -10,6 +10,7 @@ use crate::history::{Budget, Failure, History, Plan, Summary};
 use crate::operation::{Generator, Operation, Profile};
 use crate::pool::PoolConfig;
 use crate::random::Random;
+use crate::tertiary::TierCounts;
 
 const MIB: u64 = 1 << 20;
 
@@ -65,6 +66,8 @@ pub struct Totals {
     pub changes: u64,
     pub groups_cut: u64,
     pub proofs: u64,
+    pub tier: TierCounts,
+    pub with_volumes: u64,
 }
 
 impl Totals {
@@ -84,6 +87,8 @@ impl Totals {
         self.changes += summary.changes;
         self.groups_cut += summary.groups_cut;
         self.proofs += summary.proofs;
+        self.tier.add(&summary.tier);
+        self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
 
@@ -132,7 +137,8 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     faults.retain(|(_, kind, _)| !may_fill || request.away_in_full || !kind.is_absence());
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
-    let operations = Generator::new(random.fork(), profile, devices).history(steps, &faults);
+    let operations =
+        Generator::new(random.fork(), profile, devices).history(steps, &faults, !request.faults.is_empty());
     (plan, operations)
 }
 

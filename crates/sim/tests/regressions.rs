@@ -2,7 +2,7 @@
 
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
-use stere_sim::operation::{CrashManner, Operation, Path, Target};
+use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;
 
@@ -312,5 +312,54 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         let plan = Plan { seed, pool: pool.clone(), budget: Budget::None, may_fill: false, canary: false };
         let outcome = run::run(&plan, &operations, false);
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
+/// P-62: a file that was written with one device, and archived then, kept its one copy when a second device came, until a volume had it.
+#[test]
+fn what_waits_for_a_volume_gets_its_copies_when_there_are_devices() {
+    let path = Path { directory: 0, name: 1 };
+    let operations = [
+        Operation::Lose { device: 1, events: 0 },
+        Operation::AddVolume { is_slow: false },
+        Operation::Mend,
+        Operation::Create { path, slot: 1 },
+        Operation::Write { target: Target::Path(path), offset: 262_144, length: 148_166, seed: 1 },
+        Operation::AddDevice { mebibytes: 3000, spare: true },
+        Operation::Archive { path, volumes: 1 },
+        Operation::Step { count: 4, idle: true },
+        Operation::Mend,
+    ];
+    for seed in 0..4 {
+        let plan = Plan { seed, pool: two_devices(), budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
+/// P-62: a device that went away while a segment came back made the work for volumes fail, and forget the segment.
+#[test]
+fn a_device_that_goes_while_a_segment_comes_back_is_no_error() {
+    let path = Path { directory: 0, name: 1 };
+    for events in 1..12 {
+        let operations = [
+            Operation::Create { path, slot: 1 },
+            Operation::Write { target: Target::Path(path), offset: 0, length: 140_000, seed: 1 },
+            Operation::SyncAll,
+            Operation::AddVolume { is_slow: false },
+            Operation::Archive { path, volumes: 1 },
+            Operation::Step { count: 4, idle: true },
+            Operation::StepVolumes { count: 8, ends: true },
+            Operation::Release { path, releasing: Releasing::Checkpoints },
+            Operation::Stage { path },
+            Operation::TakeAway { device: 0, events },
+            Operation::StepVolumes { count: 3, ends: true },
+            Operation::VerifyAll,
+        ];
+        for seed in 0..4 {
+            let plan = Plan { seed, pool: two_devices(), budget: Budget::Tolerated, may_fill: false, canary: false };
+            let outcome = run::run(&plan, &operations, false).expect("nothing is lost");
+            assert!(outcome.tier.segments_released > 0, "{outcome:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
 mod device;
+mod find;
 mod plugin;
 mod policy;
 mod quota;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::spec::DeviceSpec;
 
 pub use device::{DeviceCommand, How, ScrubCommand};
+pub use find::FindArguments;
 pub use plugin::PluginCommand;
 pub use policy::ClassCommand;
 pub use quota::{AccountsArguments, QuotaCommand, VolumeCommand};
@@ -150,6 +152,11 @@ pub enum Command {
     Where(WhereArguments),
     /// What files and directories take on the devices
     Du(UsageArguments),
+    /// Files by what is known of them: size, age, owner, class, where they lie, and more
+    #[command(after_help = find::TESTS)]
+    Find(FindArguments),
+    /// What is possible here and now: redundancy on these devices, codecs, plugins, tiers, limits; and what a path has
+    Capabilities(CapabilitiesArguments),
     /// Which files would lose data if these devices were gone
     Lose(LoseArguments),
     /// Room in a pool, for each class
@@ -502,6 +509,15 @@ pub struct UsageArguments {
     /// Exact numbers
     #[arg(long)]
     pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CapabilitiesArguments {
+    /// Something on a mount: what its pool can now, and what it has itself; without it only what this program can
+    pub path: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

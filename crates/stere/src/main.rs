@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost. Errors go to stderr: what is wrong, and what
 //! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
 
+mod capabilities;
 mod check;
 mod class;
 mod cli;
@@ -13,6 +14,7 @@ mod demo;
 mod device;
 mod devices;
 mod error;
+mod find;
 mod flush;
 mod free;
 mod helper;
@@ -29,6 +31,7 @@ mod plugins;
 mod policy;
 mod pool;
 mod progress;
+mod public;
 mod quota;
 mod reconcile;
 mod registry;
@@ -131,6 +134,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Plugin { command } => plugins::run(&registry, &command),
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
+        Command::Find(arguments) => find::run(&arguments),
+        Command::Capabilities(arguments) => capabilities::run(&arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),
         Command::Flush(arguments) => flush::run(&registry, &arguments),

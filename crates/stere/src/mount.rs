@@ -3,6 +3,7 @@
 mod background;
 mod notify;
 mod options;
+mod public;
 mod repair;
 mod serve;
 mod tertiary;

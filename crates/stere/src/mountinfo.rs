@@ -13,6 +13,10 @@ pub struct Mount {
     pub mountpoint: PathBuf,
     pub kind: String,
     pub source: String,
+    /// Major and minor number, which everything in it has.
+    pub device: (u32, u32),
+    /// Who made it, of those that ordinary users can make.
+    pub owner: Option<u32>,
 }
 
 impl Mount {
@@ -27,12 +31,23 @@ pub fn find(mountpoint: &Path) -> Option<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mount| mount.mountpoint == mountpoint)
 }
 
+/// A mount of this device.
+pub fn find_device(device: (u32, u32)) -> Option<Mount> {
+    let text = std::fs::read("/proc/self/mountinfo").ok()?;
+    text.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mount| mount.device == device)
+}
+
 fn parse(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let mountpoint = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?)));
     let end = fields.iter().position(|field| *field == b"-")?;
     let text = |index: usize| fields.get(index).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
-    Some(Mount { mountpoint, kind: text(end + 1)?, source: text(end + 2)? })
+    let numbers = text(2)?;
+    let (major, minor) = numbers.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let options = text(end + 3).unwrap_or_default();
+    let owner = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+    Some(Mount { mountpoint, kind: text(end + 1)?, source: text(end + 2)?, device, owner })
 }
 
 /// Undoes the octal escapes (`\040` is a space).
@@ -100,8 +115,8 @@ mod tests {
         let mount = parse(line).unwrap();
         assert_eq!(mount.mountpoint, Path::new("/mnt/a b"));
         assert!(mount.is_stere());
-        assert_eq!(mount.source, "tank");
+        assert_eq!((mount.source.as_str(), mount.device, mount.owner), ("tank", (7, 0), Some(0)));
         assert!(parse(b"").is_none());
-        assert!(!parse(b"1 2 3 / / rw - ext4 /dev/sda rw").unwrap().is_stere());
+        assert!(!parse(b"1 2 8:3 / / rw - ext4 /dev/sda rw").unwrap().is_stere());
     }
 }

@@ -228,7 +228,8 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
     let found = segments.len();
     segments.retain(|segment| !pinned.contains(segment));
     let kept = found - segments.len();
-    let released = running.store.release(&segments.into_iter().collect::<Vec<_>>())?;
+    let segments: Vec<u64> = segments.into_iter().collect();
+    let released = filesystem.release_segments(&clock::own_caller(Wait::Allowed), &segments)?;
     running.store.commit(Wait::Allowed)?;
     running.tertiary.forget_attributes(&inodes);
     let (mut report, _, _) = survey(filesystem, running, root)?;

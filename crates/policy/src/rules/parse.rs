@@ -271,16 +271,6 @@ const FACTS: [(&str, Fact); 6] = [
     ("depth", Fact::Depth),
 ];
 
-const COMPARISONS: [(&str, Comparison); 7] = [
-    ("<=", Comparison::AtMost),
-    (">=", Comparison::AtLeast),
-    ("!=", Comparison::Other),
-    ("<", Comparison::Less),
-    (">", Comparison::More),
-    ("=", Comparison::Equal),
-    ("&", Comparison::Has),
-];
-
 fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
     if let Some(kind) = word.text.strip_prefix("type=") {
         let is_file = kind == "file";
@@ -291,16 +281,12 @@ fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
     }
     for (name, fact) in FACTS {
         let Some(rest) = word.text.strip_prefix(name) else { continue };
-        let Some((comparison, value)) =
-            COMPARISONS.iter().find_map(|(sign, comparison)| rest.strip_prefix(sign).map(|value| (*comparison, value)))
-        else {
-            continue;
-        };
+        let Some((comparison, value)) = Comparison::strip(rest) else { continue };
         let is_name =
             matches!(fact, Fact::Owner | Fact::Group) && value.starts_with(|first: char| !first.is_ascii_digit());
         let value = match is_name {
             true => words.number_of_name(fact, comparison, word, value)?,
-            false => number_of(fact, value).ok_or_else(|| word.error(expected(fact)))?,
+            false => fact.unit().parse(value).ok_or_else(|| word.error(expected(fact)))?,
         };
         return Ok(Word::Condition(Condition { fact, comparison, value }));
     }
@@ -308,13 +294,14 @@ fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
 }
 
 fn pattern(word: Piece<'_>, glob: &str, ignores_case: bool) -> Result<Word, RuleError> {
-    let built = GlobBuilder::new(glob)
-        .literal_separator(true)
-        .backslash_escape(true)
-        .case_insensitive(ignores_case)
-        .build()
+    let built = build_glob(glob, ignores_case)
         .map_err(|error| word.error(format!("'{}' is no pattern: {}", word.text, error.kind())))?;
     Ok(Word::Pattern(built))
+}
+
+/// Patterns as they are everywhere: `*` does not go beyond a slash, a backslash takes meaning away.
+pub(crate) fn build_glob(glob: &str, ignores_case: bool) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).case_insensitive(ignores_case).build()
 }
 
 fn expected(fact: Fact) -> String {
@@ -328,28 +315,4 @@ fn expected(fact: Fact) -> String {
         Fact::Depth => "depth counts directories below the one with the rules, such as depth>2",
     };
     what.into()
-}
-
-fn number_of(fact: Fact, text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    if fact == Fact::Mode {
-        return u64::from_str_radix(number, 8).ok().filter(|_| unit.is_empty());
-    }
-    let number: u64 = number.parse().ok()?;
-    let factor = match (fact, unit) {
-        (_, "") if fact != Fact::AgeSeconds || number == 0 => 1,
-        (Fact::Size, "K") => 1 << 10,
-        (Fact::Size, "M") => 1 << 20,
-        (Fact::Size, "G") => 1 << 30,
-        (Fact::Size, "T") => 1 << 40,
-        (Fact::AgeSeconds, "s") => 1,
-        (Fact::AgeSeconds, "m") => 60,
-        (Fact::AgeSeconds, "h") => 3600,
-        (Fact::AgeSeconds, "d") => 86_400,
-        (Fact::AgeSeconds, "w") => 7 * 86_400,
-        (Fact::AgeSeconds, "y") => 365 * 86_400,
-        _ => return None,
-    };
-    number.checked_mul(factor)
 }

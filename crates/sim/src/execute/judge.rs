@@ -7,11 +7,9 @@ use stere_naming::Error;
 use crate::content::Content;
 use crate::history::{History, Stop};
 use crate::model::{Errno, Model};
-use crate::observe;
-use crate::pool::caller;
 
 impl History {
-    /// Compares an answer with the model's. `None`: both refuse, or the pool is full.
+    /// Compares an answer with the model's. `None`: both refuse, the pool is full, or a volume fails.
     pub(super) fn expect<T>(
         &mut self,
         what: &str,
@@ -26,6 +24,7 @@ impl History {
                 self.summary.no_space += 1;
                 Ok(None)
             }
+            (Err(error), Ok(())) if self.is_of_volumes(&error) => Ok(None),
             (Err(error), model) => {
                 let text = format!("{error}; right is {model:?}");
                 Err(self.unexpected(what, error.errno(), &text))
@@ -73,12 +72,16 @@ impl History {
         after: Result<Content, Errno>,
     ) -> Result<Option<T>, Stop> {
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
-        let no_space = matches!(real, Err(Error::NoSpace));
+        let may_be_half_done = match &real {
+            Err(Error::NoSpace) => true,
+            Err(error) => self.is_of_volumes(error),
+            Ok(_) => false,
+        };
         let outcome = self.expect(what, real, expected);
         let Ok(after) = after else { return outcome };
         match &outcome {
             Ok(Some(_)) => self.put_content(inode, after),
-            Ok(None) if no_space => self.reconcile(inode, after)?,
+            Ok(None) if may_be_half_done => self.reconcile(inode, after)?,
             Err(Stop::Power | Stop::Refused) => self.note_content(inode, Rc::new(after)),
             _ => {}
         }
@@ -90,13 +93,13 @@ impl History {
         self.note_content(inode, content);
     }
 
-    /// A call that found no space may have done a part: what is there must be old or new, and is the truth from now on.
+    /// A call that found no space, or not what it had to read, may have done a part: what is there must be old or new, and is the truth from now on.
     pub(super) fn reconcile(&mut self, inode: u64, attempted: Content) -> Result<(), Stop> {
         let old = self.content(inode);
         let attempted = Rc::new(attempted);
-        let seen = observe::read_file(&self.mounted().files, &caller(&self.machine), inode);
+        let seen = self.read_file(inode);
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
-        seen.may_remain_of(&[old, attempted]).map_err(|text| Stop::Failure(format!("half done, no space: {text}")))?;
+        seen.may_remain_of(&[old, attempted]).map_err(|text| Stop::Failure(format!("half done: {text}")))?;
         self.put_content(inode, seen);
         Ok(())
     }

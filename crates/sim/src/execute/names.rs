@@ -158,7 +158,7 @@ impl History {
     }
 
     /// The inode, if it is a file or a directory.
-    pub(super) fn plain_inode(&mut self, path: Path) -> Result<Option<u64>, Stop> {
+    pub(crate) fn plain_inode(&mut self, path: Path) -> Result<Option<u64>, Stop> {
         let inode = self.inode_of(path)?;
         let model = &self.model;
         Ok(inode.filter(|inode| matches!(model.nodes[inode].kind, Kind::File(_) | Kind::Directory(_))))

@@ -259,8 +259,8 @@ impl Generator {
         operations.splice(at..at, script);
     }
 
-    /// A whole history of so many operations; one in `with_faults` gets the faults that are given.
-    pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)]) -> Vec<Operation> {
+    /// A whole history of so many operations, with the faults that are given; whether volumes, if it has any, fail.
+    pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)], fails: bool) -> Vec<Operation> {
         let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
         operations.extend((0..steps).map(|_| self.operation()));
         if self.devices > 1 && self.random.chance(1, 3) && self.profile != Profile::Full {
@@ -268,6 +268,9 @@ impl Generator {
         }
         if self.random.chance(1, 3) && self.profile != Profile::Full {
             self.change_policies(&mut operations);
+        }
+        if self.random.chance(1, 4) {
+            self.use_volumes(&mut operations, fails);
         }
         for (device, kind, per_million) in faults {
             let device = *device;

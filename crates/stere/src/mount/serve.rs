@@ -1,7 +1,7 @@
 //! The process of a mount: owns the pool, the file system and the session; ends when it is unmounted or told to stop.
 //!
 //! Three threads work beside the session: `work.rs` makes changes durable and cleans, `repair.rs` catches devices up, rebuilds
-//! and scrubs, and one answers the control socket.
+//! and scrubs, and one answers the control socket; `public.rs` answers those who only use the mount.
 
 use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
 use super::notify::notify;
-use super::{Job, repair, tertiary, work};
+use super::{Job, public, repair, tertiary, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};
 use crate::devices::Target;
@@ -34,7 +34,7 @@ const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the threads of the process share.
 pub struct Daemon {
-    about: About,
+    pub about: About,
     facts: Facts,
     unmounter: Unmounter,
     forgetter: Forgetter,
@@ -133,6 +133,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
     }));
     start_control(daemon.clone(), listener)?;
+    public::start(&daemon);
     if let Some(server) = metrics {
         let daemon = daemon.clone();
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts))?;
@@ -251,7 +252,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(Error::System)
 }
 

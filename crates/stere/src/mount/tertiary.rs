@@ -222,7 +222,7 @@ fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
     let mut released = 0;
     for few in order.chunks(RELEASED_AT_ONCE) {
         let segments: Vec<u64> = few.iter().map(|(_, segment)| *segment).collect();
-        released += running.store.release(&segments)?.segments;
+        released += daemon.filesystem.release_segments(&caller, &segments)?.segments;
         running.store.checkpoint()?;
         let inodes = segments.iter().filter_map(|segment| candidates.get(segment)).flat_map(|one| one.inodes.iter());
         running.tertiary.forget_attributes(&inodes.copied().collect::<Vec<_>>());

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, Patience, SharedBuffer};
 use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
 use stere_log::{RecallError, Segment, StreamKey};
@@ -248,6 +249,11 @@ impl Store {
                 progress.waits_for = Some("devices have no room for what shall come back; release something".into());
                 Ok(Staged::Not)
             }
+            // Another device may do, or this one when it is back.
+            Err(Error::Pool(why)) => {
+                progress.waits_for = Some(why);
+                Ok(Staged::Waits)
+            }
             Err(error) => Err(error),
         }
     }
@@ -295,6 +301,9 @@ impl Store {
                 chunk: chunk as u8,
                 place: place.clone(),
             };
+            if is_planted(Bug::StagedUnwritten) {
+                continue;
+            }
             let ticket = completion.ticket(u64::from(at.device));
             outcome = outcome.and(stripe.write_chunk(*at, &header, content, ticket));
         }

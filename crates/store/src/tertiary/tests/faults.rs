@@ -110,6 +110,36 @@ fn one_bad_block_costs_one_block() {
     assert!(!outcomes[5]);
 }
 
+/// P-62: a try that a volume garbled where nothing is stored was taken for another pool's object, and the segment never went down.
+#[test]
+fn a_bad_byte_between_records_is_written_over() {
+    let (_rig, store, volume) = with_volume();
+    let files = some();
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    settle(&store);
+    let segment = store.segments().get(segments_of(&store, &files)[0]).unwrap();
+    let name = stere_format::object_name(segment.id, segment.sequence);
+    let is_right = |bytes: &[u8]| super::super::is_object_of(store.log.pool_id(), segment.id, segment.sequence, bytes);
+    let mut changed = 0;
+    volume.tamper(&name, |bytes| {
+        let zeros: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] == 0).collect();
+        let unused = zeros.into_iter().rev().find(|at| {
+            let mut garbled = bytes.clone();
+            garbled[*at] = 1;
+            is_right(&garbled)
+        });
+        bytes[unused.expect("rows do not fill their blocks")] = 1;
+        changed += 1;
+        true
+    });
+    assert_eq!(changed, 1);
+    segment.set_tertiary(stere_format::Tertiary { wanted: 1, there: 0 });
+    settle(&store);
+    assert_eq!((store.stuck_uploads(), segment.tertiary().there), (Vec::new(), 1));
+    assert!(store.sweep_volume(0, true).unwrap().damaged.is_empty());
+}
+
 /// What is on devices too heals what a volume lost.
 #[test]
 fn a_lost_object_is_copied_out_again() {

@@ -1,0 +1,125 @@
+//! The rest of a block that a write changes in part, where a tertiary volume may come to be the only one that has it.
+//!
+//! What is dirty must never wait for a volume: somebody else's sync would fail, and at the end of a mount it would be lost. So such a
+//! rest is read when the block becomes dirty, by the one who writes, who may wait for it or is told. The file is not locked
+//! meanwhile. Invariant: no dirty block lacks a part that lies in a segment which may be released.
+
+use std::ops::Range;
+
+use stere_device::planted::{Bug, is_planted};
+use stere_store::Wait;
+
+use crate::error::Error;
+use crate::extents::BLOCK;
+use crate::keys::{Extent, extents_touching};
+use crate::record::RECORD_BYTES;
+use crate::state::Content;
+use crate::{Context, Files};
+
+/// Bytes beside a write, in a block that it changes in part.
+pub(crate) struct Edge {
+    range: Range<u64>,
+    /// Where they lie: blobs never change, so the bytes are right as long as these are the file's.
+    lies: Vec<(u64, u32, u64, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl Edge {
+    fn is(&self, other: &Edge) -> bool {
+        (&self.range, &self.lies) == (&other.range, &other.lies)
+    }
+}
+
+fn place(extent: &Extent) -> (u64, u32, u64, u32) {
+    (extent.start, extent.value.length, extent.value.blob, extent.value.blob_offset)
+}
+
+/// What lies beside a range in the blocks that it begins and ends in, as far as anything is stored there.
+fn beside(content: &Content, range: &Range<u64>) -> [Range<u64>; 2] {
+    let stored_end = content.size.min(content.extents_end);
+    let first_block = range.start / BLOCK * BLOCK;
+    let last_end = range.end.next_multiple_of(BLOCK).min(stored_end);
+    [first_block..range.start.min(stored_end), range.end..last_end]
+}
+
+impl Files {
+    /// The edges of a write that have to be read before it, but for those that were.
+    pub(crate) fn edges_lacking(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &Content,
+        range: &Range<u64>,
+        known: &[Edge],
+    ) -> Result<Vec<Edge>, Error> {
+        let mut lacking = Vec::new();
+        if !self.store.has_volumes() || is_planted(Bug::EdgesForgotten) {
+            return Ok(lacking);
+        }
+        for edge in beside(content, range).into_iter().filter(|edge| !edge.is_empty()) {
+            let start = Content::record_start(edge.start / RECORD_BYTES);
+            let in_record = (edge.start - start) as u32..(edge.end - start) as u32;
+            let record = content.records.get(&(edge.start / RECORD_BYTES));
+            if record.is_some_and(|record| record.dirty().gaps(in_record).is_empty()) {
+                continue;
+            }
+            let found = self.store.view(context.wait, |view| {
+                let mut extents = extents_touching(view, inode, edge.start, edge.end, usize::MAX - 1)?;
+                extents.retain(|extent| !extent.is_preallocated());
+                let mut may_leave = false;
+                for extent in &extents {
+                    may_leave |= view.blob(extent.value.blob)?.tertiary_wanted() != 0;
+                }
+                Ok::<_, Error>(may_leave.then(|| extents.iter().map(place).collect()))
+            })?;
+            if let Some(lies) = found {
+                let edge = Edge { range: edge, lies, bytes: Vec::new() };
+                lacking.extend((!known.iter().any(|known| known.is(&edge))).then_some(edge));
+            }
+        }
+        Ok(lacking)
+    }
+
+    /// Reads edges.
+    pub(crate) fn read_edges(&self, context: &Context, inode: u64, edges: &mut [Edge]) -> Result<(), Error> {
+        for edge in edges {
+            edge.bytes = vec![0; (edge.range.end - edge.range.start) as usize];
+            self.read_stored(context.wait, inode, edge.range.start, &mut edge.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Lays edges around what was written, where it is in memory still.
+    pub(crate) fn put_edges(&self, content: &mut Content, edges: &[Edge]) {
+        for edge in edges {
+            let index = edge.range.start / RECORD_BYTES;
+            let start = Content::record_start(index);
+            let Some(record) = content.records.get_mut(&index) else { continue };
+            let before = record.memory_bytes();
+            for gap in record.dirty().gaps((edge.range.start - start) as u32..(edge.range.end - start) as u32) {
+                let from = (start + u64::from(gap.start) - edge.range.start) as usize;
+                record.write(gap.start, &edge.bytes[from..from + gap.len()]);
+            }
+            let after = record.memory_bytes();
+            self.note_memory(before, after);
+        }
+    }
+
+    /// Reads the rest of all blocks that are dirty in part: after this, what they lie in may be released. What cannot be read stays
+    /// as it is, and whoever saves it is told.
+    pub fn complete_dirty_blocks(&self, context: &Context) -> Result<(), Error> {
+        assert!(context.wait != Wait::Never, "this waits for files");
+        for inode in self.table.inodes() {
+            let Some(held) = self.table.find(inode) else { continue };
+            let mut state = held.write(context.wait)?;
+            let Some(content) = state.content.as_mut().filter(|content| content.is_dirty()) else { continue };
+            let records: Vec<u64> = content.records.keys().copied().collect();
+            for record in records {
+                if let Err(error) = self.fill_partial_blocks(context, inode, content, record) {
+                    tracing::debug!(inode, %error, "a block that is dirty in part cannot be completed");
+                }
+            }
+        }
+        Ok(())
+    }
+}

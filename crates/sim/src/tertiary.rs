@@ -1,0 +1,387 @@
+//! What histories do with tertiary volumes: files go down to them, are released, read, brought back; volumes fail and lose objects.
+//!
+//! The oracle: a read may fail only where a segment is released and each volume that should have it is away, lied in this very step,
+//! or had that object harmed; what such a read gives besides is right, and with the harm undone everything is there. Nothing else
+//! ever fails because of a volume: no sync, no crash, no step of the background work. Read next: `volume.rs`.
+
+use std::ops::ControlFlow;
+
+use stere_format::{VolumeEntry, VolumeId, object_name};
+use stere_naming::Error;
+use stere_store::Wait;
+
+use crate::content::Content;
+use crate::history::{History, Stop};
+use crate::observe::{self, Trouble};
+use crate::operation::{Path, Releasing};
+use crate::pool::{Mounted, caller};
+use crate::volume::{Harm, VolumeTrouble, name_of, number_of};
+
+/// Volumes of a history at most.
+pub const VOLUMES_MAX: usize = 3;
+/// Rounds in which all that is to go down must have gone.
+const ROUNDS_MAX: usize = 400;
+/// What is read where not everything can be.
+const PIECE_BYTES: u64 = 4096;
+const TIER: &[u8] = b"user.stere.tier";
+
+/// What histories did with volumes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TierCounts {
+    pub segments_uploaded: u64,
+    pub segments_released: u64,
+    pub segments_staged: u64,
+    pub harms: u64,
+    pub troubles: u64,
+    /// Reads that failed, as they may.
+    pub reads_refused: u64,
+    /// How often everything that was to go down had gone.
+    pub settled: u64,
+}
+
+impl TierCounts {
+    pub fn add(&mut self, other: &TierCounts) {
+        self.segments_uploaded += other.segments_uploaded;
+        self.segments_released += other.segments_released;
+        self.segments_staged += other.segments_staged;
+        self.harms += other.harms;
+        self.troubles += other.troubles;
+        self.reads_refused += other.reads_refused;
+        self.settled += other.settled;
+    }
+}
+
+/// Tells the store of a pool how to reach its volumes, as a mount does: whether they are there shows when they are used.
+pub(crate) fn attach_volumes(mounted: &Mounted, machine: &std::sync::Arc<crate::device::Machine>) {
+    for entry in mounted.store.volumes() {
+        let Some(volume) = number_of(&entry.name) else { continue };
+        let attach = || mounted.store.attach_volume(entry.number, machine.volume(volume), None, entry.is_offline);
+        // The power may go off in it: then the next mount does it.
+        drop(machine.with_honest_volumes(attach));
+    }
+}
+
+impl History {
+    /// The table's entry of a volume of the machine.
+    fn volume_entry(&self, volume: u8) -> Option<VolumeEntry> {
+        let name = name_of(usize::from(volume));
+        self.mounted().store.volumes().into_iter().find(|entry| entry.name == name)
+    }
+
+    /// Whether some reads may fail now: of a released segment of which no volume has a right copy that it gives.
+    pub(crate) fn may_lack_content(&self) -> bool {
+        let store = &self.mounted().store;
+        let entries = store.volumes();
+        let is_failing = |entry: &VolumeEntry, object: &str| {
+            let volume = number_of(&entry.name).unwrap_or(usize::MAX);
+            let is_asked = !entry.is_offline && volume < self.machine.volume_count();
+            !is_asked || self.machine.has_failed(volume, object)
+        };
+        store.may_be_released()
+            && store.segments().everywhere().iter().any(|segment| {
+                let there = segment.tertiary().there;
+                let object = object_name(segment.id, segment.sequence);
+                let mut having = entries.iter().filter(|entry| entry.bit() & there != 0);
+                // What devices have lost, and some faults let them, is read from volumes too.
+                there != 0 && segment.live_bytes() > 0 && having.all(|entry| is_failing(entry, &object))
+            })
+    }
+
+    /// Whether an error is what volumes may give.
+    pub(crate) fn is_of_volumes(&self, error: &Error) -> bool {
+        error.errno() == libc::EIO && !self.machine.is_off() && self.may_lack_content()
+    }
+
+    /// Reads a file from start to end. What volumes cannot give now is had by undoing what is wrong with them; what they do give is
+    /// right already.
+    pub(crate) fn read_file(&self, inode: u64) -> Result<Content, Trouble> {
+        let (files, user) = (&self.mounted().files, caller(&self.machine));
+        let outcome = observe::read_file(files, &user, inode);
+        if !matches!(&outcome, Err(Trouble::Call { errno: libc::EIO, .. })) || self.machine.is_off() {
+            return outcome;
+        }
+        if !self.may_lack_content() {
+            return outcome;
+        }
+        self.reads_refused.set(self.reads_refused.get() + 1);
+        let size = files.getattr(&user, inode).map(|attributes| attributes.size).unwrap_or(0);
+        let mut piece = vec![0; PIECE_BYTES as usize];
+        let mut given = Vec::new();
+        for at in (0..size).step_by(PIECE_BYTES as usize) {
+            if let Ok(length) = files.read(&user, inode, at, &mut piece) {
+                given.push((at, piece[..length].to_vec()));
+            }
+        }
+        attach_volumes(self.mounted(), &self.machine);
+        let whole = self.machine.with_honest_volumes(|| observe::read_file(files, &user, inode))?;
+        match given.into_iter().find(|(at, bytes)| whole.read(*at, bytes.len() as u64) != *bytes) {
+            Some((at, _)) => {
+                Err(Trouble::Contradiction(format!("inode {inode}: volumes that fail gave wrong bytes at {at}")))
+            }
+            None => Ok(whole),
+        }
+    }
+
+    /// As `must`, where volumes may be the reason to fail.
+    pub(crate) fn must_but_for_volumes<T>(&mut self, what: &str, real: Result<T, Error>) -> Result<Option<T>, Stop> {
+        match real {
+            Err(error) if self.is_of_volumes(&error) => Ok(None),
+            real => self.must(what, real).map(Some),
+        }
+    }
+
+    /// As `must`, for what is asked of one volume, which may be away, or have no room.
+    fn must_of_volume<T>(
+        &mut self,
+        what: &str,
+        volume: usize,
+        real: Result<T, stere_store::Error>,
+    ) -> Result<Option<T>, Stop> {
+        match real {
+            Err(stere_store::Error::Pool(_)) if self.machine.trouble(volume).is_some() => Ok(None),
+            real => self.must(what, real.map_err(Error::from)).map(Some),
+        }
+    }
+
+    /// A volume joins the pool: a new one, or one that a crash kept from it.
+    pub(crate) fn add_volume(&mut self, is_slow: bool) -> Result<(), Stop> {
+        let count = self.machine.volume_count();
+        let lacking = (0..count).find(|volume| self.volume_entry(*volume as u8).is_none());
+        if lacking.is_none() && count >= VOLUMES_MAX {
+            return Ok(());
+        }
+        let volume = lacking.unwrap_or_else(|| self.machine.add_volume());
+        let (class, name, id) = (if is_slow { 4 } else { 3 }, name_of(volume), VolumeId([volume as u8 + 1; 16]));
+        let place = format!("simulated:{name}");
+        let entry = VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata: true, name, place };
+        let store = &self.mounted().store;
+        let added = store.add_volume(entry, self.machine.volume(volume), "simulated", true);
+        if matches!(added, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        if self.must_of_volume("adding a volume", volume, added)?.is_some() {
+            self.note_commit();
+        }
+        Ok(())
+    }
+
+    /// Files go down to these volumes from now on, as far as the pool has them; to none, if it has none of them.
+    pub(crate) fn archive(&mut self, path: Path, volumes: u8) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let entries = self.mounted().store.volumes();
+        let is_meant = |entry: &&VolumeEntry| number_of(&entry.name).is_some_and(|volume| volumes >> volume & 1 == 1);
+        let names: Vec<&str> = entries.iter().filter(is_meant).map(|entry| entry.name.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join("+") };
+        self.put_policy(inode, TIER, names.as_bytes())
+    }
+
+    fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
+        let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
+        let progress = self.mounted().store.tertiary_step(ends, &describe);
+        if matches!(progress, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(stere_store::TertiaryProgress::default());
+        }
+        let progress = self.must("a step of the work for volumes", progress.map_err(Error::from))?;
+        self.summary.tier.segments_uploaded += progress.segments_uploaded;
+        self.summary.tier.segments_staged += progress.segments_staged;
+        Ok(progress)
+    }
+
+    /// Some of the work for volumes.
+    pub(crate) fn tertiary_steps(&mut self, count: u8, ends: bool) -> Result<(), Stop> {
+        for _ in 0..count {
+            if !self.step_of_volumes(ends)?.is_busy {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What policies ask for is done, and everything goes where it belongs, with nothing wrong with volumes.
+    pub(crate) fn settle_volumes(&mut self) -> Result<(), Stop> {
+        self.end_troubles();
+        if !self.mounted().store.has_volumes() {
+            return Ok(());
+        }
+        attach_volumes(self.mounted(), &self.machine);
+        self.mounted().store.retry_uploads();
+        for _ in 0..ROUNDS_MAX {
+            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
+            let is_reconciling = match self.must_but_for_volumes("storing files as their policy says", more) {
+                Ok(more) => more.unwrap_or(true),
+                Err(stop) => return Err(stop),
+            };
+            let progress = self.step_of_volumes(true)?;
+            if is_reconciling || progress.is_busy {
+                continue;
+            }
+            let is_local = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
+            let waiting = self.waiting_segments();
+            // What shall come back may lack room, or devices; what shall go down lacks nothing.
+            let is_short = progress.waits_for.as_ref().is_some_and(|why| !why.contains("no room"));
+            if is_local && (is_short || !waiting.is_empty()) {
+                let stuck = self.mounted().store.stuck_uploads();
+                let text = format!("segments {waiting:?} do not go down: {:?}, {stuck:?}", progress.waits_for);
+                return Err(Stop::Failure(text));
+            }
+            self.summary.tier.settled += u64::from(is_local);
+            return Ok(());
+        }
+        Err(Stop::Failure("the work for volumes does not end".into()))
+    }
+
+    /// Segments that lack a volume, but for those of which nothing right is left anywhere.
+    fn waiting_segments(&self) -> Vec<u64> {
+        let store = &self.mounted().store;
+        let entries = store.volumes();
+        let lacking = store.segments().everywhere().into_iter().filter(|segment| {
+            let (tertiary, object) = (segment.tertiary(), object_name(segment.id, segment.sequence));
+            let is_harmed = |entry: &VolumeEntry| {
+                number_of(&entry.name).is_some_and(|volume| self.machine.is_harmed(volume, &object))
+            };
+            let mut having = entries.iter().filter(|entry| entry.bit() & tertiary.there != 0);
+            let is_lost = segment.is_released() && having.all(is_harmed);
+            tertiary.wanted != tertiary.there && segment.live_bytes() > 0 && !is_lost
+        });
+        lacking.map(|segment| segment.id).collect()
+    }
+
+    /// The segments of what is below a path that have to do with volumes.
+    fn segments_below(&mut self, path: Path) -> Result<Vec<u64>, Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(Vec::new()) };
+        let mut segments = std::collections::BTreeSet::new();
+        let walked = self.mounted().files.tier_walk(&caller(&self.machine), inode, &mut |met| {
+            segments.extend(met.segments);
+            ControlFlow::Continue(())
+        });
+        self.must("looking for segments", walked)?;
+        Ok(segments.into_iter().collect())
+    }
+
+    /// What is on all its volumes is given up on devices, but for what is pinned.
+    pub(crate) fn release_below(&mut self, path: Path, releasing: Releasing) -> Result<(), Stop> {
+        let mut segments = self.segments_below(path)?;
+        let pinned = self.mounted().files.pinned_segments(&caller(&self.machine));
+        let pinned = self.must("looking for what is pinned", pinned)?;
+        segments.retain(|segment| !pinned.contains(segment));
+        let released = self.mounted().files.release_segments(&caller(&self.machine), &segments);
+        self.summary.tier.segments_released += self.must("releasing", released)?.segments;
+        let store = &self.mounted().store;
+        let done = match releasing {
+            Releasing::Only => return Ok(()),
+            Releasing::Commit => store.commit(Wait::Allowed),
+            Releasing::Checkpoints => store.checkpoint().and_then(|()| store.checkpoint()),
+        };
+        if matches!(done, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        self.must("making a release durable", done.map_err(Error::from))?;
+        self.note_commit();
+        Ok(())
+    }
+
+    /// What is below a path is asked for; later steps bring it.
+    pub(crate) fn stage_below(&mut self, path: Path) -> Result<(), Stop> {
+        let segments = self.segments_below(path)?;
+        self.mounted().store.want_back(&segments);
+        Ok(())
+    }
+
+    pub(crate) fn pin(&mut self, path: Path, is_pinned: bool) -> Result<(), Stop> {
+        let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
+        let pinned = self.mounted().files.set_pinned(Wait::Allowed, inode, is_pinned);
+        match pinned {
+            Err(Error::NoSpace) if self.plan.may_fill => Ok(()),
+            pinned => self.must("pinning", pinned),
+        }
+    }
+
+    pub(crate) fn begin_trouble(&mut self, volume: u8, trouble: VolumeTrouble) {
+        if usize::from(volume) < self.machine.volume_count() {
+            self.machine.set_trouble(usize::from(volume), Some(trouble));
+            self.summary.tier.troubles += 1;
+        }
+    }
+
+    pub(crate) fn end_troubles(&mut self) {
+        (0..self.machine.volume_count()).for_each(|volume| self.machine.set_trouble(volume, None));
+        self.mounted().store.retry_uploads();
+    }
+
+    pub(crate) fn harm(&mut self, volume: u8, pick: u64, harm: Harm) {
+        // An object that nothing names yet is proven before anything counts on it, but not again in the moment between.
+        let volume = usize::from(volume);
+        if volume < self.machine.volume_count() {
+            self.summary.tier.harms += u64::from(self.machine.harm(volume, "segments/", pick, harm));
+        }
+    }
+
+    /// A person takes a volume away; the next mount, or who needs it, brings it back.
+    pub(crate) fn take_volume_away(&mut self, volume: u8) -> Result<(), Stop> {
+        let Some(entry) = self.volume_entry(volume).filter(|entry| !entry.is_offline) else { return Ok(()) };
+        let taken = self.mounted().store.take_volume_away(entry.number);
+        if matches!(taken, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        self.must("taking a volume away", taken.map_err(Error::from))?;
+        self.note_commit();
+        Ok(())
+    }
+
+    /// A volume is compared with the pool: what lacks or is damaged was harmed, and what was harmed is found.
+    pub(crate) fn verify_volume(&mut self, volume: u8, reads: bool) -> Result<(), Stop> {
+        let Some(entry) = self.volume_entry(volume).filter(|entry| !entry.is_offline) else { return Ok(()) };
+        let volume = usize::from(volume);
+        let named = |history: &History| -> Vec<(u64, String)> {
+            let segments = history.mounted().store.segments().everywhere().into_iter();
+            let here =
+                segments.filter(|segment| segment.tertiary().there & entry.bit() != 0 && segment.live_bytes() > 0);
+            here.map(|segment| (segment.id, object_name(segment.id, segment.sequence))).collect()
+        };
+        let before = named(self);
+        let harmed: Vec<u64> = before
+            .iter()
+            .filter(|(_, object)| self.machine.is_harmed(volume, object))
+            .map(|(segment, _)| *segment)
+            .collect();
+        let swept = self.mounted().store.sweep_volume(entry.number, reads);
+        let Some(swept) = self.must_of_volume("comparing a volume with the pool", volume, swept)? else {
+            return Ok(());
+        };
+        if self.machine.trouble(volume).is_some() {
+            return Ok(());
+        }
+        let found: Vec<u64> = swept.lacking.iter().chain(&swept.damaged).copied().collect();
+        let accused = found.iter().find(|segment| !harmed.contains(segment));
+        // One byte may lie where nothing is stored, between two records.
+        let is_plain = |segment: &u64| {
+            let named = before.iter().find(|(id, _)| id == segment);
+            let harm = named.and_then(|(_, object)| self.machine.harm_of(volume, object));
+            harm.is_some_and(|harm| harm != Harm::Flipped)
+        };
+        let missed = harmed.iter().find(|segment| reads && is_plain(segment) && !found.contains(segment));
+        match (accused, missed) {
+            (None, None) => Ok(()),
+            found => Err(Stop::Failure(format!("verifying {}: accused, missed {found:?}; {swept:?}", entry.name))),
+        }
+    }
+
+    /// Metadata goes to volumes: a state is begun, and so many objects of it are copied.
+    pub(crate) fn copy_metadata(&mut self, steps: u8) -> Result<(), Stop> {
+        let begun = self.mounted().store.begin_metadata_copy(true);
+        if matches!(begun, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        if !self.must("beginning to copy metadata", begun.map_err(Error::from))? {
+            return Ok(());
+        }
+        self.note_commit();
+        for _ in 0..steps {
+            let copied = self.mounted().store.copy_metadata_step();
+            if !self.must("copying metadata", copied.map_err(Error::from))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Answers to those who may use the mount and no more: one thread a question, few at a time.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::serve::{Daemon, spawn};
+use crate::error::Result;
+use crate::public::{self, PublicAnswer, Question};
+use crate::{capabilities, find, mountinfo};
+
+/// Questions answered at a time; who comes beyond that is told to come again.
+const QUESTIONS_MAX: usize = 16;
+
+/// Begins to answer. Without it everything else goes on.
+pub fn start(daemon: &Arc<Daemon>) {
+    let mountpoint = mountinfo::canonical(&daemon.about.mountpoint);
+    let Some(mount) = mountinfo::find(&mountpoint).filter(mountinfo::Mount::is_stere) else {
+        tracing::warn!("the mount is not in the kernel's list: `stere find` will not work on it");
+        return;
+    };
+    let listener = match public::listen(mount.device) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(%error, "somebody has the socket of this mount: `stere find` will not work on it");
+            return;
+        }
+    };
+    let (daemon, asked) = (daemon.clone(), Arc::new(AtomicUsize::new(0)));
+    let serve = move || {
+        for stream in listener.incoming().flatten() {
+            let (daemon, asked) = (daemon.clone(), asked.clone());
+            if asked.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
+                asked.fetch_sub(1, Ordering::AcqRel);
+                let message = "too many searches are under way in this pool; try again when one has ended".into();
+                public::tell(&stream, &PublicAnswer::Refused { message, is_usage: false });
+                continue;
+            }
+            let converse = move || {
+                let outcome = converse(&daemon, mount.device, &stream);
+                if let Err(error) = outcome {
+                    public::tell(&stream, &PublicAnswer::Refused { message: error.to_string(), is_usage: false });
+                }
+                asked.fetch_sub(1, Ordering::AcqRel);
+            };
+            drop(spawn("question", converse));
+        }
+    };
+    if let Err(error) = spawn("questions", serve) {
+        tracing::warn!(%error, "`stere find` will not work on this mount");
+    }
+}
+
+fn converse(daemon: &Daemon, device: (u32, u32), stream: &UnixStream) -> Result<()> {
+    let (peer, inode, question) = public::hear(stream, device)?;
+    let mut send = |answer: PublicAnswer| !daemon.stop.load(Ordering::Acquire) && public::tell(stream, &answer);
+    let answer = match question {
+        Question::Capabilities => {
+            let pool = capabilities::gather(&daemon.about, &daemon.running, &daemon.filesystem);
+            PublicAnswer::Capabilities { pool }
+        }
+        Question::Find(asked) => find::serve(&daemon.filesystem, &peer, inode, &asked, &mut send)?,
+    };
+    public::tell(stream, &answer);
+    Ok(())
+}
