@@ -208,7 +208,6 @@ fn what_is_dead_on_a_volume_gives_its_room_back() {
     (0..200).filter(|number| number % 8 != 0).for_each(|number| {
         fs::remove_file(directory.join(number.to_string())).unwrap();
     });
-    world.ok("sync mount");
     let volume = || world.json("media list tank --json")[0].clone();
     let before = volume();
     let told = world.ok("media repack tank cold");
