@@ -82,7 +82,7 @@ impl Default for MountOptions {
             cache_directories: false,
             sync_requests: BlockDevice::Preferred,
             time_to_live: Duration::from_secs(24 * 3600),
-            read_ahead_bytes: 2 << 20,
+            read_ahead_bytes: 4 << 20,
             transport: TransportChoice::Auto,
             keep_cpus_awake: true,
             // More than the default of 8: requests that wait for a device keep their place in the ring.

@@ -155,6 +155,8 @@ pub enum Command {
     /// Files by what is known of them: size, age, owner, class, where they lie, and more
     #[command(after_help = find::TESTS)]
     Find(FindArguments),
+    /// What is possible here and now: redundancy on these devices, codecs, plugins, tiers, limits; and what a path has
+    Capabilities(CapabilitiesArguments),
     /// Which files would lose data if these devices were gone
     Lose(LoseArguments),
     /// Room in a pool, for each class
@@ -507,6 +509,15 @@ pub struct UsageArguments {
     /// Exact numbers
     #[arg(long)]
     pub bytes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CapabilitiesArguments {
+    /// Something on a mount: what its pool can now, and what it has itself; without it only what this program can
+    pub path: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost. Errors go to stderr: what is wrong, and what
 //! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
 
+mod capabilities;
 mod check;
 mod class;
 mod cli;
@@ -134,6 +135,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Capabilities(arguments) => capabilities::run(&arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),
         Command::Flush(arguments) => flush::run(&registry, &arguments),

@@ -54,6 +54,11 @@ pub fn loader() -> Option<Arc<dyn Loader>> {
     }
 }
 
+/// Whether plugins can be run on this machine.
+pub fn can_run() -> bool {
+    Sandbox::new(Limits::default()).is_ok()
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
@@ -73,7 +78,8 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     Ok(Answer::Said { said })
 }
 
-fn report(info: PluginInfo) -> PluginReport {
+/// For people and programs.
+pub fn report(info: PluginInfo) -> PluginReport {
     let PluginInfo { number, name, module_bytes, added_seconds, is_current, hooks } = info;
     let (is_codec, events, failure) = match hooks {
         Ok((is_codec, events)) => (is_codec, events.into_iter().map(str::to_owned).collect(), None),

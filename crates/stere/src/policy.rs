@@ -202,7 +202,7 @@ fn explain_not_here<T>(result: rustix::io::Result<T>, path: &Path, action: &'sta
 }
 
 /// The value of a key's attribute, or none if there is none.
-fn read(path: &Path, key: &str) -> Result<Option<String>> {
+pub fn read(path: &Path, key: &str) -> Result<Option<String>> {
     read_attribute(path, &attribute(key))
 }
 
@@ -222,7 +222,8 @@ fn check_is_stere(path: &Path) -> Result<()> {
     }
 }
 
-fn get(path: &Path, json: bool) -> Result<u8> {
+/// What is set on a path, what holds there, and what is so.
+pub fn facts(path: &Path) -> Result<BTreeMap<String, String>> {
     check_is_stere(path)?;
     let mut facts: BTreeMap<String, String> = BTreeMap::new();
     for key in Setting::ALL.map(Setting::word) {
@@ -244,6 +245,11 @@ fn get(path: &Path, json: bool) -> Result<u8> {
             facts.insert(fact.into(), value);
         }
     }
+    Ok(facts)
+}
+
+fn get(path: &Path, json: bool) -> Result<u8> {
+    let facts = facts(path)?;
     match json {
         true => println!("{}", to_json(&facts)?),
         false => facts.iter().for_each(|(key, value)| println!("{key}={value}")),

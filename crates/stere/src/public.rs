@@ -26,17 +26,29 @@ use crate::mountinfo;
 #[serde(tag = "question", rename_all = "snake_case")]
 pub enum Question {
     Find(crate::find::Asked),
+    /// What the pool can now.
+    Capabilities,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum PublicAnswer {
     /// Some of the files; maybe none, while the daemon goes on looking.
-    Found { files: Vec<crate::find::FoundLine> },
+    Found {
+        files: Vec<crate::find::FoundLine>,
+    },
     /// That was all.
-    Counted { files: u64 },
+    Counted {
+        files: u64,
+    },
+    Capabilities {
+        pool: serde_json::Value,
+    },
     /// With `is_usage` the question makes no sense.
-    Refused { message: String, is_usage: bool },
+    Refused {
+        message: String,
+        is_usage: bool,
+    },
 }
 
 /// Who asks, and about what.

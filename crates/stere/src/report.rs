@@ -137,6 +137,11 @@ pub struct Facts {
     pub recovery: RecoveryFacts,
 }
 
+/// The devices of an open pool.
+pub fn devices(running: &Running) -> Vec<DeviceReport> {
+    devices::reports(running)
+}
+
 /// Gathers the state of an open pool.
 pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
     let store = &running.store;
@@ -208,7 +213,7 @@ pub fn classes(store: &Store) -> Classes {
     })
 }
 
-fn class_reports(store: &Store, classes: &Classes, devices: usize) -> Vec<ClassReport> {
+pub fn class_reports(store: &Store, classes: &Classes, devices: usize) -> Vec<ClassReport> {
     let report = |class: Class| {
         let scheme = store.fit(scheme(classes.wish(class), devices));
         let statistics = store.statistics(scheme);

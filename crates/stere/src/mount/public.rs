@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::serve::{Daemon, spawn};
 use crate::error::Result;
 use crate::public::{self, PublicAnswer, Question};
-use crate::{find, mountinfo};
+use crate::{capabilities, find, mountinfo};
 
 /// Questions answered at a time; who comes beyond that is told to come again.
 const QUESTIONS_MAX: usize = 16;
@@ -55,6 +55,10 @@ fn converse(daemon: &Daemon, device: (u32, u32), stream: &UnixStream) -> Result<
     let (peer, inode, question) = public::hear(stream, device)?;
     let mut send = |answer: PublicAnswer| !daemon.stop.load(Ordering::Acquire) && public::tell(stream, &answer);
     let answer = match question {
+        Question::Capabilities => {
+            let pool = capabilities::gather(&daemon.about, &daemon.running, &daemon.filesystem);
+            PublicAnswer::Capabilities { pool }
+        }
         Question::Find(asked) => find::serve(&daemon.filesystem, &peer, inode, &asked, &mut send)?,
     };
     public::tell(stream, &answer);
