@@ -145,6 +145,7 @@ impl History {
             Operation::TakeVolumeAway { volume } => self.take_volume_away(*volume),
             Operation::VerifyVolume { volume, reads } => self.verify_volume(*volume, *reads),
             Operation::CopyMetadata { steps } => self.copy_metadata(*steps),
+            Operation::Repack { percent, steps } => self.repack(*percent, *steps),
             Operation::SettleVolumes => self.settle_volumes(),
             other => self.execute_change(other),
         }

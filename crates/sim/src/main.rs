@@ -178,12 +178,13 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     );
     let tier = totals.tier;
     println!(
-        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} objects harmed, {} troubles, \
+        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
          {} reads failed as they may, {} times everything had gone down",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
         tier.segments_staged,
+        tier.segments_repacked,
         tier.harms,
         tier.troubles,
         tier.reads_refused,

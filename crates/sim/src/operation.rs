@@ -310,6 +310,11 @@ pub enum Operation {
     CopyMetadata {
         steps: u8,
     },
+    /// Objects of which at most so many percent are alive are emptied into new ones.
+    Repack {
+        percent: u8,
+        steps: u8,
+    },
     /// With nothing wrong with volumes: everything goes down that shall.
     SettleVolumes,
 }

@@ -35,6 +35,8 @@ pub struct TierCounts {
     pub troubles: u64,
     /// Reads that failed, as they may.
     pub reads_refused: u64,
+    /// Objects emptied into others.
+    pub segments_repacked: u64,
     /// How often everything that was to go down had gone.
     pub settled: u64,
 }
@@ -47,6 +49,7 @@ impl TierCounts {
         self.harms += other.harms;
         self.troubles += other.troubles;
         self.reads_refused += other.reads_refused;
+        self.segments_repacked += other.segments_repacked;
         self.settled += other.settled;
     }
 }
@@ -364,6 +367,30 @@ impl History {
             (None, None) => Ok(()),
             found => Err(Stop::Failure(format!("verifying {}: accused, missed {found:?}; {swept:?}", entry.name))),
         }
+    }
+
+    /// Objects that are dead in part are emptied into others, which take less.
+    pub(crate) fn repack(&mut self, percent: u8, steps: u8) -> Result<(), Stop> {
+        let store = &self.mounted().store;
+        let all = store.volumes().iter().fold(0, |set, entry| set | entry.bit());
+        for _ in 0..if all == 0 { 0 } else { steps } {
+            let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
+            let repacked = self.mounted().store.repack_step(all, u64::from(percent), &describe);
+            if matches!(repacked, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+                return Ok(());
+            }
+            let repacked = self.must("repacking", repacked.map_err(Error::from))?;
+            if repacked.segments_emptied == 0 {
+                continue;
+            }
+            self.note_commit();
+            self.summary.tier.segments_repacked += repacked.segments_emptied;
+            // On each volume; one that lacked a copy may have one now.
+            if repacked.bytes_made >= repacked.bytes_emptied {
+                return Err(Stop::Failure(format!("repacking gained nothing: {repacked:?}")));
+            }
+        }
+        Ok(())
     }
 
     /// Metadata goes to volumes: a state is begun, and so many objects of it are copied.

@@ -6,7 +6,7 @@ mod options;
 mod public;
 mod repair;
 mod serve;
-mod tertiary;
+pub mod tertiary;
 mod work;
 
 use std::path::{Path, PathBuf};

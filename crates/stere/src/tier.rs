@@ -54,6 +54,11 @@ pub enum Order {
         volume: String,
         reads: bool,
     },
+    /// Empty some objects of a volume, or of all, of which at most so many percent are alive.
+    Repack {
+        volume: Option<String>,
+        below: u8,
+    },
 }
 
 /// A volume as people see it.
@@ -67,6 +72,8 @@ pub struct VolumeReport {
     pub state: String,
     pub segments: u64,
     pub live_bytes: u64,
+    /// What its objects take.
+    pub stored_bytes: u64,
     /// What is nowhere else.
     pub only_here_bytes: u64,
     /// What is to be copied to it.
@@ -129,6 +136,17 @@ pub struct VerifyReport {
     pub damaged: Vec<u64>,
 }
 
+/// What repacking did, in one step or in all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepackReport {
+    pub segments_emptied: u64,
+    pub bytes_emptied: u64,
+    pub segments_made: u64,
+    pub bytes_made: u64,
+    pub segments_left: u64,
+    pub waits_for: Option<String>,
+}
+
 /// What the daemon answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,6 +154,7 @@ pub enum Told {
     Tier(TierReport),
     Survey(SurveyReport),
     Verify(VerifyReport),
+    Repack(RepackReport),
 }
 
 /// Volumes for reports.
@@ -154,6 +173,7 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         id: status.entry.id.to_string(),
         segments: status.segments,
         live_bytes: status.live_bytes,
+        stored_bytes: status.stored_bytes,
         only_here_bytes: status.only_here_bytes,
         waiting_bytes: status.waiting_bytes,
         waiting_segments: status.waiting_segments,
@@ -286,6 +306,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             report.said = format!("bringing {} back", size::show(report.released_bytes));
             Ok(Told::Survey(report))
         }
+        Order::Repack { volume, below } => media::repack_some(filesystem, running, volume.as_deref(), *below),
         Order::Verify { volume, reads } => {
             let Some(entry) = running.find_volume(volume) else {
                 return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
@@ -400,12 +421,13 @@ fn print_volumes(volumes: &[VolumeReport]) {
     }
     for volume in volumes {
         println!(
-            "{}  {}  {}  {} in {} segments, {} nowhere else, {} to be copied  {}",
+            "{}  {}  {}  {} in {} segments of {}, {} nowhere else, {} to be copied  {}",
             volume.name,
             volume.class,
             volume.state,
             size::show(volume.live_bytes),
             volume.segments,
+            size::show(volume.stored_bytes),
             size::show(volume.only_here_bytes),
             size::show(volume.waiting_bytes),
             volume.place

@@ -194,6 +194,41 @@ fn a_medium_that_was_exchanged_is_not_taken_for_the_right_one() {
 }
 
 /// P-74: what is pinned stays on devices whatever releases, comes back when it is pinned, and goes again when it is not; across mounts.
+/// Most of what was archived is removed: repacking gives the room back, and what is left is read as before.
+#[test]
+fn what_is_dead_on_a_volume_gives_its_room_back() {
+    if !can_mount("what_is_dead_on_a_volume_gives_its_room_back") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 200);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    (0..200).filter(|number| number % 8 != 0).for_each(|number| {
+        fs::remove_file(directory.join(number.to_string())).unwrap();
+    });
+    let volume = || world.json("media list tank --json")[0].clone();
+    let before = volume();
+    let told = world.ok("media repack tank cold");
+    assert!(told.contains("became"), "{told}");
+    let after = volume();
+    let stored = |volume: &serde_json::Value| volume["stored_bytes"].as_u64().unwrap();
+    assert!(stored(&after) * 2 < stored(&before), "{before} {after}");
+    let files = |name: &str| -> u64 {
+        let entries = fs::read_dir(world.path("volume").join(name)).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    };
+    assert_eq!(files("segments"), stored(&after), "the old objects are gone");
+    forget_cache();
+    for number in (0..200).step_by(8) {
+        assert!(fs::read(directory.join(number.to_string())).unwrap() == content(number), "file {number}");
+    }
+    world.ok("media verify tank cold");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 #[test]
 fn what_is_pinned_stays() {
     if !can_mount("what_is_pinned_stays") {

@@ -11,6 +11,7 @@
 
 mod metadata;
 mod remnants;
+mod repack;
 mod stage;
 mod table;
 mod upload;
@@ -26,6 +27,7 @@ use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name
 use stere_log::{Recall, RecallError, Refusal, Segment, proves_chunk};
 
 pub use remnants::Swept;
+pub use repack::Repacked;
 pub use stage::{Released, TierFile};
 pub use stere_format::TierMarks;
 pub use table::VolumeStatus;
@@ -111,6 +113,8 @@ pub(crate) struct Volumes {
     garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that could not be uploaded, and why.
     stuck: Mutex<BTreeMap<u64, String>>,
+    /// Segments that could not be repacked, with their live bytes then.
+    unpackable: Mutex<BTreeMap<u64, u64>>,
     /// Whether anything may be released; stays set until the store is opened anew.
     may_be_released: AtomicBool,
     /// One step at a time.
@@ -131,6 +135,7 @@ impl Volumes {
             wanted: Mutex::default(),
             garbage: Mutex::default(),
             stuck: Mutex::default(),
+            unpackable: Mutex::default(),
             may_be_released: AtomicBool::new(false),
             work: Mutex::new(()),
             counters: Counters::default(),

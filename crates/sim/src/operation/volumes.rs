@@ -142,6 +142,11 @@ impl Generator {
             let (volume, reads) = (self.volume(count), self.random.chance(2, 3));
             round.push(Operation::VerifyVolume { volume, reads });
         }
+        if self.random.chance(1, 2) {
+            round.extend(self.maybe_armed(30));
+            let percent = *self.random.pick(&[30, 60, 90, 99, 99]);
+            round.push(Operation::Repack { percent, steps: self.random.between(1, 3) as u8 });
+        }
         if self.random.chance(1, 8) {
             round.push(Operation::Pin { path, is_pinned: self.random.chance(2, 3) });
         }

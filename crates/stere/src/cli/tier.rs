@@ -106,4 +106,17 @@ pub enum MediaCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Free what is dead on volumes: what is alive in the emptiest objects is put into new ones, on as many volumes as before, and then
+    /// the old ones are deleted. May be ended at any time
+    Repack {
+        pool: String,
+        /// All volumes if none is given
+        volume: Option<String>,
+        /// Objects of which at most so many percent are alive
+        #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=99))]
+        below: u8,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
 }

@@ -256,7 +256,7 @@ struct Line {
 }
 
 /// What is known of inodes, a line of JSON each; those without a name are left out.
-fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
+pub fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
     let mut text = Vec::new();
     for &inode in inodes {
         let Ok(Some((path, value))) = filesystem.named_inode(Wait::Allowed, inode) else { continue };

@@ -1,11 +1,77 @@
 //! `stere media`: the volumes of a pool, one by one. Read next: `tier.rs`, whose orders it gives.
 
-use super::{Order, Told, ask, ask_tier, open, print_volumes};
+use std::collections::BTreeSet;
+
+use stere_naming::FileSystem;
+
+use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes};
 use crate::cli::MediaCommand;
 use crate::error::{DEGRADED, DONE, Result, refused};
+use crate::mount::tertiary::describe;
 use crate::registry::Registry;
+use crate::running::Running;
 use crate::size;
 use crate::status::to_json;
+
+/// One step of repacking, for the daemon.
+pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&str>, below: u8) -> Result<Told> {
+    let volumes = match volume.map(|name| (name, running.find_volume(name))) {
+        None => running.store.volumes().iter().fold(0, |set, entry| set | entry.bit()),
+        Some((_, Some(entry))) => entry.bit(),
+        Some((name, None)) => return refused(format!("the pool '{}' has no volume '{name}'", running.pool)),
+    };
+    let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
+    let done = running.store.repack_step(volumes, u64::from(below), &describe)?;
+    Ok(Told::Repack(RepackReport {
+        segments_emptied: done.segments_emptied,
+        bytes_emptied: done.bytes_emptied,
+        segments_made: done.segments_made,
+        bytes_made: done.bytes_made,
+        segments_left: done.segments_left,
+        waits_for: done.waits_for,
+    }))
+}
+
+/// Step after step, until nothing is left to gain or something is in the way.
+fn repack(registry: &Registry, pool: &str, volume: Option<&str>, below: u8, json: bool) -> Result<u8> {
+    let mut connection = open(registry, pool)?;
+    let mut all = RepackReport::default();
+    loop {
+        let order = Order::Repack { volume: volume.map(str::to_owned), below };
+        let Told::Repack(some) = ask(&mut connection, order)? else {
+            return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
+        };
+        all.segments_emptied += some.segments_emptied;
+        all.bytes_emptied += some.bytes_emptied;
+        all.segments_made += some.segments_made;
+        all.bytes_made += some.bytes_made;
+        (all.segments_left, all.waits_for) = (some.segments_left, some.waits_for);
+        if some.segments_emptied > 0 && !json {
+            println!(
+                "{} objects of {} became {} of {}; {} left",
+                all.segments_emptied,
+                size::show(all.bytes_emptied),
+                all.segments_made,
+                size::show(all.bytes_made),
+                all.segments_left
+            );
+        }
+        if all.waits_for.is_some() || some.segments_emptied + some.segments_left == 0 {
+            break;
+        }
+    }
+    match (json, &all.waits_for) {
+        (true, _) => println!("{}", to_json(&all)?),
+        (false, Some(why)) => println!("it cannot go on now: {why}"),
+        (false, None) if all.segments_emptied == 0 => {
+            println!("no object of which at most {below} % are alive, and can be read whole");
+        }
+        (false, None) => {
+            println!("{} are free on each volume", size::show(all.bytes_emptied.saturating_sub(all.bytes_made)));
+        }
+    }
+    Ok(if all.waits_for.is_some() { DEGRADED } else { DONE })
+}
 
 /// `stere media`.
 pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
@@ -38,6 +104,7 @@ pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
             }
             Ok(if found.state == "online" { DONE } else { DEGRADED })
         }
+        MediaCommand::Repack { pool, volume, below, json } => repack(registry, pool, volume.as_deref(), *below, *json),
         MediaCommand::Verify { pool, volume, quick, json } => {
             let order = Order::Verify { volume: volume.clone(), reads: !quick };
             let Told::Verify(report) = ask(&mut open(registry, pool)?, order)? else {

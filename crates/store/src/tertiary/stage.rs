@@ -204,6 +204,7 @@ impl Store {
     /// Tries again what could not be copied out.
     pub fn retry_uploads(&self) {
         self.volumes.stuck.lock().clear();
+        self.volumes.unpackable.lock().clear();
     }
 
     /// Brings one wanted segment back; false if none is wanted, or none can be brought back now.

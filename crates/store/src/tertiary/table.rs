@@ -24,6 +24,8 @@ pub struct VolumeStatus {
     /// Segments it has, and their live bytes.
     pub segments: u64,
     pub live_bytes: u64,
+    /// Bytes of their objects; what of them is not alive can be had back by repacking.
+    pub stored_bytes: u64,
     /// Of those, what is nowhere else.
     pub only_here_bytes: u64,
     /// Segments that are to be copied to it.
@@ -89,6 +91,7 @@ impl Store {
                 complaint: known.complaint.clone(),
                 segments: 0,
                 live_bytes: 0,
+                stored_bytes: 0,
                 only_here_bytes: 0,
                 waiting_segments: 0,
                 waiting_bytes: 0,
@@ -100,6 +103,7 @@ impl Store {
                 if there & bit != 0 {
                     status.segments += 1;
                     status.live_bytes += live_bytes;
+                    status.stored_bytes += super::repack::object_bytes(segment);
                     status.only_here_bytes += if there == bit && segment.is_released() { live_bytes } else { 0 };
                 } else if wanted & bit != 0 {
                     status.waiting_segments += 1;

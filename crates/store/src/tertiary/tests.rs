@@ -15,6 +15,7 @@ mod crashes;
 mod faults;
 mod metadata;
 mod moving;
+mod repack;
 
 /// Files as `write` takes them.
 type Files = Vec<(u64, Placement, usize)>;

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Patience, Volume, VolumeError};
 use stere_format::{
-    BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, Tertiary,
-    VolumeEntry, catalogue_name, object_name,
+    BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
+    Tertiary, VolumeEntry, catalogue_name, object_name,
 };
 use stere_log::{Segment, Wait};
 
@@ -50,13 +50,20 @@ fn rows(object: &[u8]) -> Vec<(RowHeader, [&[u8]; 2])> {
     rows
 }
 
+/// What the rows of an object tell of their records.
+pub(super) fn entries_of(object: &[u8]) -> Vec<(u32, Vec<SummaryEntry>)> {
+    // What cannot be read names nothing.
+    let entries = |(header, [_, bytes]): (RowHeader, [&[u8]; 2])| {
+        (header.row_block, Summary::decode(&header, bytes).unwrap_or_default())
+    };
+    rows(object).into_iter().map(entries).collect()
+}
+
 /// The inodes that the rows of an object say they belong to.
 fn owners_of(object: &[u8]) -> BTreeSet<u64> {
-    let entries = rows(object).into_iter().flat_map(|(header, [_, bytes])| {
-        // What cannot be read names nobody.
-        Summary::decode(&header, bytes).unwrap_or_default()
-    });
-    entries
+    entries_of(object)
+        .into_iter()
+        .flat_map(|(_, entries)| entries)
         .filter_map(|entry| match entry.subject {
             RecordSubject::Blob { inode, .. } => Some(inode),
             _ => None,
@@ -155,6 +162,20 @@ impl Store {
         Ok(false)
     }
 
+    /// As `upload`, for a segment that somebody made; else why not.
+    pub(super) fn upload_made(
+        &self,
+        segment: &Arc<Segment>,
+        volumes: &[(VolumeEntry, Arc<dyn Volume>)],
+        describe: &Describe<'_>,
+    ) -> Result<(), String> {
+        match self.upload_whole(segment, volumes, describe) {
+            Ok(_) => Ok(()),
+            Err(Failure::Volume(error)) => Err(error.to_string()),
+            Err(Failure::Taken(text)) => Err(text),
+        }
+    }
+
     /// Puts a segment on these volumes; false if that cannot be done with it as it is.
     fn upload(
         &self,
@@ -162,12 +183,26 @@ impl Store {
         volumes: &[(VolumeEntry, Arc<dyn Volume>)],
         describe: &Describe<'_>,
     ) -> Result<bool, Failure> {
+        match self.upload_whole(segment, volumes, describe) {
+            Ok(None) => Ok(self.pack_anew(segment)),
+            Ok(Some(is_done)) => Ok(is_done),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The same; none if the segment is not whole.
+    fn upload_whole(
+        &self,
+        segment: &Arc<Segment>,
+        volumes: &[(VolumeEntry, Arc<dyn Volume>)],
+        describe: &Describe<'_>,
+    ) -> Result<Option<bool>, Failure> {
         let bytes = match self.object_of(segment) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(self.pack_anew(segment)),
+            Ok(None) => return Ok(None),
             Err(error) => {
                 tracing::warn!(segment = segment.id, %error, "a segment cannot be copied out now");
-                return Ok(false);
+                return Ok(Some(false));
             }
         };
         let described = describe(&owners_of(&bytes));
@@ -188,12 +223,12 @@ impl Store {
             outcome?;
             if !self.enter_object(segment, entry.bit()) {
                 self.volumes.discard_object(segment, entry.bit());
-                return Ok(true);
+                return Ok(Some(true));
             }
             self.volumes.counters.bytes_uploaded.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
         self.volumes.counters.segments_uploaded.fetch_add(1, Ordering::Relaxed);
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// The segment as an object: its chunk, read and proven. None if it is not whole.
@@ -267,20 +302,28 @@ impl Store {
 
     fn move_all_out(&self, segment: &Arc<Segment>) -> Result<(), Error> {
         let key = self.cold_stream(segment);
-        let mut row_block = 1;
-        while row_block < segment.written_blocks() {
-            let contents = self.log.read_row_contents(segment, row_block).ok().flatten();
-            let Some(contents) = contents else {
-                row_block += 1;
-                continue;
-            };
-            for entries in contents.entries.chunks(BLOBS_PER_UPDATE) {
+        for (row_block, entries) in self.entries_of_segment(segment)? {
+            for entries in entries.chunks(BLOBS_PER_UPDATE) {
                 // What is damaged stays, and the segment with it.
                 self.move_blobs(segment, row_block, entries, &key)?;
             }
-            row_block += contents.header.row_height.max(1);
         }
         self.commit(Wait::Allowed)
+    }
+
+    /// What the rows of a segment tell of their records; those that cannot be read are left out.
+    pub(super) fn entries_of_segment(&self, segment: &Arc<Segment>) -> Result<Vec<(u32, Vec<SummaryEntry>)>, Error> {
+        let (mut rows, mut row_block) = (Vec::new(), 1);
+        while row_block < segment.written_blocks() {
+            match self.log.read_row_contents(segment, row_block).ok().flatten() {
+                Some(contents) => {
+                    rows.push((row_block, contents.entries));
+                    row_block += contents.header.row_height.max(1);
+                }
+                None => row_block += 1,
+            }
+        }
+        Ok(rows)
     }
 
     /// Stores the object, unless it is there, and reads it back.

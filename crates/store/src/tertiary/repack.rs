@@ -1,0 +1,212 @@
+//! Repacking: what is alive in mostly dead objects is put into new ones, so that the old ones can be deleted.
+//!
+//! An object leaves its volumes when nothing in its segment is alive; one that is nine tenths dead would stay for ever. Order, which
+//! makes a crash at any point harmless and never leaves fewer copies than there were: the live blobs are appended to a new segment that
+//! nothing names yet; it is sealed, durable, copied out to every volume that shall have it, read back and compared; only then the blob
+//! map says that they lie there, all of it durable; and only after the next checkpoint the old objects are deleted. Before that the
+//! new objects are ones that nobody knows, and go with their segment. Invariant: the batch holds all segments that it touches, so none
+//! of them is freed in between.
+//!
+//! Those come first of which most is gained for what it costs to read and write: (stored - live) / (stored + live), as in Rosenblum &
+//! Ousterhout 1991. Read next: `upload.rs`, the store's `clean.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stere_device::Patience;
+use stere_format::{BLOCK_BYTES, BlobValue, SegmentKind, Tertiary};
+use stere_log::{RecallError, Segment, Wait};
+
+use super::TertiaryProgress;
+use super::upload::{Describe, entries_of};
+use crate::Store;
+use crate::clean::BLOBS_PER_UPDATE;
+use crate::error::Error;
+use crate::view::BlobHandle;
+
+/// Objects that one step empties at most.
+const VICTIMS_MAX: usize = 16;
+
+/// What one step did, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repacked {
+    /// Objects that were emptied, and bytes of them.
+    pub segments_emptied: u64,
+    pub bytes_emptied: u64,
+    /// Objects that were made of them, and their bytes, those on one volume.
+    pub segments_made: u64,
+    pub bytes_made: u64,
+    /// Objects that are as dead as was asked for still.
+    pub segments_left: u64,
+    /// Why it cannot go on now.
+    pub waits_for: Option<String>,
+}
+
+type MovedBlob = (BlobHandle, BlobValue, Arc<Segment>);
+
+/// Bytes of a segment's object.
+pub(super) fn object_bytes(segment: &Segment) -> u64 {
+    u64::from(segment.written_blocks()) * BLOCK_BYTES as u64
+}
+
+fn bytes_of<'a>(segments: impl IntoIterator<Item = &'a Arc<Segment>>) -> u64 {
+    segments.into_iter().map(|segment| object_bytes(segment)).sum()
+}
+
+impl Store {
+    /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first.
+    fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
+        let wanted_back = self.volumes.wanted.lock().clone();
+        let unpackable = self.volumes.unpackable.lock().clone();
+        let in_memory = self.log.segments_in_memory();
+        let mut victims = self.log.segments.everywhere();
+        victims.retain(|segment| {
+            let live_bytes = segment.live_bytes();
+            let is_candidate = segment.tertiary().there & volumes != 0
+                && segment.kind == SegmentKind::Data
+                && segment.is_sealed()
+                && live_bytes > 0
+                && live_bytes * 100 <= object_bytes(segment) * live_percent_max;
+            let is_busy = wanted_back.contains(&segment.id) || in_memory.contains(&segment.id);
+            // Such as was looked at in vain is left until something is different.
+            is_candidate && !is_busy && unpackable.get(&segment.id) != Some(&live_bytes)
+        });
+        let worth = |segment: &Segment| {
+            let (stored, live) = (object_bytes(segment) as f64, segment.live_bytes() as f64);
+            (stored - live) / (stored + live)
+        };
+        victims.sort_by(|one, other| worth(other).total_cmp(&worth(one)).then(one.id.cmp(&other.id)));
+        victims
+    }
+
+    /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them.
+    pub fn repack_step(&self, volumes: u16, live_percent_max: u64, describe: &Describe<'_>) -> Result<Repacked, Error> {
+        self.check_writable()?;
+        let _alone = self.volumes.work.lock();
+        let mut done = Repacked::default();
+        let victims = self.victims(volumes, live_percent_max);
+        let (mut batch, mut live_bytes) = (Vec::new(), 0);
+        for victim in victims.iter().take(VICTIMS_MAX) {
+            if !batch.is_empty() && live_bytes + victim.live_bytes() > u64::from(self.log.chunk_bytes()) {
+                break;
+            }
+            live_bytes += victim.live_bytes();
+            batch.push(victim.clone());
+        }
+        done.segments_left = (victims.len() - batch.len()) as u64;
+        drop(victims);
+        if !batch.is_empty() {
+            self.repack(&batch, describe, &mut done)?;
+        }
+        drop(batch);
+        if done.segments_emptied > 0 {
+            // Nothing durable names the old objects after this.
+            self.commit(Wait::Allowed)?;
+            self.checkpoint()?;
+            self.checkpoint()?;
+        }
+        self.delete_garbage(&mut TertiaryProgress::default());
+        Ok(done)
+    }
+
+    fn repack(&self, batch: &[Arc<Segment>], describe: &Describe<'_>, done: &mut Repacked) -> Result<(), Error> {
+        let (mut moved, mut emptied): (Vec<MovedBlob>, Vec<Arc<Segment>>) = (Vec::new(), Vec::new());
+        for victim in batch {
+            match self.copy_live(victim) {
+                Ok(Some(mut copied)) => {
+                    moved.append(&mut copied);
+                    emptied.push(victim.clone());
+                }
+                Ok(None) => drop(self.volumes.unpackable.lock().insert(victim.id, victim.live_bytes())),
+                Err(Error::Elsewhere { why, .. }) => done.waits_for = Some(why),
+                Err(Error::NoSpace) => {
+                    done.waits_for = Some("devices have no room for what is repacked; release something".into());
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            self.volumes.forget_fetched(victim.id);
+        }
+        let made: BTreeMap<u64, Arc<Segment>> = moved.iter().map(|(_, _, to)| (to.id, to.clone())).collect();
+        self.log.end_segments(&|segment| made.contains_key(&segment.id));
+        self.commit(Wait::Allowed)?;
+        // Headers take room too: what is gained may be nothing.
+        let (old_bytes, new_bytes) = (bytes_of(&emptied), bytes_of(made.values()));
+        if new_bytes >= old_bytes {
+            let mut unpackable = self.volumes.unpackable.lock();
+            unpackable.extend(emptied.iter().map(|victim| (victim.id, victim.live_bytes())));
+            return Ok(());
+        }
+        if !self.copy_out_made(&made, describe, done)? {
+            // What was appended is named by nothing, and goes with its segments.
+            return Ok(());
+        }
+        // The table says where the new objects are before anything says that blobs are in them.
+        self.commit(Wait::Allowed)?;
+        for some in moved.chunks(BLOBS_PER_UPDATE) {
+            self.enter_moved(some, true)?;
+        }
+        self.commit(Wait::Allowed)?;
+        done.segments_emptied = emptied.iter().filter(|victim| victim.live_bytes() == 0).count() as u64;
+        (done.bytes_emptied, done.bytes_made) = (old_bytes, new_bytes);
+        done.segments_made = made.len() as u64;
+        // What was on volumes only shall be there only.
+        if emptied.iter().all(|victim| victim.is_released()) {
+            let ids: Vec<u64> = made.keys().copied().collect();
+            drop((moved, made));
+            self.release(&ids)?;
+        }
+        Ok(())
+    }
+
+    /// Appends what is alive of a segment elsewhere, without entering it. None if not all of it can be read.
+    fn copy_live(&self, victim: &Arc<Segment>) -> Result<Option<Vec<MovedBlob>>, Error> {
+        let rows = match victim.is_released() {
+            false => self.entries_of_segment(victim)?,
+            true => match self.volumes.whole(victim, Patience::Now) {
+                // Reads of its blobs are answered from this chunk.
+                Ok(object) => entries_of(&object),
+                Err(RecallError::Damaged(_)) => return Ok(None),
+                Err(RecallError::Refused(refusal, why)) => return Err(Error::Elsewhere { why, refusal }),
+            },
+        };
+        let key = self.cold_stream(victim);
+        let mut moved = Vec::new();
+        for (row_block, entries) in rows {
+            for (handle, inode, file_offset) in self.live_blobs(victim, row_block, &entries)? {
+                match self.append_copy(&handle, inode, file_offset, &key) {
+                    Ok((value, to)) => moved.push((handle, value, to)),
+                    Err(Error::Damaged { .. }) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(Some(moved))
+    }
+
+    /// Copies new segments out to all their volumes; false, and why, if that cannot be done now.
+    fn copy_out_made(
+        &self,
+        made: &BTreeMap<u64, Arc<Segment>>,
+        describe: &Describe<'_>,
+        done: &mut Repacked,
+    ) -> Result<bool, Error> {
+        for segment in made.values() {
+            let Tertiary { wanted, there } = segment.tertiary();
+            let (volumes, away) = self.volumes.reachable(wanted & !there);
+            if let Some(why) = away.into_iter().next() {
+                done.waits_for = Some(why);
+                return Ok(false);
+            }
+            if let Err(why) = self.upload_made(segment, &volumes, describe) {
+                done.waits_for = Some(why);
+                return Ok(false);
+            }
+            if segment.tertiary().there != wanted {
+                done.waits_for = Some(format!("segment {} cannot be copied out whole", segment.id));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
