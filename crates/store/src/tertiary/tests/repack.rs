@@ -1,4 +1,4 @@
-//! P-94: repacking gives room on volumes back, nothing is lost, and there are never fewer copies.
+//! P-87: repacking gives room on volumes back, nothing is lost, and there are never fewer copies.
 
 use super::*;
 use crate::tests::remove_file;
