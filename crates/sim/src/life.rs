@@ -129,6 +129,7 @@ impl History {
 
     fn mend_all(&mut self) -> Result<(), Stop> {
         for _ in 0..ROUNDS_MAX {
+            let states = self.device_states();
             let progress = self.mounted().store.mend_step(8 << 20);
             let mended = self.must("mending", progress.map_err(Error::from))?.is_done;
             let stepped = self.mounted().store.step(false);
@@ -137,11 +138,17 @@ impl History {
             let above = self.mounted().files.step(&caller(&self.machine), 4);
             let is_busy = self.must("step of the files", above)?;
             let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
-            if mended && !self.must("reconciling", more)? && !is_busy {
+            // Background work may give a device up, whose chunks then move.
+            let is_as_before = states == self.device_states();
+            if mended && is_as_before && !self.must("reconciling", more)? && !is_busy {
                 return Ok(());
             }
         }
         Err(Stop::Failure(format!("mending does not end: {:?}", self.mounted().store.mend_status())))
+    }
+
+    fn device_states(&self) -> Vec<DeviceState> {
+        self.members().into_iter().map(|(_, entry)| entry.device_state()).collect()
     }
 
     /// Whether a device is lost for good that the pool still counts on.
