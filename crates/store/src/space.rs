@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{BLOCK_BYTES, NODE_BYTES_TARGET, Scheme, SegmentKind};
-use stere_log::{MetaRoom, StreamKey, Wait};
+use stere_log::{MetaRoom, Segment, StreamKey, Wait};
 use stere_stripe::Kept;
 
 use crate::error::Error;
@@ -44,6 +44,7 @@ pub(crate) struct Space {
     turns: AtomicU64,
     rooms: Mutex<Rooms>,
     promisable: Mutex<Promisable>,
+    unmoved: Mutex<Unmoved>,
 }
 
 /// What there is room for, as of the last segment that was begun or given back.
@@ -55,6 +56,14 @@ struct Rooms {
     meta_segments: u64,
     /// What could be promised to metadata then.
     promisable_raw_bytes: i64,
+}
+
+/// Segments that the cleaner leaves where they are, as of the last segment that was begun or given back.
+#[derive(Default)]
+struct Unmoved {
+    as_of: Option<(u64, u64)>,
+    /// Scheme, segments and live bytes in them.
+    segments: Vec<(Scheme, u64, i64)>,
 }
 
 /// What could be promised to content of a scheme, as of the last segment that was begun or given back: working it out takes
@@ -164,13 +173,36 @@ impl Store {
     fn promisable_raw_bytes(&self, scheme: Scheme) -> i64 {
         let mut kept = self.kept_from_users(scheme);
         let free = self.log.stripe.room(scheme, &kept).0;
+        let unmoved = self.unmoved();
         for (scheme, live) in &*self.space.live_bytes.lock() {
-            let segments = u64::try_from(*live).unwrap_or(0).div_ceil(self.content_bytes(*scheme));
-            kept.push(Kept { scheme: *scheme, segments });
+            // What cannot be moved takes whole segments, however little is in them.
+            let of_scheme = unmoved.iter().find(|(of, ..)| of == scheme);
+            let (whole, unmoved_live) = of_scheme.map_or((0, 0), |(_, segments, live)| (*segments, *live));
+            let moved = u64::try_from(live - unmoved_live).unwrap_or(0);
+            kept.push(Kept { scheme: *scheme, segments: whole + moved.div_ceil(self.content_bytes(*scheme)) });
         }
         let cleaned = self.log.stripe.room(scheme, &kept).1;
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+
+    /// Segments that volumes have and devices too: the cleaner does not move what is in them.
+    fn unmoved(&self) -> Vec<(Scheme, u64, i64)> {
+        let as_of = self.as_of();
+        let mut unmoved = self.space.unmoved.lock();
+        if unmoved.as_of != as_of {
+            let mut segments: Vec<(Scheme, u64, i64)> = Vec::new();
+            let is_unmoved = |segment: &&Arc<Segment>| segment.tertiary().there != 0 && !segment.is_released();
+            for segment in self.log.segments.all().iter().filter(is_unmoved) {
+                let live = i64::try_from(segment.live_bytes()).unwrap_or(i64::MAX);
+                match segments.iter_mut().find(|(scheme, ..)| *scheme == segment.scheme) {
+                    Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, bytes.saturating_add(live)),
+                    None => segments.push((segment.scheme, 1, live)),
+                }
+            }
+            *unmoved = Unmoved { as_of, segments };
+        }
+        unmoved.segments.clone()
     }
 
     /// Content that a segment of this scheme takes at least, whatever sizes its records have.

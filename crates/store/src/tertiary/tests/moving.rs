@@ -154,3 +154,25 @@ fn local_work_passes_released_segments_over() {
     volume.set_fault(None);
     assert_readable(&store, &files);
 }
+
+/// P-6: what volumes have and devices too is not moved together, so each such segment takes its whole room of what can be promised,
+/// however little is in it (the simulator's seed 3677: what had been accepted found no place).
+#[test]
+fn what_stays_on_devices_beside_its_volume_takes_whole_segments() {
+    const SEGMENTS: u64 = 10;
+    let (_rig, store, _volume) = with_volume();
+    let scheme = placement(1, 1).scheme;
+    let files: Files = (10..10 + SEGMENTS).map(|inode| (inode, placement(1, 1), 5_000)).collect();
+    write(&store, &files);
+    store.checkpoint().unwrap();
+    let before = store.statistics(scheme).free_bytes;
+    for file in &files {
+        archive(&store, std::slice::from_ref(file), 1).unwrap();
+        settle(&store);
+    }
+    store.checkpoint().unwrap();
+    assert_eq!(segments_of(&store, &files).len() as u64, SEGMENTS, "each file was settled by itself");
+    let taken = before - store.statistics(scheme).free_bytes;
+    let segment_bytes = u64::from(store.log.chunk_bytes());
+    assert!(taken >= (SEGMENTS - 2) * segment_bytes * 3 / 4, "{taken} bytes are promised less than before");
+}
