@@ -21,10 +21,15 @@ pub(crate) struct Edge {
     range: Range<u64>,
     /// Where they lie: blobs never change, so the bytes are right as long as these are the file's.
     lies: Vec<(u64, u32, u64, u32)>,
-    bytes: Vec<u8>,
+    /// None before they are read.
+    bytes: Option<Vec<u8>>,
 }
 
 impl Edge {
+    pub(crate) fn is_lacking(&self) -> bool {
+        self.bytes.is_none()
+    }
+
     fn is(&self, other: &Edge) -> bool {
         (&self.range, &self.lies) == (&other.range, &other.lies)
     }
@@ -43,18 +48,19 @@ fn beside(content: &Content, range: &Range<u64>) -> [Range<u64>; 2] {
 }
 
 impl Files {
-    /// The edges of a write that have to be read before it, but for those that were.
-    pub(crate) fn edges_lacking(
+    /// The edges of a write that must be there before it, with the bytes of those that were read and lie where they lay: the file was
+    /// not locked in between, so nothing else of what was read may be used.
+    pub(crate) fn edges_needed(
         &self,
         context: &Context,
         inode: u64,
         content: &Content,
         range: &Range<u64>,
-        known: &[Edge],
+        mut read: Vec<Edge>,
     ) -> Result<Vec<Edge>, Error> {
-        let mut lacking = Vec::new();
+        let mut needed = Vec::new();
         if !self.store.has_volumes() || is_planted(Bug::EdgesForgotten) {
-            return Ok(lacking);
+            return Ok(needed);
         }
         for edge in beside(content, range).into_iter().filter(|edge| !edge.is_empty()) {
             let start = Content::record_start(edge.start / RECORD_BYTES);
@@ -73,18 +79,20 @@ impl Files {
                 Ok::<_, Error>(may_leave.then(|| extents.iter().map(place).collect()))
             })?;
             if let Some(lies) = found {
-                let edge = Edge { range: edge, lies, bytes: Vec::new() };
-                lacking.extend((!known.iter().any(|known| known.is(&edge))).then_some(edge));
+                let edge = Edge { range: edge, lies, bytes: None };
+                let known = read.iter().position(|known| known.is(&edge)).map(|at| read.swap_remove(at));
+                needed.push(known.unwrap_or(edge));
             }
         }
-        Ok(lacking)
+        Ok(needed)
     }
 
-    /// Reads edges.
+    /// Reads those edges that were not.
     pub(crate) fn read_edges(&self, context: &Context, inode: u64, edges: &mut [Edge]) -> Result<(), Error> {
-        for edge in edges {
-            edge.bytes = vec![0; (edge.range.end - edge.range.start) as usize];
-            self.read_stored(context.wait, inode, edge.range.start, &mut edge.bytes)?;
+        for edge in edges.iter_mut().filter(|edge| edge.is_lacking()) {
+            let mut bytes = vec![0; (edge.range.end - edge.range.start) as usize];
+            self.read_stored(context.wait, inode, edge.range.start, &mut bytes)?;
+            edge.bytes = Some(bytes);
         }
         Ok(())
     }
@@ -92,13 +100,14 @@ impl Files {
     /// Lays edges around what was written, where it is in memory still.
     pub(crate) fn put_edges(&self, content: &mut Content, edges: &[Edge]) {
         for edge in edges {
+            let bytes = edge.bytes.as_deref().expect("edges are read before they are used");
             let index = edge.range.start / RECORD_BYTES;
             let start = Content::record_start(index);
             let Some(record) = content.records.get_mut(&index) else { continue };
             let before = record.memory_bytes();
             for gap in record.dirty().gaps((edge.range.start - start) as u32..(edge.range.end - start) as u32) {
                 let from = (start + u64::from(gap.start) - edge.range.start) as usize;
-                record.write(gap.start, &edge.bytes[from..from + gap.len()]);
+                record.write(gap.start, &bytes[from..from + gap.len()]);
             }
             let after = record.memory_bytes();
             self.note_memory(before, after);

@@ -73,15 +73,14 @@ impl Files {
             let held = self.table.hold(inode);
             let mut state = held.write(context.wait)?;
             let content = self.load(context, inode, &mut state)?;
-            let mut lacking = self.edges_lacking(context, inode, content, &range, &edges)?;
-            if lacking.is_empty() || attempt == EDGES_READ_MAX {
+            edges = self.edges_needed(context, inode, content, &range, edges)?;
+            if attempt == EDGES_READ_MAX || !edges.iter().any(Edge::is_lacking) {
                 self.relieve(context, inode, content, data.len() as u64)?;
                 return self.write_beside(context, inode, content, offset, data, edges);
             }
             // Whoever wants something else of this file does not wait for a volume.
             drop(state);
-            self.read_edges(context, inode, &mut lacking)?;
-            edges = lacking;
+            self.read_edges(context, inode, &mut edges)?;
         }
         unreachable!("the last attempt writes")
     }
@@ -105,14 +104,13 @@ impl Files {
         content: &mut Content,
         offset: u64,
         data: &[u8],
-        mut edges: Vec<Edge>,
+        edges: Vec<Edge>,
     ) -> Result<usize, Error> {
         let storing = self.storing_change(context, inode)?;
         let granted = self.grant_write(context, inode, content, offset, data.len())?;
         let range = offset..offset + granted as u64;
-        let mut lacking = self.edges_lacking(context, inode, content, &range, &edges)?;
-        self.read_edges(context, inode, &mut lacking)?;
-        edges.append(&mut lacking);
+        let mut edges = self.edges_needed(context, inode, content, &range, edges)?;
+        self.read_edges(context, inode, &mut edges)?;
         let written = self.write_granted(context, inode, content, &storing, offset, &data[..granted]);
         if written.is_ok() {
             self.put_edges(content, &edges);

@@ -4,10 +4,13 @@ mod support;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
-use stere_device::{MemoryVolume, VolumeFault};
+use parking_lot::Mutex;
+use stere_device::{MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
 use stere_format::{VolumeEntry, VolumeId};
-use stere_naming::{FileSystem, ROOT, SetMode, Wait};
+use stere_naming::{FileSystem, ROOT, SetAttributes, SetMode, Wait};
 use support::files::{assert_clean, make};
 use support::{Rig, caller, reconcile};
 
@@ -19,11 +22,15 @@ fn content() -> Vec<u8> {
 
 fn add_volume(fs: &FileSystem) -> Arc<MemoryVolume> {
     let volume = Arc::new(MemoryVolume::new("cold"));
+    add(fs, volume.clone());
+    volume
+}
+
+fn add(fs: &FileSystem, volume: Arc<dyn Volume>) {
     let (name, place) = ("cold".to_owned(), "memory:cold".to_owned());
     let id = VolumeId([1; 16]);
     let entry = VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: false, name, place };
-    fs.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
-    volume
+    fs.store().add_volume(entry, volume, "tank", false).unwrap();
 }
 
 fn segments_of(fs: &FileSystem, inode: u64) -> Vec<u64> {
@@ -42,16 +49,26 @@ fn archived() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
     let volume = add_volume(&fs);
     let inode = make(&fs, ROOT, "cold", &content());
     fs.syncfs(&caller(3)).unwrap();
-    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
-    reconcile(&fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    send_down(&fs, inode);
     (rig, fs, volume, inode)
+}
+
+fn send_down(fs: &FileSystem, inode: u64) {
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
+    reconcile(fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
 }
 
 fn release(fs: &FileSystem, inode: u64) {
     assert!(fs.release_segments(&caller(3), &segments_of(fs, inode)).unwrap().segments > 0);
     fs.store().checkpoint().unwrap();
     assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "nearline");
+}
+
+/// A write of some text, by somebody who is not in the way of others.
+fn write(fs: &FileSystem, inode: u64, offset: u64, text: &[u8], expected: &mut [u8]) {
+    assert_eq!(fs.write(&caller(5), inode, offset, text, false).unwrap(), text.len());
+    expected[offset as usize..offset as usize + text.len()].copy_from_slice(text);
 }
 
 fn read(fs: &FileSystem, inode: u64) -> Vec<u8> {
@@ -70,15 +87,12 @@ fn a_write_that_needs_a_volume_is_told_and_no_sync_fails_for_it() {
     let mut expected = content();
     // Whole blocks need nothing of what was there.
     let block = vec![7; 8192];
-    assert_eq!(fs.write(&caller(5), inode, 40_960, &block, false).unwrap(), block.len());
-    expected[40_960..40_960 + block.len()].copy_from_slice(&block);
+    write(&fs, inode, 40_960, &block, &mut expected);
     let beside = make(&fs, ROOT, "beside", b"others go on");
     fs.fsync(&caller(5), beside, false).unwrap();
     fs.syncfs(&caller(5)).unwrap();
     volume.set_fault(None);
-    let late = b"in the middle of a block";
-    assert_eq!(fs.write(&caller(5), inode, 5000, late, false).unwrap(), late.len());
-    expected[5000..5000 + late.len()].copy_from_slice(late);
+    write(&fs, inode, 5000, b"in the middle of a block", &mut expected);
     // What was accepted needs the volume no more.
     volume.set_fault(Some(VolumeFault::Away));
     fs.syncfs(&caller(5)).unwrap();
@@ -92,8 +106,7 @@ fn what_was_dirty_when_it_was_released_is_saved_without_its_volume() {
     let (_rig, fs, volume, inode) = archived();
     let mut expected = content();
     for (offset, text) in [(10_u64, &b"at the beginning"[..]), (200_001, b"and behind")] {
-        assert_eq!(fs.write(&caller(5), inode, offset, text, false).unwrap(), text.len());
-        expected[offset as usize..offset as usize + text.len()].copy_from_slice(text);
+        write(&fs, inode, offset, text, &mut expected);
     }
     release(&fs, inode);
     volume.set_fault(Some(VolumeFault::Away));
@@ -109,17 +122,13 @@ fn what_was_dirty_before_it_went_down_is_saved_without_its_volume() {
     let volume = add_volume(&fs);
     let inode = make(&fs, ROOT, "cold", &content());
     fs.syncfs(&caller(3)).unwrap();
-    let text = b"before anybody archived it";
-    assert_eq!(fs.write(&caller(5), inode, 100, text, false).unwrap(), text.len());
-    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
-    reconcile(&fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    let mut expected = content();
+    write(&fs, inode, 100, b"before anybody archived it", &mut expected);
+    send_down(&fs, inode);
     release(&fs, inode);
     volume.set_fault(Some(VolumeFault::Away));
     fs.syncfs(&caller(5)).unwrap();
     volume.set_fault(None);
-    let mut expected = content();
-    expected[100..100 + text.len()].copy_from_slice(text);
     assert_eq!(read(&fs, inode), expected);
 }
 
@@ -132,9 +141,7 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
     let inode = make(&fs, ROOT, "cold", &content());
     fs.syncfs(&caller(3)).unwrap();
     assert_eq!(fs.write(&caller(5), inode, 100, b"dirty", false).unwrap(), 5);
-    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
-    reconcile(&fs);
-    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    send_down(&fs, inode);
     // Behind the back of whoever completes what is dirty.
     assert!(fs.store().release(&segments_of(&fs, inode)).unwrap().segments > 0);
     volume.set_fault(Some(VolumeFault::Away));
@@ -150,4 +157,99 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
     let mut expected = content();
     expected[100..105].copy_from_slice(b"dirty");
     assert_eq!(read(&fs, inode), expected);
+}
+
+/// A volume that tells of the next read when it is asked for, and waits with it until it may go on.
+struct Held {
+    volume: MemoryVolume,
+    gate: Mutex<Option<(SyncSender<()>, Receiver<()>)>>,
+}
+
+impl Volume for Held {
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        self.volume.put(object, bytes)
+    }
+
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
+        if let Some((reached, may_go_on)) = self.gate.lock().take() {
+            reached.send(()).unwrap();
+            may_go_on.recv_timeout(PATIENCE).expect("somebody lets it go on");
+        }
+        self.volume.get(object, offset, into, patience)
+    }
+
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        self.volume.length(object)
+    }
+
+    fn delete(&self, object: &str) -> Result<(), VolumeError> {
+        self.volume.delete(object)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
+        self.volume.list(prefix)
+    }
+
+    fn describe(&self) -> String {
+        self.volume.describe()
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// While a write waits for the rest of its block, others may change that very block.
+fn write_while(meanwhile: impl FnOnce(&FileSystem, u64)) -> Vec<u8> {
+    let (_rig, fs) = Rig::new(2, 96 << 20);
+    let held = Arc::new(Held { volume: MemoryVolume::new("cold"), gate: Mutex::new(None) });
+    add(&fs, held.clone());
+    let inode = make(&fs, ROOT, "cold", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    send_down(&fs, inode);
+    release(&fs, inode);
+    // What is written from now on stays on devices.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    let (reached, is_reached) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    *held.gate.lock() = Some((reached, may_go_on));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs.write(&caller(5), inode, 5000, TEXT, false));
+        is_reached.recv_timeout(PATIENCE).expect("the rest of the block is on the volume");
+        meanwhile(&fs, inode);
+        go_on.send(()).unwrap();
+        assert_eq!(writer.join().unwrap().unwrap(), TEXT.len());
+    });
+    fs.syncfs(&caller(3)).unwrap();
+    let length = fs.getattr(&caller(3), inode).unwrap().size as usize;
+    let mut bytes = vec![0xFF; length];
+    assert_eq!(fs.read(&caller(4), inode, 0, &mut bytes).unwrap(), length);
+    assert_clean(&fs);
+    bytes
+}
+
+const TEXT: &[u8] = b"in the middle of a block";
+
+/// P-62: what a write read of its block is not used if somebody else changed the block meanwhile.
+#[test]
+fn a_block_that_changes_while_a_write_waits_for_it_keeps_what_changed() {
+    let block = vec![7; 4096];
+    let bytes = write_while(|fs, inode| {
+        assert_eq!(fs.write(&caller(6), inode, 4096, &block, false).unwrap(), block.len());
+        fs.fsync(&caller(6), inode, false).unwrap();
+    });
+    let mut expected = content();
+    expected[4096..8192].copy_from_slice(&block);
+    expected[5000..5000 + TEXT.len()].copy_from_slice(TEXT);
+    assert!(bytes == expected, "the block is not what both wrote");
+}
+
+#[test]
+fn a_file_that_is_cut_while_a_write_waits_for_it_stays_cut() {
+    let bytes = write_while(|fs, inode| {
+        let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        fs.setattr(&caller(6), inode, &empty).unwrap();
+        fs.syncfs(&caller(6)).unwrap();
+    });
+    let mut expected = vec![0; 5000 + TEXT.len()];
+    expected[5000..].copy_from_slice(TEXT);
+    assert!(bytes == expected, "what was cut off came back: {} bytes", bytes.len());
 }
