@@ -171,7 +171,7 @@ impl FileSystem {
         Ok(self.files.stored_facts(&caller.context(), inode, effective)?)
     }
 
-    pub(crate) fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         let effective = self.effective(caller, inode)?;
         let facts = self.facts(caller, inode, &effective)?;
         let stored = facts.iter().map(|fact| fact.survives).min();

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use stere_naming::{Attributes, Caller, FileSystem, Found, OpenFlags, ROOT, SetAttributes, SetMode};
 use support::edits::{Random, set};
-use support::files::{create, make, mkdir};
+use support::files::{acl, create, make, mkdir};
 use support::{Rig, caller};
 
 const NOW: i64 = 100_000;
@@ -211,17 +211,6 @@ fn large_directories_and_files_are_read_in_steps() {
     assert_eq!(found(&fs, &root, ROOT, "size>100M"), BTreeSet::from(["deep/holes".to_owned()]));
     assert_eq!(found(&fs, &root, holes, "size>100M"), BTreeSet::from([String::new()]), "a file is searched alone");
     assert_eq!(found(&fs, &root, holes, "size<100M"), BTreeSet::new());
-}
-
-/// Version 2, then tag, permissions and id of each entry.
-fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-    let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        bytes.extend_from_slice(&tag.to_le_bytes());
-        bytes.extend_from_slice(&permissions.to_le_bytes());
-        bytes.extend_from_slice(&id.to_le_bytes());
-    }
-    bytes
 }
 
 #[test]

@@ -3,22 +3,12 @@
 mod support;
 
 use stere_naming::{Caller, Error, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode};
+use support::files::acl;
 use support::{Rig, caller};
 
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
-
-/// An ACL as the kernel hands it over.
-fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-    let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        bytes.extend_from_slice(&tag.to_le_bytes());
-        bytes.extend_from_slice(&permissions.to_le_bytes());
-        bytes.extend_from_slice(&id.to_le_bytes());
-    }
-    bytes
-}
 
 const NOBODY: u32 = u32::MAX;
 

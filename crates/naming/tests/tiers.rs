@@ -77,6 +77,15 @@ fn read(fs: &FileSystem, inode: u64) -> Vec<u8> {
     bytes
 }
 
+/// What is dirty is saved while its volume is away, and all of it is right.
+fn assert_saved_without(fs: &FileSystem, volume: &MemoryVolume, inode: u64, expected: &[u8]) {
+    volume.set_fault(Some(VolumeFault::Away));
+    fs.syncfs(&caller(5)).unwrap();
+    volume.set_fault(None);
+    assert_eq!(read(fs, inode), expected);
+    assert_clean(fs);
+}
+
 #[test]
 fn a_write_that_needs_a_volume_is_told_and_no_sync_fails_for_it() {
     let (_rig, fs, volume, inode) = archived();
@@ -94,11 +103,7 @@ fn a_write_that_needs_a_volume_is_told_and_no_sync_fails_for_it() {
     volume.set_fault(None);
     write(&fs, inode, 5000, b"in the middle of a block", &mut expected);
     // What was accepted needs the volume no more.
-    volume.set_fault(Some(VolumeFault::Away));
-    fs.syncfs(&caller(5)).unwrap();
-    volume.set_fault(None);
-    assert_eq!(read(&fs, inode), expected);
-    assert_clean(&fs);
+    assert_saved_without(&fs, &volume, inode, &expected);
 }
 
 #[test]
@@ -109,11 +114,7 @@ fn what_was_dirty_when_it_was_released_is_saved_without_its_volume() {
         write(&fs, inode, offset, text, &mut expected);
     }
     release(&fs, inode);
-    volume.set_fault(Some(VolumeFault::Away));
-    fs.syncfs(&caller(5)).unwrap();
-    volume.set_fault(None);
-    assert_eq!(read(&fs, inode), expected);
-    assert_clean(&fs);
+    assert_saved_without(&fs, &volume, inode, &expected);
 }
 
 #[test]
@@ -126,10 +127,7 @@ fn what_was_dirty_before_it_went_down_is_saved_without_its_volume() {
     write(&fs, inode, 100, b"before anybody archived it", &mut expected);
     send_down(&fs, inode);
     release(&fs, inode);
-    volume.set_fault(Some(VolumeFault::Away));
-    fs.syncfs(&caller(5)).unwrap();
-    volume.set_fault(None);
-    assert_eq!(read(&fs, inode), expected);
+    assert_saved_without(&fs, &volume, inode, &expected);
 }
 
 #[test]

@@ -11,9 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{World, can_mount};
-
-const NOBODY: u32 = 65_534;
+use support::{NOBODY, World, can_mount};
 
 fn find(world: &World, words: &[&str]) -> Output {
     world.command("find").args(words).output().unwrap()
@@ -95,12 +93,7 @@ fn what_is_found_is_printed_for_people_and_for_programs() {
 
 /// `stere find` by an ordinary user, in a directory that it may be in.
 fn by_nobody(world: &World, words: &[&str]) -> Output {
-    // Where the tests were built nobody else may be let in.
-    let stere = world.path("stere");
-    if !stere.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_stere"), &stere).unwrap();
-    }
-    world.command_of(&stere, "find").args(words).uid(NOBODY).gid(NOBODY).output().unwrap()
+    world.command_of_nobody("find").args(words).output().unwrap()
 }
 
 #[test]

@@ -5,20 +5,12 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 
-use support::{World, can_mount};
-
-const NOBODY: u32 = 65_534;
+use support::{NOBODY, World, can_mount};
 
 /// What an ordinary user is told who tries this.
 fn refused_for_nobody(world: &World, line: &str, words: &[&str]) {
-    // Where the tests were built nobody else may be let in.
-    let stere = world.path("stere");
-    if !stere.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_stere"), &stere).unwrap();
-    }
-    let output = world.command_of(&stere, line).uid(NOBODY).gid(NOBODY).output().unwrap();
+    let output = world.command_of_nobody(line).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "stere {line}: {told}");
     words.iter().for_each(|word| assert!(told.contains(word), "stere {line} says '{told}', without '{word}'"));

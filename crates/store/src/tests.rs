@@ -109,24 +109,23 @@ pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
 }
 
 pub(crate) fn write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> Vec<u64> {
-    try_write_file(store, placement, inode, data).unwrap()
-}
-
-pub(crate) fn try_write_file(store: &Store, placement: Placement, inode: u64, data: &[u8]) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::new();
     for (index, piece) in data.chunks(128 << 10).enumerate() {
         let offset = (index * (128 << 10)) as u64;
         let owner = Owner { inode, offset };
-        let new: NewBlob = store.append_blob(Wait::Allowed, placement, owner, piece)?;
-        store.update(Wait::Allowed, |transaction| {
-            transaction.insert_blob(&new);
-            let extent = ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
-            transaction.put(Key::extent(inode, offset), &extent.encode());
-            Ok::<_, Error>(())
-        })?;
+        let new: NewBlob = store.append_blob(Wait::Allowed, placement, owner, piece).unwrap();
+        store
+            .update(Wait::Allowed, |transaction| {
+                transaction.insert_blob(&new);
+                let extent =
+                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                transaction.put(Key::extent(inode, offset), &extent.encode());
+                Ok::<_, Error>(())
+            })
+            .unwrap();
         ids.push(new.id);
     }
-    Ok(ids)
+    ids
 }
 
 pub(crate) fn read_file(store: &Store, inode: u64, length: usize) -> Result<Vec<u8>, Error> {

@@ -1,4 +1,4 @@
-//! Files of tests: made, set, changed at random, read again whole and in parts, and a pool that must be clean.
+//! Files of tests, and their ACLs: made, set, changed at random, read again whole and in parts, and a pool that must be clean.
 
 use stere_naming::{FileSystem, Handle, OpenFlags, ROOT};
 
@@ -110,4 +110,15 @@ impl Walk {
         assert_clean(&fs);
         fs
     }
+}
+
+/// An ACL as the kernel hands it over: version 2, then tag, permissions and id of each entry.
+pub fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&permissions.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
 }

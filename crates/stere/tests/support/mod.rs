@@ -1,9 +1,13 @@
 //! A folder with its own state, and the real binary run in it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An ordinary user who owns nothing.
+pub const NOBODY: u32 = 65_534;
 
 /// A temporary folder in which `stere` is run; unmounts and goes away when dropped.
 pub struct World {
@@ -39,10 +43,21 @@ impl World {
         self.command_of(Path::new(env!("CARGO_BIN_EXE_stere")), line)
     }
 
-    /// The same by a copy of the program.
-    pub fn command_of(&self, stere: &Path, line: &str) -> Command {
+    fn command_of(&self, stere: &Path, line: &str) -> Command {
         let mut command = Command::new(stere);
         command.args(line.split_whitespace()).current_dir(&self.folder).env("STERE_STATE", self.path("state"));
+        command
+    }
+
+    /// The same as nobody.
+    pub fn command_of_nobody(&self, line: &str) -> Command {
+        // Where the tests were built nobody else may be let in.
+        let stere = self.path("stere");
+        if !stere.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_stere"), &stere).unwrap();
+        }
+        let mut command = self.command_of(&stere, line);
+        command.uid(NOBODY).gid(NOBODY);
         command
     }
 
