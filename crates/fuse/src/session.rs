@@ -29,6 +29,19 @@ impl Forgetter {
             tracing::warn!(%error, "the kernel could not be told to forget all that it should");
         }
     }
+
+    /// Attributes of an inode and a range of its content, which was changed past the kernel. Waits for what the kernel reads or
+    /// writes of the range, so no thread that answers its requests may call it.
+    ///
+    /// # Errors
+    /// Why the kernel did not take it; a mount that is gone is none.
+    pub fn forget_range(&self, inode: u64, offset: u64, length: u64) -> std::io::Result<()> {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        match self.0.invalidate_inode(inode, signed(offset), signed(length)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            outcome => outcome,
+        }
+    }
 }
 
 /// A file system given to the kernel. Dropping it unmounts by force; `wait` is the proper end.
@@ -75,17 +88,19 @@ pub fn mount(
 }
 
 impl Session {
-    /// Waits until it is unmounted, every request was answered and all changes are durable.
+    /// Waits until it is unmounted, every request was answered and all changes are durable. When the kernel sends nothing more,
+    /// and before the last changes are made durable, `end_others` ends those who use the file system beside the kernel; it
+    /// tells whether what they left in memory can be trusted.
     ///
     /// # Errors
     /// Why the mount ended other than by unmounting, or why the last changes are not durable.
-    pub fn wait(mut self) -> Result<(), Error> {
+    pub fn wait(mut self, end_others: impl FnOnce() -> bool) -> Result<(), Error> {
         let ended = match self.wire.take() {
             Some(wire) => wire.join().map_err(Error::from),
             None => Ok(()),
         };
         self.front.stop();
-        if self.front.has_panicked() {
+        if !end_others() || self.front.has_panicked() {
             // Memory may hold half a change: what is durable is what can be trusted.
             return Err(Error::WorkerPanicked);
         }

@@ -26,7 +26,6 @@ mod man;
 mod metrics;
 mod mount;
 mod mountinfo;
-mod people;
 mod plugins;
 mod policy;
 mod pool;
@@ -50,6 +49,8 @@ mod umount;
 mod usage;
 mod versions;
 mod volumes;
+
+use stere_people as people;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! `stere mount`: in the foreground, or in a process of its own that tells when the mount answers.
 
 mod background;
+mod library;
 mod notify;
 mod options;
 mod public;

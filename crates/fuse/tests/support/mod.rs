@@ -141,7 +141,7 @@ impl Mounted {
 
     /// Waits until somebody unmounts.
     pub fn end(self) {
-        self.session.wait().expect("a proper end");
+        self.session.wait(|| true).expect("a proper end");
         self.background.stop.store(true, Ordering::Release);
         self.background.thread.join().expect("background work does not fail");
         self.store.close().expect("the pool closes");

@@ -4,9 +4,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::library;
 use super::serve::{Daemon, spawn};
 use crate::error::Result;
-use crate::public::{self, PublicAnswer, Question};
+use crate::public::{self, Asked, PublicAnswer, Question};
 use crate::{capabilities, find, mountinfo};
 
 /// Questions answered at a time; who comes beyond that is told to come again.
@@ -16,13 +17,13 @@ const QUESTIONS_MAX: usize = 16;
 pub fn start(daemon: &Arc<Daemon>) {
     let mountpoint = mountinfo::canonical(&daemon.about.mountpoint);
     let Some(mount) = mountinfo::find(&mountpoint).filter(mountinfo::Mount::is_stere) else {
-        tracing::warn!("the mount is not in the kernel's list: `stere find` will not work on it");
+        tracing::warn!("the mount is not in the kernel's list: `stere find` and the library will not work on it");
         return;
     };
     let listener = match public::listen(mount.device) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%error, "somebody has the socket of this mount: `stere find` will not work on it");
+            tracing::warn!(%error, "somebody has the socket of this mount: `stere find` and the library will not work on it");
             return;
         }
     };
@@ -32,7 +33,7 @@ pub fn start(daemon: &Arc<Daemon>) {
             let (daemon, asked) = (daemon.clone(), asked.clone());
             if asked.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
                 asked.fetch_sub(1, Ordering::AcqRel);
-                let message = "too many searches are under way in this pool; try again when one has ended".into();
+                let message = "too many questions are under way in this pool; try again when one has ended".into();
                 public::tell(&stream, &PublicAnswer::Refused { message, is_usage: false });
                 continue;
             }
@@ -47,19 +48,24 @@ pub fn start(daemon: &Arc<Daemon>) {
         }
     };
     if let Err(error) = spawn("questions", serve) {
-        tracing::warn!(%error, "`stere find` will not work on this mount");
+        tracing::warn!(%error, "`stere find` and the library will not work on this mount");
     }
 }
 
-fn converse(daemon: &Daemon, device: (u32, u32), stream: &UnixStream) -> Result<()> {
-    let (peer, inode, question) = public::hear(stream, device)?;
+fn converse(daemon: &Arc<Daemon>, device: (u32, u32), stream: &UnixStream) -> Result<()> {
+    let asked = public::hear(stream, device)?;
+    if let Question::Library { version } = asked.question {
+        return library::begin(daemon, stream, asked, version);
+    }
+    let Asked { peer, place, question, .. } = asked;
     let mut send = |answer: PublicAnswer| !daemon.stop.load(Ordering::Acquire) && public::tell(stream, &answer);
     let answer = match question {
         Question::Capabilities => {
             let pool = capabilities::gather(&daemon.about, &daemon.running, &daemon.filesystem);
             PublicAnswer::Capabilities { pool }
         }
-        Question::Find(asked) => find::serve(&daemon.filesystem, &peer, inode, &asked, &mut send)?,
+        Question::Find(asked) => find::serve(&daemon.filesystem, &peer, place.inode, &asked, &mut send)?,
+        Question::Library { .. } => return Ok(()),
     };
     public::tell(stream, &answer);
     Ok(())

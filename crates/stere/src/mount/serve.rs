@@ -18,6 +18,7 @@ use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
 use super::notify::notify;
+use super::library::Library;
 use super::{Job, public, repair, tertiary, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};
@@ -37,9 +38,10 @@ pub struct Daemon {
     pub about: About,
     facts: Facts,
     unmounter: Unmounter,
-    forgetter: Forgetter,
+    pub forgetter: Forgetter,
     pub running: Arc<Running>,
     pub filesystem: Arc<FileSystem>,
+    pub library: Library,
     pub stop: AtomicBool,
     /// Clients that wait until everything is durable.
     ending: Mutex<Vec<UnixStream>>,
@@ -123,10 +125,12 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let forgetter = session.forgetter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
     let ending = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
-    let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, stop, ending });
-    let worker = work::start(daemon.clone(), session.request_counter(), job.options.commit, daemon.running.read_only)?;
-    let repairer = repair::start(daemon.clone(), session.request_counter(), &job.options)?;
-    let carrier = tertiary::start(daemon.clone(), session.request_counter(), daemon.running.read_only)?;
+    let library = Library::new(job.options.fuse.writeback_cache);
+    let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, library, stop, ending });
+    let counter = || requests_of_all(&daemon, session.request_counter());
+    let worker = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
+    let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
+    let carrier = tertiary::start(daemon.clone(), counter(), daemon.running.read_only)?;
     let notifier = session.notifier();
     daemon.running.tertiary.set_forget(Box::new(move |inode| {
         // Not to have it cached is no error.
@@ -142,7 +146,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
-    let ended = session.wait();
+    let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
     notify("STOPPING=1");
     daemon.stop.store(true, Ordering::Release);
     worker.thread().unpark();
@@ -153,6 +157,15 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
+}
+
+/// Requests of the kernel and of those who go past it. Unchanged for a while: the mount is idle.
+fn requests_of_all(
+    daemon: &Arc<Daemon>,
+    of_kernel: impl Fn() -> u64 + Send + Sync + 'static,
+) -> impl Fn() -> u64 + Send + Sync + 'static {
+    let daemon = daemon.clone();
+    move || of_kernel() + daemon.library.served()
 }
 
 /// Opens the devices and the pool on them; also tells how long recovery took.

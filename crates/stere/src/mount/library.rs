@@ -1,0 +1,299 @@
+//! The library's sessions: programs that read and write a file past the kernel, over the public socket and memory they share.
+//!
+//! Who may is the kernel's decision: a program hands over a descriptor that it opened through the mount, and gets what that
+//! allows and no more. The descriptor is not kept (a daemon that holds a file of its own mount open can hang when it is killed);
+//! the inode is held open in the file system instead, as long as the session lasts.
+//!
+//! Invariants: clients are not trusted. Their memory is never mapped here: bytes are copied out of it before they are looked at
+//! and into it after they were verified, by system calls that fail where the memory ends. A session's threads and buffers
+//! are its own and counted by user, so a client that stalls, lies or dies costs others nothing.
+//! Read next: `library/session.rs` (threads), `library/perform.rs` (one request), `docs/design/library.md`.
+
+mod perform;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{OFlags, SealFlags};
+use stere_client_wire::frame::{MEMORY_BYTES_MAX, VERSION};
+use stere_format::FileKind;
+use stere_naming::{Caller, OpenFlags, Wait};
+
+use self::session::Session;
+use super::serve::{Daemon, spawn};
+use crate::clock;
+use crate::error::{Error, Result, refused};
+use crate::public::{self, Asked, Peer, PublicAnswer};
+use crate::volumes::Gate;
+
+/// Sessions at a time, in all and of one user.
+const SESSIONS_MAX: usize = 64;
+const SESSIONS_OF_USER_MAX: usize = 16;
+/// Threads beside the first of each session, in all and of one user. Each may hold a buffer of the longest request.
+const THREADS_MAX: usize = 128;
+const THREADS_OF_USER_MAX: usize = 32;
+
+/// The kernel's numbers of the file systems that descriptors may be of.
+const FUSE_MAGIC: i64 = 0x6573_5546;
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// What a user has in use.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    sessions: usize,
+    threads: usize,
+}
+
+/// Who has how much; pure counting.
+#[derive(Debug, Default)]
+struct Shares {
+    users: BTreeMap<u32, Share>,
+}
+
+impl Shares {
+    fn total(&self) -> Share {
+        let add = |sum: Share, share: &Share| Share {
+            sessions: sum.sessions + share.sessions,
+            threads: sum.threads + share.threads,
+        };
+        self.users.values().fold(Share::default(), add)
+    }
+
+    fn take_session(&mut self, uid: u32) -> bool {
+        let is_free = self.total().sessions < SESSIONS_MAX;
+        let share = self.users.entry(uid).or_default();
+        let is_granted = is_free && share.sessions < SESSIONS_OF_USER_MAX;
+        share.sessions += usize::from(is_granted);
+        is_granted
+    }
+
+    fn take_thread(&mut self, uid: u32) -> bool {
+        let is_free = self.total().threads < THREADS_MAX;
+        let share = self.users.entry(uid).or_default();
+        let is_granted = is_free && share.threads < THREADS_OF_USER_MAX;
+        share.threads += usize::from(is_granted);
+        is_granted
+    }
+
+    /// The end of a session that had so many threads beside its first.
+    fn give_back(&mut self, uid: u32, threads: usize) {
+        let share = self.users.entry(uid).or_default();
+        assert!(share.sessions > 0 && share.threads >= threads, "user {uid} gives back what was not taken: {share:?}");
+        share.sessions -= 1;
+        share.threads -= threads;
+        if *share == Share::default() {
+            self.users.remove(&uid);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Sessions {
+    shares: Shares,
+    open: BTreeMap<u64, Arc<Session>>,
+    next: u64,
+    is_over: bool,
+}
+
+/// All sessions of a mount.
+pub struct Library {
+    sessions: Mutex<Sessions>,
+    ended: Condvar,
+    served: AtomicU64,
+    has_panicked: AtomicBool,
+    /// The kernel keeps changes to itself for a while, and believes its own sizes.
+    is_writeback: bool,
+}
+
+impl Library {
+    pub fn new(is_writeback: bool) -> Library {
+        Library {
+            sessions: Mutex::default(),
+            ended: Condvar::new(),
+            served: AtomicU64::new(0),
+            has_panicked: AtomicBool::new(false),
+            is_writeback,
+        }
+    }
+
+    /// Requests served so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all sessions when what they are doing is done. Tells whether what they left in memory can be trusted.
+    pub fn end(&self, gate: &Gate) -> bool {
+        let mut sessions = self.lock();
+        sessions.is_over = true;
+        if !sessions.open.is_empty() {
+            // Nobody may wait for a volume any more.
+            gate.close();
+        }
+        sessions.open.values().for_each(|session| session.cut());
+        while !sessions.open.is_empty() {
+            sessions = self.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
+        }
+        !self.has_panicked.load(Ordering::Acquire)
+    }
+
+    /// Notes a session that begins, unless there are too many or the mount ends.
+    fn enter(&self, begin: impl FnOnce(u64) -> Session, uid: u32) -> Result<Arc<Session>> {
+        let mut sessions = self.lock();
+        if sessions.is_over {
+            return refused("the mount ends; open the file again when it is mounted");
+        }
+        if !sessions.shares.take_session(uid) {
+            return refused(format!(
+                "too many files are open through the library in this pool ({SESSIONS_OF_USER_MAX} of one user, {SESSIONS_MAX} in all); close some, or read and write through the mount"
+            ));
+        }
+        let number = sessions.next;
+        sessions.next += 1;
+        let session = Arc::new(begin(number));
+        sessions.open.insert(number, session.clone());
+        Ok(session)
+    }
+
+    fn leave(&self, session: &Session) {
+        let mut sessions = self.lock();
+        let was_open = sessions.open.remove(&session.number).is_some();
+        assert!(was_open, "session {} ended twice", session.number);
+        sessions.shares.give_back(session.peer.uid, session.extra_threads());
+        drop(sessions);
+        self.ended.notify_all();
+    }
+
+    /// What is in memory may be half a change.
+    fn panicked(&self, daemon: &Daemon) {
+        self.has_panicked.store(true, Ordering::Release);
+        daemon.take_down();
+    }
+}
+
+/// What a descriptor lets its holder do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rights {
+    read: bool,
+    write: bool,
+}
+
+/// Begins a session, or tells why not. The conversation is over for the caller in either case.
+pub fn begin(daemon: &Arc<Daemon>, stream: &UnixStream, asked: Asked, version: u32) -> Result<()> {
+    if version != VERSION {
+        return refused(format!(
+            "the library speaks version {version} and this daemon {VERSION}; install the library that came with `stere`"
+        ));
+    }
+    let Asked { peer, place, handles, .. } = asked;
+    let mut handles = handles.into_iter();
+    let (Some(file), Some(memory)) = (handles.next(), handles.next()) else {
+        return refused("a session needs a file and its memory");
+    };
+    let rights = rights_of(&file, place.mode)?;
+    let memory_bytes = check_memory(&memory)?;
+    if rights.write && daemon.library.is_writeback {
+        return refused(
+            "a pool that is mounted with `-o writeback` is not written past the kernel, which keeps changes to itself; open the file for reading only, or mount without that option",
+        );
+    }
+    let opened = open(daemon, &peer, place.inode, rights);
+    // Before anything else: whatever happens now, no file of this mount is held open by its daemon.
+    drop(file);
+    let handle = match opened {
+        Ok(handle) => handle,
+        Err(error) => {
+            public::tell(stream, &PublicAnswer::NotOpened { errno: error.errno(), message: error.to_string() });
+            return Ok(());
+        }
+    };
+    let inode = place.inode;
+    let outcome = stream.try_clone().map_err(Error::System).and_then(|stream| {
+        let uid = peer.uid;
+        let (rights, peer) = (rights, peer.clone());
+        let begin = move |number| Session::new(number, peer, (inode, handle), rights, stream, (memory, memory_bytes));
+        daemon.library.enter(begin, uid)
+    });
+    let session = match outcome {
+        Ok(session) => session,
+        Err(error) => {
+            let caller = caller_of(&peer);
+            return daemon.filesystem.release(&caller, inode, handle).map_err(Error::from).and(Err(error));
+        }
+    };
+    // Whatever becomes of it, the session ends by its thread.
+    public::tell(stream, &PublicAnswer::Library { version: VERSION });
+    let serving = (daemon.clone(), session.clone());
+    if let Err(error) = spawn("library", move || session::serve(&serving.0, &serving.1)) {
+        session::finish(daemon, &session);
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn caller_of(peer: &Peer) -> Caller<'_> {
+    Caller { uid: peer.uid, gid: peer.gid, groups: &peer.groups, umask: 0, now: clock::now(), wait: Wait::Allowed }
+}
+
+fn open(
+    daemon: &Daemon,
+    peer: &Peer,
+    inode: u64,
+    rights: Rights,
+) -> std::result::Result<stere_naming::Handle, stere_naming::Error> {
+    let flags = OpenFlags { write: rights.write, ..OpenFlags::default() };
+    daemon.filesystem.open(&caller_of(peer), inode, flags)
+}
+
+/// What the kernel allowed when it was opened.
+fn rights_of(file: &OwnedFd, mode: u32) -> Result<Rights> {
+    if FileKind::from_mode(mode) != Some(FileKind::File) {
+        return refused("the library reads and writes regular files only; use the mount for others");
+    }
+    let system = |error: rustix::io::Errno| Error::System(error.into());
+    let flags = rustix::fs::fcntl_getfl(file).map_err(system)?;
+    if flags.contains(OFlags::PATH) {
+        return refused("the file was opened with O_PATH, which allows nothing; open it for reading or writing");
+    }
+    let access = OFlags::from_bits_retain(flags.bits() & OFlags::ACCMODE.bits());
+    let rights = Rights { read: access != OFlags::WRONLY, write: access != OFlags::RDONLY };
+    if rights.write && flags.contains(OFlags::APPEND) {
+        return refused("the library writes where it is told and does not append; open the file without O_APPEND");
+    }
+    // Asked last: by now it is known that it is ourselves who answer, on other threads, and not somebody who does not.
+    // An overlay over this mount may tell our device number, and its own kind.
+    let kind = rustix::fs::fstatfs(file).map_err(system)?.f_type;
+    if kind as i64 != FUSE_MAGIC {
+        return refused("the file was opened through another file system; open it through the mount of the pool");
+    }
+    Ok(rights)
+}
+
+/// The length of a client's memory, which can neither be changed nor be anything but memory: no access to it waits for anybody.
+fn check_memory(memory: &OwnedFd) -> Result<u64> {
+    let system = |error: rustix::io::Errno| Error::System(error.into());
+    let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    let is_sealed = rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(sealed));
+    if !is_sealed {
+        return refused("the session's memory is no memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW");
+    }
+    let is_plain = rustix::fs::fstatfs(memory).map_err(system)?.f_type as i64 == TMPFS_MAGIC;
+    let flags = rustix::fs::fcntl_getfl(memory).map_err(system)?;
+    if !is_plain || flags & OFlags::ACCMODE != OFlags::RDWR {
+        return refused("the session's memory is no plain memfd open for reading and writing");
+    }
+    let bytes = rustix::fs::fstat(memory.as_fd()).map_err(system)?.st_size.cast_unsigned();
+    if bytes == 0 || bytes > MEMORY_BYTES_MAX {
+        return refused(format!("the session's memory has {bytes} bytes; 1 to {MEMORY_BYTES_MAX} are possible"));
+    }
+    Ok(bytes)
+}

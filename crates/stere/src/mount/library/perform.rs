@@ -1,0 +1,154 @@
+//! One request of a session.
+//!
+//! Bytes go through a buffer of this process in both directions. A write stores the buffer, so checksum and content are of the same
+//! bytes whatever the client does meanwhile; a read is verified in the buffer, so a client cannot make a device look bad.
+
+use stere_client_wire::frame::{Kind, Reply, Request};
+use stere_naming::{Caller, Error};
+
+use super::super::serve::Daemon;
+use super::caller_of;
+use super::session::Session;
+
+/// Longest text of an error.
+const TEXT_BYTES_MAX: usize = 1024;
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Why a request failed: for the program, and for the person.
+struct Failure {
+    errno: i32,
+    text: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        if matches!(error, Error::Damaged(_) | Error::ReadOnly(_)) {
+            tracing::debug!(%error, "a request of the library failed");
+        }
+        Failure { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+fn failure(errno: i32, text: &str) -> Failure {
+    Failure { errno, text: text.to_owned() }
+}
+
+/// Does what is asked; the buffer is this thread's.
+pub fn perform(daemon: &Daemon, session: &Session, request: &Request, buffer: &mut Vec<u8>) -> Reply {
+    assert!(request.is_within(session.memory_bytes), "a request beyond its memory was let in");
+    let caller = caller_of(&session.peer);
+    let outcome = match request.kind {
+        Kind::Read => read(daemon, &caller, session, request, buffer),
+        Kind::Write => write(daemon, &caller, session, request, buffer),
+        Kind::Sync => daemon.filesystem.fsync(&caller, session.inode, false).map(|()| 0).map_err(Failure::from),
+        Kind::Size => {
+            let attributes = daemon.filesystem.getattr(&caller, session.inode);
+            attributes.map(|attributes| attributes.size).map_err(Failure::from)
+        }
+    };
+    match outcome {
+        Ok(value) => Reply { tag: request.tag, errno: 0, value, text_bytes: 0 },
+        Err(Failure { errno, text }) => {
+            let text = cut(&text, TEXT_BYTES_MAX.min(request.length as usize));
+            // Where it does not get there, the number says enough.
+            let is_told = put(session, request.place, text.as_bytes()).is_ok();
+            let text_bytes = if is_told { text.len() as u32 } else { 0 };
+            Reply { tag: request.tag, errno: errno.unsigned_abs(), value: 0, text_bytes }
+        }
+    }
+}
+
+/// The beginning of a text, in whole characters.
+pub fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn room(buffer: &mut Vec<u8>, length: u32) -> &mut [u8] {
+    let length = length as usize;
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
+}
+
+fn read(
+    daemon: &Daemon,
+    caller: &Caller<'_>,
+    session: &Session,
+    request: &Request,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Failure> {
+    if !session.rights.read {
+        return Err(failure(libc::EBADF, "the file is not open for reading; open it so"));
+    }
+    let out = room(buffer, request.length);
+    let count = daemon.filesystem.read(caller, session.inode, request.offset, out)?;
+    assert!(count <= out.len(), "{count} bytes were read where {} were asked for", out.len());
+    put(session, request.place, &out[..count])?;
+    Ok(count as u64)
+}
+
+fn write(
+    daemon: &Daemon,
+    caller: &Caller<'_>,
+    session: &Session,
+    request: &Request,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Failure> {
+    if !session.rights.write {
+        return Err(failure(libc::EBADF, "the file is not open for writing; open it so"));
+    }
+    let data = room(buffer, request.length);
+    get(session, request.place, data)?;
+    let filesystem = &daemon.filesystem;
+    if caller.uid == 0 && filesystem.getxattr(caller, session.inode, CAPABILITY).is_ok() {
+        // Set-id bits stay where root writes, as through the mount; capabilities never do.
+        match filesystem.removexattr(caller, session.inode, CAPABILITY) {
+            Ok(()) | Err(Error::NoAttribute) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let count = filesystem.write(caller, session.inode, request.offset, data, caller.uid != 0)?;
+    assert!(count <= data.len(), "{count} bytes were written where {} were given", data.len());
+    if count > 0 && let Err(error) = daemon.forgetter.forget_range(session.inode, request.offset, count as u64) {
+        tracing::warn!(inode = session.inode, %error, "the kernel could not be told what was written past it");
+        return Err(failure(libc::EIO, "what was written may not be seen through the mount; see the daemon's log"));
+    }
+    Ok(count as u64)
+}
+
+/// Bytes to the client's memory.
+fn put(session: &Session, place: u64, bytes: &[u8]) -> Result<(), Failure> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(&session.memory, &bytes[done..], place + done as u64) {
+            Ok(0) => return Err(no_memory()),
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(no_memory()),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes from the client's memory; it may be changing them, and they are never looked at again where they were.
+fn get(session: &Session, place: u64, bytes: &mut [u8]) -> Result<(), Failure> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(&session.memory, &mut bytes[done..], place + done as u64) {
+            Ok(0) => return Err(no_memory()),
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(no_memory()),
+        }
+    }
+    Ok(())
+}
+
+fn no_memory() -> Failure {
+    failure(libc::EFAULT, "the session's memory cannot be used; leave its seals and flags as they were")
+}
