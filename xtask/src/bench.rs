@@ -12,6 +12,7 @@ mod compare;
 mod disks;
 mod files;
 mod isolation;
+mod library;
 mod plot;
 mod rebuild;
 mod redundancy;
@@ -73,6 +74,8 @@ pub enum BenchName {
     Checksums,
     /// What damage costs a reader (Loris, table 1), and how fast scrubbing is.
     Repair,
+    /// One file through the library, directly, through the mount, and the bare image.
+    Library,
 }
 
 /// What image files lie on.
@@ -155,6 +158,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
         BenchName::Checksums => checksums::run(root, arguments),
         BenchName::Amplification => amplification::run(root, arguments),
         BenchName::Repair => repair::run(root, arguments),
+        BenchName::Library => library::run(root, arguments),
         _ => compare::run(root, arguments),
     }
 }

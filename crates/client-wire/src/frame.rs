@@ -12,6 +12,8 @@ pub const VERSION: u32 = 1;
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of memory that a session can have.
 pub const MEMORY_BYTES_MAX: u64 = 16 << 20;
+/// The text of an error takes so many bytes from its request's place on, at most, and no more than there are.
+pub const TEXT_BYTES_MAX: usize = 1024;
 /// Requests of a session that may be under way; who sends more is sent away.
 pub const IN_FLIGHT_MAX: usize = 64;
 
@@ -41,7 +43,7 @@ pub struct Request {
     pub tag: u32,
     /// In the file.
     pub offset: u64,
-    /// In the memory. The text of an error goes there too.
+    /// In the memory. The text of an error goes there too, whatever the length.
     pub place: u64,
     pub length: u32,
 }

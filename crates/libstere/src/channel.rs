@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, MemfdFlags, SealFlags, StatxFlags, statx};
-use stere_client_wire::frame::{self, Kind, REPLY_BYTES, REQUEST_BYTES_MAX, Reply, Request};
+use stere_client_wire::frame::{self, Kind, REPLY_BYTES, REQUEST_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX};
 use stere_client_wire::{handles, meet};
 
 use crate::error::Error;
@@ -37,7 +37,8 @@ impl Memory {
 
     fn new() -> Result<(Memory, OwnedFd), Error> {
         let system = |error: rustix::io::Errno| Error::system("make the memory of a session")(error.into());
-        let file = rustix::fs::memfd_create(c"stere", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+        let file =
+            rustix::fs::memfd_create(c"stere", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
         rustix::fs::ftruncate(&file, Memory::BYTES as u64).map_err(system)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(system)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -99,8 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), Error> {
     while !bytes.is_empty() {
         // SAFETY: reads from a live slice of that length.
-        let sent =
-            unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         match usize::try_from(sent) {
             Ok(count) => bytes = &bytes[count..],
             Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
@@ -133,7 +133,8 @@ impl Channel {
         unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
         let stream = meet::connect(&file)?;
         let (memory, memory_file) = Memory::new()?;
-        handles::send(&stream, &[file.as_fd(), memory_file.as_fd()]).map_err(Error::system("reach the pool's daemon"))?;
+        handles::send(&stream, &[file.as_fd(), memory_file.as_fd()])
+            .map_err(Error::system("reach the pool's daemon"))?;
         let question = serde_json::json!({ "question": "library", "version": frame::VERSION });
         send_all(&stream, format!("{question}\n").as_bytes())?;
         let mut line = String::new();
@@ -228,7 +229,7 @@ impl Channel {
         if reply.errno == 0 {
             return Ok(reply.value);
         }
-        let mut text = vec![0; (reply.text_bytes as usize).min(SLOT_BYTES)];
+        let mut text = vec![0; (reply.text_bytes as usize).min(TEXT_BYTES_MAX)];
         self.memory.get(slot, &mut text);
         let errno = i32::try_from(reply.errno).unwrap_or(libc::EIO);
         let text = match text.is_empty() {
@@ -302,12 +303,17 @@ impl Channel {
             return Ok(());
         }
         let places: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.bytes.len())).collect();
-        self.run(Kind::Read, places.len(), |index, _| places[index], |index, slot, count| {
-            let piece = &mut pieces[index];
-            piece.read = (count as usize).min(piece.bytes.len());
-            self.memory.get(slot, &mut piece.bytes[..piece.read]);
-            true
-        })
+        self.run(
+            Kind::Read,
+            places.len(),
+            |index, _| places[index],
+            |index, slot, count| {
+                let piece = &mut pieces[index];
+                piece.read = (count as usize).min(piece.bytes.len());
+                self.memory.get(slot, &mut piece.bytes[..piece.read]);
+                true
+            },
+        )
     }
 
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
@@ -343,10 +349,15 @@ impl Channel {
     /// One request without data.
     fn ask(&self, kind: Kind) -> Result<u64, Error> {
         let mut answer = 0;
-        self.run(kind, 1, |_, _| (0, SLOT_BYTES), |_, _, value| {
-            answer = value;
-            true
-        })?;
+        self.run(
+            kind,
+            1,
+            |_, _| (0, 0),
+            |_, _, value| {
+                answer = value;
+                true
+            },
+        )?;
         Ok(answer)
     }
 

@@ -143,7 +143,8 @@ impl Pool {
             encryption_salt: Some(salt),
             ..stere_file::Options::default()
         };
-        let naming = stere_naming::Options { files, people: stere_people::system(), ..stere_naming::Options::default() };
+        let naming =
+            stere_naming::Options { files, people: stere_people::system(), ..stere_naming::Options::default() };
         let filesystem = Arc::new(FileSystem::new(store, naming)?);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = start(filesystem.clone(), stop.clone(), options.read_only)?;
@@ -154,9 +155,14 @@ impl Pool {
     /// Opens a file by its path in the pool. Symbolic links are not followed.
     pub fn file(&self, path: impl AsRef<Path>, options: Options) -> Result<File, Error> {
         options.check()?;
+        if options.write && self.open.read_only {
+            return Err(Error::ReadOnly("it was opened for reading only".into()));
+        }
         let (filesystem, caller) = (&self.open.filesystem, caller());
         let names: Vec<&[u8]> = path.as_ref().components().filter_map(name_of).collect();
-        let Some((last, directories)) = names.split_last() else { return Err(stere_naming::Error::IsADirectory.into()) };
+        let Some((last, directories)) = names.split_last() else {
+            return Err(stere_naming::Error::IsADirectory.into());
+        };
         let mut directory = ROOT;
         for name in directories {
             directory = filesystem.lookup(&caller, directory, name)?.inode;
@@ -220,9 +226,9 @@ fn start(filesystem: Arc<FileSystem>, stop: Arc<AtomicBool>, read_only: bool) ->
                 outcome = outcome.and(filesystem.store().commit(Wait::Allowed).map_err(Into::into));
             }
             let stepped = filesystem.store().step(false);
-            if let Err(error) = outcome.and(stepped.as_ref().map(drop).map_err(|error| {
-                stere_naming::Error::Damaged(error.to_string())
-            })) {
+            if let Err(error) =
+                outcome.and(stepped.as_ref().map(drop).map_err(|error| stere_naming::Error::Damaged(error.to_string())))
+            {
                 // Writes and syncs tell the caller.
                 tracing::debug!(%error, "background work of a pool");
             }
@@ -260,7 +266,10 @@ impl DirectFile {
 
     pub fn read_many(&self, pieces: &mut [Piece<'_>]) -> Result<(), Error> {
         if !self.options.read {
-            return Err(Error::Answer { errno: libc::EBADF, text: "the file is not open for reading; open it so".into() });
+            return Err(Error::Answer {
+                errno: libc::EBADF,
+                text: "the file is not open for reading; open it so".into(),
+            });
         }
         let read = |piece: &mut Piece<'_>| {
             piece.read = self.open.filesystem.read(&caller(), self.inode, piece.offset, piece.bytes)?;
@@ -295,7 +304,10 @@ impl DirectFile {
 
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         if !self.options.write {
-            return Err(Error::Answer { errno: libc::EBADF, text: "the file is not open for writing; open it so".into() });
+            return Err(Error::Answer {
+                errno: libc::EBADF,
+                text: "the file is not open for writing; open it so".into(),
+            });
         }
         let mut done = 0;
         for part in bytes.chunks(PART_BYTES) {

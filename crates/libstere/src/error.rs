@@ -35,7 +35,7 @@ pub enum Error {
     /// Of a pool that this process has open itself.
     #[error(transparent)]
     Naming(#[from] stere_naming::Error),
-    #[error("the pool is not opened for writing: {0}; mount it to see to its devices, or open it for reading")]
+    #[error("the pool cannot be written to: {0}; open it for writing, or mount it to see what is the matter")]
     ReadOnly(String),
     #[error("files of the pool are still open; close them first")]
     FilesOpen,

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use stere_client_wire::meet::{self, DeviceNumber, Place};
 use stere_client_wire::handles;
+use stere_client_wire::meet::{self, DeviceNumber, Place};
 
 use crate::error::{At, Error, Result, refused};
 
@@ -29,7 +29,9 @@ pub enum Question {
     /// What the pool can now.
     Capabilities,
     /// To read and write the file without the kernel in between: what follows are frames.
-    Library { version: u32 },
+    Library {
+        version: u32,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

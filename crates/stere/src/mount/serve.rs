@@ -17,8 +17,8 @@ use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
-use super::notify::notify;
 use super::library::Library;
+use super::notify::notify;
 use super::{Job, public, repair, tertiary, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};

@@ -3,15 +3,13 @@
 //! Bytes go through a buffer of this process in both directions. A write stores the buffer, so checksum and content are of the same
 //! bytes whatever the client does meanwhile; a read is verified in the buffer, so a client cannot make a device look bad.
 
-use stere_client_wire::frame::{Kind, Reply, Request};
+use stere_client_wire::frame::{Kind, Reply, Request, TEXT_BYTES_MAX};
 use stere_naming::{Caller, Error};
 
 use super::super::serve::Daemon;
 use super::caller_of;
 use super::session::Session;
 
-/// Longest text of an error.
-const TEXT_BYTES_MAX: usize = 1024;
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Why a request failed: for the program, and for the person.
@@ -49,7 +47,8 @@ pub fn perform(daemon: &Daemon, session: &Session, request: &Request, buffer: &m
     match outcome {
         Ok(value) => Reply { tag: request.tag, errno: 0, value, text_bytes: 0 },
         Err(Failure { errno, text }) => {
-            let text = cut(&text, TEXT_BYTES_MAX.min(request.length as usize));
+            let room = usize::try_from(session.memory_bytes - request.place).unwrap_or(usize::MAX);
+            let text = cut(&text, TEXT_BYTES_MAX.min(room));
             // Where it does not get there, the number says enough.
             let is_told = put(session, request.place, text.as_bytes()).is_ok();
             let text_bytes = if is_told { text.len() as u32 } else { 0 };
@@ -114,7 +113,9 @@ fn write(
     }
     let count = filesystem.write(caller, session.inode, request.offset, data, caller.uid != 0)?;
     assert!(count <= data.len(), "{count} bytes were written where {} were given", data.len());
-    if count > 0 && let Err(error) = daemon.forgetter.forget_range(session.inode, request.offset, count as u64) {
+    if count > 0
+        && let Err(error) = daemon.forgetter.forget_range(session.inode, request.offset, count as u64)
+    {
         tracing::warn!(inode = session.inode, %error, "the kernel could not be told what was written past it");
         return Err(failure(libc::EIO, "what was written may not be seen through the mount; see the daemon's log"));
     }

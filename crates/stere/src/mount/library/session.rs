@@ -203,7 +203,9 @@ pub fn finish(daemon: &Daemon, session: &Session) {
     }));
     match released {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(inode = session.inode, %error, "a file of the library was not closed in order"),
+        Ok(Err(error)) => {
+            tracing::warn!(inode = session.inode, %error, "a file of the library was not closed in order")
+        }
         Err(_) => daemon.library.panicked(daemon),
     }
     daemon.library.leave(session);
