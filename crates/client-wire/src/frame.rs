@@ -19,6 +19,7 @@ pub const IN_FLIGHT_MAX: usize = 64;
 
 pub const REQUEST_BYTES: usize = 32;
 pub const REPLY_BYTES: usize = 24;
+const ALONE: u32 = 1;
 const _: () = assert!(REQUEST_BYTES == 4 + 4 + 8 + 8 + 4 + 4);
 const _: () = assert!(REPLY_BYTES == 4 + 4 + 8 + 4 + 4);
 
@@ -46,6 +47,9 @@ pub struct Request {
     /// In the memory. The text of an error goes there too, whatever the length.
     pub place: u64,
     pub length: u32,
+    /// The client has no other request under way: so nobody need listen for the next one meanwhile. A hint; if it is wrong, the
+    /// client's other requests wait.
+    pub is_alone: bool,
 }
 
 /// One answer.
@@ -95,6 +99,7 @@ impl Request {
         bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.place.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.length.to_le_bytes());
+        bytes[28..32].copy_from_slice(&(u32::from(self.is_alone) * ALONE).to_le_bytes());
         bytes
     }
 
@@ -107,9 +112,11 @@ impl Request {
             other => return Err(FrameError::Kind(other)),
         };
         let (tag, offset, place, length) = (u32_at(bytes, 4), u64_at(bytes, 8), u64_at(bytes, 16), u32_at(bytes, 24));
-        if u32_at(bytes, 28) != 0 {
+        let flags = u32_at(bytes, 28);
+        if flags & !ALONE != 0 {
             return Err(FrameError::Reserved);
         }
+        let is_alone = flags & ALONE != 0;
         if length > REQUEST_BYTES_MAX {
             return Err(FrameError::TooLong(length));
         }
@@ -117,7 +124,7 @@ impl Request {
         if !fits(offset) || !fits(place) {
             return Err(FrameError::Range);
         }
-        Ok(Request { kind, tag, offset, place, length })
+        Ok(Request { kind, tag, offset, place, length, is_alone })
     }
 
     /// Whether all that it names lies in a memory of so many bytes.

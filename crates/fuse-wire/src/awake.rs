@@ -44,12 +44,14 @@ struct Burst {
 
 /// Counts requests, and asks for awake CPUs in bursts.
 #[derive(Debug)]
-pub(crate) struct Awake {
+pub struct Awake {
     /// None where the device may not be opened.
     watch: Option<(Arc<Burst>, JoinHandle<()>)>,
 }
 
 impl Awake {
+    /// With nothing wanted it only counts.
+    #[must_use]
     pub fn new(is_wanted: bool) -> Self {
         if is_wanted { Self::with_device(Path::new(DEVICE)) } else { Self { watch: None } }
     }

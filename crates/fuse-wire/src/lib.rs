@@ -26,6 +26,7 @@ mod request;
 mod ring;
 mod session;
 
+pub use awake::Awake;
 pub use directory::{DirectoryEntry, DirectoryWriter};
 pub use dispatch::Filesystem;
 pub use error::Error;

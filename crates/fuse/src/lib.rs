@@ -19,6 +19,6 @@ mod perform;
 mod session;
 
 pub use error::Error;
-pub use fuse_wire::{BlockDevice, TransportChoice, Unmount, Unmounter};
+pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};
 pub use options::{Limits, MountOptions};
 pub use session::{Forgetter, Session, mount};

@@ -177,10 +177,11 @@ impl Channel {
         self.arrived.notify_all();
     }
 
-    fn submit(&self, slot: usize, kind: Kind, offset: u64, length: usize) -> Result<(), Error> {
+    fn submit(&self, slot: usize, kind: Kind, (offset, length): (u64, usize), is_alone: bool) -> Result<(), Error> {
         assert!(length <= SLOT_BYTES, "a request of {length} bytes");
         let place = (slot * SLOT_BYTES) as u64;
-        let request = Request { kind, tag: slot as u32, offset, place, length: length as u32 };
+        let is_alone = is_alone && lock(&self.answers).free.len() == SLOTS - 1;
+        let request = Request { kind, tag: slot as u32, offset, place, length: length as u32, is_alone };
         // Offsets that no file has are refused here, and not as another version's frames there.
         Request::decode(&request.encode()).map_err(|_| Error::Usage("no file has bytes at this offset"))?;
         let turn = lock(&self.requests);
@@ -255,8 +256,8 @@ impl Channel {
             while next < count && !is_full && !is_enough && failed.is_none() {
                 match self.take_slot(under_way.is_empty()) {
                     Ok(Some(slot)) => {
-                        let (offset, length) = begin(next, slot);
-                        match self.submit(slot, kind, offset, length) {
+                        let range = begin(next, slot);
+                        match self.submit(slot, kind, range, next + 1 == count) {
                             Ok(()) => under_way.push_back((next, slot)),
                             Err(error) => {
                                 self.give_slot(slot);

@@ -16,6 +16,7 @@ use stere_device::{Access, Device, FileDevice, FileOptions};
 use stere_format::FileKind;
 use stere_naming::{Caller, FileSystem, Handle, OpenFlags, ROOT, Timestamp, Wait};
 use stere_pool::{AssembleOptions, Assembly, Candidate, Degraded};
+use stere_store::RecallMode;
 
 use crate::error::Error;
 use crate::file::{File, Options, Piece};
@@ -137,6 +138,8 @@ impl Pool {
             return Err(Error::ReadOnly(opened.warnings.join("; ")));
         }
         let store = Arc::new(opened.store);
+        // No volume is open here, and nobody could bring one.
+        store.set_recall_mode(RecallMode::Deny);
         let files = stere_file::Options {
             dirty_bytes_max: (options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: STEPS_PER_COMMIT,

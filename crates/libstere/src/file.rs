@@ -72,7 +72,7 @@ pub struct Piece<'a> {
 }
 
 enum Way {
-    Mounted(Channel),
+    Mounted(Box<Channel>),
     Direct(DirectFile),
 }
 
@@ -94,7 +94,7 @@ impl File {
 
     /// Goes on with a file that was opened through the mount.
     pub fn from_file(file: std::fs::File) -> Result<File, Error> {
-        Ok(File { way: Way::Mounted(Channel::open(file)?) })
+        Ok(File { way: Way::Mounted(Box::new(Channel::open(file)?)) })
     }
 
     pub(crate) fn direct(file: DirectFile) -> File {

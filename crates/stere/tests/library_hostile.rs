@@ -48,7 +48,7 @@ fn session(file: &File, memory: &OwnedFd) -> UnixStream {
 }
 
 fn request(kind: Kind, offset: u64, place: u64, length: u32) -> Request {
-    Request { kind, tag: 7, offset, place, length }
+    Request { kind, tag: 7, offset, place, length, is_alone: false }
 }
 
 fn reply(mut stream: &UnixStream) -> Option<Reply> {
@@ -140,7 +140,7 @@ fn requests_out_of_bounds_end_their_session_and_no_other() {
         with(16, &(1_u64 << 20).to_le_bytes()),
         with(16, &u64::MAX.to_le_bytes()),
         with(24, &((1_u32 << 20) + 1).to_le_bytes()),
-        with(28, &1_u32.to_le_bytes()),
+        with(28, &2_u32.to_le_bytes()),
         [0xff; 32],
     ];
     for frame in bad {

@@ -23,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{OFlags, SealFlags};
 use stere_client_wire::frame::{MEMORY_BYTES_MAX, VERSION};
 use stere_format::FileKind;
+use stere_fuse::{Awake, MountOptions};
 use stere_naming::{Caller, OpenFlags, Wait};
 
 use self::session::Session;
@@ -107,19 +108,27 @@ pub struct Library {
     ended: Condvar,
     served: AtomicU64,
     has_panicked: AtomicBool,
+    awake: Awake,
     /// The kernel keeps changes to itself for a while, and believes its own sizes.
     is_writeback: bool,
 }
 
 impl Library {
-    pub fn new(is_writeback: bool) -> Library {
+    pub fn new(options: &MountOptions) -> Library {
         Library {
             sessions: Mutex::default(),
             ended: Condvar::new(),
             served: AtomicU64::new(0),
             has_panicked: AtomicBool::new(false),
-            is_writeback,
+            awake: Awake::new(options.keep_cpus_awake),
+            is_writeback: options.writeback_cache,
         }
+    }
+
+    /// A request came in.
+    fn count(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        self.awake.count();
     }
 
     /// Requests served so far.

@@ -125,7 +125,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let forgetter = session.forgetter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
     let ending = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
-    let library = Library::new(job.options.fuse.writeback_cache);
+    let library = Library::new(&job.options.fuse);
     let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, library, stop, ending });
     let counter = || requests_of_all(&daemon, session.request_counter());
     let worker = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;

@@ -4,7 +4,7 @@
 //! bytes whatever the client does meanwhile; a read is verified in the buffer, so a client cannot make a device look bad.
 
 use stere_client_wire::frame::{Kind, Reply, Request, TEXT_BYTES_MAX};
-use stere_naming::{Caller, Error};
+use stere_naming::{Caller, Error, Wait};
 
 use super::super::serve::Daemon;
 use super::caller_of;
@@ -12,29 +12,46 @@ use super::session::Session;
 
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Why a request failed: for the program, and for the person.
-struct Failure {
-    errno: i32,
-    text: String,
+/// Why a request failed.
+enum Failure {
+    /// It has to wait, and may not.
+    WouldBlock,
+    /// For the program, and for the person.
+    Told { errno: i32, text: String },
+}
+
+impl Failure {
+    fn told(self) -> (i32, String) {
+        match self {
+            Failure::WouldBlock => (libc::EIO, "a call that may wait says that it would have to".into()),
+            Failure::Told { errno, text } => (errno, text),
+        }
+    }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        if matches!(error, Error::Damaged(_) | Error::ReadOnly(_)) {
-            tracing::debug!(%error, "a request of the library failed");
+        match error {
+            Error::WouldBlock => Failure::WouldBlock,
+            error => Failure::Told { errno: error.errno(), text: error.to_string() },
         }
-        Failure { errno: error.errno(), text: error.to_string() }
     }
 }
 
 fn failure(errno: i32, text: &str) -> Failure {
-    Failure { errno, text: text.to_owned() }
+    Failure::Told { errno, text: text.to_owned() }
 }
 
-/// Does what is asked; the buffer is this thread's.
-pub fn perform(daemon: &Daemon, session: &Session, request: &Request, buffer: &mut Vec<u8>) -> Reply {
+/// Does what is asked; the buffer is this thread's. No answer: it has to wait for more than it may.
+pub fn perform(
+    daemon: &Daemon,
+    session: &Session,
+    request: &Request,
+    wait: Wait,
+    buffer: &mut Vec<u8>,
+) -> Option<Reply> {
     assert!(request.is_within(session.memory_bytes), "a request beyond its memory was let in");
-    let caller = caller_of(&session.peer);
+    let caller = Caller { wait, ..caller_of(&session.peer) };
     let outcome = match request.kind {
         Kind::Read => read(daemon, &caller, session, request, buffer),
         Kind::Write => write(daemon, &caller, session, request, buffer),
@@ -44,9 +61,11 @@ pub fn perform(daemon: &Daemon, session: &Session, request: &Request, buffer: &m
             attributes.map(|attributes| attributes.size).map_err(Failure::from)
         }
     };
-    match outcome {
+    Some(match outcome {
         Ok(value) => Reply { tag: request.tag, errno: 0, value, text_bytes: 0 },
-        Err(Failure { errno, text }) => {
+        Err(Failure::WouldBlock) if wait != Wait::Allowed => return None,
+        Err(failure) => {
+            let (errno, text) = failure.told();
             let room = usize::try_from(session.memory_bytes - request.place).unwrap_or(usize::MAX);
             let text = cut(&text, TEXT_BYTES_MAX.min(room));
             // Where it does not get there, the number says enough.
@@ -54,7 +73,7 @@ pub fn perform(daemon: &Daemon, session: &Session, request: &Request, buffer: &m
             let text_bytes = if is_told { text.len() as u32 } else { 0 };
             Reply { tag: request.tag, errno: errno.unsigned_abs(), value: 0, text_bytes }
         }
-    }
+    })
 }
 
 /// The beginning of a text, in whole characters.

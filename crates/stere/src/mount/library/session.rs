@@ -2,6 +2,7 @@
 //!
 //! Whoever has the intake waits for frames; with a frame in hand it gives the intake away and works, waiting for devices as long
 //! as that takes. So a request is worked on by the thread that received it, and the next is received meanwhile by another.
+//! A request that the client has alone under way is worked on with the intake in hand.
 //! A further thread is started when none waits for the intake, up to what the user may have.
 
 use std::collections::VecDeque;
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stere_client_wire::frame::{IN_FLIGHT_MAX, REQUEST_BYTES, Request};
-use stere_naming::Handle;
+use stere_client_wire::frame::{IN_FLIGHT_MAX, Kind, REQUEST_BYTES, Request};
+use stere_naming::{Handle, Wait};
 
 use super::super::serve::{Daemon, spawn};
 use super::{Rights, caller_of, perform};
@@ -94,8 +95,8 @@ impl Session {
         drop(self.stream.shutdown(Shutdown::Both));
     }
 
-    /// The next request, when there is one; none when the session is over.
-    fn next(&self) -> Option<Request> {
+    /// The next request, when there is one, with the intake if it is to be kept meanwhile; none when the session is over.
+    fn next(&self) -> Option<(Request, Option<MutexGuard<'_, Intake>>)> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut intake = lock(&self.intake);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -107,7 +108,10 @@ impl Session {
                 self.cut();
             }
         }
-        intake.queue.pop_front()
+        let request = intake.queue.pop_front()?;
+        // One who comes next would wake, take the intake and find nothing in it: that costs more than short requests do.
+        let is_kept = request.is_alone && request.kind != Kind::Sync && intake.queue.is_empty();
+        Some((request, is_kept.then_some(intake)))
     }
 
     /// Takes in what has come, or waits for it.
@@ -163,13 +167,26 @@ pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
             session.cut();
         }
         let mut buffer = Vec::new();
-        while let Some(request) = session.next() {
+        while let Some((request, intake)) = session.next() {
+            daemon.library.count();
+            let mut reply = None;
+            if let Some(intake) = intake {
+                reply = perform::perform(daemon, session, &request, Wait::Devices, &mut buffer);
+                if let Some(reply) = &reply {
+                    session.answer(&reply.encode());
+                }
+                // Whoever waits for a tertiary volume lets others listen.
+                drop(intake);
+            }
+            if reply.is_some() {
+                continue;
+            }
             if session.wants_thread() {
                 start_another(daemon, session);
             }
-            let reply = perform::perform(daemon, session, &request, &mut buffer);
+            let reply = perform::perform(daemon, session, &request, Wait::Allowed, &mut buffer);
+            let reply = reply.expect("a request that may wait is answered");
             session.answer(&reply.encode());
-            daemon.library.served.fetch_add(1, Ordering::Relaxed);
         }
     }));
     if done.is_err() {
