@@ -10,6 +10,8 @@ pub enum Bug {
     CheckpointWithoutFlush,
     /// stripe: slots are given out again before the checkpoint that no longer needs them.
     EarlyReuse,
+    /// store, `commit.rs`: slots are given out again before a record proves the commit that emptied them.
+    ReuseUnproven,
     /// log, `read.rs`: any bytes are taken for the right ones.
     ChecksumIgnored,
     /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
@@ -66,10 +68,11 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 30] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
+        Bug::ReuseUnproven,
         Bug::ChecksumIgnored,
         Bug::TailNotVerified,
         Bug::EpochIgnored,

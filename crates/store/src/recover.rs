@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
-    Superblock, key, sector_aligned,
+    BlobValue, CheckpointPart, CheckpointRecord, ChunkPlace, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind,
+    SegmentValue, Superblock, key, sector_aligned,
 };
 use stere_log::{FormerPlaces, Log, LogOptions, Segment};
 use stere_stripe::{ReadReport, Stripe};
@@ -28,7 +28,7 @@ use crate::mend::Mender;
 use crate::overlay::Overlay;
 use crate::space::Space;
 use crate::tertiary::Volumes;
-use crate::{Inner, LeftSlot, Store, StoreOptions};
+use crate::{FreedSegment, Inner, LeftSlot, Store, StoreOptions};
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {
@@ -100,6 +100,7 @@ impl Store {
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
+            store.release_recovered()?;
             // What a crash tore is no sign of a bad device.
             store.log.stripe.excusing(|| store.make_unproven_whole(&unproven))?;
             store.make_definite(!unproven.is_empty())?;
@@ -173,6 +174,8 @@ impl Store {
             change: 0,
             next_inode: 2,
             freed: Vec::new(),
+            batch: 0,
+            proven_batch: 0,
             perhaps_free: Vec::new(),
             left: Vec::new(),
             settler: None,
@@ -331,7 +334,8 @@ impl Store {
             report.groups_replayed += 1;
             report.changes_replayed += group.changes.len() as u64;
             end = group.end;
-            self.apply_group(group)?;
+            let is_proven = group.last_sequence <= scan.proven();
+            self.apply_group(group, is_proven)?;
         }
         report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
         journal.position = end.position;
@@ -381,11 +385,12 @@ impl Store {
         Ok(true)
     }
 
-    fn apply_group(&self, mut group: Group) -> Result<(), Error> {
+    fn apply_group(&self, mut group: Group, is_proven: bool) -> Result<(), Error> {
         if is_planted(Bug::GroupCutShort) {
             group.changes.pop();
         }
         let mut inner = self.inner.write();
+        inner.batch = u64::from(!is_proven);
         for (changed, value) in group.changes {
             if changed.tree == key::tree::SEGMENTS {
                 self.apply_segment(&mut inner, changed.object, value.as_deref())?;
@@ -405,9 +410,9 @@ impl Store {
         }
         match (value, known) {
             (None, Some(old)) => {
-                // The durable checkpoint may still need its slots.
-                let generation = inner.active_generation;
-                inner.freed.push((generation, old));
+                // The durable checkpoint may still need its slots, if nothing lies in them by now.
+                let (needed, batch) = (inner.active_generation, inner.batch);
+                inner.freed.push(FreedSegment { needed, batch, segment: old });
                 Ok(())
             }
             (None, None) => Ok(()),
@@ -416,6 +421,7 @@ impl Store {
                 let before = known.map(|old| old.chunks()).unwrap_or_default();
                 let after = segment.chunks();
                 let new: Vec<_> = after.iter().copied().filter(|place| !before.contains(place)).collect();
+                self.give_up_reused(inner, &new);
                 self.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
                 // A chunk that was moved: the durable checkpoint may still need its old slot.
                 let needed = inner.active_generation;
@@ -431,6 +437,30 @@ impl Store {
                 Ok(())
             }
         }
+    }
+
+    /// Emptied segments whose slots others got: they were given back when the journal proved their end.
+    fn give_up_reused(&self, inner: &mut Inner, places: &[ChunkPlace]) {
+        inner.freed.retain(|freed| {
+            let chunks = freed.segment.chunks();
+            let is_reused = chunks.iter().any(|chunk| places.contains(chunk));
+            if is_reused {
+                self.log.stripe.free_now(&chunks);
+            }
+            !is_reused
+        });
+    }
+
+    /// Gives back again what was given back before the crash, because its end was proven: checkpoints count on the room. The proof
+    /// is written once more, for mirrors that may lack it.
+    fn release_recovered(&self) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        let is_any_freed = !self.inner.read().freed.is_empty();
+        if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
+            self.write_proof(&mut journal)?;
+        }
+        self.release_freed(&mut self.inner.write());
+        Ok(())
     }
 
     /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
@@ -494,7 +524,7 @@ impl Store {
         inner.generation = state.generation;
         inner.active_generation = state.generation + 1;
         for freed in &mut inner.freed {
-            freed.0 = state.generation + 1;
+            freed.needed = state.generation + 1;
         }
         for left in &mut inner.left {
             left.needed = state.generation + 1;
