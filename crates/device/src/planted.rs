@@ -10,8 +10,8 @@ pub enum Bug {
     CheckpointWithoutFlush,
     /// stripe: slots are given out again before the checkpoint that no longer needs them.
     EarlyReuse,
-    /// store, `commit.rs`: slots are given out again before a record proves the commit that emptied them.
-    ReuseUnproven,
+    /// store, `recover.rs`: what was given back before a crash is not given back again, and checkpoints count on it (P-6).
+    GivenBackForgotten,
     /// log, `read.rs`: any bytes are taken for the right ones.
     ChecksumIgnored,
     /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
@@ -72,7 +72,7 @@ impl Bug {
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
-        Bug::ReuseUnproven,
+        Bug::GivenBackForgotten,
         Bug::ChecksumIgnored,
         Bug::TailNotVerified,
         Bug::EpochIgnored,

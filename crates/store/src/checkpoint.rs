@@ -141,7 +141,12 @@ impl Store {
         Ok(())
     }
 
-    fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
+    pub(crate) fn merge_and_store(
+        &self,
+        state: &mut Checkpointer,
+        frozen: &Frozen,
+        clean: bool,
+    ) -> Result<Superblock, Error> {
         let tree = self.inner.read().tree;
         let stream = self.meta_stream();
         let touches = std::mem::take(&mut state.touches);

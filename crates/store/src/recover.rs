@@ -456,6 +456,9 @@ impl Store {
     fn release_recovered(&self) -> Result<(), Error> {
         let mut journal = self.journal.lock();
         let is_any_freed = !self.inner.read().freed.is_empty();
+        if is_planted(Bug::GivenBackForgotten) {
+            return Ok(());
+        }
         if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
             self.write_proof(&mut journal)?;
         }
