@@ -15,6 +15,7 @@ mod checkpoint;
 mod clean;
 mod commit;
 mod devices;
+mod epoch;
 mod error;
 mod forecast;
 mod health;
