@@ -54,7 +54,11 @@ pub enum BenchName {
     LargeObject,
     /// SQLite: transactions of 1 and of 1,000 rows, with both kinds of journal.
     Database,
-    /// Creates, stats and cold reads per second among 10,000, 100,000 and 1,000,000 files, and the memory for it.
+    /// One file in records of 128 KiB, in order, backwards, strided and at random (IOZone, as ATTEST ran it); empty files.
+    Records,
+    /// Copy, build, look through and delete C sources (Loris's application-level set).
+    Build,
+    /// Creates, stats and cold reads per second among 10,000 to 10,000,000 files, and the memory for it.
     Files,
     /// Device bytes for each user byte, fresh and aged, for both cleaner policies, drawn.
     Amplification,

@@ -3,11 +3,13 @@
 //! Rules: a phase that claims durability has its fsync or syncfs inside the time; a cold phase starts after `Cold::make`;
 //! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
 
+mod build;
 mod database;
 mod front_end;
 pub(crate) mod large_object;
 mod postmark;
 mod random;
+mod records;
 pub(crate) mod sequential;
 mod several;
 mod small_files;
@@ -47,6 +49,10 @@ pub enum Workload {
     LargeObject,
     /// SQLite: inserts in transactions of 1 and of 1,000 rows, with a write-ahead log and with a rollback journal.
     Database,
+    /// One file in records of 128 KiB, as IOZone does it: in order, backwards, strided and at random; 10,000 empty files.
+    Records,
+    /// Copy, build, look through and delete a tree of C sources (Loris).
+    Build,
     /// Names, attributes and cached reads with nothing synced or checked, for file systems that keep nothing.
     FrontEnd,
 }
@@ -65,6 +71,8 @@ impl Workload {
             Workload::Several => ("several", several::run(run)),
             Workload::LargeObject => ("large-object", large_object::run(run)),
             Workload::Database => ("database", database::run(run)),
+            Workload::Records => ("records", records::run(run)),
+            Workload::Build => ("build", build::run(run)),
             Workload::FrontEnd => ("front-end", front_end::run(run)),
         };
         let metrics = metrics?;

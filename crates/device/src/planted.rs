@@ -10,6 +10,8 @@ pub enum Bug {
     CheckpointWithoutFlush,
     /// stripe: slots are given out again before the checkpoint that no longer needs them.
     EarlyReuse,
+    /// store, `recover.rs`: what was given back before a crash is not given back again, and checkpoints count on it (P-6).
+    GivenBackForgotten,
     /// log, `read.rs`: any bytes are taken for the right ones.
     ChecksumIgnored,
     /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
@@ -66,10 +68,11 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 30] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
+        Bug::GivenBackForgotten,
         Bug::ChecksumIgnored,
         Bug::TailNotVerified,
         Bug::EpochIgnored,

@@ -1,7 +1,7 @@
 //! What the device writes for a byte the user writes: `amplification [MIB] [PERCENT...]`, as Rosenblum and Ousterhout (1991, section 3)
 //! asked it of their cleaner, but with everything a real pool writes: content, cleaning, tree, journal, summaries.
 //!
-//! One device in memory, one file that fills so many percent of it, overwritten block by block of 4 KiB: all blocks alike
+//! One device in memory, one file that fills so many percent of what `df` tells that files may have (and once of all slots there are), overwritten block by block of 4 KiB: all blocks alike
 //! (uniform), or 80 % of the writes on 20 % of the blocks. Both cleaner policies. "fresh" is the first tenth of the device's
 //! size in overwrites after the fill, "aged" is one size after two sizes. Nothing is random but by a fixed seed and nothing
 //! depends on time, so the figures are the same on every machine. One line of JSON each. `cargo xtask bench amplification` runs it.
@@ -11,9 +11,8 @@ use std::sync::Arc;
 use stere_device::MemoryDevice;
 use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Scheme, Superblock};
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
-use stere_store::{CleanerPolicy, DeviceIn, Store, StoreOptions};
+use stere_store::{CleanerPolicy, DeviceIn, Statistics, Store, StoreOptions};
 
-const CHUNK_BYTES: u32 = 1 << 20;
 const BLOCK_BYTES: u64 = 4096;
 /// Between two syncs: 4 MiB.
 const WRITES_PER_SYNC: u64 = 1024;
@@ -26,6 +25,15 @@ enum Pattern {
     Uniform,
     /// 80 % of the writes on a fifth of the blocks.
     Skewed,
+}
+
+/// What a percentage is of.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    /// What `df` tells that files may have, in a pool that is empty.
+    Promised,
+    /// Everything that segments can take.
+    Slots,
 }
 
 struct Random(u64);
@@ -43,6 +51,8 @@ struct Pool {
     inode: u64,
     blocks: u64,
     random: Random,
+    /// What the file takes of all slots.
+    slots_percent: u64,
 }
 
 fn caller() -> Caller<'static> {
@@ -51,9 +61,11 @@ fn caller() -> Caller<'static> {
 }
 
 impl Pool {
-    /// A pool with one file of so many percent of all slots; none where the pool does not promise so much to files.
-    fn filled(size_bytes: u64, percent: u64, cleaner: CleanerPolicy) -> Option<Pool> {
-        let layout = DeviceLayout::for_size(size_bytes, CHUNK_BYTES).expect("the size is possible");
+    /// A pool with one file of so many percent; none where the pool does not promise so much to files.
+    fn filled(size_bytes: u64, of: Of, percent: u64, cleaner: CleanerPolicy) -> Option<Pool> {
+        // As a pool is made with on a device of this size.
+        let chunk_bytes = if size_bytes > 4 << 30 { 4 << 20 } else { 1 << 20 };
+        let layout = DeviceLayout::for_size(size_bytes, chunk_bytes).expect("the size is possible");
         let device = Arc::new(MemoryDevice::new(size_bytes));
         let superblock = Superblock {
             journal_devices: vec![0],
@@ -65,18 +77,18 @@ impl Pool {
         let options = StoreOptions { cleaner, memory_bytes: 512 << 20, hash_key: [7; 16], ..StoreOptions::default() };
         let store = Store::create(vec![given], vec![entry], options).expect("a pool");
         FileSystem::format(&store, caller().now).expect("a root");
-        let slots_bytes = store.statistics(SINGLE).raw_bytes;
+        let Statistics { total_bytes: promised_bytes, raw_bytes, .. } = store.statistics(SINGLE);
         let fs = FileSystem::new(Arc::new(store), Options::default()).expect("a file system");
         let (made, handle) = fs.create(&caller(), ROOT, b"file", 0o644, FLAGS).expect("a file");
-        let bytes = slots_bytes / 100 * percent / FILL_BYTES as u64 * FILL_BYTES as u64;
-        let mut pool = Pool { device, fs, inode: made.inode, blocks: bytes / BLOCK_BYTES, random: Random(1) };
+        let whole_bytes = if of == Of::Promised { promised_bytes } else { raw_bytes };
+        let bytes = whole_bytes / 100 * percent / FILL_BYTES as u64 * FILL_BYTES as u64;
+        let slots_percent = bytes * 100 / raw_bytes;
+        let mut pool =
+            Pool { device, fs, inode: made.inode, blocks: bytes / BLOCK_BYTES, random: Random(1), slots_percent };
         let piece = vec![7; FILL_BYTES];
         for offset in (0..bytes).step_by(FILL_BYTES) {
             if pool.fs.write(&caller(), pool.inode, offset, &piece, false).is_err() {
-                let reached = offset * 100 / slots_bytes;
-                eprintln!(
-                    "{percent} % cannot be filled: files may have about {reached} % of a device of {size_bytes} bytes"
-                );
+                eprintln!("{percent} % cannot be filled: {offset} bytes fit into a device of {size_bytes} bytes");
                 return None;
             }
         }
@@ -112,23 +124,34 @@ impl Pool {
     }
 }
 
+/// One pool, filled and overwritten; prints what came of it.
+fn measure(size_bytes: u64, of: Of, percent: u64, cleaner: CleanerPolicy, pattern: Pattern) {
+    let Some(mut pool) = Pool::filled(size_bytes, of, percent, cleaner) else { return };
+    let size_writes = size_bytes / BLOCK_BYTES;
+    let fresh = pool.overwrite(pattern, size_writes / 10);
+    pool.overwrite(pattern, size_writes * 2);
+    let aged = pool.overwrite(pattern, size_writes);
+    let of = if of == Of::Promised { "df" } else { "slots" };
+    let cleaner = if cleaner == CleanerPolicy::Greedy { "greedy" } else { "cost-benefit" };
+    let pattern = if matches!(pattern, Pattern::Uniform) { "uniform" } else { "80/20" };
+    let slots_percent = pool.slots_percent;
+    println!(
+        "{{\"cleaner\": \"{cleaner}\", \"pattern\": \"{pattern}\", \"of\": \"{of}\", \"percent\": {percent}, \
+         \"slots_percent\": {slots_percent}, \"fresh\": {fresh:.3}, \"aged\": {aged:.3}}}"
+    );
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("numbers: MIB PERCENT..."));
     let size_bytes = arguments.next().unwrap_or(1024) << 20;
     let percents: Vec<u64> = arguments.collect();
     let percents = if percents.is_empty() { vec![50, 80, 90] } else { percents };
-    for (policy, cleaner) in [("cost-benefit", CleanerPolicy::CostBenefit), ("greedy", CleanerPolicy::Greedy)] {
-        for (word, pattern) in [("uniform", Pattern::Uniform), ("80/20", Pattern::Skewed)] {
+    for cleaner in [CleanerPolicy::CostBenefit, CleanerPolicy::Greedy] {
+        for pattern in [Pattern::Uniform, Pattern::Skewed] {
             for percent in &percents {
-                let Some(mut pool) = Pool::filled(size_bytes, *percent, cleaner) else { continue };
-                let size_writes = size_bytes / BLOCK_BYTES;
-                let fresh = pool.overwrite(pattern, size_writes / 10);
-                pool.overwrite(pattern, size_writes * 2);
-                let aged = pool.overwrite(pattern, size_writes);
-                println!(
-                    "{{\"cleaner\": \"{policy}\", \"pattern\": \"{word}\", \"percent\": {percent}, \"fresh\": {fresh:.3}, \"aged\": {aged:.3}}}"
-                );
+                measure(size_bytes, Of::Promised, *percent, cleaner, pattern);
             }
         }
     }
+    measure(size_bytes, Of::Slots, 80, CleanerPolicy::CostBenefit, Pattern::Uniform);
 }

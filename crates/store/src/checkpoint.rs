@@ -14,13 +14,13 @@ use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
     SummaryEntry, Superblock, sector_aligned,
 };
-use stere_log::{Segment, StreamKey, Wait};
+use stere_log::{StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
 
-use crate::Store;
 use crate::commit::Frozen;
 use crate::error::Error;
 use crate::journal::Journal;
+use crate::{FreedSegment, Store};
 
 /// After so many checkpoints the open segment of a device that gets no unreplicated data is sealed.
 const IDLE_CHECKPOINTS_MAX: u32 = 64;
@@ -141,7 +141,12 @@ impl Store {
         Ok(())
     }
 
-    fn merge_and_store(&self, state: &mut Checkpointer, frozen: &Frozen, clean: bool) -> Result<Superblock, Error> {
+    pub(crate) fn merge_and_store(
+        &self,
+        state: &mut Checkpointer,
+        frozen: &Frozen,
+        clean: bool,
+    ) -> Result<Superblock, Error> {
         let tree = self.inner.read().tree;
         let stream = self.meta_stream();
         let touches = std::mem::take(&mut state.touches);
@@ -304,23 +309,27 @@ impl Store {
         for segment in self.log.segments.all() {
             if segment.kind == SegmentKind::Meta && segment.is_sealed() && segment.live_bytes() == 0 {
                 self.log.segments.remove(segment.id);
-                inner.freed.push((generation, segment));
+                let batch = inner.batch;
+                inner.freed.push(FreedSegment { needed: generation, batch, segment });
             }
         }
         self.release_freed(&mut inner);
         self.reserve_for_checkpoint(inner.active.bytes());
     }
 
-    /// Gives slots back that no durable checkpoint and no reader needs.
+    /// Gives slots back that neither recovery nor a reader needs. Recovery needs none of a segment that the durable checkpoint does
+    /// not name, or whose end is proven by the journal that follows it; but while a checkpoint is under way that still names it, new
+    /// nodes, which no journal tells of, must not lie in its slots.
     pub(crate) fn release_freed(&self, inner: &mut crate::Inner) {
         let generation = inner.generation;
-        let freed: Vec<(u64, Arc<Segment>)> = std::mem::take(&mut inner.freed);
-        for (needed, segment) in freed {
-            if needed <= generation && Arc::strong_count(&segment) == 1 {
-                self.log.stripe.free_now(&segment.chunks());
-                self.volumes.discard(&segment);
+        let named_to = if inner.frozen.is_some() { generation + 1 } else { inner.active_generation };
+        for freed in std::mem::take(&mut inner.freed) {
+            let is_proven = freed.batch <= inner.proven_batch && freed.needed <= named_to;
+            if (freed.needed <= generation || is_proven) && Arc::strong_count(&freed.segment) == 1 {
+                self.log.stripe.free_now(&freed.segment.chunks());
+                self.volumes.discard(&freed.segment);
             } else {
-                inner.freed.push((needed, segment));
+                inner.freed.push(freed);
             }
         }
         inner.left.retain(|left| {

@@ -119,7 +119,10 @@ impl Store {
             if self.log.can_begin(key) {
                 return Ok(true);
             }
-            self.checkpoint()?;
+            // A checkpoint gives back more, and costs more.
+            if fruitless > 0 || !self.release_by_proof()? {
+                self.checkpoint()?;
+            }
             if self.log.can_begin(key) {
                 return Ok(true);
             }
@@ -221,7 +224,7 @@ impl Store {
             (false, false) => return Ok(false),
         };
         let done = self.clean_pass(&mut cleaner, percent)?.is_some();
-        if done {
+        if done && !self.release_by_proof()? {
             self.checkpoint()?;
         }
         Ok(done)

@@ -17,7 +17,7 @@ use stere_log::{Segment, Wait};
 use crate::error::Error;
 use crate::journal::{Change, Journal, Mirror};
 use crate::overlay::Overlay;
-use crate::{Inner, Store};
+use crate::{FreedSegment, Inner, Store};
 
 /// What the freezing of the overlay leaves for the checkpoint.
 pub(crate) struct Frozen {
@@ -112,13 +112,37 @@ impl Store {
     /// Writes a record that says that all before it is durable, which it is.
     pub(crate) fn prove(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
         journal.durable_sequence = journal.sequence - 1;
-        let counters = self.counters(&self.inner.read());
-        let completion = Completion::new();
-        journal.submit_proof(&self.log.stripe, &counters, &completion);
-        self.finish_durably(journal, &completion).map_err(|error| self.fail(error))?;
+        self.write_proof(journal)?;
         journal.durable_sequence = journal.sequence - 1;
         journal.is_end_proven = true;
         Ok(())
+    }
+
+    /// Writes a record that tells what is known to be durable, and nothing else.
+    pub(crate) fn write_proof(&self, journal: &mut MutexGuard<'_, Journal>) -> Result<(), Error> {
+        let counters = self.counters(&self.inner.read());
+        let completion = Completion::new();
+        journal.submit_proof(&self.log.stripe, &counters, &completion);
+        self.finish_durably(journal, &completion).map_err(|error| self.fail(error))
+    }
+
+    /// Commits, proves it, and gives back the slots of what was emptied, without a checkpoint: recovery takes what is proven as it
+    /// is, whatever lies where it came from. False if that cannot be done, and a checkpoint is due.
+    pub(crate) fn release_by_proof(&self) -> Result<bool, Error> {
+        let mut journal = self.journal.lock();
+        self.check_writable()?;
+        if journal.mirrors.is_empty() || self.write_batch(&mut journal, false)?.is_none() {
+            return Ok(false);
+        }
+        if !self.settle_failures(&mut journal)? || !journal.has_room(0) {
+            return Ok(false);
+        }
+        self.prove(&mut journal)?;
+        let mut inner = self.inner.write();
+        // With the journal held: nobody has taken another batch since.
+        inner.proven_batch = inner.batch;
+        self.release_freed(&mut inner);
+        Ok(true)
     }
 
     /// When nothing follows the last commit: from then on no device that fails can make recovery take it for one that nobody was
@@ -161,6 +185,7 @@ impl Store {
     /// `None` when that does not fit into `journal`, which only the lock that stops further changes lets one tell.
     fn take_batch(&self, freeze: bool, journal: Option<&Journal>) -> Option<Batch> {
         let mut inner = self.inner.write();
+        inner.batch += 1;
         self.log.begin_commit();
         self.log.close_rows(SegmentKind::Data);
         self.record_segments(&mut inner);
@@ -231,11 +256,11 @@ impl Store {
         }
         self.log.segments.remove(segment.id);
         inner.active.insert(Key::segment(segment.id), None);
-        let generation = inner.active_generation;
-        if is_planted(Bug::EarlyReuse) {
-            inner.freed.push((0, segment));
-            return self.release_freed(inner);
+        let is_early = is_planted(Bug::EarlyReuse);
+        let needed = if is_early { 0 } else { inner.active_generation };
+        inner.freed.push(FreedSegment { needed, batch: inner.batch, segment });
+        if is_early {
+            self.release_freed(inner);
         }
-        inner.freed.push((generation, segment));
     }
 }

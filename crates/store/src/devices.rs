@@ -80,7 +80,7 @@ impl Store {
         {
             let inner = self.inner.read();
             taken.extend(inner.left.iter().map(|left| left.place.device));
-            taken.extend(inner.freed.iter().flat_map(|(_, segment)| segment.chunks()).map(|place| place.device));
+            taken.extend(inner.freed.iter().flat_map(|freed| freed.segment.chunks()).map(|place| place.device));
         }
         taken.sort_unstable();
         taken.dedup();
@@ -96,8 +96,7 @@ impl Store {
     /// Whether slots of a device wait to be free.
     fn is_left_on(&self, index: DeviceIndex) -> bool {
         let inner = self.inner.read();
-        let is_freed =
-            inner.freed.iter().any(|(_, segment)| segment.chunks().iter().any(|place| place.device == index));
+        let is_freed = inner.freed.iter().any(|freed| freed.segment.chunks().iter().any(|place| place.device == index));
         is_freed || inner.left.iter().any(|left| left.place.device == index)
     }
 

@@ -15,6 +15,7 @@ mod checkpoint;
 mod clean;
 mod commit;
 mod devices;
+mod epoch;
 mod error;
 mod forecast;
 mod health;
@@ -133,14 +134,27 @@ pub(crate) struct Inner {
     /// Counts updates, so that a commit knows what it made durable.
     pub change: u64,
     pub next_inode: u64,
-    /// Emptied segments with the generation that no longer needs them.
-    pub freed: Vec<(u64, Arc<Segment>)>,
+    /// Emptied segments whose slots are still needed.
+    pub freed: Vec<FreedSegment>,
+    /// Counts batches of changes that were taken for the journal.
+    pub batch: u64,
+    /// The last batch that a durable record tells to be durable.
+    pub proven_batch: u64,
     /// Emptied segments that somebody still reads or appends to.
     pub perhaps_free: Vec<Arc<Segment>>,
     /// Slots that chunks moved out of.
     pub left: Vec<LeftSlot>,
     /// Is shown every transaction last.
     pub settler: Option<Settler>,
+}
+
+/// An emptied segment: its slots are free once nobody reads there, and no recovery can look there.
+pub(crate) struct FreedSegment {
+    /// The first checkpoint that does not name it.
+    pub needed: u64,
+    /// The batch that tells of its end.
+    pub batch: u64,
+    pub segment: Arc<Segment>,
 }
 
 /// A slot that a chunk moved out of: free once the checkpoint of this generation is durable and nobody reads there any more.

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{BufferPool, Device};
 use stere_format::{
-    BlobValue, CheckpointPart, CheckpointRecord, DeviceEntry, DeviceIndex, Epoch, Key, SegmentKind, SegmentValue,
+    BlobValue, CheckpointPart, CheckpointRecord, ChunkPlace, DeviceEntry, DeviceIndex, Key, SegmentKind, SegmentValue,
     Superblock, key, sector_aligned,
 };
 use stere_log::{FormerPlaces, Log, LogOptions, Segment};
@@ -28,7 +28,7 @@ use crate::mend::Mender;
 use crate::overlay::Overlay;
 use crate::space::Space;
 use crate::tertiary::Volumes;
-use crate::{Inner, LeftSlot, Store, StoreOptions};
+use crate::{FreedSegment, Inner, LeftSlot, Store, StoreOptions};
 
 /// A device handed to the store, with its newest superblock.
 pub struct DeviceIn {
@@ -100,6 +100,7 @@ impl Store {
         if !read_only {
             store.begin_epoch(&newest)?;
             store.log.reopen()?;
+            store.release_recovered()?;
             // What a crash tore is no sign of a bad device.
             store.log.stripe.excusing(|| store.make_unproven_whole(&unproven))?;
             store.make_definite(!unproven.is_empty())?;
@@ -173,6 +174,8 @@ impl Store {
             change: 0,
             next_inode: 2,
             freed: Vec::new(),
+            batch: 0,
+            proven_batch: 0,
             perhaps_free: Vec::new(),
             left: Vec::new(),
             settler: None,
@@ -331,7 +334,8 @@ impl Store {
             report.groups_replayed += 1;
             report.changes_replayed += group.changes.len() as u64;
             end = group.end;
-            self.apply_group(group)?;
+            let is_proven = group.last_sequence <= scan.proven();
+            self.apply_group(group, is_proven)?;
         }
         report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
         journal.position = end.position;
@@ -381,11 +385,12 @@ impl Store {
         Ok(true)
     }
 
-    fn apply_group(&self, mut group: Group) -> Result<(), Error> {
+    fn apply_group(&self, mut group: Group, is_proven: bool) -> Result<(), Error> {
         if is_planted(Bug::GroupCutShort) {
             group.changes.pop();
         }
         let mut inner = self.inner.write();
+        inner.batch = u64::from(!is_proven);
         for (changed, value) in group.changes {
             if changed.tree == key::tree::SEGMENTS {
                 self.apply_segment(&mut inner, changed.object, value.as_deref())?;
@@ -405,9 +410,9 @@ impl Store {
         }
         match (value, known) {
             (None, Some(old)) => {
-                // The durable checkpoint may still need its slots.
-                let generation = inner.active_generation;
-                inner.freed.push((generation, old));
+                // The durable checkpoint may still need its slots, if nothing lies in them by now.
+                let (needed, batch) = (inner.active_generation, inner.batch);
+                inner.freed.push(FreedSegment { needed, batch, segment: old });
                 Ok(())
             }
             (None, None) => Ok(()),
@@ -416,6 +421,7 @@ impl Store {
                 let before = known.map(|old| old.chunks()).unwrap_or_default();
                 let after = segment.chunks();
                 let new: Vec<_> = after.iter().copied().filter(|place| !before.contains(place)).collect();
+                self.give_up_reused(inner, &new);
                 self.log.stripe.mark_used(&new).map_err(|error| Error::Pool(error.to_string()))?;
                 // A chunk that was moved: the durable checkpoint may still need its old slot.
                 let needed = inner.active_generation;
@@ -431,6 +437,33 @@ impl Store {
                 Ok(())
             }
         }
+    }
+
+    /// Emptied segments whose slots others got: they were given back when the journal proved their end.
+    fn give_up_reused(&self, inner: &mut Inner, places: &[ChunkPlace]) {
+        inner.freed.retain(|freed| {
+            let chunks = freed.segment.chunks();
+            let is_reused = chunks.iter().any(|chunk| places.contains(chunk));
+            if is_reused {
+                self.log.stripe.free_now(&chunks);
+            }
+            !is_reused
+        });
+    }
+
+    /// Gives back again what was given back before the crash, because its end was proven: checkpoints count on the room. The proof
+    /// is written once more, for mirrors that may lack it.
+    fn release_recovered(&self) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        let is_any_freed = !self.inner.read().freed.is_empty();
+        if is_planted(Bug::GivenBackForgotten) {
+            return Ok(());
+        }
+        if is_any_freed && !journal.mirrors.is_empty() && journal.has_room(0) {
+            self.write_proof(&mut journal)?;
+        }
+        self.release_freed(&mut self.inner.write());
+        Ok(())
     }
 
     /// Makes what was recovered definite: whoever sees it now finds it again after another crash, even if a device is gone by then
@@ -452,85 +485,6 @@ impl Store {
             false => self.checkpoint_holding(&mut state, &mut journal, false),
         }
     }
-
-    /// Epochs from the first on that covers records which the journal still needs.
-    fn epochs_kept(&self) -> usize {
-        let superblocks = self.superblocks.lock();
-        let Some(superblock) = superblocks.first() else { return 0 };
-        let start = superblock.journal_start.sequence;
-        let mut pairs = superblock.epochs.windows(2);
-        let first = pairs.position(|pair| pair[1].first_sequence > pair[0].first_sequence.max(start));
-        first.map_or(0, |first| superblock.epochs.len() - first)
-    }
-
-    /// Begins a new epoch of the journal, so that records of an abandoned future are never taken for new ones.
-    fn begin_epoch(&self, newest: &Superblock) -> Result<(), Error> {
-        let mut journal = self.journal.lock();
-        let epoch = next_epoch(newest.epochs.last().map_or(0, |epoch| epoch.epoch), self.options.epoch_nonce)?;
-        // An empty journal is whole on any device. Else others take it over with the next checkpoint.
-        if (journal.position, journal.sequence) == (newest.journal_start.position, newest.journal_start.sequence) {
-            (journal.mirrors, journal.region_bytes) = self.wanted_journal(&journal.mirrors, journal.region_bytes);
-        }
-        let mut state = self.checkpointer.lock();
-        {
-            let mut superblocks = self.superblocks.lock();
-            for superblock in superblocks.iter_mut() {
-                superblock.generation = state.generation + 1;
-                superblock.clean = false;
-                let next = Epoch { first_sequence: journal.sequence, epoch };
-                add_epoch(&mut superblock.epochs, next, superblock.journal_start.sequence)?;
-                // Who is away now holds nothing of the journal that is to come.
-                superblock.journal_devices = journal.mirrors.iter().map(|mirror| mirror.device).collect();
-                superblock.journal_bytes = journal.region_bytes;
-            }
-            self.store_superblocks_of_epoch(&superblocks)?;
-        }
-        state.generation += 1;
-        journal.epoch = epoch;
-        journal.generation = state.generation;
-        // Rows of this mount are later than all that a crash may have left in their places.
-        self.log.set_counters(0, u64::from(epoch) << 32);
-        let mut inner = self.inner.write();
-        inner.generation = state.generation;
-        inner.active_generation = state.generation + 1;
-        for freed in &mut inner.freed {
-            freed.0 = state.generation + 1;
-        }
-        for left in &mut inner.left {
-            left.needed = state.generation + 1;
-        }
-        Ok(())
-    }
-}
-
-/// The number of the epoch after this one: a random step, so that two mounts that know nothing of each other begin different
-/// ones. A step takes a small part of the numbers that are left, which lasts for more than a million mounts.
-fn next_epoch(last: u32, nonce: u32) -> Result<u32, Error> {
-    const PARTS: u32 = 1 << 16;
-    let longest = ((u32::MAX - last) / PARTS).max(1);
-    last.checked_add(1 + nonce % longest).ok_or_else(|| {
-        Error::Pool("the superblocks count more mounts than are possible; run `stere check` on the devices".into())
-    })
-}
-
-/// Adds an epoch, in place of the oldest that covers no record from `needed_from` on if there are too many.
-fn add_epoch(epochs: &mut Vec<Epoch>, next: Epoch, needed_from: u64) -> Result<(), Error> {
-    // A mount that began behind what is found now (a device with more of the journal is gone) covers nothing any more.
-    for epoch in epochs.iter_mut() {
-        epoch.first_sequence = epoch.first_sequence.min(next.first_sequence);
-    }
-    if epochs.len() >= Superblock::EPOCHS_MAX {
-        let end_of = |at: usize| epochs.get(at + 1).map_or(next.first_sequence, |after| after.first_sequence);
-        let needless = |at: &usize| end_of(*at) <= epochs[*at].first_sequence.max(needed_from);
-        let needless = (0..epochs.len()).find(needless).ok_or_else(|| {
-            Error::Pool(
-                "too many mounts in a row ended before a checkpoint; this is a bug in stere, please report it".into(),
-            )
-        })?;
-        epochs.remove(needless);
-    }
-    epochs.push(next);
-    Ok(())
 }
 
 fn segment_value(bytes: &[u8]) -> Result<SegmentValue, Error> {

@@ -210,6 +210,8 @@ fn workloads_of(name: BenchName) -> Vec<&'static str> {
         BenchName::Several => vec!["several"],
         BenchName::LargeObject => vec!["large-object"],
         BenchName::Database => vec!["database"],
+        BenchName::Records => vec!["records"],
+        BenchName::Build => vec!["build"],
         BenchName::Raid | BenchName::Peers => {
             vec!["sequential", "random-read", "random-write", "small-files", "postmark"]
         }
@@ -223,7 +225,9 @@ fn choose_subjects(arguments: &BenchArguments) -> Vec<Kind> {
         BenchName::Null => NULL_SUBJECTS,
         BenchName::Raid => RAID_SUBJECTS,
         BenchName::Peers => PEER_SUBJECTS,
-        BenchName::Several | BenchName::LargeObject | BenchName::Database => LOCAL_SUBJECTS,
+        BenchName::Several | BenchName::LargeObject | BenchName::Database | BenchName::Records | BenchName::Build => {
+            LOCAL_SUBJECTS
+        }
         _ => USUAL_SUBJECTS,
     };
     let wanted = if arguments.subjects.is_empty() { usual } else { &arguments.subjects };

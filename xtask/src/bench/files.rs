@@ -1,4 +1,4 @@
-//! `cargo xtask bench files`: whether the number of files matters. Pools with 10,000, 100,000 and 1,000,000 files take turns at
+//! `cargo xtask bench files`: whether the number of files matters. Pools with 10,000 to 10,000,000 files take turns at
 //! the same sample: creates, and stats and reads of cold files, per second; beside them the most memory the process held.
 //!
 //! The pools are made once (`--prepared`); a sample leaves behind what it found.
@@ -17,7 +17,12 @@ use crate::command::{MINUTE, capture};
 use crate::error::Result;
 use crate::subject::{Binaries, Subject, memory_of};
 
-const COUNTS: [(u64, &str); 3] = [(10_000, "10,000 files"), (100_000, "100,000 files"), (1_000_000, "1,000,000 files")];
+const COUNTS: [(u64, &str); 4] = [
+    (10_000, "10,000 files"),
+    (100_000, "100,000 files"),
+    (1_000_000, "1,000,000 files"),
+    (10_000_000, "10,000,000 files"),
+];
 const METRICS: &[&str] = &["many_create", "many_stat_cold", "many_stat_cold_random", "many_read_cold"];
 /// Within 20 % of the smallest pool's.
 const LEAST: f64 = 0.8;
@@ -29,10 +34,13 @@ const fn bar(what: &'static str, metric: &'static str, case: &'static str) -> Ca
 const BARS: &[CaseBar] = &[
     bar("create, 100,000 / 10,000", "many_create", COUNTS[1].1),
     bar("create, 1,000,000 / 10,000", "many_create", COUNTS[2].1),
+    bar("create, 10,000,000 / 10,000", "many_create", COUNTS[3].1),
     bar("stat cold, 100,000 / 10,000", "many_stat_cold", COUNTS[1].1),
     bar("stat cold, 1,000,000 / 10,000", "many_stat_cold", COUNTS[2].1),
+    bar("stat cold, 10,000,000 / 10,000", "many_stat_cold", COUNTS[3].1),
     bar("read cold, 100,000 / 10,000", "many_read_cold", COUNTS[1].1),
     bar("read cold, 1,000,000 / 10,000", "many_read_cold", COUNTS[2].1),
+    bar("read cold, 10,000,000 / 10,000", "many_read_cold", COUNTS[3].1),
 ];
 
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {

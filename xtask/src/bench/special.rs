@@ -83,7 +83,9 @@ pub(super) fn prepare_pool(
     }
     fs::create_dir_all(&parent).at("mkdir", &parent)?;
     let is_kept = arguments.prepared.is_some();
-    let shape = Shape { options: arguments.options.clone(), is_kept, ..Shape::default() };
+    // Sparse: only what files take is taken.
+    let device_size = if files > MEMORY_FILES { "24G".into() } else { Shape::default().device_size };
+    let shape = Shape { options: arguments.options.clone(), is_kept, device_size, ..Shape::default() };
     let subject = Subject::new(Kind::Stere, &parent, &shape, binaries)?;
     if !is_complete {
         create_files(binaries, &subject, files, PREPARED_FILE_BYTES)?;

@@ -80,7 +80,7 @@ fn grep(run: &Run, tree: &Path, contents: &Contents) -> Result<(), BenchError> {
     Err(BenchError::WrongData { path: tree.to_owned(), what })
 }
 
-fn shell(run: &Run, command: &str) -> Result<String, BenchError> {
+pub(super) fn shell(run: &Run, command: &str) -> Result<String, BenchError> {
     let failed = |what: String| BenchError::Command { command: command.to_owned(), what };
     let output = Command::new("sh")
         .arg("-c")

@@ -98,7 +98,7 @@ impl Store {
 
     /// Whether anything names a segment of this number, or may after a crash.
     fn is_named(&self, id: u64) -> bool {
-        let is_freed = self.inner.read().freed.iter().any(|(_, segment)| segment.id == id);
+        let is_freed = self.inner.read().freed.iter().any(|freed| freed.segment.id == id);
         is_freed || self.log.segments.get(id).is_some() || id >= self.log.counters().0
     }
 
