@@ -46,8 +46,10 @@ pub enum Kind {
     Fuse2fs,
     Ntfs3g,
     ZfsFuse,
-    /// Holds nothing: the ceiling of stere's own front end.
+    /// Holds nothing and is sent what stere is sent: the ceiling of stere's own front end.
     Null,
+    /// Tells the kernel not to ask for birth times and extended attributes either: the ceiling of a front end that has none.
+    NullTerse,
     Tmpfs,
 }
 
@@ -72,8 +74,13 @@ impl Kind {
             Kind::Ntfs3g => "ntfs-3g",
             Kind::ZfsFuse => "zfs-fuse",
             Kind::Null => "null",
+            Kind::NullTerse => "null-terse",
             Kind::Tmpfs => "tmpfs",
         }
+    }
+
+    pub fn is_null(self) -> bool {
+        matches!(self, Kind::Null | Kind::NullTerse)
     }
 
     pub fn is_stere(self) -> bool {
@@ -97,7 +104,7 @@ impl Kind {
             Kind::SterePool | Kind::StereMirror | Kind::StereParity => 3,
             Kind::BtrfsRaid1 | Kind::BtrfsRaid5 | Kind::Mergerfs => 3,
             Kind::StereStripe5 | Kind::StereParity5 => 5,
-            Kind::Null | Kind::Tmpfs => 0,
+            Kind::Null | Kind::NullTerse | Kind::Tmpfs => 0,
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Front {
     /// Flags for opened files and directories.
     pub open_flags: u32,
     pub open_directory_flags: u32,
+    /// The kernel is to give up asking for times of birth.
+    pub no_birth_times: bool,
     lanes: Lanes<Job>,
     served: AtomicU64,
     complaints: Complaints,
@@ -54,6 +56,7 @@ impl Front {
             // The mount is the only writer: what the kernel has cached stays true over close and open.
             open_flags: fopen::KEEP_CACHE,
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
+            no_birth_times: options.no_birth_times,
             lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling),
             served: AtomicU64::new(0),
             complaints: Complaints::default(),

@@ -1,21 +1,23 @@
 //! Reading ahead in the log: small files written one after the other are read back that way.
 //!
-//! When a small read follows closely behind another one in the same segment, a window of the chunk is read in one go and kept for
-//! a while. Windows hold unverified bytes: every read out of one is checked against the checksums of its blocks, and what does not
+//! When a small read follows closely behind another one in the same segment, a window is read in one go and kept for a while: the same
+//! range of all data chunks, so that the bytes of a row that are dealt over them are there together.
+//! Windows hold unverified bytes: every read out of one is checked against the checksums of its blocks, and what does not
 //! match is read the careful way. Rows never change, so a window needs no invalidation; one that was read before a row
 //! arrived is dropped when it does not match a few times. One bad block costs the others in its window nothing.
-//! Only for schemes with one data chunk, where the log is contiguous.
+//! Invariant: a window has whole stripe units, unless there is one data chunk, and no more than `WINDOW_BYTES`.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::{Buffer, DeviceError};
-use stere_format::{Address, BLOCK_BYTES};
-use stere_stripe::{Attempt, Stripe, StripeError};
+use stere_format::{Address, BLOCK_BYTES, STRIPE_UNIT_BYTES, Scheme, SegmentChunks};
+use stere_stripe::{Attempt, RowPiece, Stripe, StripeError, row_pieces};
 
 use crate::read::Part;
-use crate::segment::Segment;
 
 /// What one window covers at most.
 const WINDOW_BYTES: usize = 256 << 10;
@@ -36,14 +38,44 @@ const MISMATCHES_MAX: u32 = 3;
 
 struct Window {
     segment: u64,
+    /// From where on each data chunk.
     start: u64,
+    /// Data chunks.
+    data: usize,
+    /// A stripe unit of each data chunk in turn.
     bytes: Arc<Buffer>,
     mismatches: u32,
 }
 
 impl Window {
-    fn covers(&self, segment: u64, start: u64, end: u64) -> bool {
-        self.segment == segment && self.start <= start && end <= self.start + self.bytes.len() as u64
+    fn covers(&self, place: &Place) -> bool {
+        let end = self.start + (self.bytes.len() / self.data) as u64;
+        self.segment == place.segment && self.start <= place.chunks.start && place.chunks.end <= end
+    }
+}
+
+/// The bytes of these pieces, out of a window that covers them.
+fn gather<'a>(bytes: &'a [u8], data: usize, start: u64, pieces: &[RowPiece]) -> Cow<'a, [u8]> {
+    let unit = match data {
+        1 => bytes.len(),
+        _ => STRIPE_UNIT_BYTES,
+    };
+    let mut runs: Vec<Range<usize>> = Vec::with_capacity(2);
+    for piece in pieces {
+        let (mut from, mut left) = ((piece.chunk_offset - start) as usize, piece.length);
+        while left > 0 {
+            let length = left.min(unit - from % unit);
+            let at = (from / unit * data + piece.chunk) * unit + from % unit;
+            match runs.last_mut() {
+                Some(last) if last.end == at => last.end = at + length,
+                _ => runs.push(at..at + length),
+            }
+            (from, left) = (from + length, left - length);
+        }
+    }
+    match &runs[..] {
+        [run] => Cow::Borrowed(&bytes[run.clone()]),
+        _ => Cow::Owned(runs.iter().flat_map(|run| &bytes[run.clone()]).copied().collect()),
     }
 }
 
@@ -51,7 +83,7 @@ impl Window {
 struct State {
     /// Newest last.
     windows: VecDeque<Window>,
-    /// Segment and chunk offset behind recent reads, newest last.
+    /// Segment and place in its log behind recent reads, newest last.
     tracks: VecDeque<(u64, u64)>,
     /// Segment, start and end of windows that a device failed to read, newest last: the bad place may be of nobody's content, so no
     /// read repairs it, and trying again would only count against the device.
@@ -64,35 +96,67 @@ pub(crate) struct ReadAhead {
     state: Mutex<State>,
 }
 
-/// Where a part begins in the only data chunk of its segment, by whole blocks of its record.
-fn chunk_range(part: &Part<'_>) -> (u64, u64) {
-    let covering = part.covering();
-    let row = u64::from(part.address.row_block) * BLOCK_BYTES as u64 + u64::from(part.address.offset);
-    (row + covering.start as u64, row + covering.end as u64)
+/// Where the whole blocks of a part lie.
+struct Place {
+    segment: u64,
+    scheme: Scheme,
+    /// Where they end in the segment, counted over all data chunks.
+    log_end: u64,
+    /// Where a window that begins with this part begins on each chunk.
+    window_start: u64,
+    /// From the first byte of any data chunk to the last of any.
+    chunks: Range<u64>,
+    pieces: Vec<RowPiece>,
+}
+
+impl Place {
+    fn of(part: &Part<'_>) -> Place {
+        let scheme = part.segment.scheme;
+        let data = u64::from(scheme.data);
+        let covering = part.covering();
+        let row_start = u64::from(part.address.row_block) * BLOCK_BYTES as u64;
+        let in_row = |at: usize| u64::from(part.address.offset) + at as u64;
+        let range = in_row(covering.start)..in_row(covering.end);
+        let window_start = match data {
+            1 => (row_start + range.start) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64,
+            _ => row_start + range.start / (data * STRIPE_UNIT_BYTES as u64) * STRIPE_UNIT_BYTES as u64,
+        };
+        let log_end = row_start * data + range.end;
+        let pieces: Vec<RowPiece> = row_pieces(scheme, part.address.row_block, range).collect();
+        let first = pieces.iter().map(|piece| piece.chunk_offset).min().unwrap_or(row_start);
+        let last = pieces.iter().map(|piece| piece.chunk_offset + piece.length as u64).max().unwrap_or(first);
+        Place { segment: part.segment.id, scheme, log_end, window_start, chunks: first..last, pieces }
+    }
+
+    /// The window that begins here, of each chunk; none where it would not have all of the part.
+    fn window(&self, written_bytes: u64, chunk_bytes: u32) -> Option<Range<u64>> {
+        let data = usize::from(self.scheme.data);
+        let unit = if data == 1 { 1 } else { STRIPE_UNIT_BYTES as u64 };
+        let height = (WINDOW_BYTES / data) as u64 / unit * unit;
+        let arrived = written_bytes.saturating_sub(self.window_start).next_multiple_of(unit);
+        let there = u64::from(chunk_bytes).saturating_sub(self.window_start) / unit * unit;
+        let end = self.window_start + height.min(arrived).min(there);
+        (self.window_start < end && self.chunks.end <= end).then_some(self.window_start..end)
+    }
 }
 
 impl ReadAhead {
     /// Serves a part from a window, verified; false when no window has it whole and right.
     pub fn serve(&self, part: &mut Part<'_>) -> bool {
-        if part.segment.scheme.data != 1 {
+        if part.into.len() > WINDOW_BYTES || self.state.lock().windows.is_empty() {
             return false;
         }
-        let (start, end) = chunk_range(part);
+        let place = Place::of(part);
         let found = {
             let mut state = self.state.lock();
-            if state.windows.is_empty() {
-                return false;
-            }
-            let of_part = |window: &&Window| window.covers(part.segment.id, start, end);
-            let Some(window) = state.windows.iter().rev().find(of_part) else { return false };
+            let Some(window) = state.windows.iter().rev().find(|window| window.covers(&place)) else { return false };
             let found = (window.start, window.bytes.clone());
-            state.follow(part.segment.id, end);
+            state.follow(&place);
             found
         };
         let (window_start, bytes) = found;
-        let from = (start - window_start) as usize;
-        let blocks = &bytes[from..from + (end - start) as usize];
-        if !part.matches(blocks) {
+        let blocks = gather(&bytes, usize::from(place.scheme.data), window_start, &place.pieces);
+        if !part.matches(&blocks) {
             self.state.lock().mismatch(part.segment.id, window_start);
             return false;
         }
@@ -103,29 +167,30 @@ impl ReadAhead {
 
     /// Notes a read that goes to the devices; reads a window first if it follows an earlier one. True when it did.
     pub fn prepare(&self, stripe: &Stripe, part: &Part<'_>, chunk_bytes: u32) -> bool {
-        if part.segment.scheme.data != 1 || part.into.len() > SMALL_BYTES {
+        if part.into.len() > SMALL_BYTES {
             return false;
         }
-        let (start, end) = chunk_range(part);
+        let place = Place::of(part);
         {
             let mut state = self.state.lock();
             // A window that has this part, wrong, need not be read again: the part is read by itself.
-            let is_covered = state.windows.iter().any(|window| window.covers(part.segment.id, start, end));
+            let is_covered = state.windows.iter().any(|window| window.covers(&place));
             let is_spoiled = state
                 .spoiled
                 .iter()
-                .any(|spoiled| spoiled.0 == part.segment.id && (spoiled.1..spoiled.2).contains(&start));
-            if !state.follow(part.segment.id, end) || is_covered || is_spoiled {
+                .any(|spoiled| spoiled.0 == place.segment && (spoiled.1..spoiled.2).contains(&place.chunks.start));
+            if !state.follow(&place) || is_covered || is_spoiled {
                 return false;
             }
         }
         let written = u64::from(part.segment.written_blocks()) * BLOCK_BYTES as u64;
-        let window_start = start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        let window_end = (window_start + WINDOW_BYTES as u64).min(written).min(u64::from(chunk_bytes));
-        if window_end < end {
+        let Some(window) = place.window(written, chunk_bytes) else { return false };
+        let placed = part.segment.placed();
+        // All data chunks are in a window: where one of them is slow, computing a small read without it is better.
+        if place.scheme.data > 1 && stripe.has_slow_chunk(&placed) {
             return false;
         }
-        let read = read_window(stripe, part.segment, window_start, window_end);
+        let read = read_window(stripe, &placed, place.segment, &window);
         let mut state = self.state.lock();
         let bytes = match read {
             Ok(bytes) => bytes,
@@ -134,7 +199,7 @@ impl ReadAhead {
                     if state.spoiled.len() >= SPOILED_MAX {
                         state.spoiled.pop_front();
                     }
-                    state.spoiled.push_back((part.segment.id, window_start, window_end));
+                    state.spoiled.push_back((part.segment.id, window.start, window.end));
                 }
                 return false;
             }
@@ -142,8 +207,8 @@ impl ReadAhead {
         while state.windows.len() >= WINDOWS_MAX {
             state.windows.pop_front();
         }
-        let window = Window { segment: part.segment.id, start: window_start, bytes: Arc::new(bytes), mismatches: 0 };
-        state.windows.push_back(window);
+        let (data, bytes) = (usize::from(place.scheme.data), Arc::new(bytes));
+        state.windows.push_back(Window { segment: place.segment, start: window.start, data, bytes, mismatches: 0 });
         true
     }
 }
@@ -159,7 +224,8 @@ impl State {
     }
 
     /// Notes where a read ended; true when it began closely behind an earlier one's end.
-    fn follow(&mut self, segment: u64, end: u64) -> bool {
+    fn follow(&mut self, place: &Place) -> bool {
+        let (segment, end) = (place.segment, place.log_end);
         let follows = |track: &(u64, u64)| track.0 == segment && track.1 <= end && end - track.1 <= FOLLOWS_BYTES;
         let position = self.tracks.iter().position(follows);
         if let Some(position) = position {
@@ -172,17 +238,18 @@ impl State {
     }
 }
 
-fn read_window(stripe: &Stripe, segment: &Arc<Segment>, start: u64, end: u64) -> Result<Buffer, StripeError> {
-    let length = (end - start) as usize;
+/// These bytes of all data chunks, as a row that filled them would have them.
+fn read_window(
+    stripe: &Stripe,
+    placed: &SegmentChunks,
+    segment: u64,
+    chunks: &Range<u64>,
+) -> Result<Buffer, StripeError> {
+    let length = (chunks.end - chunks.start) as usize * usize::from(placed.scheme.data);
     let mut bytes = stripe.buffers().take(length);
     // A record that does not exist, but that names just these bytes.
-    let address = Address {
-        segment: segment.id,
-        row_block: (start / BLOCK_BYTES as u64) as u32,
-        offset: 0,
-        length: length as u32,
-    };
-    let place = segment.placed();
-    stripe.read(&place, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Cheapest)?;
+    let address =
+        Address { segment, row_block: (chunks.start / BLOCK_BYTES as u64) as u32, offset: 0, length: length as u32 };
+    stripe.read(placed, &address, 0..length as u32, bytes.as_mut_slice(), Attempt::Cheapest)?;
     Ok(bytes)
 }

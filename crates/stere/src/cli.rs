@@ -47,6 +47,7 @@ Mount options (-o, separated by commas):
   keyfile=/PATH           unlock the keys that this file opens
   noatime, relatime, strictatime
                           when reading changes the time of access
+  nobtime                 nobody is told when files were made: one request less for programs that always ask
   nosuid, nodev, noexec   as for any mount
   transport=auto|uring|dev
                           how the kernel is talked to

@@ -190,6 +190,11 @@ impl Stripe {
         costs.iter().filter(|(cost, _)| *cost >= limit).fold(0, |set, (_, chunk)| set | 1 << chunk)
     }
 
+    /// Whether reading without some chunk is better than waiting for it.
+    pub fn has_slow_chunk(&self, segment: &SegmentChunks) -> bool {
+        self.slow_chunks(segment) != 0
+    }
+
     /// Whether all bytes can be had without any one of the chunks.
     fn has_spare(&self, segment: &SegmentChunks) -> bool {
         let is_there =

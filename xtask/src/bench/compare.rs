@@ -43,7 +43,7 @@ const PEER_SUBJECTS: &[Kind] = &[
 ];
 /// One device, one copy.
 const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Btrfs];
-const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::Ext4];
+const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::NullTerse, Kind::Ext4];
 
 /// One figure: of which file system, and what was durable and cached when it was taken.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl Results {
 
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let subjects = choose_subjects(arguments);
-    let binaries = Binaries::build(root, subjects.contains(&Kind::Null))?;
+    let binaries = Binaries::build(root, subjects.iter().any(|kind| kind.is_null()))?;
     let place = Place::new(root)?;
     let _memory = memory_if_wanted(&place, arguments.images)?;
     let mut results = Results::default();
@@ -158,7 +158,7 @@ fn turn(place: &Place, binaries: &Binaries, arguments: &BenchArguments, workload
     let subject = Subject::new(kind, &place.directory, &shape, binaries)?;
     let mut command = Command::new(&binaries.bench);
     command.args(["run", workload]).arg(&subject.mount_point).arg("--scratch").arg(&place.directory);
-    if kind != Kind::Null {
+    if !kind.is_null() {
         command.args(["--cold-hook", &subject.remount_hook()]);
     }
     command.args(["--divide", &arguments.divisor().to_string()]);

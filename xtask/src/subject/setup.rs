@@ -58,7 +58,7 @@ fn target_directory(root: &Path) -> PathBuf {
 pub fn prepare(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> Result<()> {
     match subject.kind {
         kind if kind.is_stere() => prepare_stere(subject, shape, binaries),
-        Kind::Null => prepare_null(subject, binaries),
+        kind if kind.is_null() => prepare_null(subject, binaries),
         Kind::Tmpfs => {
             let point = quoted(&subject.mount_point);
             subject.mount_lines = vec![format!("mount -t tmpfs tmpfs {point}")];
@@ -123,7 +123,8 @@ fn prepare_null(subject: &mut Subject, binaries: &Binaries) -> Result<()> {
     let log = quoted(&subject.directory.join("null.log"));
     let wait =
         format!("for i in $(seq 100); do grep -q ready {log} && exit 0; sleep 0.05; done; cat {log} >&2; exit 1");
-    let start = format!("{null} {point} >{log} 2>&1 </dev/null &\n{wait}");
+    let offered = if subject.kind == Kind::Null { "--offer-all " } else { "" };
+    let start = format!("{null} {point} {offered}>{log} 2>&1 </dev/null &\n{wait}");
     subject.mount_lines = vec![format!("(setsid sh -c {})", quoted(Path::new(&start)))];
     subject.unmount_lines = vec![format!("umount {point}")];
     subject.daemon = Some("/null".to_owned());

@@ -26,6 +26,7 @@ struct Node {
     number: u64,
     /// References the kernel holds.
     lookups: AtomicU64,
+    born: Timestamp,
     state: Mutex<State>,
 }
 
@@ -69,6 +70,7 @@ pub struct NullFilesystem {
     next: AtomicU64,
     renaming: Mutex<()>,
     keep_data: bool,
+    offers_all: bool,
 }
 
 /// Who makes a node, and how.
@@ -82,10 +84,12 @@ struct Making<'a> {
 }
 
 impl NullFilesystem {
-    pub fn new(keep_data: bool) -> Arc<Self> {
+    /// With `offers_all` the kernel is not told that birth times and extended attributes are never there. So it keeps asking,
+    /// as it asks a file system that has them.
+    pub fn new(keep_data: bool, offers_all: bool) -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::new())).collect();
         let next = AtomicU64::new(ROOT_ID + 1);
-        let this = Self { shards, next, renaming: Mutex::new(()), keep_data };
+        let this = Self { shards, next, renaming: Mutex::new(()), keep_data, offers_all };
         let root = this.new_node(ROOT_ID, ROOT_ID, libc::S_IFDIR | 0o777, 0, (0, 0));
         root.lookups.store(1, Ordering::Relaxed);
         Arc::new(this)
@@ -122,7 +126,7 @@ impl NullFilesystem {
             ..Attributes::default()
         };
         let state = State { attributes, parent, children: Children::default(), data: Vec::new() };
-        let node = Arc::new(Node { number, lookups: AtomicU64::new(0), state: Mutex::new(state) });
+        let node = Arc::new(Node { number, lookups: AtomicU64::new(0), born: now, state: Mutex::new(state) });
         self.shard(number).write().insert(number, Arc::clone(&node));
         node
     }
@@ -383,6 +387,10 @@ impl Filesystem for NullFilesystem {
                 let attributes = self.node(node).map(|node| node.state.lock().attributes);
                 reply(request, attributes, |request, got| request.reply_attributes(&got, TTL));
             }
+            Operation::Statx { node, .. } if self.offers_all => {
+                let got = self.node(node).map(|node| (node.state.lock().attributes, node.born));
+                reply(request, got, |request, (got, born)| request.reply_statx(&got, Some(born), TTL));
+            }
             Operation::Setattr { node, changes } => {
                 let attributes = self.set_attributes(node, &changes);
                 reply(request, attributes, |request, got| request.reply_attributes(&got, TTL));
@@ -455,6 +463,7 @@ impl NullFilesystem {
             | Operation::Fsyncdir { .. }
             | Operation::Syncfs { .. }
             | Operation::Destroy => request.reply_ok(),
+            Operation::Getxattr { .. } if self.offers_all => request.reply_error(libc::ENODATA),
             Operation::Malformed { .. } => request.reply_error(libc::EIO),
             _ => request.reply_error(libc::ENOSYS),
         }

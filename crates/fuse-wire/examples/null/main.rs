@@ -2,8 +2,9 @@
 //!
 //! It does no work of its own, so what a benchmark sees of it is the ceiling of FUSE on a machine.
 //! `cargo run --release -p fuse-wire --example null -- MOUNTPOINT [--transport auto|uring|dev] [--block]
-//! [--keep] [--flush] [--workers N]`; prints "ready" once mounted and ends when it is unmounted. With `--workers`
-//! every request is answered by a pool of threads instead of the transport's: what handing over costs.
+//! [--keep] [--flush] [--offer-all] [--workers N]`; prints "ready" once mounted and ends when it is unmounted. With `--workers`
+//! every request is answered by a pool of threads instead of the transport's: what handing over costs. With `--offer-all` the kernel
+//! sends the requests that it sends a file system with birth times and extended attributes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ mod filesystem;
 use filesystem::NullFilesystem;
 
 const USAGE: &str = "usage: null MOUNTPOINT [--transport auto|uring|dev] [--threads N] [--depth N] \
-                     [--block] [--keep] [--flush] [--workers N]";
+                     [--block] [--keep] [--flush] [--offer-all] [--workers N]";
 
 fn main() -> ExitCode {
     match run() {
@@ -34,7 +35,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     options.mount.subtype = "null".to_owned();
     options.mount.allow_other = is_root();
     options.init.flush_unsupported = true;
-    let (mut mountpoint, mut keep_data, mut workers) = (None::<PathBuf>, false, 0);
+    let (mut mountpoint, mut keep_data, mut offers_all, mut workers) = (None::<PathBuf>, false, false, 0);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -52,12 +53,13 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             "--workers" => workers = value()?.parse()?,
             "--block" => options.mount.block_device = BlockDevice::Required,
             "--keep" => keep_data = true,
+            "--offer-all" => offers_all = true,
             "--flush" => options.init.flush_unsupported = false,
             _ if argument.starts_with('-') || mountpoint.is_some() => return Err(USAGE.into()),
             _ => mountpoint = Some(argument.into()),
         }
     }
-    let filesystem = NullFilesystem::new(keep_data);
+    let filesystem = NullFilesystem::new(keep_data, offers_all);
     let mountpoint = mountpoint.ok_or(USAGE)?;
     let session = match workers {
         0 => Session::mount(filesystem, &mountpoint, &options)?,

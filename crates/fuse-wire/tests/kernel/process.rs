@@ -29,7 +29,7 @@ fn serve() {
         _ => TransportChoice::Auto,
     });
     options.mount.block_device = BlockDevice::Preferred;
-    match Session::mount(NullFilesystem::new(true), Path::new(path), &options) {
+    match Session::mount(NullFilesystem::new(true, false), Path::new(path), &options) {
         Ok(session) => {
             println!("SERVING {:?}", session.negotiated().transport);
             session.join().expect("the session ends by being unmounted");
@@ -119,12 +119,12 @@ fn kill_9_leaves_nobody_hanging() {
 }
 
 fn dead_mount_is_told_and_cleared(path: &Path, choice: TransportChoice) {
-    let again = Session::mount(NullFilesystem::new(false), path, &options(choice));
+    let again = Session::mount(NullFilesystem::new(false, false), path, &options(choice));
     let message = again.unwrap_err().to_string();
     assert!(message.contains("dead FUSE mount") && message.contains("umount"), "{message}");
     let cleared = Command::new("umount").arg(path).status().unwrap();
     assert!(cleared.success());
-    let session = Session::mount(NullFilesystem::new(false), path, &options(choice)).unwrap();
+    let session = Session::mount(NullFilesystem::new(false, false), path, &options(choice)).unwrap();
     fs::write(path.join("again"), b"x").unwrap();
     drop(session);
 }

@@ -52,7 +52,7 @@ pub struct Hooked {
 impl Hooked {
     pub fn new() -> Arc<Self> {
         let (sender, receiver) = mpsc::channel::<Request>();
-        let null = NullFilesystem::new(true);
+        let null = NullFilesystem::new(true, false);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..3 {
             let (null, receiver) = (Arc::clone(&null), Arc::clone(&receiver));

@@ -15,6 +15,8 @@ impl Front {
         let caller = self.caller(request, 0, wait);
         match *operation {
             Operation::Getattr { node, .. } => Ok(Answer::Attributes(filesystem.getattr(&caller, node)?)),
+            // Once is enough: after this the kernel asks for plain attributes only.
+            Operation::Statx { .. } if self.no_birth_times => Err(Failure::Errno(libc::ENOSYS)),
             Operation::Statx { node, .. } => Ok(Answer::Statx(filesystem.getattr(&caller, node)?)),
             Operation::Setattr { node, changes } => {
                 Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))

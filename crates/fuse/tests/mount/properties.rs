@@ -60,6 +60,31 @@ fn modes_and_owners_are_kept_and_enforced() {
 }
 
 #[test]
+fn who_gives_up_times_of_birth_is_asked_less() {
+    const FILES: u64 = 100;
+    for transport in transports("who_gives_up_times_of_birth_is_asked_less") {
+        let requests = |no_birth_times| {
+            let mounted = mount_on(&[memory()], &MountOptions { no_birth_times, ..options(transport) });
+            let paths: Vec<_> = (0..FILES).map(|number| mounted.path.join(format!("file {number}"))).collect();
+            paths.iter().for_each(|path| fs::write(path, "x").unwrap());
+            // The kernel gives up at the first answer.
+            assert_eq!(fs::metadata(&mounted.path).unwrap().created().is_err(), no_birth_times);
+            calls::drop_caches();
+            let before = mounted.session.requests_served();
+            for path in &paths {
+                let metadata = fs::metadata(path).unwrap();
+                assert_eq!((metadata.len(), metadata.created().is_err()), (1, no_birth_times));
+            }
+            let asked = mounted.session.requests_served() - before;
+            finish(mounted);
+            asked
+        };
+        let (with, without) = (requests(false), requests(true));
+        assert!(with >= 2 * FILES && without < with - FILES / 2, "{with} with, {without} without");
+    }
+}
+
+#[test]
 fn times_have_nanoseconds_and_change_when_they_should() {
     on_both("times_have_nanoseconds_and_change_when_they_should", |_, root| {
         let path = root.join("file");

@@ -103,6 +103,8 @@ impl Options {
                 self.fuse.no_atime = false;
                 self.access_times = AccessTimes::Strict;
             }
+            "btime" => self.fuse.no_birth_times = false,
+            "nobtime" => self.fuse.no_birth_times = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
             "powersave" => self.fuse.keep_cpus_awake = false,
