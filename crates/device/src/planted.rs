@@ -8,7 +8,7 @@ pub enum Bug {
     CommitWithoutFlush,
     /// store, `checkpoint.rs`: superblocks are written before what they name is flushed.
     CheckpointWithoutFlush,
-    /// stripe: slots are given out again before the checkpoint that no longer needs them.
+    /// store, `commit.rs`: slots are given out again before anything durable tells that they are empty.
     EarlyReuse,
     /// store, `recover.rs`: what was given back before a crash is not given back again, and checkpoints count on it (P-6).
     GivenBackForgotten,
