@@ -26,7 +26,8 @@ const NAMES: [[&str; 2]; 2] = [["write_c1", "read_c1"], ["write_c8", "read_c8"]]
 pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = Vec::new();
     for (at, clients) in CLIENTS.into_iter().enumerate() {
-        let file_bytes = run.scaled(FILE_BYTES[at]);
+        // Whole requests of any size.
+        let file_bytes = run.scaled(FILE_BYTES[at]).next_multiple_of(SIZES[SIZES.len() - 1].0 as u64);
         for (size, word) in SIZES {
             remove_all(run)?;
             let (elapsed, bytes) = cell(clients, &|client, until| write_some(run, client, size, file_bytes, until))?;
