@@ -47,7 +47,8 @@ fn phases(run: &Run, original: &Path, sources: u64, sum: u64) -> Result<Vec<Metr
     }
     run.cold.make()?;
     let look = format!("find '{}' -type f | wc -l && grep -rl source_ '{}' | wc -l", tree.display(), tree.display());
-    let (look_time, _) = run.time(|| shell(run, &look))?;
+    let (look_time, looked) = run.time(|| shell(run, &look))?;
+    check_looked(&tree, sources, &looked)?;
     let (remove_time, ()) = run.time(|| {
         shell(run, &format!("rm -r '{}'", tree.display()))?;
         run.sync_file_system()
@@ -59,6 +60,17 @@ fn phases(run: &Run, original: &Path, sources: u64, sum: u64) -> Result<Vec<Metr
         cold(Metric::count("build_find_grep", files, look_time)),
         warm(Metric::count("build_delete", files, remove_time).durable(SYNCED)),
     ])
+}
+
+/// Every source and its object, `main.c` and its own, and the program name the functions; headers name none.
+fn check_looked(tree: &Path, sources: u64, printed: &str) -> Result<(), BenchError> {
+    let found: Vec<u64> = printed.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let naming = 2 * (sources + 1) + 1;
+    if found == [naming + HEADERS, naming] {
+        return Ok(());
+    }
+    let what = format!("find and grep saw {found:?} files, there are {} and {naming}", naming + HEADERS);
+    Err(BenchError::WrongData { path: tree.to_owned(), what })
 }
 
 /// Writes the sources, and tells what the program that is made of them prints.
