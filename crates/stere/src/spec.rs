@@ -57,6 +57,10 @@ impl FromStr for DeviceSpec {
                     let place = format!("{},{key}={value}", spec.path.display());
                     spec.path = PathBuf::from(place);
                 }
+                "drive" | "set" | "cartridges" | "block" if stere_robot::is_place(&path) => {
+                    let place = format!("{},{key}={value}", spec.path.display());
+                    spec.path = PathBuf::from(place);
+                }
                 "name" => spec.name = value.into(),
                 "metadata" if is_volume => {
                     spec.takes_metadata = match value {

@@ -83,6 +83,9 @@ pub struct VolumeReport {
     pub metadata_generation: Option<u64>,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
+    /// Its cartridges, where it is a library.
+    #[serde(default)]
+    pub media: Vec<media::CartridgeReport>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -167,6 +170,7 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
             (false, false) => "away",
         }
         .to_owned(),
+        media: running.gate.media(status.entry.number).into_iter().map(Into::into).collect(),
         name: status.entry.name,
         class: DeviceClass::from_code(status.entry.class).word().to_owned(),
         place: status.entry.place,

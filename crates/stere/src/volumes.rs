@@ -1,33 +1,60 @@
-//! Tertiary volumes as people name them: `dir:/path`, opened, checked against their labels, and waited for.
+//! Tertiary volumes as people name them: `dir:/path`, `s3://bucket`, `robot:changer`, opened, checked against their labels, and waited for.
 //!
 //! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: so its label is
 //! read before the first use, and again whenever it was away. Readers may wait for it; background work never does.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stere_device::{DirectoryVolume, Patience, Volume, VolumeError};
+use stere_device::{DirectoryVolume, Medium, Patience, Volume, VolumeError};
 use stere_format::{VolumeEntry, VolumeId, VolumeLabel};
 use stere_tertiary::S3Volume;
 
 use crate::error::{Error, Result, refused};
+use crate::registry::Registry;
 use crate::running::Running;
 use crate::spec::DeviceSpec;
+
+/// A tape library that there is not, in a directory.
+const SIMULATED: &str = "robot:simulated:";
 
 const POLL: Duration = Duration::from_millis(250);
 
 /// How long readers wait for volumes, and whether they may wait at all any more.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Gate {
     timeout_ms: AtomicU64,
     is_closed: AtomicBool,
     /// Requests to all volumes since the pool was opened.
     requests: AtomicU64,
+    /// Volumes by their numbers, as they were opened last.
+    opened: Mutex<BTreeMap<u8, Arc<Labelled>>>,
 }
 
 impl Gate {
+    fn opened(&self) -> BTreeMap<u8, Arc<Labelled>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The media of a volume that has many.
+    pub fn media(&self, number: u8) -> Vec<Medium> {
+        self.opened().get(&number).map(|volume| volume.media()).unwrap_or_default()
+    }
+
+    /// On which medium of a volume an object is, and how long it takes to get there.
+    pub fn estimate(&self, number: u8, object: &str) -> Option<(String, Duration)> {
+        self.opened().get(&number)?.estimate(object)
+    }
+
+    /// The mount has ended: media are put away.
+    pub fn put_away(&self) {
+        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        opened.values().for_each(|volume| volume.close());
+    }
+
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout_ms.store(timeout.as_millis() as u64, Ordering::Release);
     }
@@ -131,11 +158,23 @@ impl Volume for Labelled {
     fn describe(&self) -> String {
         self.inner.describe()
     }
+
+    fn media(&self) -> Vec<Medium> {
+        self.inner.media()
+    }
+
+    fn estimate(&self, object: &str) -> Option<(String, Duration)> {
+        self.inner.estimate(object)
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
 }
 
 /// Whether this names a volume, not a device.
 pub fn is_place(text: &str) -> bool {
-    text.starts_with("dir:") || text.starts_with("s3://")
+    text.starts_with("dir:") || text.starts_with("s3://") || stere_robot::is_place(text)
 }
 
 /// How to reach what is named; the volume itself may be away.
@@ -147,12 +186,33 @@ pub fn open_place(place: &str) -> Result<Arc<dyn Volume>> {
             Ok(volume) => Ok(Arc::new(volume)),
             Err(why) => refused(why),
         },
-        None => refused(format!("'{place}' is no place of a volume; there are dir:/path and s3://bucket/prefix")),
+        None if stere_robot::is_place(place) => open_library(place),
+        None => refused(format!(
+            "'{place}' is no place of a volume; there are dir:/path, s3://bucket/prefix and robot:CHANGER,drive=DRIVE"
+        )),
+    }
+}
+
+/// A tape library. What is on which cartridge is remembered on this machine, so that not all have to be looked at.
+fn open_library(place: &str) -> Result<Arc<dyn Volume>> {
+    let library: stere_robot::Place =
+        place.parse().map_err(|error: stere_robot::PlaceError| Error::Refused(error.to_string()))?;
+    let name = format!("{:08x}-{}", stere_format::crc32c(place.as_bytes()), library.set);
+    let catalogue = Registry::open().state().join("robots").join(name);
+    match library.open(place, Some(catalogue), false) {
+        Ok(library) => Ok(Arc::new(library)),
+        Err(why) => refused(why),
     }
 }
 
 /// The place with a whole path, as it is remembered.
 pub fn whole_place(place: &str) -> Result<String> {
+    if let Some(path) = place.strip_prefix(SIMULATED) {
+        let (path, keys) =
+            path.split_once(',').map_or((path, String::new()), |(path, keys)| (path, format!(",{keys}")));
+        let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
+        return Ok(format!("{SIMULATED}{}{keys}", path.display()));
+    }
     let Some(path) = place.strip_prefix("dir:") else { return Ok(place.to_owned()) };
     let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
     let place = format!("dir:{}", path.display());
@@ -165,7 +225,9 @@ pub fn whole_place(place: &str) -> Result<String> {
 impl Running {
     fn labelled(&self, entry: &VolumeEntry, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
         let (id, name, gate) = (entry.id, entry.name.clone(), self.gate.clone());
-        Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), gate })
+        let volume = Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), gate });
+        self.gate.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.number, volume.clone());
+        volume
     }
 
     /// Tells the store how to reach the volumes of its table; whether they are there shows when they are used.
@@ -194,8 +256,14 @@ impl Running {
             let inner = open_place(&place)?;
             let mut id = [0; 16];
             getrandom::fill(&mut id).expect("the operating system gives random bytes");
-            let class = spec.class.unwrap_or(stere_pool::DeviceClass::Object);
-            let short = || Path::new(&place).file_name().map(|name| name.to_string_lossy().into_owned());
+            let is_library = stere_robot::is_place(&place);
+            // Positioning costs more than bytes there.
+            let usual = if is_library { stere_pool::DeviceClass::Media } else { stere_pool::DeviceClass::Object };
+            let class = spec.class.unwrap_or(usual);
+            let short = || match place.parse::<stere_robot::Place>() {
+                Ok(library) => Some(library.set),
+                Err(_) => Path::new(&place).file_name().map(|name| name.to_string_lossy().into_owned()),
+            };
             let name = if spec.name.is_empty() { short().unwrap_or_default() } else { spec.name.clone() };
             if self.store.device_entries().iter().any(|entry| entry.name == name) {
                 return refused(format!(

@@ -53,6 +53,34 @@ fn volume(is_offline: bool, place: &str) -> VolumeEntry {
     VolumeEntry { number: 3, id, class: 3, is_offline, takes_metadata: !is_offline, name, place }
 }
 
+fn cartridge_block(kind: CartridgeKind, name: &str, payload: &[u8]) -> Vec<u8> {
+    let block = CartridgeBlock {
+        kind,
+        payload_bytes: payload.len() as u32,
+        unit_bytes: 261_632,
+        payload_crc32c: crc32c(payload),
+        ordinal: if kind == CartridgeKind::Label { 0 } else { 0x0102_0304 },
+        object_bytes: 261_632 * u64::from(kind == CartridgeKind::Object) + payload.len() as u64,
+        offset: 261_632 * u64::from(kind == CartridgeKind::Object),
+        set: "tank".to_owned(),
+        barcode: "TAP001L5".to_owned(),
+        name: name.to_owned(),
+    };
+    [block.encode(), payload.to_vec()].concat()
+}
+
+fn cartridge_index() -> CartridgeIndex {
+    let entry = |file, name: &str| CartridgeEntry {
+        file,
+        unit_bytes: 261_632,
+        ordinal: 0x0102_0300 + u64::from(file),
+        object_bytes: 4 << 20,
+        name: name.to_owned(),
+    };
+    let entries = vec![entry(1, "stere-volume"), entry(3, "segments/000000000000000a-0000000000000014")];
+    CartridgeIndex { files: 4, entries }
+}
+
 fn volume_label() -> VolumeLabel {
     let (volume, name) = (VolumeId(*b"\x30vol-of-samples!"), "Übung".to_owned());
     VolumeLabel { pool: POOL, pool_name: "tank".to_owned(), volume, name }
@@ -420,6 +448,13 @@ fn system_samples() -> Vec<Sample> {
         ("rule-log", "rule_log", rule_log().encode()),
         ("scrub", "scrub", scrub().encode()),
         ("tier-marks", "tier_marks", TierMarks { high: 90, low: 80 }.encode().to_vec()),
+        (
+            "cartridge-label",
+            "cartridge_block",
+            cartridge_block(CartridgeKind::Label, "", b"stere cartridge TAP001L5\n"),
+        ),
+        ("cartridge-object", "cartridge_block", cartridge_block(CartridgeKind::Object, "segments/a", b"the end")),
+        ("cartridge-index", "cartridge_index", cartridge_index().encode()),
         ("volume", "volume", volume(false, "s3://bucket/prefix,endpoint=http://127.0.0.1:7070").encode()),
         ("volume-offline", "volume", volume(true, "dir:/Bücher").encode()),
         ("volume-label", "volume_label", volume_label().encode()),

@@ -38,7 +38,8 @@ pub enum DeviceCommand {
     Add {
         pool: String,
         /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Tertiary volumes are
-        /// dir:/path or s3://bucket/prefix; keys: class (object or media), name, and of buckets endpoint, region, credentials
+        /// dir:/path, s3://bucket/prefix or robot:CHANGER; keys: class (object or media), name, of buckets endpoint, region, credentials, and of
+        /// tape libraries drive (for each), set, cartridges, block
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<DeviceSpec>,
         /// Keep it empty until another device fails; it takes over by itself then

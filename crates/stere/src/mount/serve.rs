@@ -243,6 +243,7 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
         tertiary::copy_metadata_at_end(daemon);
     }
     daemon.running.store.close()?;
+    daemon.running.gate.put_away();
     tracing::info!(pool = daemon.about.pool, "unmounted, everything is durable");
     Ok(())
 }
@@ -308,7 +309,7 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::About | Request::Unmount { .. } | Request::Lose { .. } | Request::TestRules { .. } => {
             Answer::About(daemon.about.clone())
         }
-        Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, inode, from) {
+        Request::Layout { inode, from } => match layout::gather(&daemon.filesystem, &daemon.running, inode, from) {
             Ok(layout) => Answer::Layout(layout),
             Err(error) => failed(&error),
         },

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use stere_naming::FileSystem;
 
 use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes};
@@ -12,6 +13,36 @@ use crate::registry::Registry;
 use crate::running::Running;
 use crate::size;
 use crate::status::to_json;
+
+/// A cartridge of a library.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CartridgeReport {
+    pub name: String,
+    /// `unknown`, `blank`, `ours`, `full` or `foreign`.
+    pub kind: String,
+    /// `slot`, `drive N`, `away` or `unknown`.
+    pub place: String,
+    pub objects: u64,
+    pub bytes: u64,
+    pub complaint: Option<String>,
+}
+
+impl From<stere_device::Medium> for CartridgeReport {
+    fn from(medium: stere_device::Medium) -> CartridgeReport {
+        let stere_device::Medium { name, kind, place, objects, bytes, complaint } = medium;
+        CartridgeReport { name, kind, place, objects, bytes, complaint }
+    }
+}
+
+fn print_cartridges(cartridges: &[CartridgeReport]) {
+    for cartridge in cartridges {
+        let CartridgeReport { name, kind, place, objects, bytes, complaint } = cartridge;
+        println!("  cartridge {name}  {kind}  {place}  {objects} objects, {}", size::show(*bytes));
+        if let Some(complaint) = complaint {
+            println!("    {complaint}");
+        }
+    }
+}
 
 /// One step of repacking, for the daemon.
 pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&str>, below: u8) -> Result<Told> {
@@ -94,6 +125,7 @@ pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
                 false => {
                     print_volumes(std::slice::from_ref(found));
                     println!("  id {}", found.id);
+                    print_cartridges(&found.media);
                     if found.state != "online" {
                         println!(
                             "  bring {} to {}, or say where it is: stere device online {pool} {volume} PATH",

@@ -122,6 +122,12 @@ impl Store {
         names.split('+').map(bit).try_fold(0, |set, bit| Some(set | bit?))
     }
 
+    /// The object that a released segment has to be read from, and the volumes that have it, as a set.
+    pub fn object_of_released(&self, segment: u64) -> Option<(String, u16)> {
+        let segment = self.log.segments.get(segment).filter(|segment| segment.is_released())?;
+        Some((stere_format::object_name(segment.id, segment.sequence), segment.tertiary().there))
+    }
+
     /// The names of a set.
     pub fn tier_names(&self, set: u16) -> String {
         let table = self.volumes.table.read();

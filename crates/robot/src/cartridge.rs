@@ -1,0 +1,376 @@
+//! One cartridge in a drive: its label, objects put behind what is there, ranges read back, and finding out what it holds.
+//!
+//! Invariant: writing begins only where the tape was seen to end. Read next: `docs/format/cartridge.md`, `library.rs`.
+
+use stere_format::{CartridgeBlock, CartridgeEntry, CartridgeIndex, CartridgeKind, crc32c};
+
+use crate::drive::{Drive, Read, Spaced, Write};
+use crate::error::RobotError;
+
+/// What the first file of a cartridge says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Label {
+    /// Nothing was ever written.
+    Blank,
+    Set {
+        set: String,
+        barcode: String,
+    },
+    /// Something that is not ours.
+    Foreign(String),
+}
+
+/// What is on a cartridge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Files, the label among them.
+    pub files: u32,
+    /// There is something behind the last filemark: a file that was not ended.
+    pub is_ragged: bool,
+    /// The last file is an index that tells everything.
+    pub is_indexed: bool,
+    /// Whole objects.
+    pub entries: Vec<CartridgeEntry>,
+    pub ordinal_max: u64,
+}
+
+/// How putting an object ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It is there.
+    Whole { is_near_end: bool },
+    /// The medium ended first: it is not.
+    Ended { is_ragged: bool },
+}
+
+/// A cartridge of a set that is in a drive.
+pub struct Cartridge<'a> {
+    pub drive: &'a mut Drive,
+    pub set: &'a str,
+    /// Empty where there is no reader of bar codes.
+    pub barcode: &'a str,
+    pub unit_bytes: u32,
+}
+
+/// Room for any block.
+fn buffer() -> Vec<u8> {
+    vec![0; CartridgeBlock::SIZE + CartridgeBlock::UNIT_BYTES_MAX as usize]
+}
+
+impl Cartridge<'_> {
+    fn stale(&self) -> RobotError {
+        RobotError::Stale { barcode: self.barcode.to_owned() }
+    }
+
+    /// Reads the label, or finds that there is none.
+    pub fn label(&mut self) -> Result<Label, RobotError> {
+        self.drive.rewind()?;
+        let mut block = buffer();
+        let length = match self.drive.read(&mut block) {
+            Ok(Read::Block(length)) => length,
+            Ok(Read::EndOfData) => return Ok(Label::Blank),
+            Ok(Read::Filemark) => return Ok(Label::Foreign("it begins with a filemark".into())),
+            // A block that is longer than any of ours, or cannot be read.
+            Err(error) if error.sense().is_some() && !error.is_of_device() && !error.is_attention() => {
+                return Ok(Label::Foreign(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(match CartridgeBlock::decode(&block[..length]) {
+            Ok(header) if header.kind == CartridgeKind::Label => {
+                Label::Set { set: header.set, barcode: header.barcode }
+            }
+            Ok(_) => Label::Foreign("its label is missing".into()),
+            Err(error) => Label::Foreign(error.to_string()),
+        })
+    }
+
+    /// Labels a blank cartridge.
+    pub fn write_label(&mut self) -> Result<(), RobotError> {
+        assert!(!self.set.is_empty(), "a set has a name");
+        self.drive.rewind()?;
+        let text = format!(
+            "This cartridge belongs to stere, set {}, bar code {}.\nstere rescue reads it; docs/format/cartridge.md tells how it is written.\n",
+            self.set, self.barcode
+        );
+        match self.write_file(CartridgeKind::Label, "", 0, text.as_bytes())? {
+            Written::Whole { .. } => Ok(()),
+            Written::Ended { .. } => Err(RobotError::NoRoom { set: self.set.to_owned() }),
+        }
+    }
+
+    /// Writes one file from here on.
+    fn write_file(
+        &mut self,
+        kind: CartridgeKind,
+        name: &str,
+        ordinal: u64,
+        bytes: &[u8],
+    ) -> Result<Written, RobotError> {
+        let unit = self.unit_bytes as usize;
+        let mut is_near_end = false;
+        let count = CartridgeBlock::blocks_of(bytes.len() as u64, self.unit_bytes);
+        for at in 0..count {
+            let offset = at as usize * unit;
+            let payload = &bytes[offset..bytes.len().min(offset + unit)];
+            let header = CartridgeBlock {
+                kind,
+                payload_bytes: payload.len() as u32,
+                unit_bytes: self.unit_bytes,
+                payload_crc32c: crc32c(payload),
+                ordinal,
+                object_bytes: bytes.len() as u64,
+                offset: offset as u64,
+                set: self.set.to_owned(),
+                barcode: self.barcode.to_owned(),
+                name: name.to_owned(),
+            };
+            let mut block = header.encode();
+            block.extend_from_slice(payload);
+            match self.drive.write(&block)? {
+                Write::Well => {}
+                // There is room for an end, not for much more.
+                Write::NearEnd if at + 1 < count => return self.end_early(),
+                Write::NearEnd => is_near_end = true,
+                Write::Full => return self.end_early(),
+            }
+        }
+        match self.drive.write_filemark()? {
+            Write::Well => Ok(Written::Whole { is_near_end }),
+            Write::NearEnd => Ok(Written::Whole { is_near_end: true }),
+            Write::Full => Ok(Written::Ended { is_ragged: true }),
+        }
+    }
+
+    /// Ends a file that is not whole, if that can be done.
+    fn end_early(&mut self) -> Result<Written, RobotError> {
+        let is_ended = matches!(self.drive.write_filemark(), Ok(Write::Well | Write::NearEnd));
+        Ok(Written::Ended { is_ragged: !is_ended })
+    }
+
+    /// Goes behind the last of so many files, and sees that the tape ends there; `Stale` if it does not.
+    pub fn go_to_end(&mut self, files: u32) -> Result<(), RobotError> {
+        if self.drive.go_to_file(files)? == Spaced::Stopped {
+            return Err(self.stale());
+        }
+        let mut block = buffer();
+        match self.drive.read(&mut block) {
+            Ok(Read::EndOfData) => {}
+            Ok(_) => return Err(self.stale()),
+            Err(error) => return Err(error),
+        }
+        self.drive.go_to_end(Some((files, 0)))
+    }
+
+    /// Puts an object behind everything; it will be the file of number `files`.
+    pub fn append(&mut self, files: u32, name: &str, ordinal: u64, bytes: &[u8]) -> Result<Written, RobotError> {
+        if !self.drive.is_at_end_of(files) {
+            self.go_to_end(files)?;
+        }
+        self.write_file(CartridgeKind::Object, name, ordinal, bytes)
+    }
+
+    /// Ends a file that was left without an end, so that something can be put behind it.
+    pub fn end_ragged(&mut self, files: u32) -> Result<(), RobotError> {
+        self.drive.go_to_end(Some((files, 1)))?;
+        self.drive.write_filemark().map(drop)
+    }
+
+    /// Writes what is known of the cartridge behind everything.
+    pub fn write_index(
+        &mut self,
+        files: u32,
+        ordinal: u64,
+        entries: Vec<CartridgeEntry>,
+    ) -> Result<Written, RobotError> {
+        if !self.drive.is_at_end_of(files) {
+            self.go_to_end(files)?;
+        }
+        let index = CartridgeIndex { files, entries };
+        self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())
+    }
+
+    /// Reads a part of an object, every byte proven.
+    pub fn read(&mut self, entry: &CartridgeEntry, offset: u64, into: &mut [u8]) -> Result<(), RobotError> {
+        let end = offset + into.len() as u64;
+        assert!(end <= entry.object_bytes, "whoever reads knows how long the object is");
+        let unit = u64::from(entry.unit_bytes);
+        let damaged = |barcode: &str, why: String| RobotError::Damaged {
+            barcode: barcode.to_owned(),
+            object: entry.name.clone(),
+            why,
+        };
+        let mut block = vec![0; CartridgeBlock::SIZE + entry.unit_bytes as usize];
+        let (mut at, mut filled) = (offset / unit, 0);
+        if self.drive.go_to(entry.file, at)? == Spaced::Stopped {
+            return Err(self.stale());
+        }
+        while filled < into.len() {
+            let payload_bytes = (entry.object_bytes - at * unit).min(unit) as usize;
+            let length = match self.drive.read(&mut block[..CartridgeBlock::SIZE + payload_bytes]) {
+                Ok(Read::Block(length)) => length,
+                Ok(_) => return Err(self.stale()),
+                Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+                Err(error) => return Err(damaged(self.barcode, error.to_string())),
+            };
+            let bytes = &block[..length];
+            let header = CartridgeBlock::decode(bytes).map_err(|error| damaged(self.barcode, error.to_string()))?;
+            let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
+            if !is_it || header.offset != at * unit || header.object_bytes != entry.object_bytes {
+                return Err(self.stale());
+            }
+            let payload = header.payload_of(bytes).map_err(|error| damaged(self.barcode, error.to_string()))?;
+            let start = (offset + filled as u64 - at * unit) as usize;
+            let part = &payload[start.min(payload.len())..];
+            let count = part.len().min(into.len() - filled);
+            into[filled..filled + count].copy_from_slice(&part[..count]);
+            filled += count;
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Finds out what is there: from the index at the end, else from the first block of every file.
+    pub fn scan(&mut self) -> Result<Found, RobotError> {
+        match self.last_index()? {
+            Some(found) => Ok(found),
+            None => self.scan_all(),
+        }
+    }
+
+    /// What the index at the end tells; none if the last file is none.
+    fn last_index(&mut self) -> Result<Option<Found>, RobotError> {
+        self.drive.go_to_end(None)?;
+        if self.drive.go_to_last_file()? == Spaced::Stopped {
+            return Ok(None);
+        }
+        let Some((header, bytes)) = self.read_file()? else { return Ok(None) };
+        let Ok(index) = CartridgeIndex::decode(&bytes) else { return Ok(None) };
+        if header.kind != CartridgeKind::Index {
+            return Ok(None);
+        }
+        // Behind it nothing.
+        let mut block = buffer();
+        let is_last = self.drive.read(&mut block)? == Read::Filemark && self.drive.read(&mut block)? == Read::EndOfData;
+        let files = index.files + 1;
+        self.drive.go_to_end(Some((files, 0)))?;
+        Ok(is_last.then_some(Found {
+            files,
+            is_ragged: false,
+            is_indexed: true,
+            entries: index.entries,
+            ordinal_max: header.ordinal,
+        }))
+    }
+
+    /// Reads the file that begins here, if it is whole, up to its filemark.
+    fn read_file(&mut self) -> Result<Option<(CartridgeBlock, Vec<u8>)>, RobotError> {
+        let mut block = buffer();
+        let mut whole = Vec::new();
+        let mut first: Option<CartridgeBlock> = None;
+        loop {
+            let length = match self.drive.read(&mut block) {
+                Ok(Read::Block(length)) => length,
+                Ok(_) => return Ok(None),
+                Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+                Err(_) => return Ok(None),
+            };
+            let bytes = &block[..length];
+            let Ok(header) = CartridgeBlock::decode(bytes) else { return Ok(None) };
+            let Ok(payload) = header.payload_of(bytes) else { return Ok(None) };
+            let is_next = header.offset == whole.len() as u64 && header.set == self.set;
+            if !is_next || first.as_ref().is_some_and(|first| first.ordinal != header.ordinal) {
+                return Ok(None);
+            }
+            whole.extend_from_slice(payload);
+            let is_whole = whole.len() as u64 == header.object_bytes;
+            let first = first.get_or_insert(header);
+            if is_whole {
+                return Ok(Some((first.clone(), whole)));
+            }
+        }
+    }
+
+    /// Looks at every file from the beginning.
+    fn scan_all(&mut self) -> Result<Found, RobotError> {
+        let mut found = Found { files: 1, ..Found::default() };
+        if self.drive.go_to_file(1)? == Spaced::Stopped {
+            // The label was not ended.
+            return Ok(Found { files: 0, is_ragged: true, ..found });
+        }
+        let mut block = buffer();
+        loop {
+            let file = found.files;
+            let header = match self.drive.read(&mut block) {
+                Ok(Read::EndOfData) => return Ok(found),
+                Ok(Read::Filemark) => {
+                    found.files += 1;
+                    continue;
+                }
+                Ok(Read::Block(length)) => CartridgeBlock::decode(&block[..length]).ok(),
+                Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+                Err(_) => None,
+            };
+            let header = header.filter(|header| header.set == self.set && header.offset == 0);
+            let is_ended = match header {
+                Some(header) => self.scan_file(header, file, &mut found)?,
+                None => self.skip_to_next(file)?,
+            };
+            if !is_ended {
+                found.is_ragged = true;
+                return Ok(found);
+            }
+            found.files += 1;
+        }
+    }
+
+    /// Goes to the file behind this one; false if there is no filemark.
+    fn skip_to_next(&mut self, file: u32) -> Result<bool, RobotError> {
+        let is_there = self.drive.skip_file()? == Spaced::Done;
+        if is_there {
+            self.drive.note_position(file + 1, 0);
+        }
+        Ok(is_there)
+    }
+
+    /// Takes note of the file whose first block was read; false if it has no end.
+    fn scan_file(&mut self, header: CartridgeBlock, file: u32, found: &mut Found) -> Result<bool, RobotError> {
+        found.ordinal_max = found.ordinal_max.max(header.ordinal);
+        if header.kind == CartridgeKind::Index {
+            self.drive.go_to_file(file)?;
+            if let Some((_, bytes)) = self.read_file()?
+                && let Ok(index) = CartridgeIndex::decode(&bytes)
+                && index.files == file
+            {
+                // What it leaves out is dead.
+                found.entries = index.entries;
+            }
+            return self.skip_to_next(file);
+        }
+        let blocks = CartridgeBlock::blocks_of(header.object_bytes, header.unit_bytes);
+        let more = u32::try_from(blocks - 1).unwrap_or(u32::MAX);
+        if self.drive.skip_blocks(more)? == Spaced::Stopped {
+            // Too short; where the tape stands now is not sure.
+            return match self.drive.go_to_file(file + 1)? {
+                Spaced::Done => Ok(true),
+                Spaced::Stopped => Ok(false),
+            };
+        }
+        let mut block = buffer();
+        match self.drive.read(&mut block) {
+            Ok(Read::Filemark) => {}
+            Ok(Read::EndOfData) => return Ok(false),
+            Ok(Read::Block(_)) => return self.skip_to_next(file),
+            Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+            Err(_) => return self.skip_to_next(file),
+        }
+        found.entries.push(CartridgeEntry {
+            file,
+            unit_bytes: header.unit_bytes,
+            ordinal: header.ordinal,
+            object_bytes: header.object_bytes,
+            name: header.name,
+        });
+        Ok(true)
+    }
+}

@@ -1,0 +1,282 @@
+//! What is on which cartridge, in memory and in a file of this machine.
+//!
+//! The file is a memory and nothing more: without it every cartridge is looked at once, and says the same. So a line that is torn or
+//! wrong ends what is believed of it. Each line is the CRC32C of what follows, in hexadecimal, and that.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use stere_format::{CartridgeEntry, crc32c};
+
+use crate::cartridge::Found;
+use crate::error::RobotError;
+
+/// What kind of cartridge it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Nobody has looked.
+    #[default]
+    Unknown,
+    Blank,
+    Ours,
+    /// Never written to.
+    Foreign,
+}
+
+impl Standing {
+    const WORDS: [(Standing, &'static str); 4] = [
+        (Standing::Unknown, "unknown"),
+        (Standing::Blank, "blank"),
+        (Standing::Ours, "ours"),
+        (Standing::Foreign, "foreign"),
+    ];
+
+    pub fn word(self) -> &'static str {
+        Standing::WORDS.iter().find(|(standing, _)| *standing == self).map_or("unknown", |(_, word)| word)
+    }
+
+    fn from_word(word: &str) -> Option<Standing> {
+        Standing::WORDS.iter().find(|(_, known)| *known == word).map(|(standing, _)| *standing)
+    }
+}
+
+/// What is known of a cartridge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    pub standing: Standing,
+    pub files: u32,
+    pub is_full: bool,
+    /// Its last file was not ended.
+    pub is_ragged: bool,
+    /// Its last file is an index that is true.
+    pub is_indexed: bool,
+    /// Objects that count, by file.
+    pub entries: BTreeMap<u32, CartridgeEntry>,
+}
+
+#[derive(Default)]
+pub struct Catalogue {
+    cartridges: BTreeMap<String, Known>,
+    names: BTreeMap<String, (String, u32)>,
+    ordinal: u64,
+    path: Option<PathBuf>,
+    file: Option<File>,
+}
+
+impl Catalogue {
+    /// Reads what the file tells; it is made if it is not there.
+    pub fn open(path: Option<&Path>) -> Result<Catalogue, RobotError> {
+        let mut catalogue = Catalogue { path: path.map(Path::to_owned), ..Catalogue::default() };
+        let Some(path) = path else { return Ok(catalogue) };
+        let text = fs::read(path).unwrap_or_default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            let proven = line.split_once(' ').filter(|(sum, rest)| **sum == format!("{:08x}", crc32c(rest.as_bytes())));
+            if proven.and_then(|(_, rest)| catalogue.apply(rest)).is_none() {
+                tracing::warn!(path = %path.display(), "the catalogue is torn; cartridges are looked at again where they differ");
+                break;
+            }
+        }
+        catalogue.save_anew().map_err(|error| catalogue.failed(&error))?;
+        Ok(catalogue)
+    }
+
+    fn failed(&self, error: &std::io::Error) -> RobotError {
+        let path = self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        RobotError::Catalogue { path, why: error.to_string() }
+    }
+
+    /// Writes all of it anew, shortest.
+    fn save_anew(&mut self) -> std::io::Result<()> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        let mut lines = vec![format!("ordinal {}", self.ordinal)];
+        for (barcode, known) in &self.cartridges {
+            lines.push(line_of(barcode, known));
+            lines.extend(known.entries.values().map(|entry| line_of_entry(barcode, entry)));
+        }
+        let text: String = lines.iter().map(|line| sealed(line)).collect();
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let partial = path.with_extension("partial");
+        let mut file = File::create(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, &path)?;
+        self.file = Some(OpenOptions::new().append(true).open(&path)?);
+        Ok(())
+    }
+
+    fn save(&mut self, lines: &[String]) -> Result<(), RobotError> {
+        let text: String = lines.iter().map(|line| sealed(line)).collect();
+        let outcome = match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()).and_then(|()| file.sync_data()),
+            None => Ok(()),
+        };
+        outcome.map_err(|error| self.failed(&error))
+    }
+
+    /// Takes a line to heart; none if it is none.
+    fn apply(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split(' ');
+        match words.next()? {
+            "ordinal" => self.ordinal = self.ordinal.max(words.next()?.parse().ok()?),
+            "dead" => drop(self.remove(words.next()?)),
+            "cartridge" => {
+                let known = self.cartridges.entry(words.next()?.to_owned()).or_default();
+                known.standing = Standing::from_word(words.next()?)?;
+                known.files = words.next()?.parse().ok()?;
+                let mut flag = || words.next().map(|word| word == "1");
+                (known.is_full, known.is_ragged, known.is_indexed) = (flag()?, flag()?, flag()?);
+            }
+            "forget" => self.forget(words.next()?),
+            "object" => {
+                let barcode = words.next()?.to_owned();
+                let (file, unit_bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                let (ordinal, object_bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                let name = words.next()?.to_owned();
+                self.enter(&barcode, CartridgeEntry { file, unit_bytes, ordinal, object_bytes, name });
+            }
+            _ => return None,
+        }
+        words.next().is_none().then_some(())
+    }
+
+    fn forget(&mut self, barcode: &str) {
+        if let Some(known) = self.cartridges.get_mut(barcode) {
+            for entry in std::mem::take(&mut known.entries).into_values() {
+                self.names.remove(&entry.name);
+            }
+        }
+    }
+
+    /// Enters an object, unless a newer one of its name is known.
+    fn enter(&mut self, barcode: &str, entry: CartridgeEntry) {
+        self.ordinal = self.ordinal.max(entry.ordinal);
+        if self.find(&entry.name).is_some_and(|(_, known)| known.ordinal >= entry.ordinal) {
+            return;
+        }
+        self.remove(&entry.name);
+        self.names.insert(entry.name.clone(), (barcode.to_owned(), entry.file));
+        self.cartridges.entry(barcode.to_owned()).or_default().entries.insert(entry.file, entry);
+    }
+
+    /// Its object is dead from now on.
+    fn remove(&mut self, name: &str) -> Option<CartridgeEntry> {
+        let (barcode, file) = self.names.remove(name)?;
+        let known = self.cartridges.get_mut(&barcode)?;
+        known.is_indexed = false;
+        known.entries.remove(&file)
+    }
+
+    pub fn next_ordinal(&mut self) -> u64 {
+        self.ordinal += 1;
+        self.ordinal
+    }
+
+    /// Which cartridge has an object, and where.
+    pub fn find(&self, name: &str) -> Option<(&str, &CartridgeEntry)> {
+        let (barcode, file) = self.names.get(name)?;
+        Some((barcode, self.cartridges.get(barcode)?.entries.get(file)?))
+    }
+
+    pub fn known(&self, barcode: &str) -> Known {
+        self.cartridges.get(barcode).cloned().unwrap_or_default()
+    }
+
+    pub fn cartridges(&self) -> impl Iterator<Item = (&String, &Known)> {
+        self.cartridges.iter()
+    }
+
+    /// Names and bytes of objects whose names begin so.
+    pub fn list(&self, prefix: &str) -> Vec<(String, u64)> {
+        let from = self.names.range(prefix.to_owned()..);
+        let these = from.take_while(|(name, _)| name.starts_with(prefix));
+        these.filter_map(|(name, _)| self.find(name).map(|(_, entry)| (name.clone(), entry.object_bytes))).collect()
+    }
+
+    /// Changes what is known of a cartridge, but for its objects.
+    pub fn change(&mut self, barcode: &str, change: impl FnOnce(&mut Known)) -> Result<(), RobotError> {
+        let known = self.cartridges.entry(barcode.to_owned()).or_default();
+        change(known);
+        let line = line_of(barcode, known);
+        self.save(&[line])
+    }
+
+    /// An object was written: it is the last file of its cartridge.
+    pub fn add(&mut self, barcode: &str, entry: CartridgeEntry, is_full: bool) -> Result<(), RobotError> {
+        let line = line_of_entry(barcode, &entry);
+        let known = self.cartridges.entry(barcode.to_owned()).or_default();
+        assert!(entry.file == known.files, "objects are put behind what is there");
+        (known.files, known.is_full, known.is_indexed) = (entry.file + 1, known.is_full || is_full, false);
+        let of_cartridge = line_of(barcode, known);
+        self.enter(barcode, entry);
+        self.save(&[of_cartridge, line])
+    }
+
+    /// What looking at the cartridge has shown.
+    pub fn replace(&mut self, barcode: &str, found: Found) -> Result<(), RobotError> {
+        self.forget(barcode);
+        self.ordinal = self.ordinal.max(found.ordinal_max);
+        let known = self.cartridges.entry(barcode.to_owned()).or_default();
+        known.standing = Standing::Ours;
+        (known.files, known.is_ragged, known.is_indexed) = (found.files, found.is_ragged, found.is_indexed);
+        let mut lines = vec![format!("forget {barcode}"), line_of(barcode, known)];
+        for entry in found.entries {
+            lines.push(line_of_entry(barcode, &entry));
+            self.enter(barcode, entry);
+        }
+        self.save(&lines)
+    }
+
+    pub fn kill(&mut self, name: &str) -> Result<(), RobotError> {
+        match self.remove(name) {
+            Some(_) => self.save(&[format!("dead {name}")]),
+            None => Ok(()),
+        }
+    }
+}
+
+fn sealed(line: &str) -> String {
+    format!("{:08x} {line}\n", crc32c(line.as_bytes()))
+}
+
+fn line_of(barcode: &str, known: &Known) -> String {
+    let [full, ragged, indexed] = [known.is_full, known.is_ragged, known.is_indexed].map(u8::from);
+    format!("cartridge {barcode} {} {} {full} {ragged} {indexed}", known.standing.word(), known.files)
+}
+
+fn line_of_entry(barcode: &str, entry: &CartridgeEntry) -> String {
+    let CartridgeEntry { file, unit_bytes, ordinal, object_bytes, name } = entry;
+    format!("object {barcode} {file} {unit_bytes} {ordinal} {object_bytes} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(file: u32, ordinal: u64, name: &str) -> CartridgeEntry {
+        CartridgeEntry { file, unit_bytes: 4096, ordinal, object_bytes: 10, name: name.into() }
+    }
+
+    #[test]
+    fn it_is_remembered_up_to_a_torn_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/catalogue");
+        let mut catalogue = Catalogue::open(Some(&path)).unwrap();
+        catalogue.replace("A", Found { files: 1, ..Found::default() }).unwrap();
+        catalogue.add("A", entry(1, 5, "x"), false).unwrap();
+        catalogue.add("A", entry(2, 6, "y"), false).unwrap();
+        catalogue.kill("y").unwrap();
+        catalogue.replace("B", Found { files: 4, entries: vec![entry(3, 9, "x")], ..Found::default() }).unwrap();
+        let mut again = Catalogue::open(Some(&path)).unwrap();
+        assert_eq!(again.find("x").map(|(barcode, entry)| (barcode, entry.file)), Some(("B", 3)), "the newest counts");
+        assert_eq!((again.list(""), again.next_ordinal()), (vec![("x".into(), 10)], 10));
+        assert_eq!((again.known("A").files, again.known("A").entries.len()), (3, 0));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 3]).unwrap();
+        let torn = Catalogue::open(Some(&path)).unwrap();
+        assert!(torn.find("x").is_none() && torn.known("A").files == 3);
+    }
+}

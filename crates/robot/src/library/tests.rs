@@ -1,0 +1,369 @@
+//! The whole library on simulated devices: what is put is got, across restarts, lost catalogues, ends of media, crashes and faults.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use stere_device::{Patience, Volume, VolumeError};
+
+use super::*;
+use crate::simulated::{Configuration, Model, Pace, SimulatedLibrary};
+
+const SMALL: Model = Model { capacity_bytes: 100_000, warning_bytes: 6_000, ..Model::INSTANT };
+
+fn simulated(model: Model, drives: u16, cartridges: u16) -> SimulatedLibrary {
+    SimulatedLibrary::new(Configuration::new(model, drives, cartridges)).unwrap()
+}
+
+fn options() -> LibraryOptions {
+    LibraryOptions { block_bytes: 4096, ..LibraryOptions::new("robot") }
+}
+
+fn open_with(simulated: &SimulatedLibrary, options: LibraryOptions) -> Library {
+    let drives = (0..simulated.drives()).map(|number| simulated.drive(number)).collect();
+    let options = LibraryOptions { clock: Some(simulated.clock()), ..options };
+    Library::new(LibraryParts { changer: Some(simulated.changer()), drives }, options).unwrap()
+}
+
+fn open(simulated: &SimulatedLibrary) -> Library {
+    open_with(simulated, options())
+}
+
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+fn whole(library: &Library, name: &str) -> Result<Vec<u8>, VolumeError> {
+    let length = Volume::length(library, name)?.expect("the object is there");
+    let mut bytes = vec![0; length as usize];
+    Volume::get(library, name, 0, &mut bytes, Patience::Now)?;
+    Ok(bytes)
+}
+
+fn standings(library: &Library) -> Vec<(String, String, u64)> {
+    library.cartridges().into_iter().map(|one| (one.name, one.kind, one.objects)).collect()
+}
+
+/// P-100
+#[test]
+fn what_is_put_is_got_also_without_the_catalogue() {
+    let simulated = simulated(Model::INSTANT, 2, 3);
+    let library = open(&simulated);
+    for number in 0..20u64 {
+        library.put(&format!("segments/{number}"), &content(number, number as usize * 1000)).unwrap();
+    }
+    library.put("segments/3", &content(99, 12)).unwrap();
+    library.delete("segments/4").unwrap();
+    let check = |library: &Library, is_dead: bool| {
+        for number in (0..20u64).filter(|number| *number != 4) {
+            let expected = if number == 3 { content(99, 12) } else { content(number, number as usize * 1000) };
+            assert_eq!(whole(library, &format!("segments/{number}")).unwrap(), expected, "{number}");
+        }
+        assert_eq!(Volume::length(library, "segments/4").unwrap().is_none(), is_dead);
+        let mut part = vec![0; 777];
+        Volume::get(library, "segments/19", 4000, &mut part, Patience::Now).unwrap();
+        assert_eq!(part, content(19, 19_000)[4000..4777]);
+        let short = Volume::get(library, "segments/3", 10, &mut part, Patience::Now);
+        assert!(matches!(short, Err(VolumeError::Short { length: 12, .. })), "{short:?}");
+        let none = Volume::get(library, "segments/x", 0, &mut part, Patience::Now);
+        assert!(matches!(none, Err(VolumeError::NoObject { .. })), "{none:?}");
+    };
+    check(&library, true);
+    // The power goes: no index was written, so nobody knows any more what was dead.
+    check(&open(&simulated), false);
+    let library = open(&simulated);
+    library.delete("segments/4").unwrap();
+    // Its cartridge tells when it is put away the next time.
+    whole(&library, "segments/5").unwrap();
+    Volume::close(&library);
+    check(&open(&simulated), true);
+    assert_eq!(library.list("segments/1").unwrap().len(), 11);
+}
+
+#[test]
+fn the_catalogue_saves_looking() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("catalogue");
+    let simulated = simulated(Model::INSTANT, 1, 4);
+    let with = || open_with(&simulated, LibraryOptions { catalogue: Some(path.clone()), ..options() });
+    with().put("a", b"one").unwrap();
+    let moves = simulated.moves();
+    assert_eq!(whole(&with(), "a").unwrap(), b"one");
+    assert_eq!(simulated.moves(), moves, "the cartridge is in the drive, and it is known which it is");
+    // Written to by one who knows nothing of this catalogue.
+    open(&simulated).put("b", b"two").unwrap();
+    let library = with();
+    library.put("c", b"three").unwrap();
+    for (name, expected) in [("a", &b"one"[..]), ("b", b"two"), ("c", b"three")] {
+        assert_eq!(
+            whole(&library, name).unwrap(),
+            expected,
+            "{name}: what is behind what is known is found, not overwritten"
+        );
+    }
+}
+
+/// P-101
+#[test]
+fn an_object_that_does_not_fit_goes_to_the_next_cartridge_whole() {
+    let simulated = simulated(SMALL, 2, 3);
+    let library = open(&simulated);
+    let names: Vec<String> = (0..5).map(|number| format!("o{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        library.put(name, &content(number as u64, 40_000)).unwrap();
+    }
+    let full = library.put("o5", &content(5, 60_000));
+    assert!(matches!(full, Ok(()) | Err(RobotError::NoRoom { .. })), "{full:?}");
+    assert!(standings(&library).iter().filter(|(_, kind, _)| kind == "full").count() >= 2);
+    for library in [library, open(&simulated)] {
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(whole(&library, name).unwrap(), content(number as u64, 40_000), "{name}");
+        }
+    }
+    let library = open(&simulated);
+    let mut outcome = Ok(());
+    for number in 10..20 {
+        outcome = Volume::put(&library, &format!("o{number}"), &content(1, 40_000));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(outcome, Err(VolumeError::Full { .. })), "{outcome:?}");
+}
+
+#[test]
+fn foreign_cartridges_are_left_alone() {
+    let simulated = simulated(Model::INSTANT, 1, 3);
+    open_with(&simulated, LibraryOptions { set: "another".into(), barcodes: "SIM001".into(), ..options() })
+        .put("theirs", b"x")
+        .unwrap();
+    let before = simulated.records("SIM001");
+    let library = open(&simulated);
+    library.put("ours", b"y").unwrap();
+    let standings = standings(&library);
+    assert_eq!(standings[0], ("SIM001".into(), "foreign".into(), 0));
+    assert_eq!(standings[1], ("SIM002".into(), "ours".into(), 1));
+    // Its own index came when it was put away.
+    assert!(simulated.records("SIM001") <= before + 2);
+    assert!(library.list("theirs").unwrap().is_empty());
+}
+
+#[test]
+fn a_cartridge_that_is_away_is_waited_for() {
+    let simulated = simulated(Model::INSTANT, 1, 2);
+    let library = open(&simulated);
+    library.put("a", b"one").unwrap();
+    Volume::close(&library);
+    assert!(simulated.take_out("SIM001"));
+    let library = open(&simulated);
+    assert!(matches!(whole_or_length(&library, "a"), Ok(None)), "nobody remembers it");
+    let folder = tempfile::tempdir().unwrap();
+    let catalogue = Some(folder.path().join("catalogue"));
+    simulated.put_in("SIM001");
+    assert_eq!(
+        whole(&open_with(&simulated, LibraryOptions { catalogue: catalogue.clone(), ..options() }), "a").unwrap(),
+        b"one"
+    );
+    open(&simulated).put_all_away().unwrap();
+    let library = open_with(&simulated, LibraryOptions { catalogue, ..options() });
+    library.look_at_all().unwrap();
+    library.put_all_away().unwrap();
+    assert!(simulated.take_out("SIM001"));
+    library.refresh(false).unwrap();
+    let away = whole(&library, "a");
+    assert!(matches!(&away, Err(VolumeError::Away { why, .. }) if why.contains("SIM001")), "{away:?}");
+    library.put("b", b"two").unwrap();
+    simulated.put_in("SIM001");
+    assert_eq!(whole(&library, "a").unwrap(), b"one");
+    assert_eq!(library.estimate("a").unwrap().0, "SIM001");
+}
+
+fn whole_or_length(library: &Library, name: &str) -> Result<Option<u64>, VolumeError> {
+    Volume::length(library, name)
+}
+
+/// P-103
+#[test]
+fn faults_are_told_and_harm_nothing_else() {
+    let simulated = simulated(Model::INSTANT, 2, 4);
+    let library = open(&simulated);
+    library.put("a", &content(1, 20_000)).unwrap();
+    library.put("b", &content(2, 20_000)).unwrap();
+    library.put_all_away().unwrap();
+    // The arm takes another cartridge: it is noticed, and fetched once more.
+    simulated.take_another_next();
+    assert_eq!(whole(&library, "a").unwrap(), content(1, 20_000));
+    // The drives are switched off and on.
+    simulated.reset();
+    assert_eq!(whole(&library, "b").unwrap(), content(2, 20_000));
+    simulated.reset();
+    library.put("c", &content(3, 9000)).unwrap();
+    // A drive that does not answer: the other one does it.
+    library.put_all_away().unwrap();
+    simulated.unplug(0, true);
+    assert_eq!(whole(&library, "c").unwrap(), content(3, 9000));
+    simulated.unplug(1, true);
+    assert!(matches!(whole(&library, "c"), Err(VolumeError::Away { .. })));
+    simulated.unplug(0, false);
+    simulated.unplug(1, false);
+    assert_eq!(whole(&library, "c").unwrap(), content(3, 9000));
+    // A block that cannot be read: an error for its object alone. Label, filemark, then six blocks of a and its filemark.
+    simulated.spoil("SIM001", [3]);
+    assert!(matches!(whole(&library, "a"), Err(VolumeError::Damaged { .. })));
+    let mut part = vec![0; 3584];
+    Volume::get(&library, "a", 0, &mut part, Patience::Now).unwrap();
+    assert_eq!(part, content(1, 20_000)[..3584], "its first block is good");
+    assert_eq!(whole(&library, "b").unwrap(), content(2, 20_000));
+    // The arm drops it.
+    library.put_all_away().unwrap();
+    simulated.drop_next();
+    let dropped = whole(&library, "b");
+    assert!(matches!(&dropped, Err(VolumeError::Away { why, .. }) if why.contains("SIM001")), "{dropped:?}");
+    library.put("d", b"goes on").unwrap();
+    simulated.put_in("SIM001");
+    assert_eq!(whole(&library, "b").unwrap(), content(2, 20_000));
+}
+
+#[test]
+fn wrong_bar_codes_are_noticed() {
+    let simulated = simulated(Model::INSTANT, 1, 3);
+    let library = open(&simulated);
+    library.put("a", b"one").unwrap();
+    library.put_all_away().unwrap();
+    simulated.swap_barcodes("SIM001", "SIM002");
+    library.look_again().unwrap();
+    let outcome = whole(&library, "a");
+    assert!(matches!(&outcome, Err(VolumeError::Away { why, .. }) if why.contains("bar code")), "{outcome:?}");
+    library.put("b", b"two").unwrap();
+    simulated.swap_barcodes("SIM001", "SIM002");
+    library.look_again().unwrap();
+    assert_eq!(whole(&library, "a").unwrap(), b"one");
+    assert_eq!(whole(&library, "b").unwrap(), b"two");
+}
+
+#[test]
+fn many_at_once_are_served_in_order() {
+    // Slow enough for all to be there before the first is done.
+    let pace = Pace::Real { times: 200 };
+    let simulated =
+        SimulatedLibrary::new(Configuration { pace, ..Configuration::new(Model::HIGHLIGHT, 2, 4) }).unwrap();
+    let sets: Vec<Library> = (1..=4)
+        .map(|number| open_with(&simulated, LibraryOptions { barcodes: format!("SIM00{number}"), ..options() }))
+        .collect();
+    for (number, library) in sets.iter().enumerate() {
+        for object in 0..6 {
+            library.put(&format!("{number}-{object}"), &content(object, 9000)).unwrap();
+        }
+        library.put_all_away().unwrap();
+    }
+    let library = Arc::new(open(&simulated));
+    library.look_at_all().unwrap();
+    let before = simulated.moves();
+    std::thread::scope(|scope| {
+        for reader in 0..24 {
+            let library = &library;
+            scope.spawn(move || {
+                let (number, object) = (reader % 4, reader / 4);
+                assert_eq!(whole(library, &format!("{number}-{object}")).unwrap(), content(object as u64, 9000));
+            });
+        }
+    });
+    // Each of four cartridges is fetched about once, which is two moves; without order it were up to twenty-four times.
+    let moves = simulated.moves() - before;
+    assert!(moves <= 14, "{moves} moves");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u8, usize),
+    Delete(u8),
+    Get(u8),
+    /// Cartridges are put away, and a new process begins.
+    Close,
+    /// The power goes in the middle of a put: so many records of what it wrote are left.
+    Crash(u8, usize, usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0u8..8, 0usize..30_000).prop_map(|(name, length)| Step::Put(name, length)),
+        1 => (0u8..8).prop_map(Step::Delete),
+        3 => (0u8..8).prop_map(Step::Get),
+        1 => Just(Step::Close),
+        1 => (0u8..8, 1usize..30_000, 0usize..9).prop_map(|(name, length, left)| Step::Crash(name, length, left)),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// What is on each cartridge, in records.
+fn lengths(simulated: &SimulatedLibrary) -> Vec<(String, usize)> {
+    (1..=9).map(|number| format!("SIM00{number}")).map(|name| (name.clone(), simulated.records(&name))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// P-100, P-101: against a model, on cartridges that hold little and compress as they like, with crashes in the middle of objects.
+    #[test]
+    fn any_history_keeps_what_was_acknowledged(steps in steps(), seed in 0u64..1000, drives in 1u16..3) {
+        let model = Model { compression: (500, 1000), ..SMALL };
+        let configuration = Configuration { seed, ..Configuration::new(model, drives, 9) };
+        let simulated = SimulatedLibrary::new(configuration).unwrap();
+        let mut library = open(&simulated);
+        let mut expected = std::collections::BTreeMap::new();
+        for (at, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Put(name, length) => {
+                    let bytes = content(at as u64, length);
+                    if library.put(&name.to_string(), &bytes).is_ok() {
+                        expected.insert(name, bytes);
+                    }
+                }
+                Step::Delete(name) => {
+                    if expected.contains_key(&name) {
+                        // Its cartridge is in a drive, and tells when it is put away.
+                        whole(&library, &name.to_string()).unwrap();
+                    }
+                    library.delete(&name.to_string()).unwrap();
+                    expected.remove(&name);
+                }
+                Step::Get(name) => match expected.get(&name) {
+                    Some(bytes) => prop_assert!(&whole(&library, &name.to_string()).unwrap() == bytes, "object {}", name),
+                    None => prop_assert!(library.length(&name.to_string()).unwrap().is_none()),
+                },
+                Step::Close => {
+                    library.put_all_away().unwrap();
+                    library = open(&simulated);
+                }
+                Step::Crash(name, length, left) => {
+                    // Deleted objects would be alive again without an index.
+                    library.put_all_away().unwrap();
+                    let before = lengths(&simulated);
+                    let bytes = content(at as u64, length);
+                    let outcome = library.put(&name.to_string(), &bytes);
+                    let grown: Vec<_> = lengths(&simulated).into_iter().zip(before).filter(|(now, before)| now.1 > before.1).collect();
+                    drop(library);
+                    match (outcome, &grown[..]) {
+                        // Not the filemark: so the object is not whole.
+                        (Ok(()), [((barcode, now), (_, before))]) => simulated.cut(barcode, (before + left).min(now - 1)),
+                        // It went on on another cartridge.
+                        (Ok(()), _) => drop(expected.insert(name, bytes)),
+                        (Err(_), _) => {}
+                    }
+                    simulated.reset();
+                    library = open(&simulated);
+                }
+            }
+        }
+        library.put_all_away().unwrap();
+        let library = open(&simulated);
+        for (name, bytes) in &expected {
+            prop_assert!(&whole(&library, &name.to_string()).unwrap() == bytes, "object {}", name);
+        }
+        prop_assert_eq!(library.list("").unwrap().len(), expected.len());
+    }
+}

@@ -1,0 +1,298 @@
+//! What is done with a cartridge in a drive, without the library's lock. The cartridge is nobody else's meanwhile.
+
+use std::time::Duration;
+
+use stere_format::CartridgeEntry;
+
+use super::{Act, Library};
+use crate::cartridge::{Cartridge, Label, Written};
+use crate::catalogue::Standing;
+use crate::drive::Drive;
+use crate::error::RobotError;
+use crate::sense::SenseKey;
+
+/// What is in the drive, as far as is known.
+pub struct Loaded {
+    pub bay: usize,
+    pub barcode: Option<String>,
+    /// Its label was read.
+    pub is_checked: bool,
+}
+
+/// A new measurement counts for a quarter.
+fn mean(old: Duration, new: Duration) -> Duration {
+    (old * 3 + new) / 4
+}
+
+impl Library {
+    fn cartridge<'a>(&'a self, drive: &'a mut Drive, barcode: &'a str) -> Cartridge<'a> {
+        Cartridge { drive, set: &self.options.set, barcode, unit_bytes: self.options.unit_bytes() }
+    }
+
+    pub(super) fn work(
+        &self,
+        drive: &mut Drive,
+        loaded: &mut Loaded,
+        want: &str,
+        act: &Act,
+    ) -> Result<Vec<u8>, RobotError> {
+        if let Act::PutAway = act {
+            if loaded.barcode.as_deref() == Some(want) {
+                self.put_away(drive, loaded)?;
+            }
+            return Ok(Vec::new());
+        }
+        let outcome = self.bring(drive, loaded, want).and_then(|()| match act {
+            Act::Get { name, offset, length } => self.get_from(drive, want, name, *offset, *length),
+            Act::Put { name, bytes } => self.put_on(drive, want, name, bytes).map(|()| Vec::new()),
+            Act::Look | Act::PutAway => Ok(Vec::new()),
+        });
+        if outcome.as_ref().is_err_and(RobotError::is_attention) {
+            // It was reset, or somebody changed the medium: who knows which it is.
+            loaded.is_checked = false;
+        }
+        outcome
+    }
+
+    /// The wanted cartridge is in the drive afterwards, and is what it should be.
+    fn bring(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str) -> Result<(), RobotError> {
+        if loaded.is_checked && loaded.barcode.as_deref() == Some(want) {
+            return Ok(());
+        }
+        let start = (self.clock)();
+        let mut is_again = false;
+        loop {
+            if loaded.barcode.as_deref() != Some(want) {
+                self.put_away(drive, loaded)?;
+                self.fetch(loaded.bay, want)?;
+                (loaded.barcode, loaded.is_checked) = (Some(want.to_owned()), false);
+            }
+            drive.make_ready()?;
+            match self.check(drive, want) {
+                // The arm may have mistaken one for another.
+                Err(RobotError::Mislabelled { barcode, found }) if !is_again => {
+                    is_again = true;
+                    tracing::warn!(barcode, found, "another cartridge is in the drive; it is fetched once more");
+                    self.put_away(drive, loaded)?;
+                    self.refresh(true)?;
+                }
+                outcome => {
+                    outcome?;
+                    break;
+                }
+            }
+        }
+        loaded.is_checked = true;
+        let took = (self.clock)().saturating_sub(start);
+        let pace = &mut self.state.lock().pace;
+        pace.exchange = mean(pace.exchange, took);
+        Ok(())
+    }
+
+    /// Reads the label, and finds out what is on a cartridge that is new here.
+    fn check(&self, drive: &mut Drive, want: &str) -> Result<(), RobotError> {
+        let standing = self.state.lock().catalogue.known(want).standing;
+        let mislabelled = |found: String| RobotError::Mislabelled { barcode: want.to_owned(), found };
+        let foreign = |found: String| RobotError::Foreign { barcode: want.to_owned(), found };
+        let note = |standing| self.state.lock().catalogue.change(want, |known| known.standing = standing);
+        let mut cartridge = self.cartridge(drive, want);
+        match (cartridge.label()?, standing) {
+            (Label::Blank, Standing::Ours) => Err(mislabelled("a blank one".into())),
+            (Label::Blank, Standing::Blank) => Ok(()),
+            (Label::Blank, _) => note(Standing::Blank),
+            (Label::Foreign(found), Standing::Ours) => Err(mislabelled(format!("none of ours: {found}"))),
+            (Label::Foreign(found), _) => note(Standing::Foreign).and_then(|()| Err(foreign(found))),
+            (Label::Set { set, .. }, _) if set != self.options.set => {
+                note(Standing::Foreign).and_then(|()| Err(foreign(format!("the set '{set}'"))))
+            }
+            (Label::Set { barcode, .. }, _) if barcode != want => Err(mislabelled(barcode)),
+            (Label::Set { .. }, Standing::Ours) => Ok(()),
+            (Label::Set { .. }, _) => self.look(drive, want),
+        }
+    }
+
+    /// Finds out what is on a cartridge, and believes only that.
+    fn look(&self, drive: &mut Drive, barcode: &str) -> Result<(), RobotError> {
+        let found = self.cartridge(drive, barcode).scan()?;
+        tracing::info!(barcode, files = found.files, objects = found.entries.len(), "a cartridge was looked at");
+        self.state.lock().catalogue.replace(barcode, found)
+    }
+
+    /// Says on the cartridge what it holds, if that has changed, and brings it to a slot.
+    fn put_away(&self, drive: &mut Drive, loaded: &mut Loaded) -> Result<(), RobotError> {
+        let Some(barcode) = loaded.barcode.clone() else { return Ok(()) };
+        if loaded.is_checked
+            && let Err(error) = self.write_index(drive, &barcode)
+        {
+            // It can be found out without.
+            tracing::warn!(barcode, %error, "a cartridge is put away without an index");
+        }
+        loaded.is_checked = false;
+        match drive.unload() {
+            Err(error) if error.key() != Some(SenseKey::NotReady) => return Err(error),
+            _ => {}
+        }
+        self.return_to_slot(loaded.bay)?;
+        loaded.barcode = None;
+        Ok(())
+    }
+
+    /// Takes a cartridge out of a drive that failed, if it lets go of it, so that another drive can try.
+    pub(super) fn take_out(&self, drive: &mut Drive, loaded: &mut Loaded) {
+        loaded.is_checked = false;
+        // The drive may be dead; the arm tells whether the cartridge came out.
+        let unloaded = drive.unload();
+        match self.return_to_slot(loaded.bay) {
+            Ok(()) => loaded.barcode = None,
+            Err(error) => tracing::warn!(drive = drive.describe(), ?unloaded, %error, "a cartridge stays in its drive"),
+        }
+    }
+
+    /// Only if the last one is not true any more.
+    fn write_index(&self, drive: &mut Drive, barcode: &str) -> Result<(), RobotError> {
+        let (known, ordinal) = {
+            let mut state = self.state.lock();
+            let known = state.catalogue.known(barcode);
+            let is_needed = known.standing == Standing::Ours && !known.is_indexed && !known.is_ragged;
+            if !is_needed || known.files < 2 || self.options.is_read_only {
+                return Ok(());
+            }
+            (known, state.catalogue.next_ordinal())
+        };
+        let entries: Vec<CartridgeEntry> = known.entries.into_values().collect();
+        let written = self.cartridge(drive, barcode).write_index(known.files, ordinal, entries)?;
+        self.state.lock().catalogue.change(barcode, |known| match written {
+            Written::Whole { is_near_end } => {
+                (known.files, known.is_indexed) = (known.files + 1, true);
+                known.is_full |= is_near_end;
+            }
+            Written::Ended { is_ragged } => {
+                (known.is_full, known.is_ragged) = (true, is_ragged);
+                known.files += u32::from(!is_ragged);
+            }
+        })
+    }
+
+    fn get_from(
+        &self,
+        drive: &mut Drive,
+        barcode: &str,
+        name: &str,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, RobotError> {
+        let entry = {
+            let state = self.state.lock();
+            match state.catalogue.find(name) {
+                Some((there, entry)) if there == barcode => entry.clone(),
+                _ => return Err(RobotError::Stale { barcode: barcode.to_owned() }),
+            }
+        };
+        let mut bytes = vec![0; length];
+        let start = (self.clock)();
+        match self.cartridge(drive, barcode).read(&entry, offset, &mut bytes) {
+            Ok(()) => {
+                let took = (self.clock)().saturating_sub(start);
+                let rate = self.state.lock().pace.bytes_per_second;
+                let transfer = Duration::from_secs_f64(length as f64 / rate.max(1.0));
+                let pace = &mut self.state.lock().pace;
+                pace.position = mean(pace.position, took.saturating_sub(transfer));
+                Ok(bytes)
+            }
+            Err(error @ RobotError::Stale { .. }) => {
+                tracing::warn!(barcode, name, "a cartridge is not as it is remembered to be; it is looked at");
+                self.look(drive, barcode)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn put_on(&self, drive: &mut Drive, barcode: &str, name: &str, bytes: &[u8]) -> Result<(), RobotError> {
+        let no_room = || RobotError::NoRoom { set: self.options.set.clone() };
+        let known = self.state.lock().catalogue.known(barcode);
+        match known.standing {
+            _ if self.options.is_read_only => return Err(no_room()),
+            Standing::Ours if known.is_full => return Err(no_room()),
+            Standing::Ours => {}
+            Standing::Blank => {
+                self.cartridge(drive, barcode).write_label()?;
+                let label = |known: &mut crate::catalogue::Known| (known.standing, known.files) = (Standing::Ours, 1);
+                self.state.lock().catalogue.change(barcode, label)?;
+            }
+            Standing::Unknown | Standing::Foreign => {
+                return Err(RobotError::Foreign { barcode: barcode.to_owned(), found: "unknown".into() });
+            }
+        }
+        match self.append(drive, barcode, name, bytes) {
+            Err(RobotError::Stale { .. }) => {
+                self.look(drive, barcode)?;
+                self.append(drive, barcode, name, bytes)
+            }
+            // It takes nothing more there; what it has may still be read.
+            Err(error) if matches!(error.key(), Some(SenseKey::Medium | SenseKey::Protected)) => {
+                tracing::warn!(barcode, %error, "a cartridge takes nothing more");
+                self.state.lock().catalogue.change(barcode, |known| known.is_full = true)?;
+                Err(no_room())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn append(&self, drive: &mut Drive, barcode: &str, name: &str, bytes: &[u8]) -> Result<(), RobotError> {
+        let (mut known, ordinal) = {
+            let mut state = self.state.lock();
+            (state.catalogue.known(barcode), state.catalogue.next_ordinal())
+        };
+        let mut cartridge = self.cartridge(drive, barcode);
+        if known.is_ragged {
+            cartridge.end_ragged(known.files)?;
+            known.files += 1;
+            let ended = |known: &mut crate::catalogue::Known| {
+                (known.files, known.is_ragged, known.is_indexed) = (known.files + 1, false, false);
+            };
+            self.state.lock().catalogue.change(barcode, ended)?;
+        }
+        let (file, unit_bytes) = (known.files, self.options.unit_bytes());
+        let object_bytes = bytes.len() as u64;
+        let entry = CartridgeEntry { file, unit_bytes, ordinal, object_bytes, name: name.to_owned() };
+        match cartridge.append(file, name, ordinal, bytes)? {
+            Written::Whole { is_near_end } => {
+                // Some drives take what does not fit any more.
+                if !is_near_end || self.is_there(drive, barcode, &entry, bytes)? {
+                    return self.state.lock().catalogue.add(barcode, entry, is_near_end);
+                }
+                self.end(drive, barcode, false)
+            }
+            Written::Ended { is_ragged } => self.end(drive, barcode, is_ragged),
+        }
+    }
+
+    fn is_there(
+        &self,
+        drive: &mut Drive,
+        barcode: &str,
+        entry: &CartridgeEntry,
+        bytes: &[u8],
+    ) -> Result<bool, RobotError> {
+        let mut read = vec![0; bytes.len()];
+        match self.cartridge(drive, barcode).read(entry, 0, &mut read) {
+            Ok(()) => Ok(read == bytes),
+            Err(error) if error.is_of_device() || error.is_attention() => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The medium ended before the object; the next cartridge takes it.
+    fn end(&self, drive: &mut Drive, barcode: &str, is_ragged: bool) -> Result<(), RobotError> {
+        tracing::info!(barcode, "a cartridge is full");
+        self.state.lock().catalogue.change(barcode, |known| {
+            (known.is_full, known.is_ragged, known.is_indexed) = (true, is_ragged, false);
+            known.files += u32::from(!is_ragged);
+        })?;
+        if let Err(error) = self.write_index(drive, barcode) {
+            tracing::info!(barcode, %error, "the full cartridge has no index at its end");
+        }
+        Err(RobotError::NoRoom { set: self.options.set.clone() })
+    }
+}

@@ -1,0 +1,334 @@
+//! A simulated library that speaks SCSI: arm, slots, drives and cartridges, with the times that real ones take, and with faults.
+//!
+//! It answers command blocks as the standard says, so everything above runs as on a real library. Times are added up (virtual), or
+//! waited for (real, or so many times faster). Everything is decided by the configuration and the order of commands: no clock, no chance.
+//! Cartridges are kept in memory, or in files of a directory. Read next: `simulated/model.rs`, `simulated/drive.rs`.
+
+mod arm;
+mod drive;
+mod medium;
+mod model;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::element::ElementKind;
+use crate::error::RobotError;
+use crate::library::Clock;
+use crate::sense::{Sense, SenseKey};
+use crate::transport::{Data, Reply, Transport};
+use drive::DriveState;
+use medium::Medium;
+
+pub use model::{Model, Pace};
+
+const ARM: u16 = 1;
+const MAIL_SLOTS: u16 = 16;
+const DRIVES: u16 = 256;
+const SLOTS: u16 = 1024;
+
+/// What a simulated library has.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    pub model: Model,
+    pub pace: Pace,
+    pub drives: u16,
+    pub slots: u16,
+    pub barcodes: Vec<String>,
+    /// Where cartridges are kept; in memory if nowhere.
+    pub directory: Option<PathBuf>,
+    /// Decides how well each block compresses.
+    pub seed: u64,
+}
+
+impl Configuration {
+    /// Cartridges `SIM001`, `SIM002`, ... in memory.
+    pub fn new(model: Model, drives: u16, cartridges: u16) -> Configuration {
+        let barcodes = (1..=cartridges).map(|number| format!("SIM{number:03}")).collect();
+        let slots = cartridges + 2;
+        Configuration { model, pace: Pace::Virtual, drives, slots, barcodes, directory: None, seed: 1 }
+    }
+
+    /// As the lines `key=value` in the file `library` of a directory say; keys are model, drives, cartridges, capacity, speed and seed.
+    pub fn read(directory: &Path) -> Result<Configuration, String> {
+        let path = directory.join("library");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut configuration = Configuration::new(Model::INSTANT, 2, 6);
+        let (mut capacity, mut cartridges) = (None, 6);
+        configuration.pace = Pace::Real { times: 1 };
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let wrong = || format!("{}: '{line}' is not understood", path.display());
+            let (key, value) = line.split_once('=').ok_or_else(wrong)?;
+            let number = || value.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+            let small = || number().and_then(|number| u16::try_from(number).map_err(|_| wrong()));
+            match key {
+                "model" => configuration.model = Model::by_name(value).ok_or_else(wrong)?,
+                "drives" => configuration.drives = small()?,
+                "cartridges" => cartridges = small()?,
+                "capacity" => capacity = Some(number()?),
+                "speed" => configuration.pace = Pace::Real { times: number()? as u32 },
+                "seed" => configuration.seed = number()?,
+                _ => return Err(wrong()),
+            }
+        }
+        let named = Configuration::new(configuration.model, configuration.drives, cartridges);
+        (configuration.barcodes, configuration.slots) = (named.barcodes, named.slots);
+        configuration.model.capacity_bytes = capacity.unwrap_or(configuration.model.capacity_bytes);
+        configuration.directory = Some(directory.to_owned());
+        Ok(configuration)
+    }
+}
+
+/// A cartridge with what is printed on it.
+struct Tagged {
+    barcode: String,
+    medium: Medium,
+}
+
+pub(crate) struct State {
+    model: Model,
+    slots: Vec<Option<usize>>,
+    mail_slot: Option<usize>,
+    drives: Vec<DriveState>,
+    media: Vec<Tagged>,
+    elapsed: Duration,
+    moves: u64,
+    faults: Faults,
+    seed: u64,
+}
+
+#[derive(Default)]
+struct Faults {
+    /// The next medium that is moved falls down.
+    drops: bool,
+    /// The next medium that is taken from a slot is another one.
+    takes_another: bool,
+    /// Drives that do not answer.
+    unplugged: Vec<u16>,
+}
+
+/// All of it; transports are handed out for its devices.
+#[derive(Clone)]
+pub struct SimulatedLibrary {
+    state: Arc<Mutex<State>>,
+    pace: Pace,
+}
+
+impl SimulatedLibrary {
+    pub fn new(configuration: Configuration) -> Result<SimulatedLibrary, String> {
+        let mut media = Vec::new();
+        for barcode in &configuration.barcodes {
+            let medium = match &configuration.directory {
+                None => Medium::in_memory(),
+                Some(directory) => Medium::in_file(&directory.join(format!("{barcode}.cartridge")))
+                    .map_err(|error| format!("{}/{barcode}.cartridge: {error}", directory.display()))?,
+            };
+            media.push(Tagged { barcode: barcode.clone(), medium });
+        }
+        let mut slots: Vec<Option<usize>> = (0..media.len()).map(Some).collect();
+        slots.resize(slots.len().max(usize::from(configuration.slots)), None);
+        let drives = (0..configuration.drives).map(|_| DriveState::default()).collect();
+        let state = State {
+            model: configuration.model,
+            slots,
+            mail_slot: None,
+            drives,
+            media,
+            elapsed: Duration::ZERO,
+            moves: 0,
+            faults: Faults::default(),
+            seed: configuration.seed,
+        };
+        Ok(SimulatedLibrary { state: Arc::new(Mutex::new(state)), pace: configuration.pace })
+    }
+
+    pub fn changer(&self) -> Box<dyn Transport> {
+        Box::new(SimulatedChanger { library: self.clone() })
+    }
+
+    pub fn drive(&self, number: u16) -> Box<dyn Transport> {
+        Box::new(SimulatedDrive { library: self.clone(), number })
+    }
+
+    pub fn drives(&self) -> u16 {
+        self.state.lock().drives.len() as u16
+    }
+
+    /// Time as it passes here.
+    pub fn clock(&self) -> Clock {
+        let state = self.state.clone();
+        Arc::new(move || state.lock().elapsed)
+    }
+
+    /// How long everything took that was asked until now, one thing after the other.
+    pub fn elapsed(&self) -> Duration {
+        self.state.lock().elapsed
+    }
+
+    pub fn moves(&self) -> u64 {
+        self.state.lock().moves
+    }
+
+    pub fn drop_next(&self) {
+        self.state.lock().faults.drops = true;
+    }
+
+    pub fn take_another_next(&self) {
+        self.state.lock().faults.takes_another = true;
+    }
+
+    pub fn unplug(&self, drive: u16, is_unplugged: bool) {
+        let unplugged = &mut self.state.lock().faults.unplugged;
+        unplugged.retain(|one| *one != drive);
+        if is_unplugged {
+            unplugged.push(drive);
+        }
+    }
+
+    /// Blocks of this cartridge cannot be read from now on; counted from its beginning, filemarks too.
+    pub fn spoil(&self, barcode: &str, records: impl IntoIterator<Item = usize>) {
+        let mut state = self.state.lock();
+        if let Some(tagged) = state.media.iter_mut().find(|tagged| tagged.barcode == barcode) {
+            tagged.medium.spoiled.extend(records);
+        }
+    }
+
+    /// Blocks and filemarks on a cartridge.
+    pub fn records(&self, barcode: &str) -> usize {
+        let state = self.state.lock();
+        state.media.iter().find(|tagged| tagged.barcode == barcode).map_or(0, |tagged| tagged.medium.records.len())
+    }
+
+    /// Cuts a cartridge as if the power had gone: nothing is left from this block on.
+    pub fn cut(&self, barcode: &str, records: usize) {
+        let mut state = self.state.lock();
+        if let Some(tagged) = state.media.iter_mut().find(|tagged| tagged.barcode == barcode) {
+            tagged.medium.truncate(records);
+        }
+    }
+
+    /// Somebody glues the bar codes on each other's cartridges.
+    pub fn swap_barcodes(&self, one: &str, other: &str) {
+        for tagged in &mut self.state.lock().media {
+            match &tagged.barcode {
+                barcode if barcode == one => tagged.barcode = other.to_owned(),
+                barcode if barcode == other => tagged.barcode = one.to_owned(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes a cartridge out of its slot; false if it is not in one.
+    pub fn take_out(&self, barcode: &str) -> bool {
+        let mut state = self.state.lock();
+        let State { slots, media, .. } = &mut *state;
+        let is_it = |slot: &&mut Option<usize>| slot.is_some_and(|medium| media[medium].barcode == barcode);
+        slots.iter_mut().find(is_it).map(Option::take).is_some()
+    }
+
+    /// Puts it back into a free slot.
+    pub fn put_in(&self, barcode: &str) {
+        let mut state = self.state.lock();
+        let medium = state.media.iter().position(|tagged| tagged.barcode == barcode);
+        if let Some(slot) = state.slots.iter_mut().find(|slot| slot.is_none()) {
+            *slot = medium;
+        }
+    }
+
+    /// Every drive is switched off and on: the tape is at its beginning, and the next command is told so.
+    pub fn reset(&self) {
+        for drive in &mut self.state.lock().drives {
+            (drive.at, drive.has_news) = (0, true);
+        }
+    }
+
+    /// Executes for a device, and lets the time pass that it takes.
+    fn run(&self, act: impl FnOnce(&mut State) -> (Result<usize, Sense>, Duration)) -> Reply {
+        let (outcome, cost) = {
+            let mut state = self.state.lock();
+            let (outcome, cost) = act(&mut state);
+            state.elapsed += cost;
+            (outcome, cost)
+        };
+        if let Pace::Real { times } = self.pace
+            && !cost.is_zero()
+        {
+            std::thread::sleep(cost / times.max(1));
+        }
+        match outcome {
+            Ok(transferred) => Reply::good(transferred),
+            Err(sense) => Reply::check(&sense, 0),
+        }
+    }
+}
+
+impl State {
+    /// Where an element's medium is.
+    fn place(&mut self, address: u16) -> Option<&mut Option<usize>> {
+        let at = usize::from(address);
+        match address {
+            MAIL_SLOTS => Some(&mut self.mail_slot),
+            SLOTS.. => self.slots.get_mut(at - usize::from(SLOTS)),
+            DRIVES.. => self.drives.get_mut(at - usize::from(DRIVES)).map(|drive| &mut drive.medium),
+            _ => None,
+        }
+    }
+
+    fn elements(&self, kind: ElementKind) -> (u16, u16) {
+        match kind {
+            ElementKind::Arm => (ARM, 1),
+            ElementKind::Slot => (SLOTS, self.slots.len() as u16),
+            ElementKind::MailSlot => (MAIL_SLOTS, 1),
+            ElementKind::Drive => (DRIVES, self.drives.len() as u16),
+        }
+    }
+}
+
+fn refused(code: (u8, u8)) -> Sense {
+    Sense::new(SenseKey::IllegalRequest, code)
+}
+
+struct SimulatedChanger {
+    library: SimulatedLibrary,
+}
+
+impl Transport for SimulatedChanger {
+    fn execute(&mut self, command: &[u8], data: Data<'_>, _: Duration) -> Result<Reply, RobotError> {
+        Ok(self.library.run(|state| state.execute_changer(command, data)))
+    }
+
+    fn describe(&self) -> String {
+        "simulated changer".into()
+    }
+}
+
+struct SimulatedDrive {
+    library: SimulatedLibrary,
+    number: u16,
+}
+
+impl Transport for SimulatedDrive {
+    fn execute(&mut self, command: &[u8], data: Data<'_>, _: Duration) -> Result<Reply, RobotError> {
+        if self.library.state.lock().faults.unplugged.contains(&self.number) {
+            return Err(RobotError::Unreachable { device: self.describe(), why: "it is unplugged".into() });
+        }
+        let number = usize::from(self.number);
+        // What was transferred counts although there is something to say, too.
+        let mut transferred = 0;
+        let mut reply = self.library.run(|state| state.execute_drive(number, command, data, &mut transferred));
+        if reply.status != Reply::GOOD {
+            reply.transferred = transferred;
+        }
+        Ok(reply)
+    }
+
+    fn describe(&self) -> String {
+        format!("simulated drive {}", self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

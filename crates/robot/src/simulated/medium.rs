@@ -1,0 +1,116 @@
+//! What is on a simulated cartridge: blocks and filemarks, in memory or in a file.
+//!
+//! In a file each record is its length in four bytes, little-endian, and its bytes; a filemark has the length 4294967295 and no bytes. What
+//! is torn at the end was never written.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const FILEMARK: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    /// None for a filemark.
+    pub length: Option<u32>,
+    /// Where its bytes are kept.
+    start: u64,
+    /// Where it begins on the medium, compressed.
+    pub at: u64,
+    pub stored: u64,
+}
+
+enum Backing {
+    Memory(Vec<u8>),
+    File(File),
+}
+
+pub struct Medium {
+    pub records: Vec<Record>,
+    pub spoiled: BTreeSet<usize>,
+    backing: Backing,
+    end: u64,
+}
+
+impl Medium {
+    pub fn in_memory() -> Medium {
+        Medium { records: Vec::new(), spoiled: BTreeSet::new(), backing: Backing::Memory(Vec::new()), end: 0 }
+    }
+
+    /// What compresses how is not kept: there it counts as it is.
+    pub fn in_file(path: &Path) -> io::Result<Medium> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let length = file.metadata()?.len();
+        let mut medium = Medium { records: Vec::new(), spoiled: BTreeSet::new(), backing: Backing::File(file), end: 0 };
+        let mut stored_end = 0;
+        while medium.end + 4 <= length {
+            let mut head = [0; 4];
+            medium.read_at(medium.end, &mut head)?;
+            let (bytes, kept) = match u32::from_le_bytes(head) {
+                FILEMARK => (None, 0),
+                bytes => (Some(bytes), u64::from(bytes)),
+            };
+            if medium.end + 4 + kept > length {
+                break;
+            }
+            medium.records.push(Record { length: bytes, start: medium.end + 4, at: stored_end, stored: kept });
+            medium.end += 4 + kept;
+            stored_end += kept;
+        }
+        Ok(medium)
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        match &self.backing {
+            Backing::File(file) => file.read_exact_at(into, at),
+            Backing::Memory(bytes) => {
+                into.copy_from_slice(&bytes[at as usize..][..into.len()]);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first bytes of a block.
+    pub fn read(&self, record: &Record, into: &mut [u8]) -> io::Result<()> {
+        self.read_at(record.start, into)
+    }
+
+    /// Where the medium is written to.
+    pub fn stored_end(&self) -> u64 {
+        self.records.last().map_or(0, |record| record.at + record.stored)
+    }
+
+    /// Nothing is left from this record on.
+    pub fn truncate(&mut self, records: usize) {
+        if let Some(first) = self.records.get(records) {
+            self.end = first.start - 4;
+            self.records.truncate(records);
+        }
+    }
+
+    /// Puts a block, or a filemark, behind the last.
+    pub fn append(&mut self, bytes: Option<&[u8]>, stored: u64) -> io::Result<()> {
+        let length = bytes.map_or(FILEMARK, |bytes| bytes.len() as u32);
+        let record = [&length.to_le_bytes(), bytes.unwrap_or_default()].concat();
+        let at = self.stored_end();
+        match &mut self.backing {
+            Backing::Memory(all) => {
+                all.truncate(self.end as usize);
+                all.extend_from_slice(&record);
+            }
+            Backing::File(file) => {
+                file.set_len(self.end)?;
+                file.write_all_at(&record, self.end)?;
+                if bytes.is_none() {
+                    file.sync_data()?;
+                }
+            }
+        }
+        let length = bytes.map(|bytes| bytes.len() as u32);
+        self.records.push(Record { length, start: self.end + 4, at, stored });
+        self.end += record.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! The library as a tertiary volume.
+
+use std::time::Duration;
+
+use stere_device::{Medium, Patience, Volume, VolumeError};
+
+use crate::error::RobotError;
+use crate::library::Library;
+
+impl Library {
+    fn failed(&self, error: RobotError) -> VolumeError {
+        let volume = self.describe();
+        match error {
+            RobotError::NoObject { object, .. } => VolumeError::NoObject { volume, object },
+            RobotError::Damaged { ref object, .. } => {
+                VolumeError::Damaged { volume, object: object.clone(), why: error.to_string() }
+            }
+            RobotError::NoRoom { .. } => VolumeError::Full { volume },
+            // All else may pass: cartridges are put in, drives repaired.
+            error => VolumeError::Away { volume, why: error.to_string() },
+        }
+    }
+}
+
+impl Volume for Library {
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        Library::put(self, object, bytes).map_err(|error| self.failed(error))
+    }
+
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+        let needed = offset + into.len() as u64;
+        match Volume::length(self, object)? {
+            None => Err(VolumeError::NoObject { volume: self.describe(), object: object.to_owned() }),
+            Some(length) if length < needed => {
+                Err(VolumeError::Short { volume: self.describe(), object: object.to_owned(), length, needed })
+            }
+            Some(_) => {
+                let bytes = Library::get(self, object, offset, into.len()).map_err(|error| self.failed(error))?;
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        Library::length(self, object).map_err(|error| self.failed(error))
+    }
+
+    fn delete(&self, object: &str) -> Result<(), VolumeError> {
+        Library::delete(self, object).map_err(|error| self.failed(error))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
+        Library::list(self, prefix).map_err(|error| self.failed(error))
+    }
+
+    fn describe(&self) -> String {
+        self.options.name.clone()
+    }
+
+    fn media(&self) -> Vec<Medium> {
+        self.cartridges()
+    }
+
+    fn estimate(&self, object: &str) -> Option<(String, Duration)> {
+        Library::estimate(self, object)
+    }
+
+    fn close(&self) {
+        if let Err(error) = self.put_all_away() {
+            tracing::warn!(library = self.options.name, %error, "cartridges stay in their drives, without an index");
+        }
+    }
+}
