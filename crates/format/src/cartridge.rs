@@ -122,13 +122,13 @@ impl CartridgeBlock {
 
     fn is_consistent(&self) -> bool {
         let is_unit = (Self::UNIT_BYTES_MIN..=Self::UNIT_BYTES_MAX).contains(&self.unit_bytes);
-        if !is_unit || !self.offset.is_multiple_of(u64::from(self.unit_bytes)) || self.offset > self.object_bytes {
+        if !is_unit || self.offset % u64::from(self.unit_bytes) != 0 || self.offset > self.object_bytes {
             return false;
         }
         let payload = (self.object_bytes - self.offset).min(u64::from(self.unit_bytes));
         // Only an empty object has a block without a payload.
         let is_payload = u64::from(self.payload_bytes) == payload && (payload > 0 || self.object_bytes == 0);
-        let has_name = !self.name.is_empty() == (self.kind == CartridgeKind::Object);
+        let has_name = self.name.is_empty() != (self.kind == CartridgeKind::Object);
         let has_ordinal = (self.ordinal > 0) == (self.kind != CartridgeKind::Label);
         let is_set = !self.set.is_empty() && self.set.len() <= Self::SET_BYTES_MAX;
         let is_named = self.barcode.len() <= Self::BARCODE_BYTES_MAX && self.name.len() <= Self::NAME_BYTES_MAX;

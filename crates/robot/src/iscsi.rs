@@ -70,6 +70,7 @@ fn functions() -> Result<&'static Functions, String> {
     FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
+#[allow(clippy::missing_transmute_annotations, reason = "the fields of the structure say the types")]
 fn load() -> Result<Functions, String> {
     // SAFETY: loading a library runs its initializers; libiscsi has none to speak of.
     let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };

@@ -88,7 +88,7 @@ impl State {
         }
         if from >= super::SLOTS && std::mem::take(&mut self.faults.takes_another) {
             let others = self.slots.iter().flatten().copied();
-            medium = others.filter(|other| *other != medium).last().unwrap_or(medium);
+            medium = others.filter(|other| *other != medium).next_back().unwrap_or(medium);
             self.slots.iter_mut().filter(|slot| **slot == Some(medium)).for_each(|slot| *slot = source);
         }
         self.place_medium(from, None);
