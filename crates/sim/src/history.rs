@@ -14,6 +14,7 @@ use stere_store::HealthState;
 
 use crate::content::Content;
 use crate::device::Machine;
+use crate::encryption::Nonces;
 use crate::fault::FaultKind;
 use crate::medium::Medium;
 use crate::model::{Errno, Model};
@@ -22,6 +23,7 @@ use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::pool::{Mounted, PoolConfig, caller};
 use crate::random::Random;
 use crate::tertiary::TierCounts;
+use crate::versions::Digests;
 
 /// What faults a history may meet, and with that what is demanded of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,8 @@ pub struct Summary {
     /// How often the loss of a device was played beside the history, and borne.
     pub proofs: u64,
     pub tier: TierCounts,
+    /// How often a version was read.
+    pub versions: u64,
     pub trace: u64,
 }
 
@@ -126,6 +130,8 @@ pub(crate) struct History {
     /// Reads that failed, as they may, because of volumes.
     pub reads_refused: Cell<u64>,
     pub summary: Summary,
+    pub nonces: Nonces,
+    pub digests: Digests,
     pub verbose: bool,
 }
 
@@ -163,7 +169,7 @@ impl History {
         let machine = Machine::new(random.fork());
         let mounted = plan.pool.create(&machine)?;
         let model = Model::default();
-        Ok(History {
+        let mut history = History {
             plan: plan.clone(),
             machine,
             mounted: Some(mounted),
@@ -181,8 +187,13 @@ impl History {
             fill_count: 0,
             reads_refused: Cell::new(0),
             summary: Summary::default(),
+            nonces: Nonces::new(),
+            digests: Digests::new(),
             verbose,
-        })
+        };
+        history.begin_encryption()?;
+        history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
+        Ok(history)
     }
 
     fn finished(&self) -> Summary {
@@ -228,6 +239,7 @@ impl History {
         ] {
             self.step(&operation)?;
         }
+        self.search_clear()?;
         self.prove_repaired()
     }
 
@@ -290,6 +302,7 @@ impl History {
             let Some(Slot { inode, .. }) = self.slots[slot] else { continue };
             self.verify_file(inode)?;
         }
+        self.verify_versions()?;
         if self.plan.canary && self.model.nodes.len() > 3 {
             return Err(Stop::Failure("the canary demands that no file system has more than three inodes".into()));
         }
@@ -346,6 +359,7 @@ impl History {
 
     /// A file's content changed: one more version of whose bytes a crash may leave some.
     pub(crate) fn note_content(&mut self, inode: u64, content: Rc<Content>) {
+        self.note_held(&content);
         self.held.entry(inode).or_default().push(content);
     }
 
