@@ -170,9 +170,24 @@ impl Cartridge<'_> {
         self.write_file(CartridgeKind::Object, name, ordinal, bytes)
     }
 
-    /// Ends a file that was left without an end, so that something can be put behind it.
+    /// Ends a file that was left without an end, so that something can be put behind it. What it lacked may have been the filemark alone: a
+    /// block that is not its own keeps it from counting now.
     pub fn end_ragged(&mut self, files: u32) -> Result<(), RobotError> {
         self.drive.go_to_end(Some((files, 1)))?;
+        let text = b"unfinished\n";
+        let header = CartridgeBlock {
+            kind: CartridgeKind::Label,
+            payload_bytes: text.len() as u32,
+            unit_bytes: self.unit_bytes,
+            payload_crc32c: crc32c(text),
+            ordinal: 0,
+            object_bytes: text.len() as u64,
+            offset: 0,
+            set: self.set.to_owned(),
+            barcode: self.barcode.to_owned(),
+            name: String::new(),
+        };
+        self.drive.write(&[&header.encode()[..], text].concat())?;
         self.drive.write_filemark().map(drop)
     }
 
@@ -333,6 +348,25 @@ impl Cartridge<'_> {
         Ok(is_there)
     }
 
+    /// Whether the next block is the last of an object; what has one block has no next.
+    fn is_last_block(&mut self, first: &CartridgeBlock, blocks: u64) -> Result<bool, RobotError> {
+        if blocks == 1 {
+            return Ok(true);
+        }
+        let mut block = buffer();
+        let length = match self.drive.read(&mut block) {
+            Ok(Read::Block(length)) => length,
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+            // It is there; whoever reads it is told.
+            Err(_) => return Ok(true),
+        };
+        let is_its = |last: CartridgeBlock| {
+            last.ordinal == first.ordinal && last.offset == (blocks - 1) * u64::from(first.unit_bytes)
+        };
+        Ok(CartridgeBlock::decode(&block[..length]).is_ok_and(is_its))
+    }
+
     /// Takes note of the file whose first block was read; false if it has no end.
     fn scan_file(&mut self, header: CartridgeBlock, file: u32, found: &mut Found) -> Result<bool, RobotError> {
         found.ordinal_max = found.ordinal_max.max(header.ordinal);
@@ -348,9 +382,9 @@ impl Cartridge<'_> {
             return self.skip_to_next(file);
         }
         let blocks = CartridgeBlock::blocks_of(header.object_bytes, header.unit_bytes);
-        let more = u32::try_from(blocks - 1).unwrap_or(u32::MAX);
-        if self.drive.skip_blocks(more)? == Spaced::Stopped {
-            // Too short; where the tape stands now is not sure.
+        let more = u32::try_from(blocks.saturating_sub(2)).unwrap_or(u32::MAX);
+        if self.drive.skip_blocks(more)? == Spaced::Stopped || !self.is_last_block(&header, blocks)? {
+            // Too short, or ended by somebody else; where the tape stands now is not sure.
             return match self.drive.go_to_file(file + 1)? {
                 Spaced::Done => Ok(true),
                 Spaced::Stopped => Ok(false),

@@ -58,7 +58,7 @@ proptest! {
         let mut waiting = request(0, 1, 0);
         let bay = Bay { loaded: Some("C0".into()), file: 0, is_free: true };
         let mut rounds = 0;
-        while choose(&[bay.clone()], &[waiting.clone(), request(1, 0, busy_file)]) == Some((0, 1)) {
+        while choose(std::slice::from_ref(&bay), &[waiting.clone(), request(1, 0, busy_file)]) == Some((0, 1)) {
             waiting.passed += 1;
             rounds += 1;
             prop_assert!(rounds <= PATIENCE);

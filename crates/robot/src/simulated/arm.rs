@@ -87,8 +87,8 @@ impl State {
             return (Err(DROPPED), cost);
         }
         if from >= super::SLOTS && std::mem::take(&mut self.faults.takes_another) {
-            let others = self.slots.iter().flatten().copied();
-            medium = others.filter(|other| *other != medium).next_back().unwrap_or(medium);
+            let mut others = self.slots.iter().flatten().copied();
+            medium = others.rfind(|other| *other != medium).unwrap_or(medium);
             self.slots.iter_mut().filter(|slot| **slot == Some(medium)).for_each(|slot| *slot = source);
         }
         self.place_medium(from, None);
