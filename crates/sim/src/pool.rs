@@ -36,11 +36,14 @@ pub struct Mounted {
 
 impl PoolConfig {
     fn store_options(&self, machine: &Machine) -> StoreOptions {
+        let nonce = machine.draw() as u32;
         StoreOptions {
             memory_bytes: self.memory_bytes,
+            // Not always: what is read from memory tells nothing of devices.
+            keeps_recent: nonce % 4 == 0,
             cleaner: self.cleaner(),
             hash_key: [7; 16],
-            epoch_nonce: machine.draw() as u32,
+            epoch_nonce: nonce,
             ..StoreOptions::default()
         }
     }
