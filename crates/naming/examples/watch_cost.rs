@@ -41,7 +41,7 @@ fn main() {
     let directory = |name: &str| fs.mkdir(&caller(1), ROOT, name.as_bytes(), 0o755).unwrap().inode;
     let (plain, watched) = (directory("plain"), directory("watched"));
     println!("{:>24} {:>22} {:>22}", "", "make, us (median)", "open, us (median)");
-    let mut measure = |what: &str, at: u64, base: usize| {
+    let measure = |what: &str, at: u64, base: usize| {
         let mut times: Vec<[f64; 2]> = (0..ROUNDS).map(|number| round(&fs, at, base + number)).collect();
         let mut column = |index: usize| {
             times.sort_by(|one, other| one[index].total_cmp(&other[index]));
