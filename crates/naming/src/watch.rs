@@ -5,7 +5,7 @@
 //! happened later is synced. Noting never fails a call: what cannot be kept is counted and told in the log. A pool in which nobody
 //! ever asked pays one look at a flag a call.
 //! Invariants: a session is there exactly while a watched file has handles; all in memory is bounded; what is encrypted on media is
-//! not named in a record, neither by its path nor in a command.
+//! not named in a record: its path is left out, and in a pool with keys every command.
 //! Read next: `events` (what calls do), `list` (records), `docs/design/provenance.md`.
 
 mod events;
@@ -86,12 +86,12 @@ struct WatchedProcessAndCommand {
 /// What processes opened to read.
 #[derive(Default)]
 struct Readers {
-    inputs: FxHashMap<(u32, u64), Vec<(u64, bool)>>,
+    inputs: FxHashMap<(u32, u64), Vec<u64>>,
     order: VecDeque<(u32, u64)>,
 }
 
 impl Readers {
-    fn note(&mut self, process: (u32, u64), inode: u64, is_secret: bool) {
+    fn note(&mut self, process: (u32, u64), inode: u64) {
         if !self.inputs.contains_key(&process) {
             if self.order.len() >= READERS_MAX
                 && let Some(oldest) = self.order.pop_front()
@@ -101,23 +101,21 @@ impl Readers {
             self.order.push_back(process);
         }
         let inputs = self.inputs.entry(process).or_default();
-        if inputs.iter().any(|(known, _)| *known == inode) {
+        if inputs.contains(&inode) {
             return;
         }
         // One more than a record holds, for the file itself may be among them.
         if inputs.len() > WATCHED_INPUTS_MAX {
             inputs.remove(0);
         }
-        inputs.push((inode, is_secret));
+        inputs.push(inode);
     }
 
-    /// What a process opened to read but this file; and whether the names of any of it must not be told.
-    fn of(&self, process: (u32, u64), but: u64) -> (Vec<u64>, bool) {
+    /// What a process opened to read but this file.
+    fn of(&self, process: (u32, u64), but: u64) -> Vec<u64> {
         let inputs = self.inputs.get(&process).map_or(&[][..], Vec::as_slice);
-        let others = inputs.iter().filter(|(inode, _)| *inode != but);
-        let numbers: Vec<u64> = others.clone().map(|(inode, _)| *inode).collect();
-        let first = numbers.len().saturating_sub(WATCHED_INPUTS_MAX);
-        (numbers[first..].to_vec(), others.clone().any(|(_, is_secret)| *is_secret))
+        let others: Vec<u64> = inputs.iter().copied().filter(|inode| *inode != but).collect();
+        others[others.len().saturating_sub(WATCHED_INPUTS_MAX)..].to_vec()
     }
 }
 
@@ -215,7 +213,9 @@ impl FileSystem {
         let Process { number, started, executable, command } = process;
         let (uid, gid) = (caller.uid, caller.gid);
         let by = WatchedProcess { uid, gid, process: number, started, executable: cut(executable) };
-        WatchedProcessAndCommand { by, command: cut(command) }
+        // Names of files are in commands, and where there are keys some of them may be encrypted.
+        let command = if self.files.keyring().has_keys() { Vec::new() } else { cut(command) };
+        WatchedProcessAndCommand { by, command }
     }
 }
 

@@ -133,6 +133,7 @@ fn encrypted_names_are_in_no_record_on_media() {
     world.ok("policy set mount audit=yes provenance=yes");
     world.ok("policy set mount/vault encrypt=vault");
     shell(&world.mountpoint(), "echo x > vault/MrsSmithsDiagnosis; cat vault/MrsSmithsDiagnosis > public; sync .");
+    shell(&world.mountpoint(), "echo y > plain; mv plain vault/MrsSmithsMoved");
     shell(&world.mountpoint(), "mv vault/MrsSmithsDiagnosis vault/MrsSmithsOther; rm vault/MrsSmithsOther; sync .");
     let told = world.json("provenance mount/public --json");
     assert_eq!((&told["written"][0]["command"], told["from"].as_array().unwrap().len()), (&Value::Null, 1), "{told}");

@@ -76,7 +76,7 @@ impl FileSystem {
         if let Ok(handle) = outcome {
             if watched.provenance && flags.read && who.by.process != 0 {
                 let process = (who.by.process, who.by.started);
-                self.watch.readers.lock().note(process, watched.inode, watched.is_secret);
+                self.watch.readers.lock().note(process, watched.inode);
             }
             let inode = watched.inode;
             self.begin_session(watched, flags.write.then_some(who), *handle);
@@ -111,7 +111,8 @@ impl FileSystem {
                 let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
                 let Some(value) = value else { return Ok(None) };
                 let (path, form) = self.place_in_pool(caller.wait, directory, &value)?;
-                let is_secret = form != crate::names::Form::Plain;
+                let is_encrypted = self.effective(caller, directory)?.wish.encryption.is_on();
+                let is_secret = is_encrypted || form != crate::names::Form::Plain;
                 let (inode, owner) = (directory, value.uid);
                 let (provenance, audit, is_file) = (false, false, false);
                 Watched { inode, owner, provenance, audit, is_file, path: cut(path), is_secret }
@@ -189,13 +190,11 @@ impl FileSystem {
         who: &WatchedProcessAndCommand,
     ) -> (u64, ProvenanceValue) {
         let process = (who.by.process, who.by.started);
-        let (inputs, has_secrets) = match who.by.process {
-            0 => (Vec::new(), false),
+        let inputs = match who.by.process {
+            0 => Vec::new(),
             _ => self.watch.readers.lock().of(process, watched.inode),
         };
-        // What is encrypted is not to be named in the clear by the command that made it.
-        let is_told = !watched.is_secret && !has_secrets;
-        let command = if is_told { who.command.clone() } else { Vec::new() };
+        let command = who.command.clone();
         let (inode, owner, path, by) = (watched.inode, watched.owner, watched.path.clone(), who.by.clone());
         let value = ProvenanceValue { time: caller.now, inode, owner, by, path, command, inputs };
         (self.watch.list.put_provenance(value.clone()), value)
@@ -241,7 +240,7 @@ impl FileSystem {
         let readers = self.watch.readers.lock();
         for writer in &mut session.writers {
             let Some((number, value)) = &mut writer.record else { continue };
-            let (inputs, has_secrets) = readers.of(writer.process, inode);
+            let inputs = readers.of(writer.process, inode);
             if writer.process.0 == 0 || inputs == value.inputs {
                 continue;
             }
@@ -249,9 +248,6 @@ impl FileSystem {
             all.extend(inputs.into_iter().filter(|input| !value.inputs.contains(input)));
             all.truncate(stere_format::watch::WATCHED_INPUTS_MAX);
             value.inputs = all;
-            if has_secrets {
-                value.command.clear();
-            }
             self.watch.list.put_provenance_again(*number, value.clone());
         }
         drop(readers);
