@@ -12,6 +12,7 @@
 pub mod accounts;
 mod allocate;
 mod copy;
+mod dedup;
 mod edges;
 mod encode;
 mod encrypted;
@@ -51,6 +52,7 @@ use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver,
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
+pub use dedup::{Deduplicated, Twins};
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use first_handle::FirstHandle;

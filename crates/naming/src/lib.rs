@@ -261,6 +261,7 @@ impl FileSystem {
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
+        self.deduplicate_now_and_then(caller)?;
         self.save_watched(caller.wait)?;
         let begun = self.begin_retentions(caller);
         let accounted = self.step_accounting(caller);

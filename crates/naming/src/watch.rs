@@ -11,7 +11,7 @@
 mod events;
 mod list;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub use list::{AUDIT_MAX, Audited, PROVENANCE_MAX, Written};
 
 /// Processes of which is known what they opened; beyond that the oldest is forgotten.
 const READERS_MAX: usize = 4096;
+/// How long files that were written may wait until it is looked whether their content is there twice, in seconds.
+const DEDUP_SECONDS: i64 = 600;
 /// Threads and processes that are told apart while a file is open.
 const WRITERS_MAX: usize = 64;
 
@@ -42,6 +44,8 @@ pub(crate) struct Watch {
     /// How many there are.
     session_count: AtomicUsize,
     readers: Mutex<Readers>,
+    /// Domains in which files were written since content was last looked for that is there twice, and when it is looked for next.
+    written: Mutex<(BTreeSet<u64>, i64)>,
     list: list::List,
 }
 
@@ -74,6 +78,8 @@ pub(crate) struct Watched {
     /// Empty where it must not be told.
     path: Vec<u8>,
     is_secret: bool,
+    /// Among which files its content is to be found again.
+    domain: Option<u64>,
 }
 
 /// What is known of who calls.
@@ -128,6 +134,7 @@ impl Watch {
             sessions: Mutex::default(),
             session_count: AtomicUsize::new(0),
             readers: Mutex::default(),
+            written: Mutex::default(),
             list,
         })
     }
@@ -175,14 +182,18 @@ impl FileSystem {
         })?;
         let Some((effective, value)) = found else { return Ok(None) };
         let (provenance, audit) = (effective.is_on(Switch::Provenance), effective.is_on(Switch::Audit));
+        let domain = crate::reconcile::dedup_domain(&effective);
         if !provenance && !audit {
-            return Ok(None);
+            let is_file = value.kind() == Some(FileKind::File);
+            let (owner, path, is_secret) = (value.uid, Vec::new(), false);
+            let watched = Watched { inode, owner, provenance, audit, is_file, path, is_secret, domain };
+            return Ok(domain.map(|_| watched));
         }
         let (path, form) = self.place_in_pool(caller.wait, inode, &value)?;
         let is_secret = effective.wish.encryption.is_on() || form != Form::Plain;
         let path = if is_secret { Vec::new() } else { cut(path) };
         let is_file = value.kind() == Some(FileKind::File);
-        Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret }))
+        Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain }))
     }
 
     /// A path, by the name that the inode notes where that is so; and the least readable name on it.
@@ -204,6 +215,29 @@ impl FileSystem {
             None => path_of(inode)?,
         };
         Ok(found.unwrap_or_else(|| (format!("inode {inode}, without a name").into_bytes(), Form::Plain)))
+    }
+
+    /// Now and then has content looked for that was written and is there twice.
+    pub(crate) fn deduplicate_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        if !self.watch.is_used() {
+            return Ok(());
+        }
+        let domains = {
+            let mut written = self.watch.written.lock();
+            if written.0.is_empty() || caller.now.seconds < written.1 {
+                return Ok(());
+            }
+            written.1 = caller.now.seconds + DEDUP_SECONDS;
+            std::mem::take(&mut written.0)
+        };
+        for domain in domains {
+            match self.reconcile(caller, domain) {
+                // It was removed meanwhile.
+                Err(Error::Stale | Error::NotPermitted(_)) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
     }
 
     /// Who calls.

@@ -49,6 +49,8 @@ pub enum Setting {
     Provenance,
     /// `audit`.
     Audit,
+    /// `dedup`.
+    Dedup,
 }
 
 /// Facts that can be read.
@@ -84,7 +86,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 9] = [
+    pub const ALL: [Setting; 10] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -94,6 +96,7 @@ impl Setting {
         Setting::Tier,
         Setting::Provenance,
         Setting::Audit,
+        Setting::Dedup,
     ];
 
     /// The switch that it is, if it is one.
@@ -101,6 +104,7 @@ impl Setting {
         match self {
             Setting::Provenance => Some(Switch::Provenance),
             Setting::Audit => Some(Switch::Audit),
+            Setting::Dedup => Some(Switch::Dedup),
             _ => None,
         }
     }
@@ -117,6 +121,7 @@ impl Setting {
             Setting::Tier => "tier",
             Setting::Provenance => "provenance",
             Setting::Audit => "audit",
+            Setting::Dedup => "dedup",
         }
     }
 
@@ -132,6 +137,7 @@ impl Setting {
             Setting::Tier => "user.stere.tier",
             Setting::Provenance => "user.stere.provenance",
             Setting::Audit => "user.stere.audit",
+            Setting::Dedup => "user.stere.dedup",
         }
     }
 
@@ -147,6 +153,7 @@ impl Setting {
             Setting::Tier => "the name of a tertiary volume of the pool, several with + between them, or none",
             Setting::Provenance => "yes (note who writes files, and from what) or no",
             Setting::Audit => "yes (note what happens to files) or no",
+            Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
         }
     }
 
@@ -311,7 +318,7 @@ impl Own {
                 self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
             }
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
-            Setting::Provenance | Setting::Audit => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
             }
@@ -329,7 +336,7 @@ impl Own {
             Setting::Compress => self.compression = 0,
             Setting::Encrypt => self.encryption = 0,
             Setting::Tier => self.tiers = 0,
-            Setting::Provenance | Setting::Audit => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
         }
@@ -347,7 +354,7 @@ impl Own {
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
-            Setting::Provenance | Setting::Audit => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
             }

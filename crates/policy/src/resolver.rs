@@ -94,7 +94,9 @@ impl Effective {
                 TierWish::Usual => Some("usual".to_owned()),
                 TierWish::Volumes(set) => Some(format!("#{set}")),
             },
-            Setting::Provenance | Setting::Audit => Some(Switches::word(self.is_on(setting.switch()?)).to_owned()),
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                Some(Switches::word(self.is_on(setting.switch()?)).to_owned())
+            }
         }
     }
 
@@ -108,6 +110,7 @@ impl Effective {
             Setting::Tier => self.tier_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
+            Setting::Dedup => self.switches[Switch::Dedup as usize].1,
         }
     }
 
@@ -119,7 +122,7 @@ impl Effective {
             Setting::Compress => own.compression() == Some(self.wish.compression),
             Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
-            Setting::Provenance | Setting::Audit => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
         };

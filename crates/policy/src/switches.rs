@@ -7,11 +7,13 @@ pub enum Switch {
     Provenance,
     /// `audit`: what happens to a file.
     Audit,
+    /// `dedup`: content that is stored twice becomes one.
+    Dedup,
 }
 
 impl Switch {
     /// All of them, in the order of their bits.
-    pub const ALL: [Switch; 2] = [Switch::Provenance, Switch::Audit];
+    pub const ALL: [Switch; 3] = [Switch::Provenance, Switch::Audit, Switch::Dedup];
 
     fn shift(self) -> u8 {
         self as u8 * 2

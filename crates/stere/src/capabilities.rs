@@ -44,6 +44,7 @@ fn program() -> Value {
             "audit": true,
             "backup": false,
             "classes": true,
+            "deduplication": true,
             "links": true,
             "locks": true,
             "posix_acl": true,

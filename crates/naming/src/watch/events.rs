@@ -115,7 +115,7 @@ impl FileSystem {
                 let is_secret = is_encrypted || form != crate::names::Form::Plain;
                 let (inode, owner) = (directory, value.uid);
                 let (provenance, audit, is_file) = (false, false, false);
-                Watched { inode, owner, provenance, audit, is_file, path: cut(path), is_secret }
+                Watched { inode, owner, provenance, audit, is_file, path: cut(path), is_secret, domain: None }
             }
         };
         Ok(Some(Place { directory: watched }))
@@ -252,6 +252,9 @@ impl FileSystem {
         }
         drop(readers);
         if session.handles.is_empty() {
+            if let Some(domain) = session.watched.domain.filter(|_| !session.threads.is_empty()) {
+                self.watch.written.lock().0.insert(domain);
+            }
             sessions.remove(&inode);
             self.watch.session_count.store(sessions.len(), Ordering::Release);
         }
