@@ -64,11 +64,15 @@ pub enum Bug {
     EdgesForgotten,
     /// store, `tertiary/stage.rs`: what comes back is entered without being written (P-64).
     StagedUnwritten,
+    /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
+    LeftInTheClear,
+    /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
+    NonceRepeated,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 30] = [
+    pub const ALL: [Bug; 32] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -99,6 +103,8 @@ impl Bug {
         Bug::FirstVolumeOnly,
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
+        Bug::LeftInTheClear,
+        Bug::NonceRepeated,
     ];
 }
 
