@@ -179,7 +179,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let tier = totals.tier;
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
-         {} reads failed as they may, {} times everything had gone down",
+         {} reads failed as they may, {} times everything had gone down; versions: {} read",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -188,7 +188,8 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.harms,
         tier.troubles,
         tier.reads_refused,
-        tier.settled
+        tier.settled,
+        totals.versions,
     );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);
