@@ -64,11 +64,15 @@ pub enum Bug {
     EdgesForgotten,
     /// store, `tertiary/stage.rs`: what comes back is entered without being written (P-64).
     StagedUnwritten,
+    /// store, `tertiary/repack.rs`: new objects are entered that were never stored (P-87).
+    RepackedUnwritten,
+    /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
+    EdgesStale,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 30] = [
+    pub const ALL: [Bug; 32] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -99,6 +103,8 @@ impl Bug {
         Bug::FirstVolumeOnly,
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
+        Bug::RepackedUnwritten,
+        Bug::EdgesStale,
     ];
 }
 

@@ -29,7 +29,7 @@ const ASSEMBLED_AGAIN_MAX: u32 = 2;
 
 /// A mounted pool.
 pub struct Mounted {
-    pub files: FileSystem,
+    pub files: Arc<FileSystem>,
     pub store: Arc<Store>,
     pub report: RecoveryReport,
 }
@@ -117,7 +117,7 @@ impl PoolConfig {
         }
         let store = Arc::new(opened.store);
         let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
-        let mounted = Mounted { files, store, report: opened.recovery };
+        let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery };
         crate::tertiary::attach_volumes(&mounted, machine);
         Ok(mounted)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use stere_device::{Patience, Volume, VolumeError};
 
-use crate::device::{Machine, State};
+use crate::device::{Machine, Meanwhile, State};
 
 /// How long a request takes.
 const REQUEST_NS: u64 = 40_000_000;
@@ -216,6 +216,11 @@ impl Machine {
         Arc::new(SimVolume { machine: self.clone(), volume })
     }
 
+    /// While any volume is read next, this is done first: calls do not overlap here, but who reads a volume lets others in.
+    pub(crate) fn set_meanwhile(&self, meanwhile: Option<Meanwhile>) {
+        *self.meanwhile.lock() = meanwhile;
+    }
+
     /// From now on the volume does this wrong, or nothing.
     pub fn set_trouble(&self, volume: usize, trouble: Option<VolumeTrouble>) {
         self.state.lock().volumes[volume].trouble = trouble;
@@ -289,6 +294,10 @@ impl Volume for SimVolume {
     }
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+        let meanwhile = self.machine.meanwhile.lock().take();
+        if let Some(others) = meanwhile {
+            others();
+        }
         self.machine.state.lock().get(self.volume, object, offset, into)
     }
 
