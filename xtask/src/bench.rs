@@ -64,6 +64,8 @@ pub enum BenchName {
     Amplification,
     /// Creates, stats and cached reads beside a file system that keeps nothing, through the same front end.
     Null,
+    /// What is missed beside file systems in the kernel, beside one behind our front end that only keeps things in its memory.
+    Ceiling,
     /// From `kill -9` with a full journal to the first byte read, with few and with many files.
     Recovery,
     /// What the process holds while three million files are created and found.

@@ -50,6 +50,8 @@ pub enum Kind {
     Null,
     /// Tells the kernel not to ask for birth times and extended attributes either: the ceiling of a front end that has none.
     NullTerse,
+    /// Like `Null`, and keeps names and content in its memory: what any file system behind this front end could reach at most.
+    HeldInMemory,
     Tmpfs,
 }
 
@@ -75,12 +77,13 @@ impl Kind {
             Kind::ZfsFuse => "zfs-fuse",
             Kind::Null => "null",
             Kind::NullTerse => "null-terse",
+            Kind::HeldInMemory => "held-in-memory",
             Kind::Tmpfs => "tmpfs",
         }
     }
 
     pub fn is_null(self) -> bool {
-        matches!(self, Kind::Null | Kind::NullTerse)
+        matches!(self, Kind::Null | Kind::NullTerse | Kind::HeldInMemory)
     }
 
     pub fn is_stere(self) -> bool {
@@ -104,7 +107,7 @@ impl Kind {
             Kind::SterePool | Kind::StereMirror | Kind::StereParity => 3,
             Kind::BtrfsRaid1 | Kind::BtrfsRaid5 | Kind::Mergerfs => 3,
             Kind::StereStripe5 | Kind::StereParity5 => 5,
-            Kind::Null | Kind::NullTerse | Kind::Tmpfs => 0,
+            Kind::Null | Kind::NullTerse | Kind::HeldInMemory | Kind::Tmpfs => 0,
         }
     }
 

@@ -68,11 +68,15 @@ pub enum Bug {
     RepackedUnwritten,
     /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
     EdgesStale,
+    /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
+    LeftInTheClear,
+    /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
+    NonceRepeated,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 34] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -105,6 +109,8 @@ impl Bug {
         Bug::StagedUnwritten,
         Bug::RepackedUnwritten,
         Bug::EdgesStale,
+        Bug::LeftInTheClear,
+        Bug::NonceRepeated,
     ];
 }
 

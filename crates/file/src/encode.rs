@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, SECTOR_BYTES};
 use stere_plugin::{Encoded, Stack};
 use stere_policy::Compression;
@@ -130,11 +131,13 @@ impl Files {
             }
             _ => content,
         };
-        let Some(key) = &storing.sealing else { return Ok(append(&content)?) };
+        let Some(key) = storing.sealing.as_ref().filter(|_| !is_planted(Bug::LeftInTheClear)) else {
+            return Ok(append(&content)?);
+        };
         let encoding = content.encoding.encrypted();
         let (inode, offset, logical_bytes) = (owner.inode, owner.offset, content.logical_bytes);
         let place = Place { inode, offset, logical_bytes, encoding: encoding.0 };
-        let nonce = self.keyring.nonce().map_err(Error::Key)?;
+        let nonce = if is_planted(Bug::NonceRepeated) { [7; 24] } else { self.keyring.nonce().map_err(Error::Key)? };
         STORED.with_borrow_mut(|sealed| {
             stere_crypt::seal_record(key, &nonce, &place, content.stored, sealed);
             Ok(append(&Content { stored: sealed, encoding, key: key.number(), ..content })?)

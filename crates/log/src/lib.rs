@@ -9,6 +9,7 @@ mod ahead;
 mod error;
 mod read;
 mod recall;
+mod recent;
 mod recover;
 mod repair;
 mod segment;
@@ -36,6 +37,7 @@ pub use verify::{Verified, proves_chunk};
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;
+use recent::RecentRows;
 use repair::Repairs;
 use stranded::Stranded;
 use stream::Stream;
@@ -57,6 +59,8 @@ pub enum Wait {
 pub struct LogOptions {
     /// Rows under way to the devices, in bytes; appends wait beyond it.
     pub flying_bytes_max: usize,
+    /// Rows of small records that are kept in memory after they have arrived, in bytes.
+    pub recent_bytes_max: usize,
     /// Write right bytes over bad ones that a read finds; off for a pool that is only read.
     pub repairs: bool,
 }
@@ -80,7 +84,7 @@ impl Default for MetaRoom {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { flying_bytes_max: 32 << 20, repairs: true }
+        LogOptions { flying_bytes_max: 32 << 20, recent_bytes_max: 0, repairs: true }
     }
 }
 
@@ -113,6 +117,7 @@ pub struct Log {
     options: LogOptions,
     chunk_bytes: u32,
     ahead: ReadAhead,
+    recent: RecentRows,
     repairs: Repairs,
     // Ordered: these are walked, and what that does to devices must be the same in every run.
     streams: RwLock<BTreeMap<StreamKey, Arc<Mutex<Stream>>>>,
@@ -142,6 +147,7 @@ impl Log {
             segments: SegmentTable::default(),
             statistics: LogStatistics::default(),
             pool_id,
+            recent: RecentRows::new(options.recent_bytes_max),
             options,
             chunk_bytes,
             ahead: ReadAhead::default(),

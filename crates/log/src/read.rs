@@ -95,7 +95,10 @@ impl Log {
     pub fn read(&self, wait: Wait, parts: &mut [Part<'_>]) -> Result<(), LogError> {
         let mut on_devices = Vec::with_capacity(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            if !self.read_from_memory(&part.address, part.offset as usize, part.into) && !self.ahead.serve(part) {
+            let offset = part.offset as usize;
+            let is_in_memory = self.read_from_memory(&part.address, offset, part.into)
+                || self.recent.read(&part.address, offset, part.into);
+            if !is_in_memory && !self.ahead.serve(part) {
                 on_devices.push(index);
             }
         }

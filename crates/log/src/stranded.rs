@@ -137,7 +137,7 @@ impl Log {
         let mut rows = self.rows.write();
         // Two may have waited for the same row.
         let Some(RowInMemory::Flying(row)) = rows.get(&id) else { return };
-        let (buffer, length) = (row.buffer.clone(), row.buffer.len());
+        let (buffer, length, is_wanted) = (row.buffer.clone(), row.buffer.len(), row.is_wanted);
         let is_single = segment.scheme.parity == 0 && segment.kind == SegmentKind::Data;
         let gone = match is_stranded || (is_single && self.has_refuge(segment)) {
             true => {
@@ -147,7 +147,10 @@ impl Log {
             false => rows.remove(&id),
         };
         drop(rows);
-        drop((gone, buffer));
+        drop(gone);
+        if is_wanted {
+            self.recent.keep(id, buffer);
+        }
         *self.flying_bytes.lock() -= length;
     }
 

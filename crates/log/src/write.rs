@@ -47,6 +47,8 @@ pub(crate) struct FlyingRow {
     pub buffer: SharedBuffer,
     pub segment: Arc<Segment>,
     pub completion: Completion,
+    /// Worth being kept when it has arrived.
+    pub is_wanted: bool,
 }
 
 pub(crate) enum RowInMemory {
@@ -493,7 +495,9 @@ impl Log {
         // Until all its writes are submitted the row counts as under way: others may look at its completion before that.
         let submitting = completion.ticket(write_tag(0, 0));
         *self.flying_bytes.lock() += buffer.len();
-        let flying = FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone() };
+        let is_wanted = self.recent.wants(&segment, length, record_count);
+        let flying =
+            FlyingRow { buffer: buffer.clone(), segment: segment.clone(), completion: completion.clone(), is_wanted };
         // The row is readable in memory before it is submitted and until it has arrived.
         self.rows.write().insert((segment.id, row_block), RowInMemory::Flying(flying));
         segment.set_written_blocks(row_block + height);

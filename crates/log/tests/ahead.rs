@@ -1,4 +1,5 @@
-//! Small records that are read in the order in which they were written: with few device reads, whatever the scheme, and verified.
+//! Small records that are read in the order in which they were written: with few device reads, whatever the scheme, and verified;
+//! and right after they were written: with none.
 
 use std::sync::Arc;
 
@@ -33,6 +34,11 @@ fn content(number: u64) -> Vec<u8> {
 }
 
 fn rig(data: u8, parity: u8) -> Rig {
+    rig_that_keeps(0, data, parity)
+}
+
+/// Keeps so many bytes of rows that were just written.
+fn rig_that_keeps(recent_bytes_max: usize, data: u8, parity: u8) -> Rig {
     let scheme = Scheme::new(data, parity).unwrap();
     let stripe = Stripe::new(CHUNK_BYTES, BufferPool::new(64 << 20));
     let layout = DeviceLayout::for_size(DEVICE_BYTES, CHUNK_BYTES).unwrap();
@@ -40,7 +46,7 @@ fn rig(data: u8, parity: u8) -> Rig {
     for (index, device) in (0..).zip(&devices) {
         stripe.attach(index, device.clone(), layout, READ_COST_FAST).unwrap();
     }
-    let options = LogOptions { flying_bytes_max: 64 << 20, ..LogOptions::default() };
+    let options = LogOptions { flying_bytes_max: 64 << 20, recent_bytes_max, ..LogOptions::default() };
     let log = Log::new(Arc::new(stripe), PoolId([1; 16]), CHUNK_BYTES, options);
     let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
     let mut records = Vec::new();
@@ -140,5 +146,18 @@ fn a_window_that_is_wrong_costs_nothing_but_time() {
         for _ in 0..2 {
             (0..rig.records.len()).for_each(|number| rig.read(number));
         }
+    }
+}
+
+#[test]
+fn what_was_just_written_is_read_from_memory_and_what_was_written_long_ago_from_devices() {
+    for (data, parity) in SCHEMES {
+        let rig = rig_that_keeps(1 << 20, data, parity);
+        let before = rig.reads();
+        let newest = rig.records.len() - 1;
+        (newest - 10..=newest).for_each(|number| rig.read(number));
+        assert_eq!(rig.reads(), before, "{data}+{parity}");
+        rig.read(0);
+        assert!(rig.reads() > before, "{data}+{parity}: 4 MiB were written since");
     }
 }

@@ -126,6 +126,7 @@ impl Assembly {
     fn open_store(&self, options: &OpenOptions, read_only: bool) -> Result<(Store, RecoveryReport), Error> {
         let store_options = StoreOptions {
             memory_bytes: options.memory_bytes,
+            keeps_recent: !read_only,
             meta_scheme: self.metadata_scheme(),
             metadata_follows_devices: true,
             cleaner: options.cleaner,

@@ -30,6 +30,12 @@ impl Content {
         self.blocks.get(&number).map_or(&ZEROS, |block| &**block)
     }
 
+    /// Shows each block that is not all holes, whole ones of the file only.
+    pub fn each_block(&self, visit: &mut dyn FnMut(&[u8])) {
+        let whole = self.size / BLOCK as u64;
+        self.blocks.range(..whole).for_each(|(_, block)| visit(&block[..]));
+    }
+
     /// Writes, growing the file as needed.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {

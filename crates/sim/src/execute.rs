@@ -80,7 +80,10 @@ impl History {
                 self.note_commit();
                 Ok(())
             }
-            Operation::Check => self.check(),
+            Operation::Check => {
+                self.check()?;
+                self.check_encryption()
+            }
             Operation::Fill { bytes } => self.fill(*bytes),
             Operation::Empty { every } => self.empty(*every),
             Operation::Remount => self.remount(),

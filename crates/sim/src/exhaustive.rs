@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::content::Content;
+use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Plan, Stop};
 use crate::medium::{Medium, Survival};
 use crate::model::{Model, RenameManner};
@@ -93,6 +94,7 @@ fn plan(devices: usize) -> Plan {
         dirty_bytes_max: 64 << 20,
         dirty_steps_max: 2,
         greedy: false,
+        encrypts: Encrypts::Nothing,
     };
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }

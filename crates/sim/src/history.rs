@@ -14,6 +14,7 @@ use stere_store::HealthState;
 
 use crate::content::Content;
 use crate::device::Machine;
+use crate::encryption::Nonces;
 use crate::fault::FaultKind;
 use crate::medium::Medium;
 use crate::model::{Errno, Model};
@@ -126,6 +127,7 @@ pub(crate) struct History {
     /// Reads that failed, as they may, because of volumes.
     pub reads_refused: Cell<u64>,
     pub summary: Summary,
+    pub nonces: Nonces,
     pub verbose: bool,
 }
 
@@ -163,7 +165,7 @@ impl History {
         let machine = Machine::new(random.fork());
         let mounted = plan.pool.create(&machine)?;
         let model = Model::default();
-        Ok(History {
+        let mut history = History {
             plan: plan.clone(),
             machine,
             mounted: Some(mounted),
@@ -181,8 +183,11 @@ impl History {
             fill_count: 0,
             reads_refused: Cell::new(0),
             summary: Summary::default(),
+            nonces: Nonces::new(),
             verbose,
-        })
+        };
+        history.begin_encryption()?;
+        Ok(history)
     }
 
     fn finished(&self) -> Summary {
@@ -228,6 +233,7 @@ impl History {
         ] {
             self.step(&operation)?;
         }
+        self.search_clear()?;
         self.prove_repaired()
     }
 

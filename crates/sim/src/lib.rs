@@ -5,10 +5,11 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `encryption.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 pub mod content;
 pub mod device;
+pub mod encryption;
 mod execute;
 pub mod exhaustive;
 pub mod fault;

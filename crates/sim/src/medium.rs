@@ -11,7 +11,7 @@ use crate::fault::FaultRates;
 use crate::random::Random;
 
 const PAGE: usize = 4096;
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 type Page = Arc<[u8; PAGE]>;
 
@@ -102,6 +102,11 @@ impl Medium {
 
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
+    }
+
+    /// Whether some page that was ever written now holds what `is_wanted` looks for.
+    pub fn any_page(&self, is_wanted: &dyn Fn(&[u8]) -> bool) -> bool {
+        self.current.values().any(|page| is_wanted(&page[..]))
     }
 
     /// How many writes a crash could lose now.

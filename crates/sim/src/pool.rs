@@ -8,6 +8,7 @@ use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
 use crate::device::Machine;
+use crate::encryption::Encrypts;
 
 /// What a pool is made of.
 #[derive(Debug, Clone)]
@@ -19,6 +20,7 @@ pub struct PoolConfig {
     pub dirty_bytes_max: u64,
     pub dirty_steps_max: u64,
     pub greedy: bool,
+    pub encrypts: Encrypts,
 }
 
 /// All simulated devices are equally good to read from.
@@ -36,21 +38,27 @@ pub struct Mounted {
 
 impl PoolConfig {
     fn store_options(&self, machine: &Machine) -> StoreOptions {
+        let nonce = machine.draw() as u32;
         StoreOptions {
             memory_bytes: self.memory_bytes,
+            // Not always: what is read from memory tells nothing of devices.
+            keeps_recent: nonce % 4 == 0,
             cleaner: self.cleaner(),
             hash_key: [7; 16],
-            epoch_nonce: machine.draw() as u32,
+            epoch_nonce: nonce,
             ..StoreOptions::default()
         }
     }
 
-    fn naming_options(&self) -> Options {
+    fn naming_options(&self, machine: &Machine) -> Options {
+        let salt = || [machine.draw().to_le_bytes(), machine.draw().to_le_bytes()].concat().try_into().ok();
+        let encryption_salt = if self.encrypts == Encrypts::Nothing { None } else { salt() };
         Options {
             access_times: AccessTimes::Relative,
             files: stere_file::Options {
                 dirty_bytes_max: self.dirty_bytes_max,
                 dirty_steps_max: self.dirty_steps_max,
+                encryption_salt,
                 ..stere_file::Options::default()
             },
             ..Options::default()
@@ -116,8 +124,12 @@ impl PoolConfig {
             return Err(format!("open: for reading only; {}", opened.warnings.join("; ")));
         }
         let store = Arc::new(opened.store);
-        let files = FileSystem::new(store.clone(), self.naming_options()).map_err(|error| format!("mount: {error}"))?;
+        let files =
+            FileSystem::new(store.clone(), self.naming_options(machine)).map_err(|error| format!("mount: {error}"))?;
         let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery };
+        if self.encrypts != Encrypts::Nothing && !mounted.files.keys().is_empty() {
+            crate::encryption::unlock(&mounted.files)?;
+        }
         crate::tertiary::attach_volumes(&mounted, machine);
         Ok(mounted)
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::encryption::Encrypts;
 use crate::fault::FaultKind;
 use crate::history::{Budget, Failure, History, Plan, Summary};
 use crate::operation::{Generator, Operation, Profile};
@@ -107,6 +108,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
         dirty_bytes_max: *random.pick(&[256 << 10, 1 << 20, 64 << 20]),
         dirty_steps_max: random.between(1, 5),
         greedy: random.chance(1, 2),
+        encrypts: Encrypts::Nothing,
     }
 }
 
@@ -115,7 +117,13 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     let mut random = Random::new(seed);
     let drawn = Profile::draw(&mut random);
     let profile = request.profile.unwrap_or(drawn);
-    let pool = draw_pool(&mut random, profile);
+    let mut pool = draw_pool(&mut random, profile);
+    // Not drawn, so that the others stay the histories that they were.
+    pool.encrypts = match seed % 10 {
+        3 => Encrypts::Everything,
+        5 | 8 => Encrypts::Some,
+        _ => Encrypts::Nothing,
+    };
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;

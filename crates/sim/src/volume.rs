@@ -266,6 +266,14 @@ impl Machine {
         true
     }
 
+    /// An object of any volume that holds what `is_wanted` looks for.
+    pub fn any_object(&self, is_wanted: &dyn Fn(&[u8]) -> bool) -> Option<String> {
+        let state = self.state.lock();
+        let mut objects = state.volumes.iter().flat_map(|volume| &volume.objects);
+        let found = objects.find(|(_, object)| object.bytes.as_ref().is_some_and(|bytes| is_wanted(bytes)));
+        found.map(|(name, _)| name.clone())
+    }
+
     /// Whether an object was harmed, and not stored anew since.
     pub fn is_harmed(&self, volume: usize, object: &str) -> bool {
         self.state.lock().unharmed(volume, object).is_some()

@@ -1,5 +1,6 @@
 //! Histories that once failed.
 
+use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
 use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
@@ -17,6 +18,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         dirty_bytes_max: 1 << 20,
         dirty_steps_max: 5,
         greedy: true,
+        encrypts: Encrypts::Nothing,
     };
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
@@ -46,6 +48,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         dirty_bytes_max: 1 << 20,
         dirty_steps_max: 3,
         greedy: false,
+        encrypts: Encrypts::Nothing,
     };
     let path = |directory, name| Path { directory, name };
     let operations = [
@@ -86,6 +89,7 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         dirty_bytes_max: 256 << 10,
         dirty_steps_max: 1,
         greedy: true,
+        encrypts: Encrypts::Nothing,
     };
     let path = Path { directory: 0, name: 2 };
     let operations = [
@@ -243,6 +247,7 @@ fn one_device() -> PoolConfig {
         dirty_bytes_max: 1 << 20,
         dirty_steps_max: 3,
         greedy: true,
+        encrypts: Encrypts::Nothing,
     }
 }
 
@@ -258,6 +263,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         dirty_bytes_max: 256 << 10,
         dirty_steps_max: 5,
         greedy: false,
+        encrypts: Encrypts::Nothing,
     };
     for events in 2..6 {
         let operations = [
@@ -289,6 +295,7 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         dirty_bytes_max: 1 << 20,
         dirty_steps_max: 3,
         greedy: true,
+        encrypts: Encrypts::Nothing,
     };
     let operations = [
         Operation::Mkdir { path: path(0, 3) },

@@ -93,6 +93,8 @@ use space::Space;
 pub struct StoreOptions {
     /// Memory for the overlay, the node cache and rows together.
     pub memory_bytes: usize,
+    /// Whether some of it holds small content that was just written.
+    pub keeps_recent: bool,
     /// Copies of metadata where the pool holds no wish, fitted to the devices there are.
     pub meta_scheme: Scheme,
     /// Where the pool holds no wish, more copies than that as soon as it has devices for what is usual.
@@ -112,6 +114,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
             memory_bytes: 1 << 30,
+            keeps_recent: false,
             meta_scheme: Scheme { data: 1, parity: 2 },
             metadata_follows_devices: false,
             cleaner: CleanerPolicy::CostBenefit,
@@ -192,6 +195,7 @@ pub(crate) struct Budget {
     pub overlay_bytes: usize,
     pub cache_bytes: usize,
     pub flying_bytes: usize,
+    pub recent_bytes: usize,
 }
 
 /// Checkpoints in which devices fail, before the pool is left as it is.
@@ -204,6 +208,7 @@ impl StoreOptions {
             overlay_bytes: (self.memory_bytes / 16).clamp(1 << 20, 64 << 20),
             cache_bytes: self.memory_bytes / 5,
             flying_bytes: (self.memory_bytes / 16).clamp(4 << 20, 64 << 20),
+            recent_bytes: if self.keeps_recent { (self.memory_bytes / 32).min(64 << 20) } else { 0 },
         }
     }
 }

@@ -140,7 +140,8 @@ impl Store {
     ) -> Store {
         let budget = options.budget();
         let repairs = !options.read_only;
-        let log_options = LogOptions { flying_bytes_max: budget.flying_bytes, repairs };
+        let log_options =
+            LogOptions { flying_bytes_max: budget.flying_bytes, recent_bytes_max: budget.recent_bytes, repairs };
         let log = Log::new(stripe.clone(), superblock.pool, superblock.layout.chunk_bytes, log_options);
         let mirrors = devices
             .iter()

@@ -44,6 +44,15 @@ const PEER_SUBJECTS: &[Kind] = &[
 /// One device, one copy.
 const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Btrfs];
 const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::NullTerse, Kind::Ext4];
+const CEILING_SUBJECTS: &[Kind] = &[
+    Kind::Stere,
+    Kind::HeldInMemory,
+    Kind::Ext4,
+    Kind::StereMirror,
+    Kind::BtrfsRaid1,
+    Kind::StereParity,
+    Kind::BtrfsRaid5,
+];
 
 /// One figure: of which file system, and what was durable and cached when it was taken.
 #[derive(Debug, Clone)]
@@ -207,6 +216,7 @@ fn workloads_of(name: BenchName) -> Vec<&'static str> {
         BenchName::Sweep => vec!["sweep"],
         BenchName::Postmark => vec!["postmark"],
         BenchName::Null => vec!["front-end"],
+        BenchName::Ceiling => vec!["small-files", "tree", "postmark", "several"],
         BenchName::Several => vec!["several"],
         BenchName::LargeObject => vec!["large-object"],
         BenchName::Database => vec!["database"],
@@ -223,6 +233,7 @@ fn workloads_of(name: BenchName) -> Vec<&'static str> {
 fn choose_subjects(arguments: &BenchArguments) -> Vec<Kind> {
     let usual = match arguments.name {
         BenchName::Null => NULL_SUBJECTS,
+        BenchName::Ceiling => CEILING_SUBJECTS,
         BenchName::Raid => RAID_SUBJECTS,
         BenchName::Peers => PEER_SUBJECTS,
         BenchName::Several | BenchName::LargeObject | BenchName::Database | BenchName::Records | BenchName::Build => {

@@ -123,7 +123,11 @@ fn prepare_null(subject: &mut Subject, binaries: &Binaries) -> Result<()> {
     let log = quoted(&subject.directory.join("null.log"));
     let wait =
         format!("for i in $(seq 100); do grep -q ready {log} && exit 0; sleep 0.05; done; cat {log} >&2; exit 1");
-    let offered = if subject.kind == Kind::Null { "--offer-all " } else { "" };
+    let offered = match subject.kind {
+        Kind::Null => "--offer-all ",
+        Kind::HeldInMemory => "--offer-all --keep ",
+        _ => "",
+    };
     let start = format!("{null} {point} {offered}>{log} 2>&1 </dev/null &\n{wait}");
     subject.mount_lines = vec![format!("(setsid sh -c {})", quoted(Path::new(&start)))];
     subject.unmount_lines = vec![format!("umount {point}")];

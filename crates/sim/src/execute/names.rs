@@ -211,7 +211,8 @@ impl History {
         if name == b"user.stere.rules" && !self.model.is_directory(inode) {
             return Ok(());
         }
-        self.put_policy(inode, name, value)
+        self.put_policy(inode, name, value)?;
+        self.wish_encryption(inode, usize::from(policy) + usize::from(path.name))
     }
 
     /// Sets a policy, and takes over into the model what else of policies changed with it.
@@ -228,7 +229,8 @@ impl History {
         let listed = self.must("listxattr", listed)?;
         let mut attributes = self.model.nodes[&inode].attributes.clone();
         attributes.retain(|name, _| !name.starts_with(b"user.stere."));
-        for name in listed.into_iter().filter(|name| name.starts_with(b"user.stere.")) {
+        let is_policy = |name: &Vec<u8>| name.starts_with(b"user.stere.") && name != crate::encryption::ATTRIBUTE;
+        for name in listed.into_iter().filter(is_policy) {
             let value = self.mounted().files.getxattr(&user, inode, &name);
             attributes.insert(name, self.must("getxattr", value)?);
         }

@@ -1,0 +1,197 @@
+//! Encryption in histories: keys, what is encrypted, and what must not be found on devices and volumes then.
+//!
+//! A history encrypts nothing, everything from its first operation on, or files and directories here and there. Keys are unlocked at each
+//! mount, and locked for a moment at each check. Contents, names and crashes are judged as in any other history; besides, no nonce
+//! comes twice for other bytes, and where everything is encrypted no sector of any file's content and no name is found anywhere.
+//! Read next: `history.rs`, `docs/design/encryption.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use stere_format::{BlobValue, Key};
+use stere_naming::{Error, FileSystem, KeySeed, OpenFlags, PassphraseCost, Secret, SetMode, Wait, WrappingSeed};
+use zeroize::Zeroizing;
+
+use crate::history::{Budget, History, Stop};
+use crate::medium::SECTOR;
+use crate::model::ROOT;
+use crate::operation::NAMES;
+use crate::pool::caller;
+
+/// What a history encrypts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encrypts {
+    Nothing,
+    Some,
+    Everything,
+}
+
+pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.encrypt";
+/// The pool's keys; the first is its default.
+const KEYS: [&str; 2] = ["main", "other"];
+/// What files and directories of a history that encrypts some of them are told.
+const WISHES: [&[u8]; 4] = [b"yes", b"other", b"no", b"main"];
+/// The least a key derivation may cost: nobody attacks a simulated pool.
+const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
+/// A name that files get, and that nothing else looks like.
+const TELLING_NAME: &[u8] = NAMES[6];
+/// Where in a stored record its nonce is.
+const NONCE: std::ops::Range<usize> = 8..32;
+
+/// What is under each nonce that was seen, by hash.
+pub(crate) type Nonces = BTreeMap<Vec<u8>, u64>;
+
+fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![3; 32]))
+}
+
+/// Unlocks all keys there are, as whoever mounts does.
+pub(crate) fn unlock(files: &FileSystem) -> Result<(), String> {
+    files.unlock_keys(None, &secret()).map(drop).map_err(|error| format!("unlock: {error}"))
+}
+
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl History {
+    fn encrypts(&self) -> Encrypts {
+        self.plan.pool.encrypts
+    }
+
+    /// Whether some files are encrypted.
+    pub(crate) fn may_be_encrypted(&self) -> bool {
+        self.encrypts() != Encrypts::Nothing
+    }
+
+    /// Makes the keys of a new pool, and encrypts its root where everything is to be encrypted.
+    pub(crate) fn begin_encryption(&mut self) -> Result<(), String> {
+        if self.encrypts() == Encrypts::Nothing {
+            return Ok(());
+        }
+        let files = &self.mounted().files;
+        for (number, name) in (1..).zip(KEYS) {
+            let wrapping = WrappingSeed { salt: [number; 16], nonce: [number; 24] };
+            let seed = KeySeed { key: Zeroizing::new([number; 32]), wrapping };
+            let made = files.create_key(&caller(&self.machine), name, &secret(), COST, &seed);
+            made.map_err(|error| format!("making a key: {error}"))?;
+        }
+        if self.encrypts() == Encrypts::Everything {
+            let user = caller(&self.machine);
+            let set = files.setxattr(&user, ROOT, ATTRIBUTE, b"yes", SetMode::Any, false);
+            set.and_then(|()| files.syncfs(&user)).map_err(|error| format!("encrypting everything: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// In a history that encrypts some things, this one is to be encrypted, or not, from now on.
+    pub(crate) fn wish_encryption(&mut self, inode: u64, pick: usize) -> Result<(), Stop> {
+        if self.encrypts() != Encrypts::Some {
+            return Ok(());
+        }
+        let (user, value) = (caller(&self.machine), WISHES[pick % WISHES.len()]);
+        match self.mounted().files.setxattr(&user, inode, ATTRIBUTE, value, SetMode::Any, false) {
+            Ok(()) => {}
+            Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
+            Err(error) => return Err(self.unexpected("setxattr of encryption", error.errno(), &error.to_string())),
+        }
+        let kept = self.mounted().files.getxattr(&user, inode, ATTRIBUTE);
+        match self.must("getxattr of encryption", kept)? == value {
+            true => Ok(()),
+            false => Err(Stop::Failure("what was said of encryption is not there".into())),
+        }
+    }
+
+    /// Locks a key and unlocks it again: meanwhile nothing that it encrypts can be opened. And no nonce is there twice.
+    pub(crate) fn check_encryption(&mut self) -> Result<(), Stop> {
+        if self.encrypts() == Encrypts::Nothing {
+            return Ok(());
+        }
+        let locked = self.mounted().files.lock_key(&caller(&self.machine), KEYS[0]);
+        if matches!(locked, Err(Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        self.must("locking a key", locked)?;
+        self.note_commit();
+        let refused = self.check_refused();
+        let unlocked = unlock(&self.mounted().files);
+        refused?;
+        unlocked.map_err(|text| self.unexpected("unlocking", libc::EIO, &text))?;
+        self.note_nonces()
+    }
+
+    /// While its key is locked, a file is not opened, whatever it is wanted for.
+    fn check_refused(&mut self) -> Result<(), Stop> {
+        if self.encrypts() != Encrypts::Everything {
+            return Ok(());
+        }
+        let named = self.model.nodes.iter().find(|(_, node)| node.content().is_some() && node.nlink > 0);
+        let Some(inode) = named.map(|(inode, _)| *inode) else { return Ok(()) };
+        let flags = OpenFlags { write: false, truncate: false, exclusive: false };
+        match self.mounted().files.open(&caller(&self.machine), inode, flags) {
+            Err(Error::Key(_)) => Ok(()),
+            Err(error) => Err(self.unexpected("open under a locked key", error.errno(), &error.to_string())),
+            // Where older states may come back, so may the root before it was encrypted.
+            Ok(handle) if self.plan.budget == Budget::Beyond => {
+                let released = self.mounted().files.release(&caller(&self.machine), inode, handle);
+                self.must("release", released)
+            }
+            Ok(_) => Err(Stop::Failure(format!("{} was opened under a locked key", self.model.path_of(inode)))),
+        }
+    }
+
+    /// A nonce that comes again is of the same record, which moved.
+    fn note_nonces(&mut self) -> Result<(), Stop> {
+        let store = self.mounted().store.clone();
+        let mut encrypted = Vec::new();
+        let listed = store.for_each_key(Key::blob(0), Key::blob(u64::MAX), |key, bytes| {
+            let is_encrypted = BlobValue::decode(bytes).is_ok_and(|value| value.key != 0);
+            encrypted.extend(is_encrypted.then_some(key.object));
+        });
+        self.must("listing blobs", listed.map_err(Error::from))?;
+        for blob in encrypted {
+            let Ok(handle) = store.view(Wait::Allowed, |view| view.blob(blob)) else { continue };
+            let mut stored = vec![0; handle.value.address.length as usize];
+            // Damage is judged where contents are read.
+            if store.read_stored(Wait::Allowed, vec![(&handle, &mut stored[..])]).is_err() {
+                continue;
+            }
+            let under = hash_of(&stored[NONCE.end..]);
+            let before = self.nonces.insert(stored[NONCE].to_vec(), under);
+            if before.is_some_and(|before| before != under) {
+                return Err(Stop::Failure(format!("a nonce was used twice: blob {blob}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where everything is encrypted, no device and no volume has a sector of what a file holds.
+    pub(crate) fn search_clear(&self) -> Result<(), Stop> {
+        if self.encrypts() != Encrypts::Everything || self.plan.budget == Budget::Beyond {
+            return Ok(());
+        }
+        let mut sectors = BTreeSet::new();
+        for content in self.model.nodes.values().filter_map(|node| node.content()) {
+            content.each_block(&mut |block| sectors.extend(block.chunks_exact(SECTOR).filter(is_telling).map(hash_of)));
+        }
+        let is_content = |bytes: &[u8]| bytes.chunks_exact(SECTOR).any(|sector| sectors.contains(&hash_of(sector)));
+        let is_name = |bytes: &[u8]| bytes.windows(TELLING_NAME.len()).any(|window| window == TELLING_NAME);
+        let is_clear = |bytes: &[u8]| is_content(bytes) || is_name(bytes);
+        for (device, medium) in self.machine.images().iter().enumerate() {
+            if medium.any_page(&is_clear) {
+                return Err(Stop::Failure(format!("device {device} holds content or a name in the clear")));
+            }
+        }
+        match self.machine.any_object(&is_clear) {
+            Some(object) => Err(Stop::Failure(format!("object {object} holds content or a name in the clear"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sectors of one byte are everywhere.
+fn is_telling(sector: &&[u8]) -> bool {
+    sector.iter().any(|byte| *byte != sector[0])
+}
