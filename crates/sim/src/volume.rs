@@ -189,6 +189,23 @@ fn away(volume: usize, why: &str) -> VolumeError {
     VolumeError::Away { volume: name_of(volume), why: why.to_owned() }
 }
 
+/// Does what somebody else does: on a thread of its own, for threads keep things; who waits here waits for it.
+fn aside(others: Meanwhile) {
+    #[cfg(feature = "planted-bugs")]
+    let bug = stere_device::planted::Bug::ALL.into_iter().find(|bug| stere_device::planted::is_planted(*bug));
+    let done = std::thread::scope(|scope| {
+        let work = move || {
+            #[cfg(feature = "planted-bugs")]
+            stere_device::planted::plant(bug);
+            others();
+        };
+        scope.spawn(work).join()
+    });
+    if let Err(panic) = done {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// What a pool calls the volume with this number of the machine.
 pub fn name_of(volume: usize) -> String {
     format!("volume-{volume}")
@@ -304,7 +321,7 @@ impl Volume for SimVolume {
     fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
         let meanwhile = self.machine.meanwhile.lock().take();
         if let Some(others) = meanwhile {
-            others();
+            aside(others);
         }
         self.machine.state.lock().get(self.volume, object, offset, into)
     }
