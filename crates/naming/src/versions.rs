@@ -103,6 +103,11 @@ impl FileSystem {
         check_not_of_versions(value)
     }
 
+    /// Whether a version is of a file that somebody still has open, from before it was removed.
+    pub(crate) fn is_removed_in_use(&self, inode: u64) -> bool {
+        self.versions.open.lock().contains(&inode)
+    }
+
     /// As `check_no_version`, of an inode that is to get another name, or to lose one.
     pub(crate) fn check_no_version_in(&self, keys: &impl Keys, inode: u64) -> Result<(), Error> {
         if !self.versions.is_used() {

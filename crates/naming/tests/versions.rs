@@ -312,11 +312,13 @@ fn a_file_that_is_open_when_it_is_removed_ends_as_a_version() {
     let (made, handle) = fs.create(&who, top, b"a", 0o644, WRITE).unwrap();
     fs.write(&who, made.inode, 0, b"before", false).unwrap();
     fs.unlink(&who, top, b"a").unwrap();
+    assert_eq!(fs.getattr(&who, made.inode).unwrap().nlink, 0, "removed, for whoever has it open");
     fs.write(&who, made.inode, 0, b"behind, and more", false).unwrap();
     fs.setattr(&who, made.inode, &SetAttributes { size: Some(6), ..SetAttributes::default() }).unwrap();
     assert_eq!(versions(&fs, top, "a"), [b"behind"]);
     fs.release(&who, made.inode, handle).unwrap();
     fs.forget(&who, made.inode).unwrap();
+    assert_eq!(fs.getattr(&who, made.inode).unwrap().nlink, 1, "a version like others");
     assert_eq!(code(fs.setattr(&who, made.inode, &SetAttributes { size: Some(0), ..Default::default() })), libc::EROFS);
     // What never held anything while it had a name is nobody's version.
     let (scratch, handle) = fs.create(&who, top, b"scratch", 0o644, WRITE).unwrap();

@@ -1,6 +1,7 @@
 //! A file's bytes in the model, and what a crash may make of them.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 const BLOCK: usize = 4096;
@@ -34,6 +35,16 @@ impl Content {
     pub fn each_block(&self, visit: &mut dyn FnMut(&[u8])) {
         let whole = self.size / BLOCK as u64;
         self.blocks.range(..whole).for_each(|(_, block)| visit(&block[..]));
+    }
+
+    /// A number that other bytes are unlikely to have.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.size.hash(&mut hasher);
+        for (number, block) in self.blocks.iter().filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+            (number, &block[..]).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Writes, growing the file as needed.

@@ -95,6 +95,7 @@ fn plan(devices: usize) -> Plan {
         dirty_steps_max: 2,
         greedy: false,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }

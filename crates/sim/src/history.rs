@@ -23,6 +23,7 @@ use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::pool::{Mounted, PoolConfig, caller};
 use crate::random::Random;
 use crate::tertiary::TierCounts;
+use crate::versions::Digests;
 
 /// What faults a history may meet, and with that what is demanded of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,8 @@ pub struct Summary {
     /// How often the loss of a device was played beside the history, and borne.
     pub proofs: u64,
     pub tier: TierCounts,
+    /// How often a version was read.
+    pub versions: u64,
     pub trace: u64,
 }
 
@@ -128,6 +131,7 @@ pub(crate) struct History {
     pub reads_refused: Cell<u64>,
     pub summary: Summary,
     pub nonces: Nonces,
+    pub digests: Digests,
     pub verbose: bool,
 }
 
@@ -184,9 +188,11 @@ impl History {
             reads_refused: Cell::new(0),
             summary: Summary::default(),
             nonces: Nonces::new(),
+            digests: Digests::new(),
             verbose,
         };
         history.begin_encryption()?;
+        history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 
@@ -296,6 +302,7 @@ impl History {
             let Some(Slot { inode, .. }) = self.slots[slot] else { continue };
             self.verify_file(inode)?;
         }
+        self.verify_versions()?;
         if self.plan.canary && self.model.nodes.len() > 3 {
             return Err(Stop::Failure("the canary demands that no file system has more than three inodes".into()));
         }
@@ -352,6 +359,7 @@ impl History {
 
     /// A file's content changed: one more version of whose bytes a crash may leave some.
     pub(crate) fn note_content(&mut self, inode: u64, content: Rc<Content>) {
+        self.note_held(&content);
         self.held.entry(inode).or_default().push(content);
     }
 

@@ -5,7 +5,7 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `encryption.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `encryption.rs`, `versions.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 pub mod content;
 pub mod device;
@@ -25,4 +25,5 @@ pub mod random;
 mod recovery;
 pub mod run;
 pub mod tertiary;
+mod versions;
 pub mod volume;

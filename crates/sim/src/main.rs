@@ -179,7 +179,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let tier = totals.tier;
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
-         {} reads failed as they may, {} writes came between, {} times everything had gone down",
+         {} reads failed as they may, {} writes came between, {} times everything had gone down; versions: {} read",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -189,7 +189,8 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.troubles,
         tier.reads_refused,
         tier.changed_meanwhile,
-        tier.settled
+        tier.settled,
+        totals.versions,
     );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);

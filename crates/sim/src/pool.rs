@@ -21,6 +21,7 @@ pub struct PoolConfig {
     pub dirty_steps_max: u64,
     pub greedy: bool,
     pub encrypts: Encrypts,
+    pub keeps_versions: bool,
 }
 
 /// All simulated devices are equally good to read from.

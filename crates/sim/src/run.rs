@@ -69,6 +69,7 @@ pub struct Totals {
     pub proofs: u64,
     pub tier: TierCounts,
     pub with_volumes: u64,
+    pub versions: u64,
 }
 
 impl Totals {
@@ -89,6 +90,7 @@ impl Totals {
         self.groups_cut += summary.groups_cut;
         self.proofs += summary.proofs;
         self.tier.add(&summary.tier);
+        self.versions += summary.versions;
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -109,6 +111,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
         dirty_steps_max: random.between(1, 5),
         greedy: random.chance(1, 2),
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     }
 }
 
@@ -124,6 +127,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         5 | 8 => Encrypts::Some,
         _ => Encrypts::Nothing,
     };
+    pool.keeps_versions = matches!(seed % 10, 5 | 6);
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;

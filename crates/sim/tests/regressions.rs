@@ -19,6 +19,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         dirty_steps_max: 5,
         greedy: true,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
@@ -49,6 +50,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         dirty_steps_max: 3,
         greedy: false,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     let path = |directory, name| Path { directory, name };
     let operations = [
@@ -90,6 +92,7 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         dirty_steps_max: 1,
         greedy: true,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     let path = Path { directory: 0, name: 2 };
     let operations = [
@@ -248,6 +251,7 @@ fn one_device() -> PoolConfig {
         dirty_steps_max: 3,
         greedy: true,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     }
 }
 
@@ -264,6 +268,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         dirty_steps_max: 5,
         greedy: false,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     for events in 2..6 {
         let operations = [
@@ -296,6 +301,7 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         dirty_steps_max: 3,
         greedy: true,
         encrypts: Encrypts::Nothing,
+        keeps_versions: false,
     };
     let operations = [
         Operation::Mkdir { path: path(0, 3) },

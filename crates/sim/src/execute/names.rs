@@ -212,6 +212,7 @@ impl History {
             return Ok(());
         }
         self.put_policy(inode, name, value)?;
+        self.wish_versions(inode, usize::from(policy) + usize::from(path.name))?;
         self.wish_encryption(inode, usize::from(policy) + usize::from(path.name))
     }
 
