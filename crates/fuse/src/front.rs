@@ -100,12 +100,12 @@ impl Front {
     /// Who calls. Groups are not needed: the kernel has checked permissions.
     pub fn caller(&self, request: &Request, umask: u32, wait: Wait) -> Caller<'static> {
         let context = request.context();
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait }
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait, process: context.pid }
     }
 
     /// The file system's own caller.
     pub fn own_caller(wait: Wait) -> Caller<'static> {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
     }
 
     /// Tries a request; gives it back when it has to wait and may not.

@@ -238,7 +238,7 @@ impl History {
         if matches!(target, Target::Slot(_)) {
             return work(self, inode);
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
         let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
         let handle = self.must("open", opened)?;
         self.model.open(inode);
@@ -256,7 +256,7 @@ impl History {
                 self.create(Path { directory: 0, name: slot }, slot)?;
             } else {
                 let inode = inodes[index * 7 % inodes.len()];
-                let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+                let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
                 let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
                 let handle = self.must("open", opened)?;
                 self.model.open(inode);

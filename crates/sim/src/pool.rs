@@ -158,7 +158,7 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
 
 /// The superuser, who may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed, process: 0 }
 }
 
 /// Puts together what says that it is of the pool; one that tells nothing of itself counts as missing.

@@ -171,7 +171,7 @@ impl History {
         for _ in 0..200 {
             let name = format!("fill{}", self.fill_count).into_bytes();
             self.fill_count += 1;
-            let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+            let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
             let real = self.mounted().files.create(&caller(&self.machine), ROOT, &name, 0o666, flags);
             let Some((attributes, handle)) = self.expect("create", real, Ok(()))? else { return Ok(()) };
             let inode = attributes.inode;
