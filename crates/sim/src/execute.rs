@@ -34,6 +34,10 @@ impl History {
                 let data = pattern(*seed, *length as usize);
                 self.with_file(*target, |history, inode| history.write(inode, *offset, &data))
             }
+            Operation::WriteMeanwhile { target, offset, length, seed, between } => {
+                let data = pattern(*seed, *length as usize);
+                self.with_file(*target, |history, inode| history.write_meanwhile(inode, *offset, &data, *between))
+            }
             Operation::Read { target, offset, length } => self.with_file(*target, |history, inode| {
                 history.without_waiting(|history| history.read(inode, *offset, *length))
             }),
