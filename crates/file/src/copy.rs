@@ -190,7 +190,7 @@ fn lock_second<'a>(
 }
 
 /// Shares a bounded number of extents; gives how many bytes that covered and what it allocated.
-fn share_step(
+pub(crate) fn share_step(
     transaction: &mut Transaction<'_>,
     source: u64,
     target: u64,

@@ -31,7 +31,7 @@ impl Edge {
     }
 
     fn is(&self, other: &Edge) -> bool {
-        (&self.range, &self.lies) == (&other.range, &other.lies)
+        self.range == other.range && (self.lies == other.lies || is_planted(Bug::EdgesStale))
     }
 }
 

@@ -12,6 +12,7 @@
 pub mod accounts;
 mod allocate;
 mod copy;
+mod dedup;
 mod edges;
 mod encode;
 mod encrypted;
@@ -44,11 +45,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
-use stere_format::{FileKind, InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Scheme, Timestamp};
-use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver, Retain, Retention};
+use stere_format::{
+    FileKind, InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Scheme, SwitchesPolicy, Timestamp,
+};
+use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
+pub use dedup::{Deduplicated, Twins};
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use first_handle::FirstHandle;
@@ -459,41 +463,50 @@ impl Files {
 pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
     let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
-    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers }
+    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
+    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches }
 }
 
 /// What rules decided for an inode.
 pub fn rule_decision(value: &InodeValue) -> Decision {
-    let ruled = value.policy.unwrap_or_default().ruled;
+    let InodePolicy { ruled, switches, .. } = value.policy.unwrap_or_default();
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
-    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers: 0 };
-    Decision { own, decided: Decided(decided) }
+    let decided = Decided::from_bytes(decided, switches.decided);
+    let switches = Switches(switches.ruled);
+    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers: 0, switches };
+    Decision { own, decided }
 }
 
 /// Notes what an inode says about its policy itself.
 pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers } =
-        own;
-    let known = value.policy.unwrap_or_default();
-    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, ..known };
+    let Own {
+        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
+    } = own;
+    let known = InodePolicy { encryption, tiers, ..value.policy.unwrap_or_default() };
+    let switches = SwitchesPolicy { own: own.switches.0, ..known.switches };
+    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// What the administrator locked at an inode.
 pub fn own_locks(value: &InodeValue) -> Own {
-    let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } =
-        value.policy.unwrap_or_default().locked;
-    Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers }
+    let InodePolicy { locked, switches, .. } = value.policy.unwrap_or_default();
+    let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
+    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
+    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches }
 }
 
 /// Notes what the administrator locked at an inode.
 pub fn set_own_locks(value: &mut InodeValue, own: Own) {
-    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers } =
-        own;
+    let Own {
+        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
+    } = own;
     let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
-    let policy = InodePolicy { locked, ..value.policy.unwrap_or_default() };
+    let known = value.policy.unwrap_or_default();
+    let switches = SwitchesPolicy { locked: own.switches.0, ..known.switches };
+    let policy = InodePolicy { locked, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
@@ -536,10 +549,12 @@ pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error>
 pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let own = decision.own;
     let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
-    let decided = decision.decided.0;
+    let [decided, decided_switches] = decision.decided.to_bytes();
     let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
     let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
-    let policy = InodePolicy { ruled, ..value.policy.unwrap_or_default() };
+    let known = value.policy.unwrap_or_default();
+    let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, ..known.switches };
+    let policy = InodePolicy { ruled, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 

@@ -19,6 +19,8 @@ pub struct ClassValue {
     pub compression: u8,
     pub redundancy: u8,
     pub encryption: u16,
+    /// What is switched on or off, as in [`crate::SwitchesPolicy`].
+    pub switches: u8,
 }
 
 impl ClassValue {
@@ -37,7 +39,8 @@ impl ClassValue {
         out.put_u64(self.changed_seconds as u64);
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
-        out.put_zeros(8);
+        out.put_u8(self.switches);
+        out.put_zeros(7);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         out
@@ -56,11 +59,14 @@ impl ClassValue {
         reader.zeros(1)?;
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
-        reader.zeros(8)?;
+        let switches = reader.u8()?;
+        reader.zeros(7)?;
         let name = reader.utf8(name_bytes, "name")?;
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
-        Ok(Self { name, changed_seconds, into, copies, parity_k, parity_m, compression, redundancy, encryption })
+        let numbers =
+            Self { copies, parity_k, parity_m, compression, redundancy, encryption, switches, ..Self::default() };
+        Ok(Self { name, changed_seconds, into, ..numbers })
     }
 }
 
@@ -80,6 +86,7 @@ mod tests {
             compression: 2,
             redundancy: 11,
             encryption: 0x0102,
+            switches: 0x0a,
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

@@ -16,6 +16,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("account", account),
     ("accounting", accounting),
     ("address", address),
+    ("audit", audit),
     ("blob", blob),
     ("cartridge_block", cartridge_block),
     ("cartridge_index", cartridge_index),
@@ -33,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("node_reference", node_reference),
     ("plugin", plugin),
     ("plugin_stack", plugin_stack),
+    ("provenance", provenance),
     ("row", row),
     ("rule_log", rule_log),
     ("rules", rules),
@@ -43,6 +45,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tier_marks", tier_marks),
     ("volume", volume),
     ("volume_label", volume_label),
+    ("watched", watched),
     ("xattr", xattr),
 ];
 
@@ -210,6 +213,18 @@ fn plugin(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn plugin_stack(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &PluginStack::decode(bytes)?.encode())
+}
+
+fn provenance(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ProvenanceValue::decode(bytes)?.encode())
+}
+
+fn audit(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &AuditValue::decode(bytes)?.encode())
+}
+
+fn watched(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &WatchedValue::decode(bytes)?.encode())
 }
 
 fn row(bytes: &[u8]) -> Result<(), DecodeError> {

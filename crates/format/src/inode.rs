@@ -49,6 +49,20 @@ pub struct InodePolicy {
     pub retain: Option<RetainPolicy>,
     /// Which versions of files are kept; of a version, when it goes.
     pub versions: Option<VersionsPolicy>,
+    /// What is switched on or off.
+    pub switches: SwitchesPolicy,
+}
+
+/// What is switched on or off: two bits for each switch, 1 off, 2 on. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SwitchesPolicy {
+    pub own: u8,
+    /// What rules decided.
+    pub ruled: u8,
+    /// Which of them were decided, a set of bits; four bits higher, which go before what is said.
+    pub decided: u8,
+    /// What the administrator locked.
+    pub locked: u8,
 }
 
 /// Versions. Meaning is the policy layer's.
@@ -145,6 +159,11 @@ impl InodePolicy {
             out.put_u32(versions.count);
             out.put_u64(versions.seconds);
         }
+        if self.has_switches() {
+            let SwitchesPolicy { own, ruled, decided, locked } = self.switches;
+            out.extend_from_slice(&[own, ruled, decided, locked]);
+            out.put_zeros(4);
+        }
     }
 
     /// Whether the third part is needed.
@@ -157,6 +176,11 @@ impl InodePolicy {
         self.locked != LockedPolicy::default()
     }
 
+    /// Whether the seventh part is needed.
+    fn has_switches(&self) -> bool {
+        self.switches != SwitchesPolicy::default()
+    }
+
     fn form(&self) -> u8 {
         let parts = [
             (HAS_MORE_POLICY, self.has_more()),
@@ -164,6 +188,7 @@ impl InodePolicy {
             (HAS_LOCKS, self.is_locked()),
             (HAS_RETAIN, self.retain.is_some()),
             (HAS_VERSIONS, self.versions.is_some()),
+            (HAS_SWITCHES, self.has_switches()),
         ];
         parts.into_iter().filter(|(_, is_there)| *is_there).fold(HAS_POLICY, |form, (bit, _)| form | bit)
     }
@@ -202,6 +227,12 @@ impl InodePolicy {
             let is_known = VersionsPolicy::KINDS.contains(&kind) && reserved == [0; 3];
             reader.check(is_known, "kind of versions", u64::from(kind))?;
             policy.versions = Some(VersionsPolicy { kind, count: reader.u32()?, seconds: reader.u64()? });
+        }
+        if form & HAS_SWITCHES != 0 {
+            let [own, ruled, decided, locked] = reader.array()?;
+            reader.zeros(4)?;
+            policy.switches = SwitchesPolicy { own, ruled, decided, locked };
+            reader.check(policy.has_switches(), "seventh part of the policy", 0)?;
         }
         Ok(policy)
     }
@@ -244,7 +275,7 @@ const HAS_RETAIN: u8 = 16;
 /// Needs no policy beside it.
 const HAS_VOLUME: u8 = 32;
 const HAS_VERSIONS: u8 = 64;
-const FORMS: u8 = HAS_POLICY | HAS_MORE_POLICY | HAS_RULED_POLICY | HAS_LOCKS | HAS_RETAIN | HAS_VOLUME | HAS_VERSIONS;
+const HAS_SWITCHES: u8 = 128;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -320,8 +351,7 @@ impl InodeValue {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let form = reader.u8()?;
-        let is_known = form & !FORMS == 0;
-        let is_known = is_known && (form & !HAS_VOLUME == 0 || form & HAS_POLICY != 0);
+        let is_known = form & !HAS_VOLUME == 0 || form & HAS_POLICY != 0;
         reader.check(is_known, "form", u64::from(form))?;
         let target_length = usize::from(reader.u16()?);
         reader.check(target_length <= Self::SYMLINK_TARGET_BYTES_MAX, "target length", target_length as u64)?;

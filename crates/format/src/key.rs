@@ -83,6 +83,15 @@ pub mod kind {
     /// In SYSTEM, object = directory: what is below it may still count in another volume than it (u64, little-endian: how often it
     /// was moved since that was last so).
     pub const RECOUNT: u8 = 33;
+    /// In INDEXES, object 0, position 0: somebody asked in this pool who writes files or what happens to them, and how far both lists
+    /// are; positions from 1 on: a file was written.
+    pub const PROVENANCE: u8 = 24;
+    /// In INDEXES, object = inode, position = number of a record of it being written (one byte, 1).
+    pub const PROVENANCE_OF: u8 = 25;
+    /// In INDEXES, object = inode, position = number of a record of something being made from it (one byte, 1).
+    pub const PROVENANCE_FROM: u8 = 26;
+    /// In INDEXES, object 0, position = number: something happened to a file.
+    pub const AUDIT: u8 = 27;
     /// In INDEXES, object = whose accounts (1 users, 2 groups, 3 volumes), position = number of the user, group or volume.
     pub const ACCOUNT: u8 = 16;
 }
@@ -223,6 +232,26 @@ impl Key {
 
     pub const fn account(holder: crate::Holder, number: u32) -> Self {
         Self::new(tree::INDEXES, holder as u64, kind::ACCOUNT, number as u64)
+    }
+
+    pub const fn watched() -> Self {
+        Self::new(tree::INDEXES, 0, kind::PROVENANCE, 0)
+    }
+
+    pub const fn provenance(number: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::PROVENANCE, number)
+    }
+
+    pub const fn provenance_of(inode: u64, number: u64) -> Self {
+        Self::new(tree::INDEXES, inode, kind::PROVENANCE_OF, number)
+    }
+
+    pub const fn provenance_from(inode: u64, number: u64) -> Self {
+        Self::new(tree::INDEXES, inode, kind::PROVENANCE_FROM, number)
+    }
+
+    pub const fn audit(number: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::AUDIT, number)
     }
 
     pub const fn orphan(inode: u64) -> Self {

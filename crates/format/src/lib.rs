@@ -39,6 +39,7 @@ pub mod scrub;
 pub mod segment;
 pub mod superblock;
 pub mod volume;
+pub mod watch;
 pub mod xattr;
 
 pub use account::{AccountValue, AccountingValue, Holder, VolumePlace};
@@ -56,7 +57,9 @@ pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use identity::{DeviceId, DeviceIndex, PoolId};
-pub use inode::{InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Timestamp, VersionsPolicy};
+pub use inode::{
+    InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, SwitchesPolicy, Timestamp, VersionsPolicy,
+};
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
@@ -72,6 +75,7 @@ pub use volume::{
     TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name, metadata_of_object,
     object_name, segment_of_object, state_name, state_of_object,
 };
+pub use watch::{AuditEvent, AuditValue, ProvenanceValue, WatchedProcess, WatchedValue};
 pub use xattr::XattrBucket;
 
 /// Version of the format this crate writes; an unknown major version is refused, an unknown minor one is read-only.

@@ -1,8 +1,8 @@
 //! The life of a request: tried at once, repeated on a worker if it would have to wait, answered.
 //!
 //! Interrupts are ignored on purpose. Programs do not expect EINTR from stat, open, write or fsync of a local file
-//! system (its waits cannot be interrupted either), and some treat it as a broken disk. Every wait here is for a device
-//! and ends with it.
+//! system (its waits cannot be interrupted either), and some treat it as a broken disk. Waits for a device end with it.
+//! Those for a tertiary volume may take minutes: they are given up when their process is killed (`waiter.rs`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,12 +12,14 @@ use std::time::Duration;
 use fuse_wire::abi::opcode;
 use fuse_wire::{Operation, Request, Unmount, Unmounter};
 use stere_naming::{Caller, FileSystem, Timestamp, Wait};
+use stere_store::waiting;
 
 use crate::answer::Failure;
 use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::options::MountOptions;
+use crate::waiter::Waiter;
 
 /// What workers get.
 pub(crate) enum Job {
@@ -98,12 +100,12 @@ impl Front {
     /// Who calls. Groups are not needed: the kernel has checked permissions.
     pub fn caller(&self, request: &Request, umask: u32, wait: Wait) -> Caller<'static> {
         let context = request.context();
-        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait }
+        Caller { uid: context.uid, gid: context.gid, groups: &[], umask, now: now(), wait, process: context.pid }
     }
 
     /// The file system's own caller.
     pub fn own_caller(wait: Wait) -> Caller<'static> {
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
     }
 
     /// Tries a request; gives it back when it has to wait and may not.
@@ -164,10 +166,11 @@ impl Front {
                     self.lanes.submit(Lane::Recalling, Job::Recall(request));
                 }
             }
-            Job::Request(request) | Job::Recall(request) => {
-                let left = self.attempt(request, Wait::Allowed);
-                assert!(left.is_none(), "a request was waited for and is not answered");
+            Job::Recall(request) => {
+                let waiter = Waiter::of(&request);
+                waiting::unless(move || waiter.is_gone(), || self.wait_for(request));
             }
+            Job::Request(request) => self.wait_for(request),
             Job::Forgets(inodes) => {
                 for inode in inodes {
                     if let Err(error) = self.filesystem.forget(&Self::own_caller(Wait::Allowed), inode) {
@@ -180,6 +183,11 @@ impl Front {
             self.panicked.store(true, Ordering::Release);
             self.take_down();
         }
+    }
+
+    fn wait_for(&self, request: Request) {
+        let left = self.attempt(request, Wait::Allowed);
+        assert!(left.is_none(), "a request was waited for and is not answered");
     }
 
     fn take_down(&self) {

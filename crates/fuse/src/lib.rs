@@ -17,6 +17,7 @@ mod lanes;
 mod options;
 mod perform;
 mod session;
+mod waiter;
 
 pub use error::Error;
 pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};

@@ -53,7 +53,7 @@ fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() };
     // SAFETY: both take nothing and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    Caller { uid, gid, groups: &[], umask: 0, now, wait: Wait::Allowed }
+    Caller { uid, gid, groups: &[], umask: 0, now, wait: Wait::Allowed, process: std::process::id() }
 }
 
 /// The open pool.
@@ -146,8 +146,12 @@ impl Pool {
             encryption_salt: Some(salt),
             ..stere_file::Options::default()
         };
-        let naming =
-            stere_naming::Options { files, people: stere_people::system(), ..stere_naming::Options::default() };
+        let naming = stere_naming::Options {
+            files,
+            people: stere_people::system(),
+            processes: stere_people::processes::system(),
+            ..stere_naming::Options::default()
+        };
         let filesystem = Arc::new(FileSystem::new(store, naming)?);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = start(filesystem.clone(), stop.clone(), options.read_only)?;
@@ -170,7 +174,7 @@ impl Pool {
         for name in directories {
             directory = filesystem.lookup(&caller, directory, name)?.inode;
         }
-        let flags = OpenFlags { write: options.write, truncate: options.truncate, exclusive: false };
+        let flags = OpenFlags { write: options.write, truncate: options.truncate, exclusive: false, read: true };
         let found = filesystem.lookup(&caller, directory, last);
         let (inode, handle) = match found {
             Err(stere_naming::Error::NotFound) if options.create => {

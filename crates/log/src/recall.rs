@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stere_format::{Address, BLOCK_BYTES};
 
 use crate::read::Part;
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentTable};
 use crate::{Log, LogError, Wait};
 
 /// Why bytes were not fetched, to be told apart by whoever asked.
@@ -35,13 +35,15 @@ pub enum RecallError {
 
 /// Whoever fetches from tertiary volumes.
 pub trait Recall: Send + Sync {
-    /// Fills `into` with what the segment's chunk holds from `offset` on, so that `is_right` accepts it.
+    /// Fills `into` with what the segment's chunk holds from `offset` on, so that `is_right` accepts it. `segments` are those of which
+    /// one may be wanted next.
     fn read(
         &self,
         segment: &Arc<Segment>,
         offset: u64,
         into: &mut [u8],
         is_right: &dyn Fn(&[u8]) -> bool,
+        segments: &SegmentTable,
     ) -> Result<(), RecallError>;
 }
 
@@ -155,7 +157,7 @@ impl Log {
     ) -> Result<(), RecallError> {
         let recall = self.recall.read().clone();
         let no_volumes = || RecallError::Refused(Refusal::Away, "no tertiary volume is known here".to_owned());
-        recall.ok_or_else(no_volumes)?.read(segment, offset, into, is_right)
+        recall.ok_or_else(no_volumes)?.read(segment, offset, into, is_right, &self.segments)
     }
 
     /// A whole record from tertiary volumes.

@@ -17,7 +17,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Between two syncs: 4 MiB.
 const WRITES_PER_SYNC: u64 = 1024;
 const FILL_BYTES: usize = 128 << 10;
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 const SINGLE: Scheme = Scheme { data: 1, parity: 0 };
 
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ struct Pool {
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
 }
 
 impl Pool {

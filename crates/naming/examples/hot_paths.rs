@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use stere_naming::{FileSystem, OpenFlags, ROOT};
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 
 /// Processor time of this thread, in seconds.
 fn processor_time() -> f64 {

@@ -23,7 +23,7 @@ const OTHER_FILE_BYTES: usize = 400_000_000;
 const READ_BYTES: usize = 128 << 10;
 /// As many as scrubbing has under way.
 const RAW_READS_PER_DEVICE: usize = 2;
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 
 fn open_device(path: &Path) -> FileDevice {
     FileDevice::open(path, &FileOptions::default()).expect("an image file")
@@ -31,7 +31,7 @@ fn open_device(path: &Path) -> FileDevice {
 
 fn caller() -> Caller<'static> {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait: Wait::Allowed, process: 0 }
 }
 
 fn store_options() -> StoreOptions {

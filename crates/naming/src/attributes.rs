@@ -181,6 +181,18 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        let watched = if set.size.is_some() { self.watched(caller, inode)? } else { None };
+        let outcome = self.setattr_unwatched(caller, inode, set);
+        self.saw_cut(caller, watched, &outcome);
+        outcome
+    }
+
+    pub(crate) fn setattr_unwatched(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        set: &SetAttributes,
+    ) -> Result<Attributes, Error> {
         if let Some(size) = set.size {
             let doing = Doing { offset: size, ..Doing::default() };
             self.judge(caller, EventKind::Write, inode, doing)?;

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use stere_file::inode_if_any;
 use stere_format::{ClassValue, InodeValue, Key, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, is_class_name,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, is_class_name,
 };
 use stere_store::{Store, Transaction, Wait};
 
@@ -66,6 +66,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 redundancy: value.redundancy,
                 encryption: value.encryption,
                 tiers: 0,
+                switches: Switches(value.switches),
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -85,8 +86,18 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
     let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
-    let changed_seconds = now_seconds;
-    ClassValue { name, changed_seconds, into, copies, parity_k, parity_m, compression, redundancy, encryption }.encode()
+    let (changed_seconds, switches) = (now_seconds, definition.own.switches.0);
+    let numbers = ClassValue {
+        copies,
+        parity_k,
+        parity_m,
+        compression,
+        redundancy,
+        encryption,
+        switches,
+        ..ClassValue::default()
+    };
+    ClassValue { name, changed_seconds, into, ..numbers }.encode()
 }
 
 /// The classes that an inode names itself, by what is set and by a lock; 0 for none.
@@ -261,11 +272,13 @@ impl FileSystem {
         let _until_it_holds = self.changing_policy();
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::class(class.code()), &bytes);
+            self.note_watched(transaction, classes.switches(class))?;
             for inode in self.concerned(transaction, &before, class)? {
                 self.note_reconcile(transaction, inode)?;
             }
             Ok::<_, Error>(())
         })?;
+        self.begin_to_watch(classes.switches(class));
         resolver.set_classes(classes);
         self.rules.note_first_change();
         Ok(())

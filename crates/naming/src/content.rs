@@ -24,6 +24,8 @@ pub struct OpenFlags {
     pub truncate: bool,
     /// `create` fails when the name exists.
     pub exclusive: bool,
+    /// For reading; who opens for neither reads too.
+    pub read: bool,
 }
 
 impl OpenFlags {
@@ -33,6 +35,7 @@ impl OpenFlags {
             write: flags & libc::O_ACCMODE != libc::O_RDONLY,
             truncate: flags & libc::O_TRUNC != 0,
             exclusive: flags & libc::O_EXCL != 0,
+            read: flags & libc::O_ACCMODE != libc::O_WRONLY,
         }
     }
 }
@@ -44,6 +47,13 @@ impl FileSystem {
 
     /// Opens a file or a directory.
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
+        let watched = self.watched(caller, inode)?;
+        let outcome = self.open_unwatched(caller, inode, flags);
+        self.saw_open(caller, watched, flags, &outcome);
+        outcome
+    }
+
+    fn open_unwatched(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
         self.check_key(caller, inode)?;
         if flags.write || flags.truncate {
             self.store.view(caller.wait, |view| match stere_file::inode_if_any(view, inode)? {
@@ -57,7 +67,7 @@ impl FileSystem {
         self.judge(caller, EventKind::Open, inode, Doing::default())?;
         if flags.truncate {
             let set = SetAttributes { size: Some(0), kill_suid_sgid: caller.uid != 0, ..SetAttributes::default() };
-            self.setattr(caller, inode, &set)?;
+            self.setattr_unwatched(caller, inode, &set)?;
         }
         let value = self.files.open(&caller.context(), inode)?;
         if value.kind() == Some(FileKind::Directory) && (flags.write || flags.truncate) {
@@ -68,7 +78,7 @@ impl FileSystem {
     }
 
     /// Closes a handle of an inode; what was written is handed to the store with the last one.
-    pub fn release(&self, caller: &Caller<'_>, inode: u64, _handle: Handle) -> Result<(), Error> {
+    pub fn release(&self, caller: &Caller<'_>, inode: u64, handle: Handle) -> Result<(), Error> {
         match self.judge(caller, EventKind::Close, inode, Doing::default()) {
             // Nobody can be kept from closing.
             Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Plugin(_) | Error::Stale) => {}
@@ -76,6 +86,9 @@ impl FileSystem {
         }
         let released = self.told(caller.wait, inode, self.files.release(&caller.context(), inode));
         self.note_closed(inode);
+        if !matches!(released, Err(Error::WouldBlock)) {
+            self.saw_release(caller, inode, handle);
+        }
         released
     }
 
@@ -103,24 +116,33 @@ impl FileSystem {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
         self.keep_before_change(caller, inode)?;
-        self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data))
+        let written = self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data));
+        match &written {
+            Ok(_) => self.saw_change(caller, inode),
+            Err(_) => self.saw_no_change(caller, inode, &written),
+        }
+        written
     }
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
     pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
         self.told(caller.wait, inode, self.files.save(&caller.context(), inode))?;
+        self.save_watched(caller.wait)?;
         Ok(self.store.commit(caller.wait)?)
     }
 
     /// Makes a directory's names durable.
     pub fn fsyncdir(&self, caller: &Caller<'_>, _inode: u64) -> Result<(), Error> {
+        self.save_watched(caller.wait)?;
         Ok(self.store.commit(caller.wait)?)
     }
 
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         self.keep_before_change(caller, inode)?;
-        Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?)
+        self.files.allocate(&caller.context(), inode, offset, length, mode)?;
+        self.saw_change(caller, inode);
+        Ok(())
     }
 
     /// The next data or hole at or behind `offset`.
@@ -146,6 +168,9 @@ impl FileSystem {
         }
         self.keep_before_change(caller, inode_out)?;
         let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
+        if copied > 0 {
+            self.saw_change(caller, inode_out);
+        }
         if is_other_policy {
             self.reconcile(caller, inode_out)?;
         }

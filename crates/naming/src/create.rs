@@ -67,12 +67,15 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
+        let place = self.watched_place(caller, parent)?;
         let mut first = self.files.first_handle();
         match self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first)) {
             Ok(attributes) => {
                 first.keep(attributes.inode);
                 self.note_open(caller, attributes.inode);
-                Ok((attributes, self.new_handle()))
+                let handle = self.new_handle();
+                self.saw_made(caller, place.as_ref(), name, attributes.inode, Some((handle, flags)));
+                Ok((attributes, handle))
             }
             Err(Error::Exists) if !flags.exclusive => {
                 let existing = self.lookup(caller, parent, name)?;
@@ -89,10 +92,11 @@ impl FileSystem {
         caller: &Caller<'_>,
         parent: u64,
         mode: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
     ) -> Result<(Attributes, Handle), Error> {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
         let notes = self.judge_new(caller, parent, b"")?;
+        let place = self.watched_place(caller, parent)?;
         let mut first = self.files.first_handle();
         let (inode, value) = self.store.update(caller.wait, |transaction| {
             let directory = living_directory(transaction, parent)?;
@@ -109,7 +113,9 @@ impl FileSystem {
         self.note_open(caller, inode);
         self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
         self.note(caller, inode, notes)?;
-        Ok((Attributes::of(inode, &value), self.new_handle()))
+        let handle = self.new_handle();
+        self.saw_made(caller, place.as_ref(), b"(without a name)", inode, Some((handle, flags)));
+        Ok((Attributes::of(inode, &value), handle))
     }
 
     /// Gives an inode one more name.
@@ -179,7 +185,10 @@ impl FileSystem {
     }
 
     fn make(&self, caller: &Caller<'_>, parent: u64, name: &[u8], new: &New<'_>) -> Result<Attributes, Error> {
-        self.make_numbered(caller, parent, name, new, |transaction| transaction.allocate_inode())
+        let place = self.watched_place(caller, parent)?;
+        let made = self.make_numbered(caller, parent, name, new, |transaction| transaction.allocate_inode())?;
+        self.saw_made(caller, place.as_ref(), name, made.inode, None);
+        Ok(made)
     }
 
     fn make_numbered(

@@ -35,6 +35,7 @@ mod usage;
 mod versions;
 mod volumes;
 mod walk;
+mod watch;
 mod xattr;
 
 #[cfg(test)]
@@ -77,6 +78,7 @@ pub use stere_store::Wait;
 pub use tier::TierMet;
 pub use usage::{Usage, UsageWalk};
 pub use volumes::{AccountInfo, AccountsState, Limits};
+pub use watch::{AUDIT_MAX, Audited, PROVENANCE_MAX, Written};
 pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use accounting::Accounting;
@@ -87,6 +89,7 @@ use reconcile::Reconciler;
 use retention::Retentions;
 use rules::Rules;
 use versions::Versions;
+use watch::Watch;
 
 /// The root directory.
 pub const ROOT: u64 = 1;
@@ -108,6 +111,8 @@ pub struct Caller<'a> {
     pub now: Timestamp,
     /// Whether the call may wait for a device.
     pub wait: Wait,
+    /// The thread that calls, where the front end knows it; else 0.
+    pub process: u32,
 }
 
 impl Caller<'_> {
@@ -137,6 +142,8 @@ pub struct Options {
     pub files: stere_file::Options,
     /// Who is meant by names of users and groups in rules.
     pub people: Option<Arc<dyn stere_policy::People>>,
+    /// Who calls, for files of which that is noted.
+    pub processes: Option<Arc<dyn stere_policy::Processes>>,
 }
 
 /// Totals for `statfs`.
@@ -170,6 +177,7 @@ pub struct FileSystem {
     retentions: Retentions,
     accounting: Accounting,
     versions: Versions,
+    watch: Watch,
     options: Options,
 }
 
@@ -213,6 +221,7 @@ impl FileSystem {
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
         let accounting = Accounting::default();
         let versions = Versions::load(&store)?;
+        let watch = Watch::load(&store)?;
         Ok(FileSystem {
             store,
             files,
@@ -225,6 +234,7 @@ impl FileSystem {
             retentions,
             accounting,
             versions,
+            watch,
             options,
         })
     }
@@ -241,6 +251,7 @@ impl FileSystem {
             return Ok(saved?);
         }
         self.save_lazy_times(caller.wait)?;
+        self.save_watched(caller.wait)?;
         self.store.commit(caller.wait)?;
         Ok(saved?)
     }
@@ -250,6 +261,8 @@ impl FileSystem {
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
+        self.deduplicate_now_and_then(caller)?;
+        self.save_watched(caller.wait)?;
         let begun = self.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.expire_versions(caller, budget);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
-use stere_file::SharedWishes;
+use stere_file::{SharedWishes, Twins};
 use stere_format::{FileKind, Key, key};
-use stere_policy::Decision;
+use stere_policy::{Decision, Effective, Source, Switch};
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
@@ -31,6 +31,8 @@ struct Job {
     walk: Walk,
     /// The file in hand, and where to go on in it.
     file: Option<(u64, u64)>,
+    /// The same file after that, where content that is stored twice is to become one: where to go on, and in which domain.
+    twin: Option<(u64, u64, u64)>,
     shared: SharedWishes,
     waiting_bytes: u64,
     /// Bytes, names and links that wait for a key.
@@ -66,6 +68,8 @@ struct State {
 pub(crate) struct Reconciler {
     state: Mutex<State>,
     has_new_notes: AtomicBool,
+    /// Where content was met that may be met again.
+    twins: Mutex<Twins>,
     /// Held (for reading) from before a change of policy notes work until everybody asks what holds anew.
     changing: RwLock<()>,
 }
@@ -265,6 +269,7 @@ impl FileSystem {
             number,
             walk,
             file: None,
+            twin: None,
             shared,
             waiting_bytes: 0,
             locked_bytes: 0,
@@ -331,6 +336,19 @@ impl FileSystem {
                 }
                 job.file = done.next.map(|next| (inode, next));
                 progress.files += u64::from(job.file.is_none());
+                if job.file.is_none() {
+                    job.twin = self.dedup_domain(caller, inode)?.map(|domain| (inode, 0, domain));
+                }
+            }
+            while let Some((inode, from, domain)) = job.twin {
+                if progress.moved_bytes >= progress.budget_bytes {
+                    return Ok(false);
+                }
+                let left = progress.budget_bytes - progress.moved_bytes;
+                let mut twins = self.reconciler.twins.lock();
+                let done = self.files.deduplicate(&context, inode, from, left, domain, &mut twins)?;
+                progress.moved_bytes += done.compared_bytes;
+                job.twin = done.next.map(|next| (inode, next, domain));
             }
             match job.walk.next(&self.store, &self.names, caller.wait)? {
                 None => return Ok(true),
@@ -351,6 +369,14 @@ impl FileSystem {
             }
         }
         Ok(false)
+    }
+
+    /// Among which files content of this one is to be found again, if it is to be at all: those below the same directory that says so.
+    fn dedup_domain(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<u64>, Error> {
+        self.store.view(caller.wait, |view| {
+            let Some(value) = stere_file::inode_if_any(view, inode)? else { return Ok(None) };
+            Ok::<_, Error>(dedup_domain(&self.files.effective(view, inode, &value)?))
+        })
     }
 
     /// Lets the rules decide anew for a file that the walk came to. Of a file with several names the stricter holds, so less is
@@ -392,6 +418,15 @@ impl FileSystem {
         assert!(inode >= ROOT, "inodes are numbered from the root");
         Ok(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
     }
+}
+
+/// The domain that a policy says, by the number of who says it; what rules and the pool say is about the whole pool.
+pub(crate) fn dedup_domain(effective: &Effective) -> Option<u64> {
+    let (is_on, source) = effective.switches[Switch::Dedup as usize];
+    is_on.then_some(match source {
+        Source::Inode(inode) | Source::Lock(inode) => inode,
+        Source::Rule | Source::Pool => ROOT,
+    })
 }
 
 /// What one step did.

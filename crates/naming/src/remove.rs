@@ -29,7 +29,10 @@ impl FileSystem {
         if matches!(name, b"." | b"..") {
             return Err(Error::IsADirectory);
         }
-        self.remove(caller, parent, name, false, true)
+        let watched = self.watched_name(caller, parent, name)?;
+        let outcome = self.remove(caller, parent, name, false, true);
+        self.saw_removed(caller, watched, &outcome);
+        outcome
     }
 
     /// Removes an empty directory.
@@ -40,7 +43,10 @@ impl FileSystem {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
-        self.remove(caller, parent, name, true, true)
+        let watched = self.watched_name(caller, parent, name)?;
+        let outcome = self.remove(caller, parent, name, true, true);
+        self.saw_removed(caller, watched, &outcome);
+        outcome
     }
 
     /// `by_kernel`: whoever removes the name knows the inode, and says when it has forgotten it. Else nothing of it is kept as a version.

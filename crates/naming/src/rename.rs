@@ -53,6 +53,24 @@ impl FileSystem {
         new_name: &[u8],
         flags: u32,
     ) -> Result<(), Error> {
+        let source = self.watched_name(caller, parent, name)?;
+        let target = self.watched_name(caller, new_parent, new_name)?;
+        let place = if source.is_some() { self.watched_place(caller, new_parent)? } else { None };
+        let outcome = self.rename_unwatched(caller, parent, name, new_parent, new_name, flags);
+        let is_exchange = flags == RENAME_EXCHANGE;
+        self.saw_renamed(caller, [source, target], (place.as_ref(), new_name), is_exchange, &outcome);
+        outcome
+    }
+
+    fn rename_unwatched(
+        &self,
+        caller: &Caller<'_>,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<(), Error> {
         let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
         if flags & !known != 0 || flags == known {
             return Err(Error::Invalid("rename knows NOREPLACE or EXCHANGE, one at a time"));

@@ -16,7 +16,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Vocabulary, merge};
+use stere_policy::{
+    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Switches, Vocabulary, merge,
+};
 use stere_store::{Store, Transaction, Wait};
 
 pub use forecast::{RuleChange, RulesForecast};
@@ -386,12 +388,14 @@ impl FileSystem {
             };
             asked = set.rules().iter().flat_map(settings).collect();
         }
+        let says = asked.iter().fold(Switches::default(), |says, (_, own)| says.or_more(own.switches));
         let _until_it_holds = self.changing_policy();
         self.changing(caller, inode, None, |transaction, value| {
             if value.kind() != Some(stere_format::FileKind::Directory) {
                 return Err(Error::NotPermitted("rules can be set on directories"));
             }
             self.check_locks(transaction, inode, value, &asked)?;
+            self.note_watched(transaction, says)?;
             value.ctime = caller.now;
             self.forget_rules(transaction, inode, value)?;
             for class in &named {
@@ -409,6 +413,7 @@ impl FileSystem {
             }
             self.note_reconcile(transaction, inode)
         })?;
+        self.begin_to_watch(says);
         self.files.resolver().invalidate();
         self.rules.note_first_change();
         Ok(())
@@ -450,12 +455,15 @@ impl FileSystem {
             }
         })?;
         let version = last_version + 1;
+        let says = set.rules().iter().fold(Switches::default(), |says, rule| says.or_more(rule.own.switches));
         let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
         let _until_it_holds = self.changing_policy();
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::rules(version), &entry);
+            self.note_watched(transaction, says)?;
             self.note_reconcile(transaction, ROOT)
         })?;
+        self.begin_to_watch(says);
         self.rules.put_pool(version, set);
         self.files.resolver().invalidate();
         self.rules.note_first_change();

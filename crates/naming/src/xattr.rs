@@ -312,6 +312,7 @@ impl FileSystem {
                 Say::Own => stere_file::set_own_policy(inode_value, own),
                 Say::Lock => stere_file::set_own_locks(inode_value, own),
             }
+            self.note_watched(transaction, own.switches)?;
             self.note_tiered(transaction, inode, [Say::Own, Say::Lock].map(|say| say.of(inode_value)))?;
             classes::index_member(transaction, inode, classes_before, classes::named_classes(inode_value));
             if matches!(setting, Setting::Encrypt | Setting::Class) {
@@ -321,6 +322,7 @@ impl FileSystem {
             // What is stored already is brought in line in the background; the note makes that survive a crash.
             self.note_reconcile(transaction, inode)
         })?;
+        self.begin_to_watch(asked.switches);
         self.files.resolver().invalidate();
         self.rules.note_change();
         Ok(())

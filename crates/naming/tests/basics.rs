@@ -10,7 +10,7 @@ use stere_naming::{
 };
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
 
 fn small() -> (Rig, FileSystem) {
     Rig::new(1, 64 << 20)

@@ -6,7 +6,7 @@ mod support;
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode};
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 const MIB: u64 = 1 << 20;
 
 /// Sizes of devices and the policies that directories get.

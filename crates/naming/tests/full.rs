@@ -5,7 +5,7 @@ mod support;
 use stere_naming::{Error, FileSystem, KEEP_SIZE, OpenFlags, PUNCH_HOLE, ROOT, SetAttributes};
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 
 fn settle(fs: &FileSystem) {
     fs.syncfs(&caller(9)).expect("sync");

@@ -11,7 +11,7 @@ use stere_naming::{
 };
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 /// More than one transaction frees.
 const PIECES: u64 = 1300;
 

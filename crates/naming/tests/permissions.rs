@@ -6,7 +6,7 @@ use stere_naming::{Caller, Error, FileSystem, OpenFlags, ROOT, SetAttributes, Se
 use support::files::acl;
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 

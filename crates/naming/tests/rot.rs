@@ -8,7 +8,7 @@ use stere_device::{Device, MemoryDevice};
 use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode};
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
 const DEVICE_BYTES: u64 = 64 << 20;
 const BLOCK: u64 = 4096;
 /// Blocks that hold nothing are spoilt so many at a time: nothing depends on any of them.

@@ -14,7 +14,7 @@ use stere_naming::{
 use stere_store::Store;
 use support::{Random, Rig, Watchdog, duration, seed};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
 const BLOCK: u64 = 4096;
 /// Blocks of a file of a thread's own.
 const BLOCKS: u64 = 160;
@@ -22,7 +22,7 @@ const WORKERS: usize = 6;
 
 fn caller(wait: Wait) -> Caller<'static> {
     let now = Timestamp { seconds: 5, nanoseconds: 0 };
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait, process: 0 }
 }
 
 fn file_system(store: Store) -> FileSystem {

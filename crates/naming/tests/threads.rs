@@ -11,7 +11,7 @@ use stere_naming::{
 };
 use support::{Rig, caller};
 
-const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false };
+const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
 
 /// A small generator; the seed is the thread's number.
 struct Random(u64);

@@ -13,8 +13,8 @@ const DEVICE_BYTES: u64 = 96 << 20;
 const DAY: i64 = 86_400;
 /// 2027-01-01 in seconds since 1970.
 const NOW: i64 = 1_798_761_600;
-const WRITE: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false };
-const EMPTY: OpenFlags = OpenFlags { write: true, truncate: true, exclusive: false };
+const WRITE: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
+const EMPTY: OpenFlags = OpenFlags { write: true, truncate: true, exclusive: false, read: false };
 
 fn at(seconds: i64) -> Caller<'static> {
     Caller { now: Timestamp { seconds, nanoseconds: 5 }, ..caller(seconds) }

@@ -101,7 +101,7 @@ impl History {
     fn put(&mut self, fs: &FileSystem, path: Path) {
         self.ends(path);
         let (bytes, who) = (self.bytes(), self.who());
-        let flags = OpenFlags { write: true, truncate: true, exclusive: false };
+        let flags = OpenFlags { write: true, truncate: true, exclusive: false, read: false };
         let (made, handle) = fs.create(&who, self.directories[path.0], NAMES[path.1].as_bytes(), 0o644, flags).unwrap();
         let half = bytes.len() / 2;
         fs.write(&who, made.inode, 0, &bytes[..half], false).unwrap();

@@ -3,6 +3,8 @@
 //! Rules name people; the core knows numbers alone. A name that was found means the same number until the mount ends, so that
 //! rules are read anew without asking again; one that was not found is asked for each time.
 
+pub mod processes;
+
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,6 +7,7 @@ use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
+use crate::switches::{Switch, Switches};
 
 /// A recognised policy name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,12 @@ pub enum Setting {
     Tier,
     /// `encrypt`.
     Encrypt,
+    /// `provenance`.
+    Provenance,
+    /// `audit`.
+    Audit,
+    /// `dedup`.
+    Dedup,
 }
 
 /// Facts that can be read.
@@ -79,7 +86,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 7] = [
+    pub const ALL: [Setting; 10] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -87,7 +94,20 @@ impl Setting {
         Setting::Compress,
         Setting::Encrypt,
         Setting::Tier,
+        Setting::Provenance,
+        Setting::Audit,
+        Setting::Dedup,
     ];
+
+    /// The switch that it is, if it is one.
+    pub fn switch(self) -> Option<Switch> {
+        match self {
+            Setting::Provenance => Some(Switch::Provenance),
+            Setting::Audit => Some(Switch::Audit),
+            Setting::Dedup => Some(Switch::Dedup),
+            _ => None,
+        }
+    }
 
     /// The key without its prefix.
     pub fn word(self) -> &'static str {
@@ -99,6 +119,9 @@ impl Setting {
             Setting::Compress => "compress",
             Setting::Encrypt => "encrypt",
             Setting::Tier => "tier",
+            Setting::Provenance => "provenance",
+            Setting::Audit => "audit",
+            Setting::Dedup => "dedup",
         }
     }
 
@@ -112,6 +135,9 @@ impl Setting {
             Setting::Compress => "user.stere.compress",
             Setting::Encrypt => "user.stere.encrypt",
             Setting::Tier => "user.stere.tier",
+            Setting::Provenance => "user.stere.provenance",
+            Setting::Audit => "user.stere.audit",
+            Setting::Dedup => "user.stere.dedup",
         }
     }
 
@@ -125,6 +151,9 @@ impl Setting {
             Setting::Compress => "none, lz4, zstd, or zstd:1 to zstd:19",
             Setting::Encrypt => "no, yes, or the name of a key of the pool (see `stere key list`)",
             Setting::Tier => "the name of a tertiary volume of the pool, several with + between them, or none",
+            Setting::Provenance => "yes (note who writes files, and from what) or no",
+            Setting::Audit => "yes (note what happens to files) or no",
+            Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
         }
     }
 
@@ -243,6 +272,8 @@ pub struct Own {
     pub encryption: u16,
     /// Tertiary volumes as a set, `TIERS_NONE` for none, 0 when not set.
     pub tiers: u16,
+    /// What is switched on or off.
+    pub switches: Switches,
 }
 
 /// Says that files go to no tertiary volume.
@@ -287,6 +318,10 @@ impl Own {
                 self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
             }
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
+                setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
+            }
         }
         Ok(())
     }
@@ -301,6 +336,9 @@ impl Own {
             Setting::Compress => self.compression = 0,
             Setting::Encrypt => self.encryption = 0,
             Setting::Tier => self.tiers = 0,
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
+            }
         }
     }
 
@@ -316,6 +354,10 @@ impl Own {
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
+                Some(Switches::word(is_on).to_owned())
+            }
         }
     }
 

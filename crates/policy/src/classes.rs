@@ -10,6 +10,7 @@ use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::switches::Switches;
 
 /// What a class is called and what it asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +137,11 @@ impl Classes {
     /// Whether it encrypts.
     pub fn encryption(&self, class: Class) -> Option<Encryption> {
         self.own(class)?.encryption()
+    }
+
+    /// What it switches on or off.
+    pub fn switches(&self, class: Class) -> Switches {
+        self.own(class).map(|own| own.switches).unwrap_or_default()
     }
 
     /// What files of a class get if nothing else says anything.

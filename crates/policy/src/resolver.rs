@@ -18,6 +18,7 @@ use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::rules::{Decided, Decision};
+use crate::switches::{Switch, Switches};
 
 /// What one inode contributes: its own policy and the directory above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +67,16 @@ pub struct Effective {
     pub tier_source: Source,
     /// Number of the stack of users' plugins, 0 for none. Whoever knows the stacks fills it in; it is inherited like the rest.
     pub plugins: u16,
+    /// What is switched on, and who said so.
+    pub switches: [(bool, Source); Switch::ALL.len()],
 }
 
 impl Effective {
+    /// Whether this is switched on.
+    pub fn is_on(&self, switch: Switch) -> bool {
+        self.switches[switch as usize].0
+    }
+
     /// The effective value of `setting` as text, in a pool of `devices`; `None` where the scheme has no such number.
     pub fn value(&self, setting: Setting, devices: usize) -> Option<String> {
         let (data, parity) = self.wish.scheme(devices);
@@ -86,6 +94,9 @@ impl Effective {
                 TierWish::Usual => Some("usual".to_owned()),
                 TierWish::Volumes(set) => Some(format!("#{set}")),
             },
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                Some(Switches::word(self.is_on(setting.switch()?)).to_owned())
+            }
         }
     }
 
@@ -97,6 +108,9 @@ impl Effective {
             Setting::Compress => self.compression_source,
             Setting::Encrypt => self.encryption_source,
             Setting::Tier => self.tier_source,
+            Setting::Provenance => self.switches[Switch::Provenance as usize].1,
+            Setting::Audit => self.switches[Switch::Audit as usize].1,
+            Setting::Dedup => self.switches[Switch::Dedup as usize].1,
         }
     }
 
@@ -108,6 +122,9 @@ impl Effective {
             Setting::Compress => own.compression() == Some(self.wish.compression),
             Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
+            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+                setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
+            }
         };
         self.source(setting).is_lock() && !is_so
     }
@@ -141,8 +158,9 @@ impl Walked {
     }
 }
 
-/// What holds unless something is said.
-fn unsaid(wish: Wish) -> Effective {
+/// What holds unless something is said: what the pool's default class says.
+fn unsaid(classes: &Classes, default: Class) -> Effective {
+    let (wish, switches) = (classes.wish(default), classes.switches(default));
     Effective {
         wish,
         class_source: Source::Pool,
@@ -151,6 +169,7 @@ fn unsaid(wish: Wish) -> Effective {
         encryption_source: Source::Pool,
         tier_source: Source::Pool,
         plugins: 0,
+        switches: Switch::ALL.map(|switch| (switches.get(switch) == Some(true), Source::Pool)),
     }
 }
 
@@ -170,6 +189,7 @@ struct Findings {
     compression: Option<(Compression, Source)>,
     encryption: Option<(Encryption, Source)>,
     tier: Option<(TierWish, Source)>,
+    switches: [Option<(bool, Source)>; Switch::ALL.len()],
 }
 
 impl Findings {
@@ -192,6 +212,11 @@ impl Findings {
         let encryption = decision.encryption().filter(|_| self.encryption.is_none() && counts(Decided::ENCRYPTION));
         if let Some(encryption) = encryption {
             self.encryption = Some((encryption, Source::Rule));
+        }
+        for switch in Switch::ALL {
+            let found = &mut self.switches[switch as usize];
+            let decided = decision.switch(switch).filter(|_| counts(Decided::switch(switch)));
+            *found = found.or(decided.map(|is_on| (is_on, Source::Rule)));
         }
     }
 
@@ -218,6 +243,11 @@ impl Findings {
             let wish = own.encryption().or(speaks.and_then(|class| classes.encryption(class)));
             self.encryption = wish.map(|wish| (wish, source));
         }
+        for switch in Switch::ALL {
+            let of_class = || classes.switches(speaks?).get(switch);
+            let found = &mut self.switches[switch as usize];
+            *found = found.or_else(|| own.switches.get(switch).or_else(of_class).map(|is_on| (is_on, source)));
+        }
         if self.class.is_none() {
             self.class = class.map(|class| (class, source));
         }
@@ -232,8 +262,18 @@ impl Findings {
         let (encryption, encryption_source) = nearer(self.encryption, (above.wish.encryption, above.encryption_source));
         let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
         let wish = Wish { class, scheme, compression, encryption, tier };
-        let plugins = above.plugins;
-        Effective { wish, class_source, scheme_source, compression_source, encryption_source, tier_source, plugins }
+        let switches =
+            Switch::ALL.map(|switch| nearer(self.switches[switch as usize], above.switches[switch as usize]));
+        Effective {
+            wish,
+            class_source,
+            scheme_source,
+            compression_source,
+            encryption_source,
+            tier_source,
+            plugins: above.plugins,
+            switches,
+        }
     }
 }
 
@@ -306,7 +346,7 @@ impl Resolver {
             walked.said.add_decision(decision, false);
         }
         if says.parent == inode {
-            return Ok(walked.over(unsaid(self.classes.read().wish(self.default))));
+            return Ok(walked.over(unsaid(&self.classes.read(), self.default)));
         }
         // Also where everything is said: it may be locked above.
         let above = self.held(says.parent, &mut fetch)?;
@@ -344,7 +384,7 @@ impl Resolver {
             }
             at = ancestor.parent;
         }
-        let pool = unsaid(classes.wish(self.default));
+        let pool = unsaid(&classes, self.default);
         let held = Held { effective: walked.over(pool), of_keys: of_keys.over(pool) };
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_MAX {

@@ -25,7 +25,11 @@ const ASKED_MAX: u64 = 300_000;
 /// What all devices share: power, clock, chance.
 pub struct Machine {
     pub(crate) state: Mutex<State>,
+    /// What somebody does while a volume is read next.
+    pub(crate) meanwhile: Mutex<Option<Meanwhile>>,
 }
+
+pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct State {
     media: Vec<Medium>,
@@ -73,7 +77,7 @@ impl Machine {
             faults_struck: Vec::new(),
             boundaries: None,
         };
-        Arc::new(Machine { state: Mutex::new(state) })
+        Arc::new(Machine { state: Mutex::new(state), meanwhile: Mutex::default() })
     }
 
     /// Adds a device of zeros, and tells its number.

@@ -129,7 +129,7 @@ impl History {
         }
         let named = self.model.nodes.iter().find(|(_, node)| node.content().is_some() && node.nlink > 0);
         let Some(inode) = named.map(|(inode, _)| *inode) else { return Ok(()) };
-        let flags = OpenFlags { write: false, truncate: false, exclusive: false };
+        let flags = OpenFlags { write: false, truncate: false, exclusive: false, read: true };
         match self.mounted().files.open(&caller(&self.machine), inode, flags) {
             Err(Error::Key(_)) => Ok(()),
             Err(error) => Err(self.unexpected("open under a locked key", error.errno(), &error.to_string())),

@@ -34,6 +34,10 @@ impl History {
                 let data = pattern(*seed, *length as usize);
                 self.with_file(*target, |history, inode| history.write(inode, *offset, &data))
             }
+            Operation::WriteMeanwhile { target, offset, length, seed, between } => {
+                let data = pattern(*seed, *length as usize);
+                self.with_file(*target, |history, inode| history.write_meanwhile(inode, *offset, &data, *between))
+            }
             Operation::Read { target, offset, length } => self.with_file(*target, |history, inode| {
                 history.without_waiting(|history| history.read(inode, *offset, *length))
             }),
@@ -234,7 +238,7 @@ impl History {
         if matches!(target, Target::Slot(_)) {
             return work(self, inode);
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
         let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
         let handle = self.must("open", opened)?;
         self.model.open(inode);
@@ -252,7 +256,7 @@ impl History {
                 self.create(Path { directory: 0, name: slot }, slot)?;
             } else {
                 let inode = inodes[index * 7 % inodes.len()];
-                let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+                let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
                 let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
                 let handle = self.must("open", opened)?;
                 self.model.open(inode);

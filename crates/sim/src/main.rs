@@ -179,7 +179,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let tier = totals.tier;
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
-         {} reads failed as they may, {} times everything had gone down; versions: {} read",
+         {} reads failed as they may, {} writes came between, {} times everything had gone down; versions: {} read",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -188,6 +188,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.harms,
         tier.troubles,
         tier.reads_refused,
+        tier.changed_meanwhile,
         tier.settled,
         totals.versions,
     );

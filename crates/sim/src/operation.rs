@@ -52,6 +52,15 @@ pub enum Releasing {
     Checkpoints,
 }
 
+/// A write that comes between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Between {
+    pub offset: u64,
+    pub length: u32,
+    pub seed: u64,
+    pub syncs: bool,
+}
+
 /// One step of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -101,6 +110,14 @@ pub enum Operation {
         offset: u64,
         length: u32,
         seed: u64,
+    },
+    /// The same, where it has to read a volume with another one between that changes whole blocks and does not wait, and a sync.
+    WriteMeanwhile {
+        target: Target,
+        offset: u64,
+        length: u32,
+        seed: u64,
+        between: Between,
     },
     Read {
         target: Target,

@@ -32,7 +32,7 @@ const ASSEMBLED_AGAIN_MAX: u32 = 2;
 
 /// A mounted pool.
 pub struct Mounted {
-    pub files: FileSystem,
+    pub files: Arc<FileSystem>,
     pub store: Arc<Store>,
     pub report: RecoveryReport,
 }
@@ -127,7 +127,7 @@ impl PoolConfig {
         let store = Arc::new(opened.store);
         let files =
             FileSystem::new(store.clone(), self.naming_options(machine)).map_err(|error| format!("mount: {error}"))?;
-        let mounted = Mounted { files, store, report: opened.recovery };
+        let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery };
         if self.encrypts != Encrypts::Nothing && !mounted.files.keys().is_empty() {
             crate::encryption::unlock(&mounted.files)?;
         }
@@ -158,7 +158,7 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
 
 /// The superuser, who may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed, process: 0 }
 }
 
 /// Puts together what says that it is of the pool; one that tells nothing of itself counts as missing.

@@ -73,7 +73,7 @@ impl History {
             return Ok(());
         }
         self.machine.disarm();
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let created = self.mounted().files.create(&caller(&self.machine), ROOT, NAME, 0o666, flags);
         let (attributes, handle) = self.must("create", created)?;
         let inode = attributes.inode;

@@ -35,6 +35,8 @@ pub struct TierCounts {
     pub troubles: u64,
     /// Reads that failed, as they may.
     pub reads_refused: u64,
+    /// Writes that came between while another read a volume.
+    pub changed_meanwhile: u64,
     /// Objects emptied into others.
     pub segments_repacked: u64,
     /// How often everything that was to go down had gone.
@@ -49,6 +51,7 @@ impl TierCounts {
         self.harms += other.harms;
         self.troubles += other.troubles;
         self.reads_refused += other.reads_refused;
+        self.changed_meanwhile += other.changed_meanwhile;
         self.segments_repacked += other.segments_repacked;
         self.settled += other.settled;
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use stere_device::{Patience, Volume, VolumeError};
 
-use crate::device::{Machine, State};
+use crate::device::{Machine, Meanwhile, State};
 
 /// How long a request takes.
 const REQUEST_NS: u64 = 40_000_000;
@@ -189,6 +189,23 @@ fn away(volume: usize, why: &str) -> VolumeError {
     VolumeError::Away { volume: name_of(volume), why: why.to_owned() }
 }
 
+/// Does what somebody else does: on a thread of its own, for threads keep things; who waits here waits for it.
+fn aside(others: Meanwhile) {
+    #[cfg(feature = "planted-bugs")]
+    let bug = stere_device::planted::Bug::ALL.into_iter().find(|bug| stere_device::planted::is_planted(*bug));
+    let done = std::thread::scope(|scope| {
+        let work = move || {
+            #[cfg(feature = "planted-bugs")]
+            stere_device::planted::plant(bug);
+            others();
+        };
+        scope.spawn(work).join()
+    });
+    if let Err(panic) = done {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// What a pool calls the volume with this number of the machine.
 pub fn name_of(volume: usize) -> String {
     format!("volume-{volume}")
@@ -214,6 +231,11 @@ impl Machine {
     /// A volume as the stack sees it.
     pub fn volume(self: &Arc<Machine>, volume: usize) -> Arc<dyn Volume> {
         Arc::new(SimVolume { machine: self.clone(), volume })
+    }
+
+    /// While any volume is read next, this is done first: calls do not overlap here, but who reads a volume lets others in.
+    pub(crate) fn set_meanwhile(&self, meanwhile: Option<Meanwhile>) {
+        *self.meanwhile.lock() = meanwhile;
     }
 
     /// From now on the volume does this wrong, or nothing.
@@ -297,6 +319,10 @@ impl Volume for SimVolume {
     }
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+        let meanwhile = self.machine.meanwhile.lock().take();
+        if let Some(others) = meanwhile {
+            aside(others);
+        }
         self.machine.state.lock().get(self.volume, object, offset, into)
     }
 

@@ -8,6 +8,7 @@ mod quota;
 mod stack;
 mod tier;
 mod versions;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub use quota::{AccountsArguments, QuotaCommand, VolumeCommand};
 pub use stack::StackArguments;
 pub use tier::{MediaCommand, TierCommand};
 pub use versions::VersionsCommand;
+pub use watch::{AuditArguments, ProvenanceArguments};
 
 const MOUNT_OPTIONS: &str = "\
 Mount options (-o, separated by commas):
@@ -156,6 +158,10 @@ pub enum Command {
     /// Files by what is known of them: size, age, owner, class, where they lie, and more
     #[command(after_help = find::TESTS)]
     Find(FindArguments),
+    /// Who wrote a file, from which files, and what was made from it
+    Provenance(ProvenanceArguments),
+    /// What happened to files: made, opened, written, renamed, removed, refused
+    Audit(AuditArguments),
     /// What is possible here and now: redundancy on these devices, codecs, plugins, tiers, limits; and what a path has
     Capabilities(CapabilitiesArguments),
     /// Which files would lose data if these devices were gone

@@ -12,5 +12,5 @@ pub fn now() -> Timestamp {
 
 /// Work that no user asked for.
 pub fn own_caller(wait: Wait) -> Caller<'static> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait }
+    Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
 }

@@ -81,7 +81,7 @@ pub fn serve(
         }
     };
     let Peer { uid, gid, groups } = peer;
-    let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed };
+    let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed, process: 0 };
     let mut find = filesystem.find(&caller, inode, name, search)?;
     let form = *form;
     let (mut files, mut lines, mut told) = (0, Vec::new(), Instant::now());

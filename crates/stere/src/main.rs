@@ -49,6 +49,7 @@ mod umount;
 mod usage;
 mod versions;
 mod volumes;
+mod watch;
 
 use stere_people as people;
 
@@ -136,6 +137,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Provenance(arguments) => watch::run_provenance(&arguments),
+        Command::Audit(arguments) => watch::run_audit(&registry, &arguments),
         Command::Capabilities(arguments) => capabilities::run(&arguments),
         Command::Lose(arguments) => lose::run(&registry, &arguments),
         Command::Free(arguments) => free::run(&registry, &arguments),

@@ -28,6 +28,10 @@ pub enum Question {
     Find(crate::find::Asked),
     /// What the pool can now.
     Capabilities,
+    /// Who wrote a file, or what happened to files.
+    Watched {
+        asked: crate::watch::Asked,
+    },
     /// To read and write the file without the kernel in between: what follows are frames.
     Library {
         version: u32,
@@ -44,6 +48,10 @@ pub enum PublicAnswer {
     /// That was all.
     Counted {
         files: u64,
+    },
+    /// Some of what was noted.
+    Watched {
+        facts: Vec<serde_json::Value>,
     },
     Capabilities {
         pool: serde_json::Value,

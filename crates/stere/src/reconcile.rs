@@ -14,7 +14,7 @@ use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, size};
 
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(50);
 
 /// What is asked of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

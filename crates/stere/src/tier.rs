@@ -8,8 +8,8 @@ mod media;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,12 @@ use crate::{clock, locate, reconcile, size};
 pub use media::media;
 
 const POLL: Duration = Duration::from_millis(200);
-/// So many looks one after the other that find something in the way, before it is told.
-const STANDSTILL_ROUNDS: u32 = 15;
-const PUSH_ROUNDS: u64 = 5;
+/// How long after the last look at the earliest, and how many times as long as that took.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_PART: u32 = 2;
+/// So long something is in the way before it is told.
+const STANDSTILL: Duration = Duration::from_secs(3);
+const PUSH_EVERY: Duration = Duration::from_secs(1);
 const ATTRIBUTE: &str = "user.stere.tier";
 
 /// What is asked of the daemon.
@@ -45,6 +48,8 @@ pub enum Order {
     Release(u64),
     /// Bring back.
     Stage(u64),
+    /// Bring back no more, and copy out no more if that is asked for.
+    Cancel(u64, bool),
     /// Keep on devices, or no longer.
     Pin(u64, bool),
     /// When files are released by themselves; with new marks if any are given.
@@ -274,6 +279,20 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
     Ok(report)
 }
 
+/// Stops what is under way below an inode: what is to come back, and what is to go down if it was told to itself.
+fn cancel_below(filesystem: &FileSystem, running: &Running, root: u64, goes_down: bool) -> Result<Told> {
+    let (mut report, segments, _) = survey(filesystem, running, root)?;
+    let segments: Vec<u64> = segments.into_iter().collect();
+    let (staging, uploads) = match goes_down {
+        true => (running.store.want_back_no_more(&segments), running.store.upload_no_more(&segments)?),
+        false => (running.store.want_back_no_more(&segments), 0),
+    };
+    let words = [(staging, "to come back"), (uploads, "to be copied out")].into_iter().filter(|(count, _)| *count > 0);
+    let words = words.map(|(count, what)| format!("segments that were {what} and stay where they are: {count}"));
+    report.said = words.collect::<Vec<_>>().join("; ");
+    Ok(Told::Survey(report))
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
     match order {
@@ -310,6 +329,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             report.said = format!("bringing {} back", size::show(report.released_bytes));
             Ok(Told::Survey(report))
         }
+        Order::Cancel(root, goes_down) => cancel_below(filesystem, running, *root, *goes_down),
         Order::Repack { volume, below } => media::repack_some(filesystem, running, volume.as_deref(), *below),
         Order::Verify { volume, reads } => {
             let Some(entry) = running.find_volume(volume) else {
@@ -405,7 +425,7 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
             Ok(DONE)
         }
         TierCommand::Cancel { paths } => {
-            paths.iter().try_for_each(cancel)?;
+            paths.iter().try_for_each(|path| cancel(registry, path))?;
             Ok(DONE)
         }
     }
@@ -497,11 +517,15 @@ fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Re
     // What was written last is gathered in memory still.
     connection.ask(Request::Flush { wait: true })?;
     reconcile::wait_for(registry, path)?;
-    let mut standstill = 0;
-    for round in 0u64.. {
+    let (mut stands_since, mut pushed) = (None, None::<Instant>);
+    loop {
+        let look = Instant::now();
         // Now and then those who wait for a volume are told to look again.
-        let order = if round % PUSH_ROUNDS == 0 { Order::Push } else { Order::Tell };
-        let tier = ask_tier(&mut connection, order)?;
+        let is_pushing = pushed.is_none_or(|at| at.elapsed() >= PUSH_EVERY);
+        if is_pushing {
+            pushed = Some(look);
+        }
+        let tier = ask_tier(&mut connection, if is_pushing { Order::Push } else { Order::Tell })?;
         let survey = ask_survey(&mut connection, Order::Survey(inode))?;
         let left = (survey.local_bytes + survey.released_bytes).saturating_sub(survey.tertiary_bytes);
         match (survey.waiting_bytes, left) {
@@ -518,15 +542,14 @@ fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Re
             _ => {}
         }
         let why = tier.waits_for.or_else(|| tier.stuck.first().cloned());
-        standstill = if why.is_some() { standstill + 1 } else { 0 };
-        if let Some(why) = why.filter(|_| standstill >= STANDSTILL_ROUNDS) {
+        stands_since = why.as_ref().map(|_| stands_since.unwrap_or(look));
+        if let Some(why) = why.filter(|_| stands_since.is_some_and(|since| since.elapsed() >= STANDSTILL)) {
             let (size, path) = (size::show(survey.waiting_bytes), path.display());
             println!("{size} of {path} wait to be copied out; it goes on by itself: {why}");
             return Ok(DEGRADED);
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(LOOK_AGAIN.max(look.elapsed() * LOOK_PART));
     }
-    Ok(DONE)
 }
 
 fn release(registry: &Registry, path: &Path) -> Result<u8> {
@@ -580,11 +603,24 @@ fn wait_until_staged(connection: &mut Connection, inode: u64) -> Result<bool> {
     }
 }
 
-fn cancel(path: &PathBuf) -> Result<()> {
-    match removexattr(path, ATTRIBUTE) {
-        Ok(()) => println!("{} goes down no further; what is on volumes stays there", path.display()),
-        Err(rustix::io::Errno::NODATA) => println!("{} was not told to go down itself", path.display()),
+/// Stops what is under way with a path, in both directions.
+fn cancel(registry: &Registry, path: &Path) -> Result<()> {
+    let was_to_go_down = match removexattr(path, ATTRIBUTE) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::NODATA) => false,
         Err(error) => return Err(error).at("unset the policy of", path),
+    };
+    let (_, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_survey(&mut connection, Order::Cancel(inode, was_to_go_down))?;
+    let path = path.display();
+    match (was_to_go_down, report.said.is_empty()) {
+        (true, _) => println!("{path} goes down no further; what is on volumes stays there"),
+        (false, true) => println!("{path} was not told to go down itself, and nothing of it is to come back"),
+        (false, false) => {}
+    }
+    if !report.said.is_empty() {
+        println!("{path}: {}", report.said);
     }
     Ok(())
 }

@@ -136,11 +136,16 @@ impl Volume for Labelled {
         loop {
             let outcome = self.use_it(|volume| volume.get(object, offset, into, patience));
             let is_away = outcome.as_ref().is_err_and(VolumeError::is_passing);
-            if !is_away || patience == Patience::Now || !self.gate.has_time_since(start) {
+            let is_over = || !self.gate.has_time_since(start) || stere_device::waiting::is_given_up();
+            if !is_away || patience == Patience::Now || is_over() {
                 return outcome;
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> std::result::Result<(), VolumeError> {
+        self.use_it(|volume| volume.stream(object, length, take))
     }
 
     fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {

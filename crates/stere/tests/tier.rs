@@ -193,7 +193,6 @@ fn a_medium_that_was_exchanged_is_not_taken_for_the_right_one() {
     world.ok("umount mount");
 }
 
-/// P-74: what is pinned stays on devices whatever releases, comes back when it is pinned, and goes again when it is not; across mounts.
 /// Most of what was archived is removed: repacking gives the room back, and what is left is read as before.
 #[test]
 fn what_is_dead_on_a_volume_gives_its_room_back() {
@@ -229,6 +228,7 @@ fn what_is_dead_on_a_volume_gives_its_room_back() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// P-74: what is pinned stays on devices whatever releases, comes back when it is pinned, and goes again when it is not; across mounts.
 #[test]
 fn what_is_pinned_stays() {
     if !can_mount("what_is_pinned_stays") {
@@ -259,6 +259,164 @@ fn what_is_pinned_stays() {
     world.ok("tier pin mount/kept");
     fs::remove_dir_all(&kept).unwrap();
     assert!(!world.ok("tier queue tank").contains("stays"), "what is gone is not pinned");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// A pool with a released directory on a volume that is away, and another on one that is there.
+fn half_away() -> World {
+    let world = world();
+    fs::create_dir(world.path("other")).unwrap();
+    world.ok("device add tank dir:other,name=warm");
+    for (directory, volume) in [("project", "cold"), ("near", "warm")] {
+        fill(&world.mountpoint().join(directory), 60);
+        world.ok(&format!("tier archive mount/{directory} --to {volume} --wait"));
+        world.ok(&format!("tier release mount/{directory}"));
+    }
+    world.ok("umount mount");
+    fs::rename(world.path("volume"), world.path("away")).unwrap();
+    world.ok("mount tank mount");
+    world
+}
+
+/// P-95: who waits for a volume that is away and is killed ends, and so does the wait: others find the threads for it free.
+#[test]
+fn a_wait_ends_with_who_waits() {
+    if !can_mount("a_wait_ends_with_who_waits") {
+        return;
+    }
+    let world = half_away();
+    // More than there are threads for waiting, with and without the kernel's cache.
+    let reader = |number: usize| {
+        let flag = if number.is_multiple_of(2) { "iflag=direct" } else { "iflag=fullblock" };
+        let mut command = std::process::Command::new("dd");
+        command.arg(format!("if=mount/project/{}", number + 20)).args(["of=/dev/null", "bs=4k", flag]);
+        command.current_dir(&world.folder).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let mut readers: Vec<_> = (0..40).map(reader).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(readers.iter_mut().all(|reader| reader.try_wait().unwrap().is_none()), "they wait");
+    let start = Instant::now();
+    for reader in &mut readers {
+        // SAFETY: a plain system call on a process that this test started.
+        assert_eq!(unsafe { libc::kill(reader.id() as i32, libc::SIGTERM) }, 0);
+    }
+    assert!(readers.iter_mut().all(|reader| !reader.wait().unwrap().success()));
+    assert_right(&world.mountpoint().join("near"), 60);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    world.ok("umount mount");
+}
+
+extern "C" fn nothing(_signal: i32) {}
+
+/// A process that handles its signals gets its bytes all the same.
+#[test]
+fn a_signal_that_does_not_kill_ends_no_wait() {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::thread::JoinHandleExt;
+    if !can_mount("a_signal_that_does_not_kill_ends_no_wait") {
+        return;
+    }
+    let world = half_away();
+    // SAFETY: a handler that does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+    let path = world.mountpoint().join("project/50");
+    let reader = std::thread::spawn(move || {
+        let mut file = fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+        let mut bytes = vec![0; 4096];
+        file.read_exact(&mut bytes).map(|()| bytes)
+    });
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(300));
+        // SAFETY: the thread was not joined yet.
+        assert_eq!(unsafe { libc::pthread_kill(reader.as_pthread_t(), libc::SIGUSR1) }, 0);
+    }
+    assert!(!reader.is_finished(), "it waits");
+    fs::rename(world.path("away"), world.path("volume")).unwrap();
+    assert_eq!(reader.join().unwrap().unwrap(), content(50)[..4096]);
+    world.ok("umount mount");
+}
+
+/// `tier cancel` stops both: what was to come back stays where it is, and what was to go down goes no further.
+#[test]
+fn what_is_under_way_is_stopped() {
+    if !can_mount("what_is_under_way_is_stopped") {
+        return;
+    }
+    let world = half_away();
+    let queue = || world.json("tier queue tank --json");
+    world.ok("tier stage mount/project");
+    assert!(queue()["staging_segments"].as_u64().unwrap() > 0, "{}", queue());
+    let other = world.mountpoint().join("other");
+    fill(&other, 60);
+    assert_eq!(world.run("tier archive mount/other --to cold --wait").code, 3);
+    let waiting = |volume: usize| queue()["volumes"][volume]["waiting_bytes"].as_u64().unwrap();
+    assert!(waiting(0) > 0);
+    let said = world.ok("tier cancel mount/project mount/other");
+    assert!(said.contains("to come back") && said.contains("to be copied out"), "{said}");
+    assert_eq!(queue()["staging_segments"], 0);
+    assert_eq!(waiting(0), 0);
+    assert_eq!(attribute(&other.join("59"), "user.stere.residency"), "online");
+    fs::rename(world.path("away"), world.path("volume")).unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    assert_ne!(attribute(&world.mountpoint().join("project/59"), "user.stere.residency"), "online");
+    assert_right(&other, 60);
+    assert_right(&world.mountpoint().join("project"), 60);
+    assert!(world.ok("tier cancel mount/near").contains("no further"));
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// P-97: above the high mark devices get room by themselves, down to the low one; what is pinned or on no volume stays, and all of it is
+/// read as before.
+#[test]
+fn devices_that_fill_up_get_room_by_themselves() {
+    if !can_mount("devices_that_fill_up_get_room_by_themselves") {
+        return;
+    }
+    const FILES: usize = 9;
+    let world = world();
+    let big = |number: usize| content(number).into_iter().cycle().take(4 << 20).collect::<Vec<u8>>();
+    let directory = |name: &str| world.mountpoint().join(name);
+    let make = |name: &str| {
+        fs::create_dir(directory(name)).unwrap();
+        (1..=FILES).for_each(|number| fs::write(directory(name).join(number.to_string()), big(number)).unwrap());
+    };
+    let residency = |name: &str| -> Vec<String> {
+        (1..=FILES).map(|number| attribute(&directory(name).join(number.to_string()), "user.stere.residency")).collect()
+    };
+    let are_online = |name: &str| residency(name).iter().all(|word| word == "online");
+    world.ok("tier policy tank --high 99 --low 98");
+    for name in ["pinned", "old", "recent", "plain"] {
+        make(name);
+        if name == "pinned" {
+            world.ok("tier pin mount/pinned");
+        }
+        if name != "plain" {
+            world.ok(&format!("tier archive mount/{name} --wait"));
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    let used = || world.json("tier queue tank --json")["used_percent"].as_u64().unwrap();
+    let before = used();
+    assert!(before > 45 && ["pinned", "old", "recent", "plain"].iter().all(|name| are_online(name)), "{before}");
+    world.ok(&format!("tier policy tank --high {} --low {}", before - 2, before - 8));
+    let start = Instant::now();
+    while used() > before - 8 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} of {before}", used());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!are_online("old"), "{:?}", residency("old"));
+    for name in ["pinned", "plain"] {
+        assert!(are_online(name), "{name}: {:?}", residency(name));
+    }
+    forget_cache();
+    for name in ["pinned", "old", "recent", "plain"] {
+        for number in 1..=FILES {
+            assert!(fs::read(directory(name).join(number.to_string())).unwrap() == big(number), "{name}/{number}");
+        }
+    }
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
 }

@@ -78,6 +78,7 @@ impl Store {
     /// releases it, the content lies on devices as this placement says.
     pub fn archive(&self, moves: &[Move], placement: Placement, tertiary: u16) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
+        self.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
         self.relocate_to(moves, self.staging_placement(placement), None, tertiary)
     }
 

@@ -9,9 +9,12 @@
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
 //! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
+mod fetch;
+mod lanes;
 mod metadata;
 mod remnants;
 mod repack;
+mod sequence;
 mod stage;
 mod table;
 mod upload;
@@ -20,11 +23,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Patience, Volume, VolumeError};
-use stere_format::{BLOCK_BYTES, ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
-use stere_log::{Recall, RecallError, Refusal, Segment, proves_chunk};
+use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
+use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chunk};
 
 pub use remnants::Swept;
 pub use repack::Repacked;
@@ -51,18 +54,16 @@ impl RecallMode {
     }
 }
 
-/// Whole chunks that were fetched lately, kept until they are staged, at most so many bytes of them.
-const FETCHED_BYTES_MAX: usize = 32 << 20;
 /// From so many reads on a segment is fetched whole.
 const REFERENCES_WHOLE: u32 = 2;
-/// Segments that are remembered to have been read.
-const REFERENCES_MAX: usize = 4096;
 /// The class of media that are slow to position: whatever is read of them is read whole.
 const CLASS_MEDIA: u8 = 4;
 
 /// What was asked of volumes, since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TertiaryCounts {
+    /// Stored bytes that began their way to volumes: appended to a stream whose segments go there.
+    pub bytes_archived: u64,
     pub segments_uploaded: u64,
     pub bytes_uploaded: u64,
     /// Reads of objects for readers and for staging, and their bytes.
@@ -74,6 +75,7 @@ pub struct TertiaryCounts {
 
 #[derive(Default)]
 struct Counters {
+    bytes_archived: AtomicU64,
     segments_uploaded: AtomicU64,
     bytes_uploaded: AtomicU64,
     fetches: AtomicU64,
@@ -93,10 +95,23 @@ struct Known {
     complaint: Option<String>,
 }
 
+/// Segments to be brought back, in the order in which they were asked for.
 #[derive(Default)]
-struct Fetched {
-    chunks: VecDeque<(u64, Arc<Vec<u8>>)>,
-    under_way: BTreeSet<u64>,
+struct Wanted {
+    asked_for: VecDeque<u64>,
+    /// Such as were read more than once: they can wait until nobody reads, as long as they are in memory.
+    read_again: VecDeque<u64>,
+}
+
+impl Wanted {
+    fn contains(&self, segment: u64) -> bool {
+        self.asked_for.contains(&segment) || self.read_again.contains(&segment)
+    }
+
+    fn forget(&mut self, segment: u64) {
+        self.asked_for.retain(|wanted| *wanted != segment);
+        self.read_again.retain(|wanted| *wanted != segment);
+    }
 }
 
 /// The volumes of a pool, and what readers want of them.
@@ -104,11 +119,10 @@ pub(crate) struct Volumes {
     pool: PoolId,
     table: RwLock<BTreeMap<u8, Known>>,
     mode: AtomicU8,
-    fetched: Mutex<Fetched>,
-    arrived: Condvar,
-    references: Mutex<BTreeMap<u64, u32>>,
-    /// Segments to be brought back, in the order in which they were asked for.
-    wanted: Mutex<VecDeque<u64>>,
+    fetches: fetch::Fetches,
+    references: Mutex<BTreeMap<u64, sequence::Reference>>,
+    wanted: Mutex<Wanted>,
+    is_staging_deferred: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
     garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that could not be uploaded, and why.
@@ -119,6 +133,11 @@ pub(crate) struct Volumes {
     may_be_released: AtomicBool,
     /// One step at a time.
     work: Mutex<()>,
+    /// Held for reading by whoever copies out, for writing by whoever deletes objects by their names. After `work`.
+    uploads: RwLock<()>,
+    lanes: lanes::Lanes,
+    /// Segments of which it is durable that they are sealed, of those that wait.
+    sealed: Mutex<BTreeSet<u64>>,
     counters: Counters,
     metadata: Mutex<metadata::Copies>,
 }
@@ -129,15 +148,18 @@ impl Volumes {
             pool,
             table: RwLock::default(),
             mode: AtomicU8::new(0),
-            fetched: Mutex::default(),
-            arrived: Condvar::new(),
+            fetches: fetch::Fetches::default(),
             references: Mutex::default(),
             wanted: Mutex::default(),
+            is_staging_deferred: AtomicBool::new(false),
             garbage: Mutex::default(),
             stuck: Mutex::default(),
             unpackable: Mutex::default(),
             may_be_released: AtomicBool::new(false),
             work: Mutex::new(()),
+            uploads: RwLock::new(()),
+            lanes: lanes::Lanes::default(),
+            sealed: Mutex::default(),
             counters: Counters::default(),
             metadata: Mutex::default(),
         }
@@ -155,9 +177,15 @@ impl Volumes {
         RecallMode::from_code(self.mode.load(Ordering::Acquire))
     }
 
+    /// Counts what goes to a stream of theirs.
+    pub fn note_archived(&self, bytes: u64) {
+        self.counters.bytes_archived.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub fn counts(&self) -> TertiaryCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TertiaryCounts {
+            bytes_archived: load(&self.counters.bytes_archived),
             segments_uploaded: load(&self.counters.segments_uploaded),
             bytes_uploaded: load(&self.counters.bytes_uploaded),
             fetches: load(&self.counters.fetches),
@@ -197,14 +225,12 @@ impl Volumes {
         }
     }
 
-    /// Asks the volumes that have the segment, one after the other, until one gives what is right.
-    fn fetch(
+    /// Asks the volumes that have the segment, one after the other, until one gives what is right. `get` tells whether that is so.
+    fn ask(
         &self,
         segment: &Segment,
-        offset: u64,
-        into: &mut [u8],
-        patience: Patience,
-        is_right: &dyn Fn(&[u8]) -> bool,
+        bytes: usize,
+        get: &mut dyn FnMut(&dyn Volume, &str) -> Result<bool, VolumeError>,
     ) -> Result<(), RecallError> {
         let set = segment.tertiary().there;
         if set == 0 {
@@ -216,13 +242,13 @@ impl Volumes {
         let asked = if is_planted(Bug::FirstVolumeOnly) { 1 } else { there.len() };
         for (entry, volume) in there.into_iter().take(asked) {
             self.counters.fetches.fetch_add(1, Ordering::Relaxed);
-            match volume.get(&name, offset, into, patience) {
-                Ok(()) if is_right(into) => {
-                    self.counters.bytes_fetched.fetch_add(into.len() as u64, Ordering::Relaxed);
+            match get(&*volume, &name) {
+                Ok(true) => {
+                    self.counters.bytes_fetched.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.note(entry.number, None);
                     return Ok(());
                 }
-                Ok(()) => wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name)),
+                Ok(false) => wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name)),
                 Err(error) => {
                     self.note(entry.number, Some(&error));
                     match error.is_passing() {
@@ -241,66 +267,45 @@ impl Volumes {
         }
     }
 
-    /// The whole chunk, proven: one fetch for all who want it at the same time.
-    fn whole(&self, segment: &Segment, patience: Patience) -> Result<Arc<Vec<u8>>, RecallError> {
-        let mut fetched = self.fetched.lock();
-        loop {
-            if let Some((_, chunk)) = fetched.chunks.iter().find(|(id, _)| *id == segment.id) {
-                return Ok(chunk.clone());
-            }
-            if fetched.under_way.insert(segment.id) {
-                break;
-            }
-            if patience == Patience::Now {
-                // Whoever fetches it may wait for a person.
-                let text = format!("segment {} is being fetched", segment.id);
-                return Err(RecallError::Refused(Refusal::Later, text));
-            }
-            self.arrived.wait(&mut fetched);
-        }
-        drop(fetched);
-        let mut bytes = vec![0; segment.written_blocks() as usize * BLOCK_BYTES];
-        let (pool, id, sequence) = (self.pool, segment.id, segment.sequence);
-        let is_right = |bytes: &[u8]| is_object_of(pool, id, sequence, bytes);
-        let outcome = self.fetch(segment, 0, &mut bytes, patience, &is_right);
-        let mut fetched = self.fetched.lock();
-        fetched.under_way.remove(&segment.id);
-        self.arrived.notify_all();
-        outcome?;
-        let chunk = Arc::new(bytes);
-        fetched.chunks.push_back((segment.id, chunk.clone()));
-        let mut kept: usize = fetched.chunks.iter().map(|(_, chunk)| chunk.len()).sum();
-        while kept > FETCHED_BYTES_MAX && fetched.chunks.len() > 1 {
-            kept -= fetched.chunks.pop_front().map_or(0, |(_, chunk)| chunk.len());
-        }
-        Ok(chunk)
-    }
-
-    fn fetched(&self, segment: u64) -> Option<Arc<Vec<u8>>> {
-        self.fetched.lock().chunks.iter().find(|(id, _)| *id == segment).map(|(_, chunk)| chunk.clone())
+    /// A part of the segment's chunk.
+    fn fetch(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        into: &mut [u8],
+        is_right: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<(), RecallError> {
+        self.ask(segment, into.len(), &mut |volume, name| {
+            volume.get(name, offset, into, Patience::Reader).map(|()| is_right(into))
+        })
     }
 
     fn forget_fetched(&self, segment: u64) {
-        self.fetched.lock().chunks.retain(|(id, _)| *id != segment);
+        self.fetches.forget(segment);
         self.references.lock().remove(&segment);
-    }
-
-    /// Counts one more read of a released segment.
-    fn refer(&self, segment: u64) -> u32 {
-        let mut references = self.references.lock();
-        if references.len() >= REFERENCES_MAX {
-            references.clear();
-        }
-        let count = references.entry(segment).or_insert(0);
-        *count = count.saturating_add(1);
-        *count
     }
 
     /// Asks for a segment to be brought back.
     pub fn want(&self, segment: u64) {
         let mut wanted = self.wanted.lock();
-        if !wanted.contains(&segment) {
-            wanted.push_back(segment);
+        if !wanted.asked_for.contains(&segment) {
+            wanted.asked_for.push_back(segment);
+        }
+    }
+
+    /// The segment to bring back next, if one is to come back now.
+    fn wanted_first(&self) -> Option<u64> {
+        let is_deferred = self.is_staging_deferred.load(Ordering::Acquire) && !self.fetches.are_many_kept();
+        let wanted = self.wanted.lock();
+        let read_again = wanted.read_again.front().filter(|_| !is_deferred);
+        wanted.asked_for.front().or(read_again).copied()
+    }
+
+    /// A segment that is read again and again comes back to the devices, in time.
+    fn want_again(&self, segment: u64) {
+        let mut wanted = self.wanted.lock();
+        if !wanted.contains(segment) {
+            wanted.read_again.push_back(segment);
         }
     }
 
@@ -345,14 +350,14 @@ impl Recall for Volumes {
         offset: u64,
         into: &mut [u8],
         is_right: &dyn Fn(&[u8]) -> bool,
+        segments: &SegmentTable,
     ) -> Result<(), RecallError> {
         let refused = |refusal, text: &str| Err(RecallError::Refused(refusal, text.to_owned()));
-        let part_of = |chunk: &[u8], into: &mut [u8]| {
-            let start = offset as usize;
-            let part = chunk.get(start..start + into.len()).filter(|part| is_right(part));
-            part.map(|part| into.copy_from_slice(part)).is_some()
-        };
-        if self.fetched(segment.id).is_some_and(|chunk| part_of(&chunk, into)) {
+        let (count, is_on_to_next) = self.refer(segment, offset, into.len());
+        if is_on_to_next && self.mode() == RecallMode::Block {
+            self.fetch_next(segment, segments);
+        }
+        if self.fetches.kept(segment.id).is_some_and(|chunk| fetch::give_part(&chunk, offset, into, is_right)) {
             return Ok(());
         }
         match self.mode() {
@@ -364,20 +369,14 @@ impl Recall for Volumes {
             }
             RecallMode::Block => {}
         }
-        let is_worth_it = self.refer(segment.id) >= REFERENCES_WHOLE || self.is_on_media(segment.tertiary().there);
-        if is_worth_it {
-            // What is read again and again comes back to the devices.
-            match self.whole(segment, Patience::Reader) {
-                Ok(chunk) if part_of(&chunk, into) => {
-                    self.want(segment.id);
-                    return Ok(());
-                }
-                Err(RecallError::Refused(refusal, why)) => return Err(RecallError::Refused(refusal, why)),
-                // A part of it may be right all the same.
-                Ok(_) | Err(RecallError::Damaged(_)) => {}
-            }
+        let is_on_media = self.is_on_media(segment.tertiary().there);
+        let is_worth_it = count >= REFERENCES_WHOLE || is_on_media || self.fetches.is_under_way(segment.id);
+        // Where the whole cannot be had, a part of it may be all the same.
+        if is_worth_it && self.give_from_whole(segment, offset, into, is_on_media, is_right) {
+            self.want_again(segment.id);
+            return Ok(());
         }
-        self.fetch(segment, offset, into, Patience::Reader, is_right)
+        self.fetch(segment, offset, into, is_right)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{PIECE_BYTES, Patience, Volume, VolumeError};
 use ureq::Agent;
 
 use crate::place::{Place, PlaceError};
@@ -84,8 +84,8 @@ impl S3Volume {
     fn read(&self, response: ureq::http::Response<ureq::Body>, most: u64) -> Result<Answer, VolumeError> {
         let status = response.status().as_u16();
         let header = response.headers().get("content-length");
-        let length = header.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
-        let mut body = Vec::new();
+        let length = header.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
+        let mut body = Vec::with_capacity(length.unwrap_or(0).min(most) as usize);
         let reader = response.into_body().into_reader();
         reader.take(most).read_to_end(&mut body).map_err(|error| self.away(error))?;
         Ok(Answer { status, length, body })
@@ -153,6 +153,32 @@ impl Volume for S3Volume {
         }
     }
 
+    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+        let key = self.key(object);
+        let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED);
+        let range = format!("bytes=0-{}", length.max(1) - 1);
+        let response = self.agent.get(url.as_str()).header("range", range).call().map_err(|error| self.away(error))?;
+        if !matches!(response.status().as_u16(), 200 | 206) {
+            let answer = self.read(response, WORDS_BYTES_MAX)?;
+            return Err(match answer.status {
+                404 if is_no_such_key(&answer) => self.no_object(object),
+                _ => self.refused(&answer),
+            });
+        }
+        let mut reader = response.into_body().into_reader().take(length as u64);
+        let (mut piece, mut given) = (vec![0; PIECE_BYTES.min(length)], 0);
+        while given < length {
+            let count = read_piece(&mut reader, &mut piece).map_err(|error| self.away(error))?;
+            if count == 0 {
+                let (volume, object) = (self.text.clone(), object.to_owned());
+                return Err(VolumeError::Short { volume, object, length: given as u64, needed: length as u64 });
+            }
+            take(&piece[..count]);
+            given += count;
+        }
+        Ok(())
+    }
+
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
         let key = self.key(object);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED);
@@ -209,6 +235,18 @@ impl Volume for S3Volume {
     fn describe(&self) -> String {
         self.text.clone()
     }
+}
+
+/// Fills the piece, as far as there is something.
+fn read_piece(reader: &mut impl Read, piece: &mut [u8]) -> std::io::Result<usize> {
+    let mut count = 0;
+    while count < piece.len() {
+        match reader.read(&mut piece[count..])? {
+            0 => break,
+            more => count += more,
+        }
+    }
+    Ok(count)
 }
 
 /// A missing bucket is a volume that is away, not an object that is missing.

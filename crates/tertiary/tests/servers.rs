@@ -52,6 +52,8 @@ fn weed() -> Option<Server> {
     let mut command = Command::new(program);
     command.args(["server", "-s3", "-ip=127.0.0.1", "-volume.max=20", "-master.volumeSizeLimitMB=64"]);
     command.arg(format!("-dir={}", folder.path().display())).arg(format!("-s3.config={}", config.display()));
+    // Others use these ports too, and a server that finds one taken ends.
+    command.args(["-s3.port.iceberg=0", "-s3.port.lance=0"]);
     command.arg(format!("-master.port={}", ports[0])).arg(format!("-volume.port={}", ports[1]));
     command.arg(format!("-filer.port={}", ports[2])).arg(format!("-s3.port={}", ports[3]));
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -108,6 +110,13 @@ fn behaves(name: &str, server: Option<Server>) {
     let mut whole = vec![0; bytes.len()];
     volume.get("segments/a", 0, &mut whole, Patience::Now).unwrap();
     assert!(whole == bytes);
+    let mut pieces = Vec::new();
+    volume.stream("segments/a", bytes.len(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
+    assert!(pieces.len() > 10 && pieces.concat() == bytes, "{} pieces", pieces.len());
+    let cut = volume.stream("segments/a", bytes.len() + 1, &mut |_| ());
+    assert!(matches!(cut, Err(VolumeError::Short { .. })), "{cut:?}");
+    let missing = volume.stream("segments/b", 10, &mut |_| panic!("there is nothing"));
+    assert!(matches!(missing, Err(VolumeError::NoObject { .. })), "{missing:?}");
     let beyond = volume.get("segments/a", 3_999_999, &mut part, Patience::Now);
     assert!(matches!(beyond, Err(VolumeError::Short { .. })), "{beyond:?}");
     let missing = volume.get("segments/b", 0, &mut part, Patience::Now);

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Patience, Volume, VolumeError};
+use super::{PIECE_BYTES, Patience, Volume, VolumeError};
 
 /// What is not whole yet ends like this.
 const PARTIAL: &str = ".partial";
@@ -58,6 +58,18 @@ impl DirectoryVolume {
     fn open(&self, object: &str) -> Result<File, VolumeError> {
         File::open(self.path(object)).map_err(|error| match error.kind() {
             ErrorKind::NotFound => self.missing(object),
+            _ => self.failed(&error),
+        })
+    }
+
+    fn read_part(&self, file: &File, object: &str, offset: u64, into: &mut [u8]) -> Result<(), VolumeError> {
+        file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => VolumeError::Short {
+                volume: self.describe(),
+                object: object.to_owned(),
+                length: file.metadata().map_or(0, |metadata| metadata.len()),
+                needed: offset + into.len() as u64,
+            },
             _ => self.failed(&error),
         })
     }
@@ -115,16 +127,18 @@ impl Volume for DirectoryVolume {
     }
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
+        self.read_part(&self.open(object)?, object, offset, into)
+    }
+
+    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
         let file = self.open(object)?;
-        file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => VolumeError::Short {
-                volume: self.describe(),
-                object: object.to_owned(),
-                length: file.metadata().map_or(0, |metadata| metadata.len()),
-                needed: offset + into.len() as u64,
-            },
-            _ => self.failed(&error),
-        })
+        let mut piece = vec![0; PIECE_BYTES.min(length)];
+        for start in (0..length).step_by(PIECE_BYTES) {
+            let piece = &mut piece[..PIECE_BYTES.min(length - start)];
+            self.read_part(&file, object, start as u64, piece)?;
+            take(piece);
+        }
+        Ok(())
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {

@@ -354,6 +354,8 @@ pub fn samples() -> Vec<Sample> {
         LockedPolicy { copies: 3, class: 16, compression: 2, encryption: 5, tiers: 0x8000, ..Default::default() };
     let retain = Some(RetainPolicy { kind: 2, after_seconds: 0, seconds: 1_900_000_000 });
     let retained_policy = InodePolicy { compression: 2, retain, ..InodePolicy::default() };
+    let switches = SwitchesPolicy { own: 2, ruled: 8, decided: 0x22, locked: 4 };
+    let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
         pool: POOL,
@@ -404,6 +406,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-retained", "inode", inode(0o100_644, Some(retained_policy), b"").encode()),
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
+        ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
@@ -443,6 +446,13 @@ fn system_samples() -> Vec<Sample> {
         ("plugin", "plugin", plugin(false).encode()),
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
+        ("audit", "audit", audit().encode()),
+        ("provenance", "provenance", provenance().encode()),
+        (
+            "watched",
+            "watched",
+            WatchedValue { provenance_next: 70_000, audit_next: 4, ..WatchedValue::default() }.encode(),
+        ),
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
@@ -472,6 +482,35 @@ fn class(into: Option<u8>) -> ClassValue {
         compression: 19,
         encryption: 2,
         ..ClassValue::default()
+    }
+}
+
+fn watched_process() -> WatchedProcess {
+    WatchedProcess { uid: 1000, gid: 100, process: 4711, started: 0x1122_3344, executable: b"/usr/bin/sort".to_vec() }
+}
+
+fn provenance() -> ProvenanceValue {
+    ProvenanceValue {
+        time: Timestamp { seconds: 1_700_000_003, nanoseconds: 5 },
+        inode: 7,
+        owner: 1000,
+        by: watched_process(),
+        path: b"/sorted".to_vec(),
+        command: b"sort\0-u\0".to_vec(),
+        inputs: vec![8, 1 << 33],
+    }
+}
+
+fn audit() -> AuditValue {
+    AuditValue {
+        time: Timestamp { seconds: 1_700_000_004, nanoseconds: 6 },
+        event: AuditEvent::Rename,
+        refused: 1,
+        inode: 7,
+        owner: 1000,
+        by: watched_process(),
+        path: b"/sorted".to_vec(),
+        new_path: b"/done".to_vec(),
     }
 }
 

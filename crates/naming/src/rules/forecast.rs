@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{FileKind, InodeValue};
-use stere_policy::{Effective, RuleSet, Setting};
+use stere_policy::{Effective, RuleSet, Setting, Switch};
 
 use super::Scopes;
 use crate::error::Error;
@@ -105,7 +105,9 @@ impl RulesForecast<'_> {
         stere_file::set_rule_decision(&mut value, decision);
         let after = effective(&value)?;
         let devices = files.device_count();
-        Ok((before.wish != after.wish).then(|| RuleChange {
+        let is_other =
+            before.wish != after.wish || Switch::ALL.into_iter().any(|one| before.is_on(one) != after.is_on(one));
+        Ok(is_other.then(|| RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
             before: self.filesystem.words(&before, devices),
@@ -118,7 +120,9 @@ impl FileSystem {
     /// An effective policy in words.
     fn words(&self, effective: &Effective, devices: usize) -> String {
         let words = Setting::ALL.into_iter().filter_map(|setting| {
-            let is_told = setting != Setting::Encrypt || effective.wish.encryption.is_on();
+            // What is off unless somebody says otherwise is told where it is on.
+            let is_on = setting.switch().is_none_or(|switch| effective.is_on(switch));
+            let is_told = is_on && (setting != Setting::Encrypt || effective.wish.encryption.is_on());
             let value = effective.value(setting, devices).filter(|_| is_told)?;
             let is_named = matches!(setting, Setting::Class | Setting::Tier);
             let value = if is_named { self.with_name(setting, value) } else { value };

@@ -30,6 +30,7 @@ pub fn caller(seconds: i64) -> Caller<'static> {
         umask: 0o022,
         now: Timestamp { seconds, nanoseconds: 0 },
         wait: Wait::Allowed,
+        process: 0,
     }
 }
 

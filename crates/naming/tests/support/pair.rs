@@ -52,7 +52,7 @@ impl Pair {
 
     pub fn caller(&self, wait: Wait) -> Caller<'static> {
         let now = Timestamp { seconds: self.now, nanoseconds: 0 };
-        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait }
+        Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now, wait, process: 0 }
     }
 
     fn model_caller(&self) -> ModelCaller {
@@ -140,7 +140,7 @@ impl Pair {
             Call::Create { directory, name: n, mode } => {
                 let d = self.directory(*directory);
                 let (at, mode) = (self.number(d), u32::from(*mode) & 0o7777);
-                let flags = OpenFlags { write: true, exclusive: true, truncate: false };
+                let flags = OpenFlags { write: true, exclusive: true, truncate: false, read: false };
                 let ours = self.ask(|fs, c| fs.create(c, at, name(n), mode, flags));
                 let model = self.model.create(&c, d, name(n), mode);
                 if let (Ok(inode), Ok((_, handle))) = (model, &ours) {

@@ -1,7 +1,7 @@
 //! What the rules that match a file come to: for each key the most conservative value, and whether it overrides.
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
-//! survives most, and among equals the one that does less; the compression that does least; to encrypt rather than not.
+//! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not.
 
 use super::Rule;
 use crate::attribute::Own;
@@ -9,10 +9,11 @@ use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::switches::Switch;
 
-/// Which keys rules decided, a set of bits; the fields are the byte on media.
+/// Which keys rules decided, a set of bits: two bytes on media, in each of which the upper half says what overrides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Decided(pub u8);
+pub struct Decided(pub u16);
 
 impl Decided {
     /// The class.
@@ -23,7 +24,24 @@ impl Decided {
     pub const COMPRESSION: Decided = Decided(4);
     /// The encryption.
     pub const ENCRYPTION: Decided = Decided(8);
+    /// The switches: provenance, then the others.
+    const SWITCHES: [Decided; Switch::ALL.len()] = [Decided(0x100), Decided(0x200), Decided(0x400)];
     const OVERRIDE_SHIFT: u8 = 4;
+
+    /// From the bytes on media.
+    pub fn from_bytes(decided: u8, switches: u8) -> Decided {
+        Decided(u16::from_le_bytes([decided, switches]))
+    }
+
+    /// The bytes on media: that of the switches is the second one.
+    pub fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+
+    /// A switch.
+    pub fn switch(switch: Switch) -> Decided {
+        Decided::SWITCHES[switch as usize]
+    }
 
     /// Whether this key was decided.
     pub fn has(self, key: Decided) -> bool {
@@ -50,6 +68,12 @@ impl Decided {
         }
         if own.encryption().or(class.and_then(|class| classes.encryption(class))).is_some() {
             keys.note(Decided::ENCRYPTION, false);
+        }
+        for switch in Switch::ALL {
+            let of_class = class.and_then(|class| classes.switches(class).get(switch));
+            if own.switches.get(switch).or(of_class).is_some() {
+                keys.note(Decided::switch(switch), false);
+            }
         }
         keys
     }
@@ -99,6 +123,11 @@ impl Decision {
         self.own.encryption().filter(|_| self.decided.has(Decided::ENCRYPTION))
     }
 
+    /// What was decided about a switch.
+    pub fn switch(&self, switch: Switch) -> Option<bool> {
+        self.own.switches.get(switch).filter(|_| self.decided.has(Decided::switch(switch)))
+    }
+
     /// Takes from these values, which rules were merged to, what is not decided yet and not `settled` by something nearer.
     pub fn add(&mut self, own: &Own, overrides: bool, settled: Decided) {
         let is_open = |key: Decided, known: bool| !known && !settled.has(key);
@@ -115,6 +144,13 @@ impl Decision {
         if let Some(encryption) = encryption {
             self.own.encryption = encryption.code();
             self.decided.note(Decided::ENCRYPTION, overrides);
+        }
+        for switch in Switch::ALL {
+            let key = Decided::switch(switch);
+            if let Some(is_on) = own.switches.get(switch).filter(|_| is_open(key, self.switch(switch).is_some())) {
+                self.own.switches.set(switch, Some(is_on));
+                self.decided.note(key, overrides);
+            }
         }
         if let Some(class) = own.class().filter(|_| is_open(Decided::CLASS, self.class().is_some())) {
             self.own.class = class.code();
@@ -133,6 +169,7 @@ impl Decision {
         own.compression = compressions.min().map_or(0, Compression::code);
         let encryptions = [self.encryption(), other.encryption()].into_iter().flatten();
         own.encryption = encryptions.max().map_or(0, Encryption::code);
+        own.switches = self.own.switches.or_more(other.own.switches);
         let decided = [self.class(), other.class()].into_iter().flatten();
         own.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
         Decision { own, decided: Decided(self.decided.0 | other.decided.0) }
@@ -165,6 +202,13 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let encryption = rule.own.encryption().or(class.and_then(|class| classes.encryption(class)));
         let encryptions = [merged.encryption(), encryption].into_iter().flatten();
         merged.encryption = encryptions.max().map_or(0, Encryption::code);
+        let mut switches = class.map(|class| classes.switches(class)).unwrap_or_default();
+        for switch in Switch::ALL {
+            if let Some(is_on) = rule.own.switches.get(switch) {
+                switches.set(switch, Some(is_on));
+            }
+        }
+        merged.switches = merged.switches.or_more(switches);
         let decided = [merged.class(), rule.own.class()].into_iter().flatten();
         merged.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
     }

@@ -1,12 +1,15 @@
 //! Operations on the bytes of files, and filling the pool with them.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use stere_naming::{Error, OpenFlags, SetAttributes, Whence};
+use parking_lot::Mutex;
+use stere_naming::{Caller, Error, OpenFlags, SetAttributes, Wait, Whence};
 
 use crate::content::{Content, pattern};
 use crate::history::{History, Slot, Stop};
 use crate::model::{Errno, Kind, Node, ROOT};
+use crate::operation::Between;
 use crate::pool::caller;
 
 const PUNCH_HOLE: u32 = 2;
@@ -15,8 +18,57 @@ const FILL_PIECE: usize = 1 << 20;
 
 impl History {
     pub(crate) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
-        let mut after = (*self.content(inode)).clone();
         let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
+        self.judge_write(inode, offset, data, real)
+    }
+
+    /// A write, and another one that is done while the first reads a volume, if it does: then that one was first.
+    pub(super) fn write_meanwhile(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        data: &[u8],
+        between: Between,
+    ) -> Result<(), Stop> {
+        // Where there may be no room, nobody could say what a part of it left behind.
+        if self.plan.may_fill {
+            return self.write(inode, offset, data);
+        }
+        let files = self.mounted().files.clone();
+        let (user, other) = (caller(&self.machine), pattern(between.seed, between.length as usize));
+        let outcome = Arc::new(Mutex::new(None));
+        let (told, written) = (outcome.clone(), other.clone());
+        self.machine.set_meanwhile(Some(Box::new(move || {
+            let hasty = Caller { wait: Wait::Never, ..user };
+            let done = files.write(&hasty, inode, between.offset, &written, false);
+            // Nobody holds the file, or the write would not have been done.
+            let is_synced = between.syncs && done.is_ok() && files.fsync(&user, inode, false).is_ok();
+            *told.lock() = Some((done, is_synced));
+        })));
+        let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
+        self.machine.set_meanwhile(None);
+        let outcome = outcome.lock().take();
+        if let Some((done, is_synced)) = outcome {
+            let mut after = (*self.content(inode)).clone();
+            after.write(between.offset, &other[..*done.as_ref().unwrap_or(&other.len())]);
+            match done {
+                Ok(_) => {
+                    self.summary.tier.changed_meanwhile += 1;
+                    self.put_content(inode, after);
+                    if is_synced {
+                        self.note_durable(inode);
+                        self.note_commit();
+                    }
+                }
+                Err(_) if self.machine.is_off() => self.note_content(inode, Rc::new(after)),
+                Err(_) => {}
+            }
+        }
+        self.judge_write(inode, offset, data, real)
+    }
+
+    fn judge_write(&mut self, inode: u64, offset: u64, data: &[u8], real: Result<usize, Error>) -> Result<(), Stop> {
+        let mut after = (*self.content(inode)).clone();
         // A crash comes in the middle, or there is no more room, or no device that takes it.
         let may_end_early = self.plan.may_fill || self.machine.is_off() || self.mounted().store.failure().is_some();
         let may_end_early = may_end_early || self.may_lack_content();
@@ -119,7 +171,7 @@ impl History {
         for _ in 0..200 {
             let name = format!("fill{}", self.fill_count).into_bytes();
             self.fill_count += 1;
-            let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+            let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
             let real = self.mounted().files.create(&caller(&self.machine), ROOT, &name, 0o666, flags);
             let Some((attributes, handle)) = self.expect("create", real, Ok(()))? else { return Ok(()) };
             let inode = attributes.inode;

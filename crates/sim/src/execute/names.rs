@@ -25,7 +25,7 @@ impl History {
     pub(super) fn create(&mut self, path: Path, slot: u8) -> Result<(), Stop> {
         self.close(slot)?;
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
-        let flags = OpenFlags { write: true, truncate: false, exclusive: true };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let real = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
         let right = self.model.may_make(directory, name);
         let Some((attributes, handle)) = self.expect("create", real, right)? else { return Ok(()) };
@@ -39,7 +39,7 @@ impl History {
     pub(super) fn tmpfile(&mut self, directory: u8, slot: u8) -> Result<(), Stop> {
         self.close(slot)?;
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
-        let flags = OpenFlags { write: true, truncate: false, exclusive: false };
+        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
         let real = self.mounted().files.tmpfile(&caller(&self.machine), directory, 0o600, flags);
         let Some((attributes, handle)) = self.expect("tmpfile", real, Ok(()))? else { return Ok(()) };
         let mut node = Node::new(Kind::File(Rc::default()), 0o600);
@@ -56,7 +56,7 @@ impl History {
         if matches!(self.model.nodes[&inode].kind, Kind::Symlink(_) | Kind::Fifo) {
             return Ok(());
         }
-        let flags = OpenFlags { write: true, truncate, exclusive: false };
+        let flags = OpenFlags { write: true, truncate, exclusive: false, read: false };
         let real = self.mounted().files.open(&caller(&self.machine), inode, flags);
         if self.model.is_directory(inode) {
             self.expect("open of a directory for writing", real, Err(libc::EISDIR))?;

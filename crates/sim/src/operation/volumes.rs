@@ -1,8 +1,11 @@
 //! Files that go down to tertiary volumes and come back, in an order that makes sense, with volumes that fail meanwhile.
 
-use super::{Generator, Operation, Path, Releasing, Target};
+use super::{Between, Generator, Operation, Path, Releasing, Target};
 use crate::tertiary::VOLUMES_MAX;
 use crate::volume::{Harm, VolumeTrouble};
+
+/// What is stored in one piece.
+const RECORD_BYTES: u64 = 128 << 10;
 
 impl Generator {
     /// A few rounds of archiving, releasing and reading back, put between what the history does besides; with `fails`, volumes do
@@ -21,7 +24,19 @@ impl Generator {
                 path = self.tiered_path();
             }
             let mut round = self.go_down(path, count, fails);
-            round.extend(self.be_elsewhere(path, count, fails));
+            let written = round.iter().find_map(|operation| match operation {
+                Operation::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
+                _ => None,
+            });
+            let mut elsewhere = self.be_elsewhere(path, count, fails);
+            if let Some((offset, length)) = written.filter(|_| self.random.chance(2, 3)) {
+                // Behind the release: a little of what was written, so that the rest of its block has to be read.
+                let at = elsewhere.iter().position(|operation| matches!(operation, Operation::Release { .. }));
+                let offset = offset + self.random.below(length.max(1));
+                let meanwhile = self.write_meanwhile(Target::Path(path), offset, 700);
+                elsewhere.insert(at.map_or(0, |at| at + 1), meanwhile);
+            }
+            round.extend(elsewhere);
             round.extend(self.come_back(path, count));
             for operation in round {
                 operations.insert(at, operation);
@@ -114,7 +129,8 @@ impl Generator {
             let (offset, length) = (self.offset(), self.length());
             round.push(match self.random.below(9) {
                 0..3 => Operation::Read { target, offset, length: length as u32 },
-                3..5 => Operation::Write { target, offset, length: length as u32, seed: self.random.next_u64() },
+                3 => Operation::Write { target, offset, length: length as u32, seed: self.random.next_u64() },
+                4 => self.write_meanwhile(target, offset, length as u32),
                 5 => Operation::Truncate { target, size: offset },
                 6 => Operation::Copy { from: target, from_offset: offset, to: Target::Slot(0), to_offset: 0, length },
                 7 => Operation::Unlink { path },
@@ -128,6 +144,14 @@ impl Generator {
             round.push(self.random.pick(&choices).clone());
         }
         round
+    }
+
+    /// A write into a block that is elsewhere, and one of the whole block, or of a whole record around it, that comes between.
+    fn write_meanwhile(&mut self, target: Target, offset: u64, length: u32) -> Operation {
+        let unit = *self.random.pick(&[4096, 4096, RECORD_BYTES]);
+        let (seed, syncs) = (self.random.next_u64(), self.random.chance(3, 4));
+        let between = Between { offset: offset / unit * unit, length: unit as u32, seed: seed ^ 1, syncs };
+        Operation::WriteMeanwhile { target, offset, length, seed, between }
     }
 
     /// It is brought back, verified, kept, or left where it is.

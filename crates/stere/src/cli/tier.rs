@@ -71,7 +71,7 @@ pub enum TierCommand {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
-    /// Send nothing more down from these paths; what is on volumes stays there
+    /// Stop: send nothing more down from these paths, and bring nothing of them back; what is on volumes stays there
     Cancel {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,

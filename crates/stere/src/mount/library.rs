@@ -250,7 +250,15 @@ pub fn begin(daemon: &Arc<Daemon>, stream: &UnixStream, asked: Asked, version: u
 }
 
 fn caller_of(peer: &Peer) -> Caller<'_> {
-    Caller { uid: peer.uid, gid: peer.gid, groups: &peer.groups, umask: 0, now: clock::now(), wait: Wait::Allowed }
+    Caller {
+        uid: peer.uid,
+        gid: peer.gid,
+        groups: &peer.groups,
+        umask: 0,
+        now: clock::now(),
+        wait: Wait::Allowed,
+        process: 0,
+    }
 }
 
 fn open(

@@ -8,7 +8,7 @@ use super::library;
 use super::serve::{Daemon, spawn};
 use crate::error::Result;
 use crate::public::{self, Asked, PublicAnswer, Question};
-use crate::{capabilities, find, mountinfo};
+use crate::{capabilities, find, mountinfo, watch};
 
 /// Questions answered at a time; who comes beyond that is told to come again.
 const QUESTIONS_MAX: usize = 16;
@@ -65,6 +65,7 @@ fn converse(daemon: &Arc<Daemon>, device: (u32, u32), stream: &UnixStream) -> Re
             PublicAnswer::Capabilities { pool }
         }
         Question::Find(asked) => find::serve(&daemon.filesystem, &peer, place.inode, &asked, &mut send)?,
+        Question::Watched { asked } => watch::serve(&daemon.filesystem, &peer, place.inode, asked, &mut send)?,
         Question::Library { .. } => return Ok(()),
     };
     public::tell(stream, &answer);

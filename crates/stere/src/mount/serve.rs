@@ -99,6 +99,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
             ..stere_file::Options::default()
         },
         people: people::system(),
+        processes: people::processes::system(),
     };
     let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
     keys::unlock_by_files(&filesystem, &job.options.key_files)?;

@@ -1,6 +1,7 @@
 //! The thread that works for tertiary volumes: copies sealed segments out, brings back what is wanted, deletes what nobody needs.
 //!
-//! It is the only one that waits for a volume, besides those who read what is released.
+//! It has helpers for copying out, who sleep while there is nothing of that: one stores an object while another reads one back. Only
+//! they wait for volumes, besides those who read what is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -27,11 +28,18 @@ const LOOK_PART: u32 = 20;
 /// So long nothing may have been archived before segments that are not full are ended.
 const QUIET: Duration = Duration::from_secs(5);
 /// How often it is looked whether devices are too full.
-const ROOM_EVERY: Duration = Duration::from_secs(10);
-/// The same where there was nothing to release: all names are looked at for it.
+const ROOM_EVERY: Duration = Duration::from_secs(1);
+/// The same where there was nothing to release, and nothing was copied out since: all names are looked at for it.
 const HOPELESS: Duration = Duration::from_secs(300);
 /// Segments released before it is looked again how full devices are.
 const RELEASED_AT_ONCE: usize = 16;
+
+/// Threads that help with copying out.
+const HELPERS: usize = 3;
+/// Threads that fetch whole segments for readers.
+const FETCHERS: usize = 4;
+/// So long nobody may have fetched anything before what was read again comes back to devices.
+const CALM: Duration = Duration::from_millis(500);
 
 /// How often changed metadata is copied to volumes.
 const METADATA_EVERY: Duration = Duration::from_secs(60);
@@ -65,8 +73,8 @@ pub fn start(
         let guard = UnmountOnPanic(daemon.clone());
         let now = Instant::now();
         let complaint = String::new();
-        Worker {
-            daemon,
+        let mut worker = Worker {
+            daemon: daemon.clone(),
             served,
             last_served: 0,
             next_look: now + LOOK_EVERY,
@@ -74,12 +82,57 @@ pub fn start(
             next_room: now,
             next_metadata: now + METADATA_EVERY,
             busy_until: now,
+            fetches: 0,
+            calm_from: now,
             complaint,
-        }
-        .run();
+        };
+        std::thread::scope(|scope| {
+            let _end = EndHelpers(&daemon);
+            let thread = |name: &str| std::thread::Builder::new().name(name.into());
+            let helpers = (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon)));
+            let fetchers = (0..FETCHERS).map(|_| thread("fetch").spawn_scoped(scope, || fetch(&daemon)));
+            if let Some(error) = helpers.chain(fetchers).find_map(|started| started.err()) {
+                tracing::warn!(%error, "fewer threads work for tertiary volumes than should");
+            }
+            worker.run();
+        });
         drop(guard);
     };
     std::thread::Builder::new().name("tertiary".into()).spawn(run).map_err(Error::System)
+}
+
+/// However the main thread of this work ends, its helpers do.
+struct EndHelpers<'a>(&'a Daemon);
+
+impl Drop for EndHelpers<'_> {
+    fn drop(&mut self) {
+        self.0.running.tertiary.end_helpers();
+        self.0.running.store.end_fetching();
+    }
+}
+
+/// Fetches for readers until the mount ends.
+fn fetch(daemon: &Arc<Daemon>) {
+    let guard = UnmountOnPanic(daemon.clone());
+    daemon.running.store.fetch_for_readers();
+    drop(guard);
+}
+
+/// Copies out, whenever there is something, until the mount ends.
+fn help(daemon: &Arc<Daemon>) {
+    let guard = UnmountOnPanic(daemon.clone());
+    let mut seen = 0;
+    while let Some(uploads) = daemon.running.tertiary.wait_for_uploads(seen) {
+        seen = uploads;
+        let describe = |inodes: &BTreeSet<u64>| describe(&daemon.filesystem, inodes);
+        // What goes wrong is told by whoever meets it in the main thread of this work.
+        let step = || daemon.running.store.upload_step(&describe).is_ok_and(|progress| progress.is_busy);
+        let mut is_busy = true;
+        while is_busy && !daemon.stop.load(Ordering::Acquire) {
+            is_busy = step();
+        }
+    }
+    drop(guard);
 }
 
 struct Worker<F> {
@@ -92,6 +145,9 @@ struct Worker<F> {
     next_metadata: Instant,
     /// Until then archiving is under way, and segments fill up by themselves.
     busy_until: Instant,
+    /// Reads of objects until now, and from when on there were none for some time.
+    fetches: u64,
+    calm_from: Instant,
     complaint: String,
 }
 
@@ -130,6 +186,7 @@ impl<F: Fn() -> u64> Worker<F> {
                 tracing::warn!(%error, "the metadata could not be copied to volumes");
             }
         }
+        self.defer_staging(now);
         let filesystem = &self.daemon.filesystem;
         let is_archiving = filesystem.reconcile_status(Wait::Allowed).is_ok_and(|status| !status.pending.is_empty());
         match (is_archiving, self.look_began) {
@@ -145,6 +202,10 @@ impl<F: Fn() -> u64> Worker<F> {
         match self.daemon.running.store.tertiary_step(ends, &|inodes| describe(filesystem, inodes)) {
             Ok(progress) => {
                 let is_waiting = progress.waits_for.is_some();
+                if progress.segments_uploaded > 0 {
+                    self.next_room = self.next_room.min(now + ROOM_EVERY);
+                    self.daemon.running.tertiary.wake_helpers();
+                }
                 self.daemon.running.tertiary.note_waiting(progress.waits_for);
                 match (progress.is_busy, is_waiting) {
                     (true, _) => Duration::ZERO,
@@ -161,6 +222,16 @@ impl<F: Fn() -> u64> Worker<F> {
                 AWAY
             }
         }
+    }
+
+    /// Readers of what is on volumes only come first.
+    fn defer_staging(&mut self, now: Instant) {
+        let store = &self.daemon.running.store;
+        let fetches = store.tertiary_counts().fetches;
+        if fetches != self.fetches {
+            (self.fetches, self.calm_from) = (fetches, now + CALM);
+        }
+        store.defer_staging(now < self.calm_from);
     }
 
     /// Files that were written since go down too.

@@ -19,6 +19,8 @@ const TICK: Duration = Duration::from_millis(200);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that are stored anew in one step; while others work there are five steps a second.
 const RECONCILE_BYTES: u64 = 8 << 20;
+/// Segments that wait for volumes before no more is moved for them than otherwise.
+const WAITING_MAX: usize = 16;
 /// Pieces of work of the file system in one step.
 const PIECES: usize = 1024;
 
@@ -30,6 +32,8 @@ struct Worker<F> {
     next_step: Instant,
     next_commit: Instant,
     next_reconcile: Instant,
+    /// What had begun its way to volumes when that was looked at last.
+    archived_bytes: u64,
     commit: Duration,
     complaint: String,
 }
@@ -57,6 +61,7 @@ pub fn start(
             next_step,
             next_commit,
             next_reconcile: now,
+            archived_bytes: 0,
             commit,
             complaint,
         }
@@ -120,18 +125,37 @@ impl<F: Fn() -> u64> Worker<F> {
     }
 
     /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else a little at a time.
+    /// What goes to volumes is moved as fast as they take it, so that a few segments always wait for them.
     fn reconcile(&mut self, now: Instant, is_idle: bool) -> bool {
         if !is_idle && now < self.next_reconcile {
             return false;
         }
         self.next_reconcile = now + TICK;
         match self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES) {
-            Ok(more) => more && is_idle,
+            Ok(more) => {
+                let is_feeding = self.feeds_volumes();
+                if is_feeding {
+                    self.next_reconcile = now;
+                }
+                more && (is_idle || is_feeding)
+            }
             Err(error) => {
                 self.complain(&error.to_string());
                 false
             }
         }
+    }
+
+    /// Whether something began its way to volumes since this was asked last, and they could do with more.
+    fn feeds_volumes(&mut self) -> bool {
+        let running = &self.daemon.running;
+        let archived_bytes = running.store.tertiary_counts().bytes_archived;
+        if archived_bytes == self.archived_bytes {
+            return false;
+        }
+        self.archived_bytes = archived_bytes;
+        running.tertiary.wake();
+        running.store.waiting_uploads() < WAITING_MAX
     }
 
     /// Once, not in every round.

@@ -10,6 +10,9 @@ type Forget = Box<dyn Fn(u64) + Send + Sync>;
 struct State {
     is_awake: bool,
     is_pushed: bool,
+    /// Rises whenever there was something to copy out, for those who help with it.
+    uploads: u64,
+    is_over: bool,
     waits_for: Option<String>,
 }
 
@@ -17,6 +20,7 @@ struct State {
 pub struct Tertiary {
     state: Mutex<State>,
     woken: Condvar,
+    helpers: Condvar,
     forget: OnceLock<Forget>,
 }
 
@@ -47,6 +51,25 @@ impl Tertiary {
             state = self.woken.wait_timeout(state, duration).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.is_awake = false;
+    }
+
+    /// Something was copied out, so there may be more.
+    pub fn wake_helpers(&self) {
+        self.lock().uploads += 1;
+        self.helpers.notify_all();
+    }
+
+    /// The mount ends: nobody helps any more.
+    pub fn end_helpers(&self) {
+        self.lock().is_over = true;
+        self.helpers.notify_all();
+    }
+
+    /// Waits until there may be something to copy out since `seen`; none when the mount ends.
+    pub fn wait_for_uploads(&self, seen: u64) -> Option<u64> {
+        let is_still = |state: &mut State| state.uploads == seen && !state.is_over;
+        let state = self.helpers.wait_while(self.lock(), is_still).unwrap_or_else(PoisonError::into_inner);
+        (!state.is_over).then_some(state.uploads)
     }
 
     pub fn note_waiting(&self, why: Option<String>) {

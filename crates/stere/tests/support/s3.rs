@@ -55,6 +55,8 @@ impl Server {
         command.args(["server", "-s3", "-ip=127.0.0.1", "-volume.max=20", "-master.volumeSizeLimitMB=64"]);
         command.arg(format!("-dir={}", folder.display()));
         command.arg(format!("-s3.config={}", folder.join("identities.json").display()));
+        // Others use these ports too, and a server that finds one taken ends.
+        command.args(["-s3.port.iceberg=0", "-s3.port.lance=0"]);
         for (name, port) in ["master", "volume", "filer", "s3"].into_iter().zip(ports) {
             command.arg(format!("-{name}.port={port}"));
         }

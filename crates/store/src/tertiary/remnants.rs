@@ -67,7 +67,7 @@ impl Store {
     pub fn sweep_volume(&self, number: u8, reads: bool) -> Result<Swept, Error> {
         let (entry, volume) = self.volume_by_number(number)?;
         let failed = |error: VolumeError| Error::Pool(error.to_string());
-        let _alone = self.volumes.work.lock();
+        let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let found = volume.list("segments/").map_err(failed)?;
         let mut swept = Swept::default();
         let mut there: BTreeSet<(u64, u64)> = BTreeSet::new();

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stere_device::Patience;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobValue, SegmentKind, Tertiary};
 use stere_log::{RecallError, Segment, Wait};
 
@@ -56,7 +56,7 @@ fn bytes_of<'a>(segments: impl IntoIterator<Item = &'a Arc<Segment>>) -> u64 {
 impl Store {
     /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first.
     fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
-        let wanted_back = self.volumes.wanted.lock().clone();
+        let wanted_back = self.volumes.wanted.lock();
         let unpackable = self.volumes.unpackable.lock().clone();
         let in_memory = self.log.segments_in_memory();
         let mut victims = self.log.segments.everywhere();
@@ -67,7 +67,7 @@ impl Store {
                 && segment.is_sealed()
                 && live_bytes > 0
                 && live_bytes * 100 <= object_bytes(segment) * live_percent_max;
-            let is_busy = wanted_back.contains(&segment.id) || in_memory.contains(&segment.id);
+            let is_busy = wanted_back.contains(segment.id) || in_memory.contains(&segment.id);
             // Such as was looked at in vain is left until something is different.
             is_candidate && !is_busy && unpackable.get(&segment.id) != Some(&live_bytes)
         });
@@ -82,7 +82,7 @@ impl Store {
     /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them.
     pub fn repack_step(&self, volumes: u16, live_percent_max: u64, describe: &Describe<'_>) -> Result<Repacked, Error> {
         self.check_writable()?;
-        let _alone = self.volumes.work.lock();
+        let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let mut done = Repacked::default();
         let victims = self.victims(volumes, live_percent_max);
         let (mut batch, mut live_bytes) = (Vec::new(), 0);
@@ -163,7 +163,7 @@ impl Store {
     fn copy_live(&self, victim: &Arc<Segment>) -> Result<Option<Vec<MovedBlob>>, Error> {
         let rows = match victim.is_released() {
             false => self.entries_of_segment(victim)?,
-            true => match self.volumes.whole(victim, Patience::Now) {
+            true => match self.volumes.whole(victim) {
                 // Reads of its blobs are answered from this chunk.
                 Ok(object) => entries_of(&object),
                 Err(RecallError::Damaged(_)) => return Ok(None),
@@ -193,6 +193,10 @@ impl Store {
     ) -> Result<bool, Error> {
         for segment in made.values() {
             let Tertiary { wanted, there } = segment.tertiary();
+            if is_planted(Bug::RepackedUnwritten) {
+                segment.note_tertiary(wanted);
+                continue;
+            }
             let (volumes, away) = self.volumes.reachable(wanted & !there);
             if let Some(why) = away.into_iter().next() {
                 done.waits_for = Some(why);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Completion, Patience, SharedBuffer};
+use stere_device::{Completion, SharedBuffer};
 use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
 use stere_log::{RecallError, Segment, StreamKey};
 
@@ -191,9 +191,23 @@ impl Store {
         segments.iter().filter(is_released).for_each(|id| self.volumes.want(*id));
     }
 
+    /// Asks no more for segments to be brought back; how many had been asked for. One that is on its way comes.
+    pub fn want_back_no_more(&self, segments: &[u64]) -> u64 {
+        let mut wanted = self.volumes.wanted.lock();
+        let given_up = segments.iter().filter(|id| wanted.contains(**id)).count() as u64;
+        segments.iter().for_each(|id| wanted.forget(*id));
+        given_up
+    }
+
+    /// While readers read what is on volumes only, what they read comes back to devices later, unless too much of it is in memory.
+    pub fn defer_staging(&self, is_deferred: bool) {
+        self.volumes.is_staging_deferred.store(is_deferred, std::sync::atomic::Ordering::Release);
+    }
+
     /// Segments that are asked for and not back yet.
     pub fn wanted_back(&self) -> u64 {
-        self.volumes.wanted.lock().len() as u64
+        let wanted = self.volumes.wanted.lock();
+        (wanted.asked_for.len() + wanted.read_again.len()) as u64
     }
 
     /// Segments that cannot be copied out, and why.
@@ -211,10 +225,10 @@ impl Store {
     pub(super) fn stage_wanted(&self, progress: &mut TertiaryProgress) -> Result<bool, Error> {
         loop {
             // It counts as wanted until it is back: who waits for it is not told too early.
-            let Some(id) = self.volumes.wanted.lock().front().copied() else { return Ok(false) };
+            let Some(id) = self.volumes.wanted_first() else { return Ok(false) };
             let outcome = self.stage_one(id, progress);
             if !matches!(outcome, Ok(Staged::Waits)) {
-                self.volumes.wanted.lock().retain(|wanted| *wanted != id);
+                self.volumes.wanted.lock().forget(id);
             }
             match outcome? {
                 Staged::Back => return Ok(true),
@@ -227,7 +241,7 @@ impl Store {
     fn stage_one(&self, id: u64, progress: &mut TertiaryProgress) -> Result<Staged, Error> {
         let released = self.log.segments.get(id).filter(|segment| segment.is_released());
         let Some(segment) = released.filter(|segment| segment.live_bytes() > 0) else { return Ok(Staged::Not) };
-        let chunk = match self.volumes.whole(&segment, Patience::Now) {
+        let chunk = match self.volumes.whole(&segment) {
             Ok(chunk) => chunk,
             Err(RecallError::Refused(_, why)) => {
                 // It is wanted until the volume is back.

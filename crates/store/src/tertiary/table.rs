@@ -288,7 +288,7 @@ impl Store {
     /// Forgets a volume. Refused while something is only there.
     pub fn remove_volume(&self, number: u8) -> Result<(), Error> {
         self.check_writable()?;
-        let _alone = self.volumes.work.lock();
+        let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let bit = 1u16 << number;
         let segments = self.log.segments.everywhere();
         let is_only_here = |segment: &&Arc<stere_log::Segment>| {

@@ -11,6 +11,7 @@ use stere_format::{ExtentValue, Key, VolumeEntry, VolumeId};
 use crate::devices::tests::rig::*;
 use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, Wait};
 
+mod beside;
 mod crashes;
 mod faults;
 mod metadata;

@@ -3,6 +3,10 @@
 //! Order, which makes a crash at any point harmless: the segment is durable on devices, the object is stored, read back and compared,
 //! and only then the segment table says that the volume has it. Before that the object is one that nobody knows: it is found
 //! identical and taken over by the next try, or swept away.
+//!
+//! Several threads may copy out at once (`Store::upload_step`): one reads an object back while another stores the next, and volumes
+//! take theirs side by side. Invariants: a segment is in the hands of one of them at most; none of them works while objects are
+//! swept, repacked or a volume is removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,15 +84,10 @@ fn tell_the_same(one: &[u8], other: &[u8]) -> bool {
 
 /// Why a segment did not get to a volume.
 enum Failure {
-    Volume(VolumeError),
+    /// This volume, as a set, failed.
+    Volume(u16, VolumeError),
     /// Another segment is there under its name.
     Taken(String),
-}
-
-impl From<VolumeError> for Failure {
-    fn from(error: VolumeError) -> Failure {
-        Failure::Volume(error)
-    }
 }
 
 impl Store {
@@ -109,10 +108,22 @@ impl Store {
             self.commit(Wait::Allowed)?;
         }
         self.release_unreadable()?;
-        if self.upload_one(&mut progress, describe)? {
-            return Ok(progress);
+        {
+            let _no_sweep = self.volumes.uploads.read();
+            if self.upload_one(&mut progress, describe)? {
+                return Ok(progress);
+            }
         }
         self.delete_garbage(&mut progress);
+        Ok(progress)
+    }
+
+    /// Copies one segment out that nobody else has in hand, beside whoever does the same and `tertiary_step`.
+    pub fn upload_step(&self, describe: &Describe<'_>) -> Result<TertiaryProgress, Error> {
+        self.check_writable()?;
+        let mut progress = TertiaryProgress::default();
+        let _no_sweep = self.volumes.uploads.read();
+        self.upload_one(&mut progress, describe)?;
         Ok(progress)
     }
 
@@ -128,13 +139,49 @@ impl Store {
         segments
     }
 
+    /// Copies no more of these segments out than is there; how many were waiting for that. An object that is on its way is taken back.
+    pub fn upload_no_more(&self, segments: &[u64]) -> Result<u64, Error> {
+        self.check_writable()?;
+        let ids: BTreeSet<u64> = segments.iter().copied().collect();
+        let is_waiting = |segment: &Segment| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            ids.contains(&segment.id) && wanted != there && !segment.is_released()
+        };
+        self.log.end_segments(&is_waiting);
+        let mut given_up = 0;
+        {
+            let mut inner = self.inner.write();
+            for segment in ids.iter().filter_map(|id| self.log.segments.get(*id)).filter(|segment| is_waiting(segment))
+            {
+                let there = segment.tertiary().there;
+                segment.set_tertiary(Tertiary { wanted: there, there });
+                self.put_segment(&mut inner, &segment);
+                given_up += 1;
+            }
+            inner.change += 1;
+        }
+        self.commit(Wait::Allowed)?;
+        Ok(given_up)
+    }
+
+    /// How many segments wait to be copied out.
+    pub fn waiting_uploads(&self) -> usize {
+        self.segments_to_upload().len()
+    }
+
     /// Copies one segment out; false if there is none that could be.
     fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
+        // Volumes that failed just now: what others are to get does not wait for them.
+        let mut failed = 0;
         for segment in self.segments_to_upload() {
+            if self.volumes.stuck.lock().contains_key(&segment.id) {
+                continue;
+            }
+            let Some(_in_hand) = self.volumes.take_in_hand(&segment) else { continue };
             let Tertiary { wanted, there } = segment.tertiary();
-            let (volumes, away) = self.volumes.reachable(wanted & !there);
+            let (volumes, away) = self.volumes.reachable(wanted & !there & !failed);
             progress.waits_for = progress.waits_for.take().or_else(|| away.first().cloned());
-            if volumes.is_empty() || self.volumes.stuck.lock().contains_key(&segment.id) {
+            if !self.volumes.has_place(&volumes) {
                 continue;
             }
             match self.upload(&segment, &volumes, describe) {
@@ -144,14 +191,13 @@ impl Store {
                     return Ok(true);
                 }
                 Ok(false) => {}
-                Err(Failure::Volume(error)) => {
+                Err(Failure::Volume(bit, error)) => {
                     let text = error.to_string();
                     if !error.is_passing() {
                         self.volumes.stuck.lock().insert(segment.id, text.clone());
                     }
                     progress.waits_for = Some(text);
-                    // The others wait for the same volume, most likely.
-                    return Ok(false);
+                    failed |= bit;
                 }
                 Err(Failure::Taken(text)) => {
                     tracing::error!(segment = segment.id, "{text}");
@@ -171,7 +217,7 @@ impl Store {
     ) -> Result<(), String> {
         match self.upload_whole(segment, volumes, describe) {
             Ok(_) => Ok(()),
-            Err(Failure::Volume(error)) => Err(error.to_string()),
+            Err(Failure::Volume(_, error)) => Err(error.to_string()),
             Err(Failure::Taken(text)) => Err(text),
         }
     }
@@ -207,35 +253,42 @@ impl Store {
         };
         let described = describe(&owners_of(&bytes));
         let catalogue = catalogue_name(segment.id, segment.sequence);
-        for (entry, volume) in volumes {
+        let (mut left, mut is_put, mut failure) = (volumes.iter().collect::<Vec<_>>(), false, None);
+        while let Some((at, _under_way)) = self.volumes.least_busy(&left) {
+            let (entry, volume) = left.swap_remove(at);
             let outcome = match described.is_empty() {
                 true => Ok(()),
-                false => volume.put(&catalogue, &described).map_err(Failure::Volume),
+                false => volume.put(&catalogue, &described),
             };
             let outcome = outcome.and_then(|()| self.put_proven(segment, &**volume, &bytes));
-            self.volumes.note(
-                entry.number,
-                match &outcome {
-                    Err(Failure::Volume(error)) => Some(error),
-                    _ => None,
-                },
-            );
-            outcome?;
+            self.volumes.note(entry.number, outcome.as_ref().err());
+            match outcome {
+                Ok(None) => is_put = true,
+                Ok(Some(text)) => return Err(Failure::Taken(text)),
+                // The others are to get it all the same.
+                Err(error) => {
+                    failure = failure.or(Some(Failure::Volume(entry.bit(), error)));
+                    continue;
+                }
+            }
             if !self.enter_object(segment, entry.bit()) {
                 self.volumes.discard_object(segment, entry.bit());
-                return Ok(Some(true));
+                break;
             }
             self.volumes.counters.bytes_uploaded.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
-        self.volumes.counters.segments_uploaded.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(true))
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        self.volumes.counters.segments_uploaded.fetch_add(u64::from(left.is_empty()), Ordering::Relaxed);
+        Ok(Some(is_put))
     }
 
     /// The segment as an object: its chunk, read and proven. None if it is not whole.
     fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Vec<u8>>, Error> {
         if segment.is_released() {
             // On one volume, and wanted on another.
-            let chunk = self.volumes.whole(segment, Patience::Now);
+            let chunk = self.volumes.whole(segment);
             return chunk.map(|chunk| Some(chunk.to_vec())).map_err(|error| Error::Pool(format!("{error:?}")));
         }
         self.record_sealed(segment)?;
@@ -260,17 +313,28 @@ impl Store {
         Ok(is_right.then_some(bytes))
     }
 
-    /// Makes durable that the segment is sealed: after a crash nothing may be appended to what is an object already.
+    /// Makes durable that the segment is sealed: after a crash nothing may be appended to what is an object already. One commit does
+    /// it for all that wait.
     fn record_sealed(&self, segment: &Arc<Segment>) -> Result<(), Error> {
+        if self.volumes.sealed.lock().contains(&segment.id) {
+            return Ok(());
+        }
+        let mut waiting = self.segments_to_upload();
+        waiting.push(segment.clone());
         {
             let mut inner = self.inner.write();
-            let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
-            if is_known {
-                self.put_segment(&mut inner, segment);
-                inner.change += 1;
+            for segment in &waiting {
+                let is_known = self.log.segments.get(segment.id).is_some_and(|known| Arc::ptr_eq(&known, segment));
+                if is_known {
+                    self.put_segment(&mut inner, segment);
+                }
             }
+            inner.change += 1;
         }
-        self.commit(Wait::Allowed)
+        self.commit(Wait::Allowed)?;
+        // Only those that wait matter: the others are forgotten.
+        *self.volumes.sealed.lock() = waiting.iter().map(|segment| segment.id).collect();
+        Ok(())
     }
 
     /// The same for every try: where a segment's chunks are now is not its object's business.
@@ -326,25 +390,25 @@ impl Store {
         Ok(rows)
     }
 
-    /// Stores the object, unless it is there, and reads it back.
-    fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<(), Failure> {
+    /// Stores the object, unless it is there, and reads it back. Tells, if another segment is there under its name.
+    fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<Option<String>, VolumeError> {
         let name = object_name(segment.id, segment.sequence);
         if let Some(length) = volume.length(&name)? {
             let mut found = vec![0; length.min(u64::from(self.log.chunk_bytes())) as usize];
             volume.get(&name, 0, &mut found, Patience::Now)?;
             if found == bytes {
-                return Ok(());
+                return Ok(None);
             }
             // Half of an earlier try is written over, and one with a bad byte between records; what else is right in itself is somebody's.
             let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &found);
             if is_right && !tell_the_same(&found, bytes) {
-                return Err(Failure::Taken(format!(
+                return Ok(Some(format!(
                     "{} has another object {name}, of a part of this pool that went on by itself; use an empty directory or prefix",
                     volume.describe()
                 )));
             }
         }
-        Ok(self.put_and_compare(volume, &name, bytes)?)
+        self.put_and_compare(volume, &name, bytes).map(|()| None)
     }
 
     /// Stores an object and reads it back.

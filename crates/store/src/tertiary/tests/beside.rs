@@ -1,0 +1,225 @@
+//! Several threads at volumes: copying out side by side, and readers who go on while the rest of their segment is on its way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use stere_device::{PIECE_BYTES, Patience, Volume, VolumeError};
+
+use super::*;
+
+/// A volume that holds puts until so many are under way, and gives so many pieces of an object before it is let go on.
+struct Held {
+    inner: MemoryVolume,
+    puts: AtomicUsize,
+    puts_most: AtomicUsize,
+    pieces: Mutex<usize>,
+    let_go: Condvar,
+    streams: AtomicUsize,
+}
+
+impl Held {
+    fn new(name: &str) -> Arc<Held> {
+        Arc::new(Held {
+            inner: MemoryVolume::new(name),
+            puts: AtomicUsize::new(0),
+            puts_most: AtomicUsize::new(0),
+            pieces: Mutex::new(usize::MAX),
+            let_go: Condvar::new(),
+            streams: AtomicUsize::new(0),
+        })
+    }
+
+    fn give_pieces(&self, count: usize) {
+        *self.pieces.lock() = count;
+        self.let_go.notify_all();
+    }
+}
+
+impl Volume for Held {
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        let under_way = self.puts.fetch_add(1, Ordering::SeqCst) + 1;
+        self.puts_most.fetch_max(under_way, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        let outcome = self.inner.put(object, bytes);
+        self.puts.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
+        self.inner.get(object, offset, into, patience)
+    }
+
+    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+        self.streams.fetch_add(1, Ordering::SeqCst);
+        let mut bytes = vec![0; length];
+        self.inner.get(object, 0, &mut bytes, Patience::Now)?;
+        for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+            let mut pieces = self.pieces.lock();
+            self.let_go.wait_while(&mut pieces, |pieces| number >= *pieces);
+            drop(pieces);
+            take(piece);
+        }
+        Ok(())
+    }
+
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        self.inner.length(object)
+    }
+
+    fn delete(&self, object: &str) -> Result<(), VolumeError> {
+        self.inner.delete(object)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
+        self.inner.list(prefix)
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+/// Files enough for a good many segments.
+fn many() -> Files {
+    (10..22).map(|inode| (inode, placement(1, 1), 900_000)).collect()
+}
+
+/// P-60, P-96, with several who copy out: each segment once, proven, to all its volumes, which take theirs side by side.
+#[test]
+fn several_copy_out_side_by_side() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volumes = [Held::new("one"), Held::new("other")];
+    for volume in &volumes {
+        store.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
+    }
+    let files = many();
+    write(&store, &files);
+    archive(&store, &files, 3).unwrap();
+    store.tertiary_step(true, &describe).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| while store.upload_step(&describe).unwrap().is_busy {});
+        }
+    });
+    settle(&store);
+    let segments = segments_of(&store, &files);
+    assert!(segments.len() > 4, "{segments:?}");
+    for volume in &volumes {
+        assert!(volume.puts_most.load(Ordering::SeqCst) > 1, "one at a time is not side by side");
+        assert_eq!(volume.inner.objects().len(), 1 + 2 * segments.len());
+        // Four for each segment (is it there, names, object, read back), one for the label.
+        assert_eq!(volume.inner.requests(), 4 * segments.len() as u64 + 2, "nothing twice");
+    }
+    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    for away in &volumes {
+        away.inner.set_fault(Some(VolumeFault::Away));
+        assert_readable(&store, &files);
+        away.inner.set_fault(None);
+    }
+    assert_clean(&store);
+}
+
+/// P-62, P-96: a volume that is away keeps nothing from the others.
+#[test]
+fn what_others_are_to_get_does_not_wait() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volumes = [Held::new("one"), Held::new("other")];
+    for volume in &volumes {
+        store.add_volume(entry(&volume.describe(), 3), volume.clone(), "tank", false).unwrap();
+    }
+    volumes[0].inner.set_fault(Some(VolumeFault::Away));
+    let files = many();
+    write(&store, &files);
+    archive(&store, &files[..6], 3).unwrap();
+    archive(&store, &files[6..], 2).unwrap();
+    assert!(settle(&store).waits_for.is_some());
+    let segments = segments_of(&store, &files);
+    assert_eq!(volumes[1].inner.objects().len(), 1 + 2 * segments.len());
+    volumes[0].inner.set_fault(None);
+    assert_eq!(settle(&store).waits_for, None);
+    assert_eq!(store.release(&segments).unwrap().segments, segments.len() as u64);
+    assert_readable(&store, &files);
+}
+
+/// P-96: a reader goes on as soon as its range is there, the rest of the segment follows, and one read of the object serves all.
+#[test]
+fn readers_do_not_wait_for_the_rest() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volume = Held::new("cold");
+    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    let files = some();
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    settle(&store);
+    let segments = segments_of(&store, &files);
+    store.release(&segments).unwrap();
+    volume.give_pieces(1);
+    let fetches = &store.volumes.fetches;
+    std::thread::scope(|scope| {
+        scope.spawn(|| store.fetch_for_readers());
+        while fetches.idle_threads() == 0 {
+            std::thread::yield_now();
+        }
+        let before = volume.inner.requests();
+        read_range(&store, 10, 0, 4096).unwrap();
+        // The volume stands still behind the first piece.
+        let read = |number: usize| read_range(&store, 10, 4096 * number, 4096).unwrap();
+        let readers: Vec<_> = (1..5).map(|number| scope.spawn(move || read(number))).collect();
+        let expected = content(10, 900_000);
+        for (number, reader) in (1..5).zip(readers) {
+            assert_eq!(reader.join().unwrap(), expected[4096 * number..4096 * (number + 1)]);
+        }
+        assert!(fetches.kept(segments[0]).is_none(), "the rest is on its way still");
+        assert_eq!(volume.inner.requests() - before, 2, "the first read by itself, and one for all after it");
+        assert_eq!(volume.streams.load(Ordering::SeqCst), 1);
+        volume.give_pieces(usize::MAX);
+        while fetches.kept(segments[0]).is_none() {
+            std::thread::yield_now();
+        }
+        assert_readable(&store, &files);
+        store.end_fetching();
+    });
+    settle(&store);
+    assert!(!store.segments().get(segments[0]).unwrap().is_released(), "it is back on devices");
+    assert_readable(&store, &files);
+    assert_clean(&store);
+}
+
+/// Who reads on through a segment finds the next one fetched.
+#[test]
+fn the_next_segment_is_fetched_ahead() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volume = Held::new("cold");
+    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    let files = many();
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    settle(&store);
+    let segments = segments_of(&store, &files);
+    store.release(&segments).unwrap();
+    let fetches = &store.volumes.fetches;
+    std::thread::scope(|scope| {
+        scope.spawn(|| store.fetch_for_readers());
+        while fetches.idle_threads() == 0 {
+            std::thread::yield_now();
+        }
+        read_range(&store, 10, 0, 4096).unwrap();
+        read_range(&store, 10, 4096, 4096).unwrap();
+        while fetches.kept(segments[0]).is_none() || fetches.idle_threads() == 0 {
+            std::thread::yield_now();
+        }
+        assert!(fetches.kept(segments[1]).is_none(), "nobody reads on");
+        for at in (0..800_000).step_by(64 << 10) {
+            read_range(&store, 10, at, 64 << 10).unwrap();
+        }
+        while fetches.kept(segments[1]).is_none() {
+            std::thread::yield_now();
+        }
+        let streams = volume.streams.load(Ordering::SeqCst);
+        read_range(&store, 11, 400_000 / 4096 * 4096, 4096).unwrap();
+        assert_eq!(volume.streams.load(Ordering::SeqCst), streams, "it is there");
+        store.end_fetching();
+    });
+    assert_readable(&store, &files);
+}
