@@ -28,11 +28,7 @@ pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel};
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
-<<<<<<< HEAD
-pub use volume::{DirectoryVolume, Medium, MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
-=======
-pub use volume::{DirectoryVolume, MemoryVolume, PIECE_BYTES, Patience, Volume, VolumeError, VolumeFault};
->>>>>>> next
+pub use volume::{DirectoryVolume, Medium, MemoryVolume, PIECE_BYTES, Patience, Volume, VolumeError, VolumeFault};
 
 use std::ops::Range;
 use std::sync::Arc;
