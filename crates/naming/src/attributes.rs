@@ -161,7 +161,7 @@ impl FileSystem {
         if let Some(atime) = self.lazy_times.get(inode) {
             attributes.atime = atime;
         }
-        if attributes.is_fleeting && self.is_removed_in_use(inode) {
+        if self.is_removed_in_use(&value, inode) {
             // Who has it open removed it, and may rely on seeing that (so do lock files).
             attributes.nlink = 0;
         }

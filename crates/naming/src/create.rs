@@ -132,7 +132,10 @@ impl FileSystem {
         let nameless = self.store.update(caller.wait, |transaction| {
             let mut directory = living_directory(transaction, new_parent)?;
             let mut value = inode_if_any(transaction, inode)?.ok_or(Error::NotFound)?;
-            versions::check_not_of_versions(&value)?;
+            let is_removed = self.is_removed_in_use(&value, inode);
+            if !is_removed {
+                versions::check_not_of_versions(&value)?;
+            }
             let kind = value.kind().ok_or(Error::NotPermitted("the inode has no type"))?;
             if kind == FileKind::Directory {
                 return Err(Error::NotPermitted("a directory cannot have several names"));
@@ -143,7 +146,9 @@ impl FileSystem {
             stere_file::check_changeable(&value, caller.now)?;
             let nameless = value.nlink == 0;
             // A removed file stays removed; only one that never had a name may get its first.
-            if nameless && (transaction.get(&Key::orphan(inode))?.is_none() || value.flags & NEVER_NAMED == 0) {
+            if is_removed
+                || nameless && (transaction.get(&Key::orphan(inode))?.is_none() || value.flags & NEVER_NAMED == 0)
+            {
                 return Err(Error::NotFound);
             }
             if value.nlink >= LINKS_MAX {

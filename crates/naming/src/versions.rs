@@ -104,8 +104,8 @@ impl FileSystem {
     }
 
     /// Whether a version is of a file that somebody still has open, from before it was removed.
-    pub(crate) fn is_removed_in_use(&self, inode: u64) -> bool {
-        self.versions.open.lock().contains(&inode)
+    pub(crate) fn is_removed_in_use(&self, value: &InodeValue, inode: u64) -> bool {
+        value.flags & OF_VERSIONS != 0 && self.versions.open.lock().contains(&inode)
     }
 
     /// As `check_no_version`, of an inode that is to get another name, or to lose one.
@@ -113,7 +113,16 @@ impl FileSystem {
         if !self.versions.is_used() {
             return Ok(());
         }
-        inode_if_any(keys, inode)?.map_or(Ok(()), |value| check_not_of_versions(&value))
+        inode_if_any(keys, inode)?.map_or(Ok(()), |value| self.check_not_version(inode, &value))
+    }
+
+    /// The same with the inode at hand.
+    pub(crate) fn check_not_version(&self, inode: u64, value: &InodeValue) -> Result<(), Error> {
+        // Removed, for whoever has it open.
+        if self.is_removed_in_use(value, inode) {
+            return Err(Error::NotFound);
+        }
+        check_not_of_versions(value)
     }
 
     /// As `check_no_version`, where only the number is at hand.

@@ -30,7 +30,7 @@ struct Arguments {
     /// Histories run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Let devices go away, be lost and be added in full pools too, where what was accepted may then lack room
+    /// Let devices go away, be lost and be added in full pools too, and encrypt and keep versions, where what was accepted may then lack room
     #[arg(long)]
     away_in_full: bool,
     /// A bug to be planted in the layers.

@@ -72,6 +72,10 @@ impl History {
         if !self.may_go(device) || !self.is_calm() || self.plan.may_fill || self.has_changed_devices {
             return Ok(());
         }
+        // What was removed would stay as a version, with its one copy.
+        if self.plan.pool.keeps_versions {
+            return Ok(());
+        }
         self.machine.disarm();
         let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let created = self.mounted().files.create(&caller(&self.machine), ROOT, NAME, 0o666, flags);

@@ -24,7 +24,7 @@ pub struct Request {
     /// Kinds to choose from; empty: histories without faults only.
     pub faults: Vec<FaultKind>,
     pub threads: usize,
-    /// Devices go away, are lost and added in full pools too.
+    /// Devices go away, are lost and added in full pools too, which also encrypt and keep versions.
     pub away_in_full: bool,
     /// Only histories of this profile.
     pub profile: Option<Profile>,
@@ -121,13 +121,16 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     let drawn = Profile::draw(&mut random);
     let profile = request.profile.unwrap_or(drawn);
     let mut pool = draw_pool(&mut random, profile);
-    // Not drawn, so that the others stay the histories that they were.
+    // Not drawn, so that the others stay the histories that they were. What is accepted counts on less room than records and versions
+    // may take that are made of it, so a pool that is full may lack some then.
+    let may_be_special = profile != Profile::Full || request.away_in_full;
     pool.encrypts = match seed % 10 {
+        _ if !may_be_special => Encrypts::Nothing,
         3 => Encrypts::Everything,
         5 | 8 => Encrypts::Some,
         _ => Encrypts::Nothing,
     };
-    pool.keeps_versions = matches!(seed % 10, 5 | 6);
+    pool.keeps_versions = may_be_special && matches!(seed % 10, 5 | 6);
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;

@@ -301,6 +301,11 @@ impl Machine {
         self.state.lock().volumes[volume].objects.get(object)?.harm
     }
 
+    /// Whether any object could not be read, or not rightly, since the step of the history began.
+    pub fn has_any_failed(&self) -> bool {
+        self.state.lock().volumes.iter().any(|volume| !volume.failed.is_empty())
+    }
+
     /// Whether an object could not be read, or not rightly, since the step of the history began.
     pub fn has_failed(&self, volume: usize, object: &str) -> bool {
         self.state.lock().volumes[volume].failed.contains(object)

@@ -48,6 +48,7 @@ impl History {
         let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
         self.machine.set_meanwhile(None);
         let outcome = outcome.lock().take();
+        let is_changed = matches!(outcome, Some((Ok(_), _)));
         if let Some((done, is_synced)) = outcome {
             let mut after = (*self.content(inode)).clone();
             after.write(between.offset, &other[..*done.as_ref().unwrap_or(&other.len())]);
@@ -63,6 +64,12 @@ impl History {
                 Err(_) if self.machine.is_off() => self.note_content(inode, Rc::new(after)),
                 Err(_) => {}
             }
+        }
+        // What it waited for may be dead by now, and was asked for all the same.
+        let is_eio = real.as_ref().is_err_and(|error| error.errno() == libc::EIO);
+        if is_changed && is_eio && !self.machine.is_off() && self.machine.has_any_failed() {
+            self.reads_refused.set(self.reads_refused.get() + 1);
+            return Ok(());
         }
         self.judge_write(inode, offset, data, real)
     }
