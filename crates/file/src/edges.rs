@@ -31,7 +31,7 @@ impl Edge {
     }
 
     fn is(&self, other: &Edge) -> bool {
-        self.range == other.range && (self.lies == other.lies || is_planted(Bug::EdgesStale))
+        self.range == other.range && self.lies == other.lies
     }
 }
 
@@ -78,7 +78,10 @@ impl Files {
                 }
                 Ok::<_, Error>(may_leave.then(|| extents.iter().map(place).collect()))
             })?;
-            if let Some(lies) = found {
+            let stale = read.iter().position(|known| known.range == edge && is_planted(Bug::EdgesStale));
+            if let Some(at) = stale {
+                needed.push(read.swap_remove(at));
+            } else if let Some(lies) = found {
                 let edge = Edge { range: edge, lies, bytes: None };
                 let known = read.iter().position(|known| known.is(&edge)).map(|at| read.swap_remove(at));
                 needed.push(known.unwrap_or(edge));
