@@ -210,39 +210,61 @@ impl Cartridge<'_> {
         let end = offset + into.len() as u64;
         assert!(end <= entry.object_bytes, "whoever reads knows how long the object is");
         let unit = u64::from(entry.unit_bytes);
-        let damaged = |barcode: &str, why: String| RobotError::Damaged {
-            barcode: barcode.to_owned(),
-            object: entry.name.clone(),
-            why,
-        };
-        let mut block = vec![0; CartridgeBlock::SIZE + entry.unit_bytes as usize];
         let (mut at, mut filled) = (offset / unit, 0);
+        if let Some(block) = self.drive.take_behind(entry.file, at) {
+            filled = self.take_part(entry, at, &block, offset, into)?;
+            at += 1;
+            if filled == into.len() {
+                self.drive.keep_behind(block);
+                return Ok(());
+            }
+        }
         if self.drive.go_to(entry.file, at)? == Spaced::Stopped {
             return Err(self.stale());
         }
+        let mut block = vec![0; CartridgeBlock::SIZE + entry.unit_bytes as usize];
+        let mut length = 0;
         while filled < into.len() {
             let payload_bytes = (entry.object_bytes - at * unit).min(unit) as usize;
-            let length = match self.drive.read(&mut block[..CartridgeBlock::SIZE + payload_bytes]) {
+            length = match self.drive.read(&mut block[..CartridgeBlock::SIZE + payload_bytes]) {
                 Ok(Read::Block(length)) => length,
                 Ok(_) => return Err(self.stale()),
                 Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
-                Err(error) => return Err(damaged(self.barcode, error.to_string())),
+                Err(error) => return Err(self.damaged(entry, error.to_string())),
             };
-            let bytes = &block[..length];
-            let header = CartridgeBlock::decode(bytes).map_err(|error| damaged(self.barcode, error.to_string()))?;
-            let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
-            if !is_it || header.offset != at * unit || header.object_bytes != entry.object_bytes {
-                return Err(self.stale());
-            }
-            let payload = header.payload_of(bytes).map_err(|error| damaged(self.barcode, error.to_string()))?;
-            let start = (offset + filled as u64 - at * unit) as usize;
-            let part = &payload[start.min(payload.len())..];
-            let count = part.len().min(into.len() - filled);
-            into[filled..filled + count].copy_from_slice(&part[..count]);
-            filled += count;
+            filled += self.take_part(entry, at, &block[..length], offset + filled as u64, &mut into[filled..])?;
             at += 1;
         }
+        block.truncate(length);
+        self.drive.keep_behind(block);
         Ok(())
+    }
+
+    /// Proves a block of an object, and copies what is wanted of it; tells how many bytes that were.
+    fn take_part(
+        &self,
+        entry: &CartridgeEntry,
+        at: u64,
+        block: &[u8],
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, RobotError> {
+        let unit = u64::from(entry.unit_bytes);
+        let header = CartridgeBlock::decode(block).map_err(|error| self.damaged(entry, error.to_string()))?;
+        let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
+        if !is_it || header.offset != at * unit || header.object_bytes != entry.object_bytes {
+            return Err(self.stale());
+        }
+        let payload = header.payload_of(block).map_err(|error| self.damaged(entry, error.to_string()))?;
+        let start = (offset - at * unit) as usize;
+        let part = &payload[start.min(payload.len())..];
+        let count = part.len().min(into.len());
+        into[..count].copy_from_slice(&part[..count]);
+        Ok(count)
+    }
+
+    fn damaged(&self, entry: &CartridgeEntry, why: String) -> RobotError {
+        RobotError::Damaged { barcode: self.barcode.to_owned(), object: entry.name.clone(), why }
     }
 
     /// Finds out what is there: from the index at the end, else from the first block of every file.

@@ -59,11 +59,27 @@ pub struct Drive {
     at: Option<(u32, u64)>,
     /// Nothing is behind this place: it was just written, or seen.
     is_at_end: bool,
+    /// The block that the tape stands right behind, where somebody wanted it kept.
+    behind: Option<(u32, u64, Vec<u8>)>,
 }
 
 impl Drive {
     pub fn new(transport: Box<dyn Transport>) -> Drive {
-        Drive { transport, at: None, is_at_end: false }
+        Drive { transport, at: None, is_at_end: false, behind: None }
+    }
+
+    /// Keeps the block that was just read: what is wanted next may begin in it, and no tape should turn for that.
+    pub fn keep_behind(&mut self, bytes: Vec<u8>) {
+        if let Some((file, block)) = self.at {
+            self.behind = block.checked_sub(1).map(|block| (file, block, bytes));
+        }
+    }
+
+    /// The block that was kept, if it is this one and nothing was asked of the tape since.
+    pub fn take_behind(&mut self, file: u32, block: u64) -> Option<Vec<u8>> {
+        let (kept_file, kept_block, bytes) = self.behind.take()?;
+        let is_there = (kept_file, kept_block) == (file, block) && self.at == Some((file, block + 1));
+        is_there.then_some(bytes)
     }
 
     /// Whether this is where the tape ends, for sure.
@@ -73,7 +89,7 @@ impl Drive {
 
     /// Where the tape stood; until a command has gone well that is not known any more.
     fn leave(&mut self) -> Option<(u32, u64)> {
-        self.is_at_end = false;
+        (self.is_at_end, self.behind) = (false, None);
         self.at.take()
     }
 

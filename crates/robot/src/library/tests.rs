@@ -48,6 +48,31 @@ fn standings(library: &Library) -> Vec<(String, String, u64)> {
     library.cartridges().into_iter().map(|one| (one.name, one.kind, one.objects)).collect()
 }
 
+/// Reading in pieces that end anywhere takes no longer than reading at once: no block is read twice, and the medium never turns back.
+#[test]
+fn pieces_are_read_as_fast_as_the_whole() {
+    let simulated = simulated(Model::HIGHLIGHT, 1, 1);
+    let library = open_with(&simulated, LibraryOptions { block_bytes: 65_536, ..options() });
+    let bytes = content(5, 2_000_000);
+    library.put("segments/1", &bytes).unwrap();
+    let seconds = |read: &dyn Fn()| {
+        // From the same place each time.
+        Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+        let before = simulated.elapsed();
+        read();
+        (simulated.elapsed() - before).as_secs_f64()
+    };
+    let at_once = seconds(&|| assert!(whole(&library, "segments/1").unwrap() == bytes));
+    let in_pieces = seconds(&|| {
+        for (number, piece) in bytes.chunks(99_999).enumerate() {
+            let mut found = vec![0; piece.len()];
+            Volume::get(&library, "segments/1", number as u64 * 99_999, &mut found, Patience::Now).unwrap();
+            assert!(found == piece, "piece {number}");
+        }
+    });
+    assert!((in_pieces / at_once - 1.0).abs() < 0.01, "{in_pieces} s in pieces, {at_once} s at once");
+}
+
 /// P-100
 #[test]
 fn what_is_put_is_got_also_without_the_catalogue() {
