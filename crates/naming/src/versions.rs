@@ -113,16 +113,12 @@ impl FileSystem {
         if !self.versions.is_used() {
             return Ok(());
         }
-        inode_if_any(keys, inode)?.map_or(Ok(()), |value| self.check_not_version(inode, &value))
-    }
-
-    /// The same with the inode at hand.
-    pub(crate) fn check_not_version(&self, inode: u64, value: &InodeValue) -> Result<(), Error> {
-        // Removed, for whoever has it open.
-        if self.is_removed_in_use(value, inode) {
-            return Err(Error::NotFound);
+        match inode_if_any(keys, inode)? {
+            // Removed, for whoever has it open.
+            Some(value) if self.is_removed_in_use(&value, inode) => Err(Error::NotFound),
+            Some(value) => check_not_of_versions(&value),
+            None => Ok(()),
         }
-        check_not_of_versions(value)
     }
 
     /// As `check_no_version`, where only the number is at hand.

@@ -390,6 +390,7 @@ pub fn samples() -> Vec<Sample> {
         ("chunk-header", "chunk", chunk.encode()),
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
+        ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
         ("journal-header", "journal_header", journal_header().encode().to_vec()),
