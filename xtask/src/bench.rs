@@ -52,8 +52,10 @@ pub enum BenchName {
     Several,
     /// HighLight's large object: in order, at random, 80/20, read and replaced.
     LargeObject,
-    /// SQLite: transactions of 1 and of 1,000 rows, with both kinds of journal.
+    /// SQLite: transactions of 1 and of 1,000 rows, with both kinds of journal; PostgreSQL's pgbench with four clients.
     Database,
+    /// Filled to 80 % and then changed at random for as much again: streams and small files on what is left.
+    Aged,
     /// One file in records of 128 KiB, in order, backwards, strided and at random (IOZone, as ATTEST ran it); empty files.
     Records,
     /// Copy, build, look through and delete C sources (Loris's application-level set).

@@ -46,6 +46,8 @@ pub enum Kind {
     Fuse2fs,
     Ntfs3g,
     ZfsFuse,
+    /// Over ext4, with its names in a Redis beside it that syncs each change.
+    Juicefs,
     /// Holds nothing and is sent what stere is sent: the ceiling of stere's own front end.
     Null,
     /// Tells the kernel not to ask for birth times and extended attributes either: the ceiling of a front end that has none.
@@ -75,6 +77,7 @@ impl Kind {
             Kind::Fuse2fs => "fuse2fs",
             Kind::Ntfs3g => "ntfs-3g",
             Kind::ZfsFuse => "zfs-fuse",
+            Kind::Juicefs => "juicefs",
             Kind::Null => "null",
             Kind::NullTerse => "null-terse",
             Kind::HeldInMemory => "held-in-memory",
@@ -103,7 +106,7 @@ impl Kind {
     pub fn devices(self) -> usize {
         match self {
             Kind::Stere | Kind::Ext4 | Kind::Xfs | Kind::Btrfs => 1,
-            Kind::Gocryptfs | Kind::Bindfs | Kind::Fuse2fs | Kind::Ntfs3g | Kind::ZfsFuse => 1,
+            Kind::Gocryptfs | Kind::Bindfs | Kind::Fuse2fs | Kind::Ntfs3g | Kind::ZfsFuse | Kind::Juicefs => 1,
             Kind::SterePool | Kind::StereMirror | Kind::StereParity => 3,
             Kind::BtrfsRaid1 | Kind::BtrfsRaid5 | Kind::Mergerfs => 3,
             Kind::StereStripe5 | Kind::StereParity5 => 5,
@@ -123,6 +126,10 @@ impl Kind {
             Kind::Fuse2fs => &[("mkfs.ext4", "e2fsprogs"), ("fuse2fs", "fuse2fs")],
             Kind::Ntfs3g => &[("mkntfs", "ntfs-3g"), ("ntfs-3g", "ntfs-3g")],
             Kind::ZfsFuse => &[("zfs-fuse", "zfs-fuse"), ("zpool", "zfs-fuse")],
+            // JuiceFS is in no Debian package: bench/README.md says where it comes from.
+            Kind::Juicefs => {
+                &[("mkfs.ext4", "e2fsprogs"), ("redis-server", "redis-server"), ("juicefs", "juicefs-from-source")]
+            }
             _ => &[],
         }
     }
@@ -226,6 +233,11 @@ impl Subject {
         }
     }
 
+    /// The image file below one of its devices.
+    pub fn image(&self, device: usize) -> PathBuf {
+        self.directory.join(format!("{device}.img"))
+    }
+
     /// A command that unmounts and mounts again, for workloads that want nothing cached.
     pub fn remount_hook(&self) -> String {
         format!("sh {}", quoted(&self.remount_script()))
@@ -233,7 +245,7 @@ impl Subject {
 
     /// A command like the one above, after which one of stere's devices is gone.
     pub fn loss_hook(&self, device: usize) -> Result<String> {
-        let image = self.directory.join(format!("{device}.img"));
+        let image = self.image(device);
         let lost = format!("if [ -e {0} ]; then mv {0} {1}; fi", quoted(&image), quoted(&image.with_extension("lost")));
         let mut lines: Vec<String> = self.unmount_lines.clone();
         lines.push(lost);

@@ -63,6 +63,9 @@ enum Command {
         files: u64,
         #[arg(long, default_value_t = 0)]
         size: usize,
+        /// Make only the folders that they belong in.
+        #[arg(long)]
+        only_folders: bool,
     },
     /// What the file system does per second among the files that `many` made, cold, as one line of JSON.
     Sample {
@@ -173,7 +176,10 @@ fn execute(command: Command) -> Result<(), BenchError> {
             println!("{}", report.to_json());
             Ok(())
         }
-        Command::Many { directory, files, size } => {
+        Command::Many { directory, files, size, only_folders } => {
+            if only_folders {
+                return many::create_folders(&directory, files);
+            }
             println!("{}", many::create(&directory, files, size)?);
             Ok(())
         }

@@ -25,13 +25,25 @@ pub fn create(directory: &Path, files: u64, size: usize) -> Result<Value, BenchE
     Ok(json!({ "files": files, "size": size, "seconds": start.elapsed().as_secs_f64() }))
 }
 
+/// Creates the folders that `create` would make for so many files, for something else that fills them.
+pub fn create_folders(directory: &Path, files: u64) -> Result<(), BenchError> {
+    for number in (0..files).step_by(FILES_PER_FOLDER as usize) {
+        create_folder_of(&path_of(directory, number))?;
+    }
+    Ok(())
+}
+
+fn create_folder_of(path: &Path) -> Result<(), BenchError> {
+    let folder = path.parent().expect("a file's path has a parent");
+    fs::create_dir_all(folder).at("mkdir", folder)
+}
+
 fn create_range(directory: &Path, numbers: std::ops::Range<u64>, size: usize) -> Result<(), BenchError> {
     let mut data = vec![b'x'; size];
     for number in numbers {
         let path = path_of(directory, number);
         if number % FILES_PER_FOLDER == 0 {
-            let folder = path.parent().expect("a file's path has a parent");
-            fs::create_dir_all(folder).at("mkdir", folder)?;
+            create_folder_of(&path)?;
         }
         let mut file = File::create_new(&path).at("create", &path)?;
         let label = number.to_le_bytes();

@@ -3,10 +3,12 @@
 //! Rules: a phase that claims durability has its fsync or syncfs inside the time; a cold phase starts after `Cold::make`;
 //! full comparison of data stays outside the time, stamps are compared inside. Read next: one file per group of phases.
 
+mod aged;
 mod build;
 mod database;
 mod front_end;
 pub(crate) mod large_object;
+mod postgres;
 mod postmark;
 mod random;
 mod records;
@@ -53,6 +55,10 @@ pub enum Workload {
     Records,
     /// Copy, build, look through and delete a tree of C sources (Loris).
     Build,
+    /// PostgreSQL: pgbench's transactions by four clients.
+    Postgres,
+    /// Filled to 80 % and then changed at random for as much again; streams and small files on what is left.
+    Aged,
     /// Names, attributes and cached reads with nothing synced or checked, for file systems that keep nothing.
     FrontEnd,
 }
@@ -73,6 +79,8 @@ impl Workload {
             Workload::Database => ("database", database::run(run)),
             Workload::Records => ("records", records::run(run)),
             Workload::Build => ("build", build::run(run)),
+            Workload::Postgres => ("postgres", postgres::run(run)),
+            Workload::Aged => ("aged", aged::run(run)),
             Workload::FrontEnd => ("front-end", front_end::run(run)),
         };
         let metrics = metrics?;

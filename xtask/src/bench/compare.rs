@@ -38,16 +38,30 @@ const PEER_SUBJECTS: &[Kind] = &[
     Kind::Fuse2fs,
     Kind::Ntfs3g,
     Kind::ZfsFuse,
+    Kind::Juicefs,
     Kind::SterePool,
     Kind::Mergerfs,
 ];
 /// One device, one copy.
-const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Btrfs];
+const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Xfs, Kind::Btrfs];
 const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::NullTerse, Kind::Ext4];
 const CEILING_SUBJECTS: &[Kind] = &[
     Kind::Stere,
     Kind::HeldInMemory,
     Kind::Ext4,
+    Kind::StereMirror,
+    Kind::BtrfsRaid1,
+    Kind::StereParity,
+    Kind::BtrfsRaid5,
+];
+
+/// Small, because the whole of it is written twice in each turn.
+const AGED_DEVICE_SIZE: &str = "2G";
+const AGED_SUBJECTS: &[Kind] = &[
+    Kind::Stere,
+    Kind::Ext4,
+    Kind::Xfs,
+    Kind::Btrfs,
     Kind::StereMirror,
     Kind::BtrfsRaid1,
     Kind::StereParity,
@@ -163,7 +177,10 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
 
 fn turn(place: &Place, binaries: &Binaries, arguments: &BenchArguments, workload: &str, kind: Kind) -> Result<String> {
     let on_loop_devices = !arguments.stere_on_files;
-    let shape = Shape { options: arguments.options.clone(), on_loop_devices, ..Shape::default() };
+    let mut shape = Shape { options: arguments.options.clone(), on_loop_devices, ..Shape::default() };
+    if workload == "aged" {
+        shape.device_size = AGED_DEVICE_SIZE.into();
+    }
     let subject = Subject::new(kind, &place.directory, &shape, binaries)?;
     let mut command = Command::new(&binaries.bench);
     command.args(["run", workload]).arg(&subject.mount_point).arg("--scratch").arg(&place.directory);
@@ -216,10 +233,13 @@ fn workloads_of(name: BenchName) -> Vec<&'static str> {
         BenchName::Sweep => vec!["sweep"],
         BenchName::Postmark => vec!["postmark"],
         BenchName::Null => vec!["front-end"],
-        BenchName::Ceiling => vec!["small-files", "tree", "postmark", "several"],
+        BenchName::Ceiling => {
+            vec!["sequential", "random-read", "random-write", "small-files", "tree", "postmark", "several"]
+        }
         BenchName::Several => vec!["several"],
         BenchName::LargeObject => vec!["large-object"],
-        BenchName::Database => vec!["database"],
+        BenchName::Database => vec!["database", "postgres"],
+        BenchName::Aged => vec!["aged"],
         BenchName::Records => vec!["records"],
         BenchName::Build => vec!["build"],
         BenchName::Raid | BenchName::Peers => {
@@ -234,6 +254,7 @@ fn choose_subjects(arguments: &BenchArguments) -> Vec<Kind> {
     let usual = match arguments.name {
         BenchName::Null => NULL_SUBJECTS,
         BenchName::Ceiling => CEILING_SUBJECTS,
+        BenchName::Aged => AGED_SUBJECTS,
         BenchName::Raid => RAID_SUBJECTS,
         BenchName::Peers => PEER_SUBJECTS,
         BenchName::Several | BenchName::LargeObject | BenchName::Database | BenchName::Records | BenchName::Build => {

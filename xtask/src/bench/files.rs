@@ -48,7 +48,7 @@ pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     let most = arguments.files.unwrap_or(u64::MAX);
     let mut pools: Vec<(u64, &'static str, Subject)> = Vec::new();
     for (files, case) in COUNTS.into_iter().filter(|(files, _)| *files <= most) {
-        pools.push((files, case, prepare_pool(&place, &binaries, arguments, files)?));
+        pools.push((files, case, prepare_pool(root, &place, &binaries, arguments, files)?));
     }
     if arguments.prepare {
         return Ok(());

@@ -71,6 +71,7 @@ pub fn prepare(subject: &mut Subject, shape: &Shape, binaries: &Binaries) -> Res
         Kind::Fuse2fs => prepare_on_device(subject, shape, EXT4, "fuse2fs -o allow_other,fakeroot,rw", "fuse2fs"),
         Kind::Ntfs3g => prepare_on_device(subject, shape, NTFS, "ntfs-3g -o allow_other,big_writes", "ntfs-3g"),
         Kind::ZfsFuse => prepare_zfs_fuse(subject, shape),
+        Kind::Juicefs => prepare_juicefs(subject, shape),
         _ => prepare_kernel(subject, shape),
     }
 }
@@ -231,6 +232,45 @@ fn prepare_zfs_fuse(subject: &mut Subject, shape: &Shape) -> Result<()> {
     subject.unmount_lines = vec![format!("zpool export {pool}")];
     subject.daemon = Some("zfs-fuse".to_owned());
     Ok(())
+}
+
+/// Contents as files of an ext4, names in a Redis on the same ext4 whose every change is durable: what an fsync should mean.
+fn prepare_juicefs(subject: &mut Subject, shape: &Shape) -> Result<()> {
+    let branch = ext4_branches(subject, shape)?.remove(0);
+    let (socket, log) = (subject.directory.join("redis.sock"), quoted(&subject.directory.join("juicefs.log")));
+    let (names, point) = (quoted(&branch), quoted(&subject.mount_point));
+    let ask = format!("redis-cli -s {}", quoted(&socket));
+    let wait =
+        format!("i=0; until {ask} ping >/dev/null 2>&1; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.02; done");
+    let begin = format!(
+        "redis-server --port 0 --unixsocket {} --dir {names} --appendonly yes --appendfsync always --save '' \
+         --daemonize yes >/dev/null; {wait}",
+        quoted(&socket)
+    );
+    let end = format!("{ask} shutdown");
+    let address = format!("'unix://{}?db=0'", socket.display());
+    let format = format!(
+        "juicefs format --storage file --bucket {names}/objects/ --trash-days 0 {address} bench >/dev/null 2>&1"
+    );
+    let mount = subject.mount_lines.concat();
+    capture(&mut shell(&format!("{mount}; {begin} && {format}; result=$?; {end}; exit $result")), MINUTE)?;
+    capture(&mut shell(&patient_umount(&names)), MINUTE)?;
+    subject.mount_lines.push(begin);
+    // No cache on disk: the objects are on the same one. The program that starts it returns before the mount is there.
+    subject.mount_lines.push(format!(
+        "juicefs mount -d --no-usage-report --no-syslog --log {log} --cache-size 0 --backup-meta 0 -o allow_other \
+         {address} {point} >/dev/null 2>&1 && mountpoint -q {point}"
+    ));
+    subject.unmount_lines.insert(0, end);
+    subject.unmount_lines.insert(0, juicefs_umount(&point));
+    subject.daemon = Some("juicefs".to_owned());
+    Ok(())
+}
+
+/// Its process writes what it holds after its mount is gone.
+fn juicefs_umount(point: &str) -> String {
+    let is_there = format!("ps -eo args | grep -q '^[^ ]*juicefs mount .*{}$'", point.trim_matches('\''));
+    format!("umount {point}; i=0; while {is_there}; do i=$((i+1)); [ $i -lt 1000 ] || exit 1; sleep 0.02; done")
 }
 
 /// An ext4 on every device, mounted beside the mount point; the lines of the subject mount and unmount them.

@@ -39,6 +39,19 @@ pub fn run(run: &Run) -> Result<Vec<Metric>, BenchError> {
     ])
 }
 
+/// The same on a file system that is aged: created, read cold, deleted.
+pub fn create_read_delete(run: &Run, files: u64) -> Result<Vec<Metric>, BenchError> {
+    let (create_time, ()) = run.time(|| create_all(run, files))?;
+    run.cold.make()?;
+    let (read_time, ()) = run.time(|| read_all(run, files))?;
+    let (delete_time, ()) = run.time(|| delete_all(run, files))?;
+    Ok(vec![
+        Metric::count("aged_create", files, create_time).durable(SYNCED),
+        cold(Metric::count("aged_read_cold", files, read_time)),
+        warm(Metric::count("aged_delete", files, delete_time).durable(SYNCED)),
+    ])
+}
+
 fn directory_of(run: &Run, number: u64) -> PathBuf {
     run.path(&format!("d{:03}", number / FILES_PER_DIRECTORY))
 }
