@@ -24,6 +24,8 @@ pub enum Bug {
     GroupCutShort,
     /// store, `overlay.rs`: replay lets older values win.
     OldestWins,
+    /// store, `void.rs`: what is put where nothing was known to be is not seen by scans.
+    VoidStays,
     /// store, `transaction.rs`: trimming kills one block too many.
     TrimOneTooMany,
     /// file, `orphan.rs`: a removed file is freed although it is open.
@@ -76,7 +78,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 34] = [
+    pub const ALL: [Bug; 35] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -87,6 +89,7 @@ impl Bug {
         Bug::ChangeForgotten,
         Bug::GroupCutShort,
         Bug::OldestWins,
+        Bug::VoidStays,
         Bug::TrimOneTooMany,
         Bug::OpenFileFreed,
         Bug::CutKeepsTail,

@@ -252,7 +252,7 @@ impl Store {
     pub(crate) fn put_segment(&self, inner: &mut Inner, segment: &Segment) {
         let mut bytes = Vec::with_capacity(64);
         segment.to_value().encode_to(&mut bytes);
-        inner.active.insert(Key::segment(segment.id), Some(Arc::from(bytes)));
+        inner.record(Key::segment(segment.id), Some(Arc::from(bytes)));
     }
 
     fn free_data_segment(&self, inner: &mut Inner, segment: Arc<Segment>) {
@@ -267,7 +267,7 @@ impl Store {
             return;
         }
         self.log.segments.remove(segment.id);
-        inner.active.insert(Key::segment(segment.id), None);
+        inner.record(Key::segment(segment.id), None);
         let (needed, batch) = (inner.active_generation, inner.batch);
         inner.freed.push(FreedSegment { needed, batch, segment });
     }

@@ -38,6 +38,7 @@ mod transaction;
 mod unproven;
 mod value;
 mod view;
+mod void;
 mod wish;
 mod write;
 
@@ -48,9 +49,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
-use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Scheme, Superblock};
+use stere_format::{ChunkPlace, DeviceEntry, DeviceIndex, Key, Scheme, Superblock};
 use stere_log::{FormerPlaces, Log, Segment, SegmentTable};
 use stere_tree::{NodeCache, Tree};
+
+use crate::void::Voids;
 
 pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
@@ -126,11 +129,23 @@ impl Default for StoreOptions {
     }
 }
 
+impl Inner {
+    /// Takes a change that the journal does not hold yet. Every change comes through here or from the journal.
+    pub fn record(&mut self, key: Key, value: Option<Arc<[u8]>>) {
+        if value.is_some() {
+            self.voids.fill(&key);
+        }
+        self.active.insert(key, value);
+    }
+}
+
 /// The state that one lock guards: what a view sees.
 pub(crate) struct Inner {
     pub active: Overlay,
     pub frozen: Option<Arc<Overlay>>,
     pub tree: Tree,
+    /// Where no key is, as far as scans have learned.
+    pub voids: Voids,
     /// Generation of the durable checkpoint.
     pub generation: u64,
     /// Generation of the checkpoint that the active overlay will be part of.
@@ -351,7 +366,7 @@ impl Store {
             return;
         }
         for (key, value) in writes {
-            inner.active.insert(key, value);
+            inner.record(key, value);
         }
         for (segment, delta) in usage {
             if delta != 0 {

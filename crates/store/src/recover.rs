@@ -170,6 +170,7 @@ impl Store {
             active: Overlay::default(),
             frozen: None,
             tree: Tree::EMPTY,
+            voids: crate::void::Voids::default(),
             generation: superblock.generation,
             active_generation: superblock.generation + 1,
             change: 0,
@@ -395,6 +396,9 @@ impl Store {
         for (changed, value) in group.changes {
             if changed.tree == key::tree::SEGMENTS {
                 self.apply_segment(&mut inner, changed.object, value.as_deref())?;
+            }
+            if value.is_some() {
+                inner.voids.fill(&changed);
             }
             inner.active.replay(changed, value);
         }

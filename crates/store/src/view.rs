@@ -13,6 +13,7 @@ use stere_tree::{Direction, Lookup, NodeCache};
 
 use crate::error::Error;
 use crate::value::Value;
+use crate::void::{DELETIONS_MIN, Voids};
 use crate::{Inner, Store};
 
 /// A blob as a reader holds it: its entry, and its segment, which stays in place while this lives.
@@ -127,11 +128,30 @@ impl<'a> View<'a> {
         to: Key,
         visit: &mut dyn FnMut(&Key, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        let mut from = from;
+        loop {
+            let own = &own[own.partition_point(|(key, _)| *key < from)..];
+            match self.scan_to_void(own, from, to, visit)? {
+                Some(end) if end < to => from = end,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Scans until it is done, or until it stands in a void whose end is told: there it goes on.
+    fn scan_to_void(
+        &self,
+        own: &[(Key, Option<Arc<[u8]>>)],
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(&Key, &[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<Key>, Error> {
         let mut own = own.iter().map(|(key, value)| (key, value)).peekable();
         let mut active = self.inner.active.range(&from, &to).peekable();
         let mut frozen = self.inner.frozen.as_ref().map(|overlay| overlay.range(&from, &to).peekable());
         let mut walk = self.inner.tree.range(self.cache, from, to, Direction::Forward);
         let mut in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
+        let mut deletions = Deletions::default();
         loop {
             let candidates = [
                 own.peek().map(|(key, _)| **key),
@@ -139,7 +159,10 @@ impl<'a> View<'a> {
                 frozen.as_mut().and_then(|layer| layer.peek().map(|(key, _)| **key)),
                 in_tree.as_ref().map(|(key, _)| *key),
             ];
-            let Some(least) = candidates.iter().flatten().min().copied() else { return Ok(()) };
+            let Some(least) = candidates.iter().flatten().min().copied() else {
+                deletions.end(&self.inner.voids, to);
+                return Ok(None);
+            };
             // The uppermost layer that has the key decides; every layer that has it moves on.
             let mut decided: Option<Option<&[u8]>> = None;
             if candidates[0] == Some(least) {
@@ -158,12 +181,49 @@ impl<'a> View<'a> {
                 Some(value) => value,
                 None => from_tree.as_ref().map(|(_, value)| &**value),
             };
+            // What a transaction deletes may come back when it fails, so only what lies below counts.
+            if value.is_some() || candidates[0] == Some(least) {
+                deletions.end(&self.inner.voids, least);
+            } else if let Some(end) = deletions.pass(&self.inner.voids, least)
+                && own.peek().is_none_or(|(key, _)| **key >= end)
+            {
+                return Ok(Some(end));
+            }
             if value.is_some_and(|bytes| visit(&least, bytes).is_break()) {
-                return Ok(());
+                return Ok(None);
             }
             if from_tree.is_some() {
                 in_tree = walk.next_owned().map_err(|reference| self.miss(reference))?;
             }
         }
+    }
+}
+
+/// The deletions that a scan has passed in a row.
+#[derive(Default)]
+struct Deletions {
+    count: usize,
+    first: Option<Key>,
+}
+
+impl Deletions {
+    /// One more, at `key`. Tells where the void ends that they have come into, if one is known.
+    fn pass(&mut self, voids: &Voids, key: Key) -> Option<Key> {
+        let first = *self.first.get_or_insert(key);
+        self.count += 1;
+        if self.count != DELETIONS_MIN {
+            return None;
+        }
+        let end = voids.end_behind(&key)?;
+        voids.learn(first, end);
+        Some(end)
+    }
+
+    /// Something is at `key`, or the scan ends there: if there were many, nothing lies between the first and here.
+    fn end(&mut self, voids: &Voids, key: Key) {
+        if let Some(first) = self.first.take().filter(|_| self.count >= DELETIONS_MIN) {
+            voids.learn(first, key);
+        }
+        self.count = 0;
     }
 }
