@@ -4,6 +4,8 @@
 //! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
 //! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
 
+use std::collections::VecDeque;
+
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
@@ -14,6 +16,9 @@ use crate::Store;
 use crate::error::Error;
 use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
+
+/// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
+const READ_TOGETHER_BYTES: usize = 8 << 20;
 
 /// A blob to be moved, and whose it is.
 #[derive(Clone, Debug)]
@@ -108,9 +113,14 @@ impl Store {
         let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
         let mut moved = Moved::default();
         let mut appended = Vec::with_capacity(moves.len());
-        for one in moves {
-            let copy = || match &one.recoded {
-                None => self.append_copy(&one.blob, one.owner.inode, one.owner.offset, &key),
+        let mut read: VecDeque<Option<Vec<u8>>> = VecDeque::new();
+        for (index, one) in moves.iter().enumerate() {
+            if one.recoded.is_none() && read.is_empty() {
+                read = self.read_together(&moves[index..]);
+            }
+            let mut stored = one.recoded.is_none().then(|| read.pop_front()).flatten().flatten();
+            let mut copy = || match &one.recoded {
+                None => self.append_copy(&one.blob, stored.take(), one.owner.inode, one.owner.offset, &key),
                 Some(new) => {
                     let value = new.value(&one.blob.value);
                     self.append_stored(one.blob.id, value, &new.stored, one.owner.inode, one.owner.offset, &key)
@@ -139,5 +149,27 @@ impl Store {
             }
         }
         Ok(moved)
+    }
+
+    /// What is stored of the first of these blobs that keep their encoding, read from all devices at once; nothing in the place of each
+    /// if some of it cannot be read so: then each is read alone, and those that are damaged are told apart.
+    fn read_together(&self, moves: &[Move]) -> VecDeque<Option<Vec<u8>>> {
+        let mut read = VecDeque::new();
+        let mut bytes = 0;
+        let kept = || moves.iter().filter(|one| one.recoded.is_none()).map(|one| &one.blob);
+        for blob in kept() {
+            bytes += blob.value.address.length as usize;
+            // The content of a released segment comes from volumes, record by record.
+            if !read.is_empty() && (bytes > READ_TOGETHER_BYTES || blob.is_released()) {
+                break;
+            }
+            read.push_back(vec![0; blob.value.address.length as usize]);
+        }
+        let wanted = kept().zip(&mut read).map(|(blob, into)| (blob, &mut into[..])).collect();
+        let is_released = kept().next().is_some_and(BlobHandle::is_released);
+        match !is_released && self.read_stored(Wait::Allowed, wanted).is_ok() {
+            true => read.into_iter().map(Some).collect(),
+            false => read.into_iter().map(|_| None).collect(),
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 pub const STEPS_PER_COMMIT: u64 = 5;
 const TICK: Duration = Duration::from_millis(200);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Bytes that are stored anew in one step; while others work there are five steps a second.
+/// Bytes that are stored anew in one step; while others work, as long a pause follows as the step took.
 const RECONCILE_BYTES: u64 = 8 << 20;
 /// Segments that wait for volumes before no more is moved for them than otherwise.
 const WAITING_MAX: usize = 16;
@@ -32,6 +32,8 @@ struct Worker<F> {
     next_step: Instant,
     next_commit: Instant,
     next_reconcile: Instant,
+    /// Whether there was more to be stored anew when that was looked at last.
+    is_moving: bool,
     /// What had begun its way to volumes when that was looked at last.
     archived_bytes: u64,
     commit: Duration,
@@ -61,6 +63,7 @@ pub fn start(
             next_step,
             next_commit,
             next_reconcile: now,
+            is_moving: false,
             archived_bytes: 0,
             commit,
             complaint,
@@ -87,7 +90,8 @@ impl<F: Fn() -> u64> Worker<F> {
         while !self.daemon.stop.load(Ordering::Acquire) {
             let more = self.tick();
             if !more {
-                std::thread::park_timeout(TICK);
+                let pause = self.next_reconcile.saturating_duration_since(Instant::now());
+                std::thread::park_timeout(if self.is_moving { pause.min(TICK) } else { TICK });
             }
         }
     }
@@ -124,14 +128,17 @@ impl<F: Fn() -> u64> Worker<F> {
         }
     }
 
-    /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else a little at a time.
+    /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else half of the time.
     /// What goes to volumes is moved as fast as they take it, so that a few segments always wait for them.
     fn reconcile(&mut self, now: Instant, is_idle: bool) -> bool {
         if !is_idle && now < self.next_reconcile {
             return false;
         }
-        self.next_reconcile = now + TICK;
-        match self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES) {
+        let result = self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES);
+        self.is_moving = matches!(result, Ok(true));
+        let ended = Instant::now();
+        self.next_reconcile = if self.is_moving { ended + ended.duration_since(now).min(TICK) } else { now + TICK };
+        match result {
             Ok(more) => {
                 let is_feeding = self.feeds_volumes();
                 if is_feeding {
