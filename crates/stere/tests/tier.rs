@@ -457,14 +457,12 @@ fn a_kill_at_any_time_loses_nothing() {
 }
 
 /// A bucket as a volume, with a server that goes away for a while.
-#[test]
-fn files_go_down_to_a_bucket_and_come_back() {
-    let name = "files_go_down_to_a_bucket_and_come_back";
+fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
     if !can_mount(name) {
         return;
     }
     let world = World::new();
-    let Some(mut server) = s3::Server::start(name, &world.path("server")) else { return };
+    let Some(mut server) = s3::Server::start(name, kind, &world.path("server")) else { return };
     world.ok("create tank a.img,size=256M b.img,size=256M");
     world.ok("mount tank mount -o recall_timeout=2");
     world.ok(&format!("device add tank {},name=bucket", server.place()));
@@ -499,4 +497,14 @@ fn files_go_down_to_a_bucket_and_come_back() {
     world.ok(&format!("rescue {} --to out", server.place()));
     assert_right(&world.path("out").join("project"), 100);
     assert_right(&world.path("out").join("other"), 40);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_seaweedfs_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_seaweedfs_and_come_back", s3::Kind::Seaweed);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_rclone_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_rclone_and_come_back", s3::Kind::Rclone);
 }
