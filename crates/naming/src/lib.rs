@@ -29,6 +29,7 @@ mod reconcile;
 mod remove;
 mod rename;
 mod retention;
+mod room;
 mod rules;
 mod tier;
 mod usage;
@@ -87,6 +88,7 @@ use encryption::Seen;
 use names::Names;
 use reconcile::Reconciler;
 use retention::Retentions;
+use room::Room;
 use rules::Rules;
 use versions::Versions;
 use watch::Watch;
@@ -175,6 +177,7 @@ pub struct FileSystem {
     reconciler: Reconciler,
     rules: Rules,
     retentions: Retentions,
+    room: Room,
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
@@ -232,6 +235,7 @@ impl FileSystem {
             reconciler,
             rules,
             retentions,
+            room: Room::default(),
             accounting,
             versions,
             watch,

@@ -421,6 +421,46 @@ fn devices_that_fill_up_get_room_by_themselves() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// P-110: a writer that finds no room gets it from archived files, whatever the marks say; when nothing is left that may go, it is told so.
+#[test]
+fn a_writer_gets_room_from_archived_files() {
+    if !can_mount("a_writer_gets_room_from_archived_files") {
+        return;
+    }
+    let world = world();
+    let big = |number: usize| content(number).into_iter().cycle().take(4 << 20).collect::<Vec<u8>>();
+    let file = |name: &str, number: usize| world.mountpoint().join(name).join(number.to_string());
+    // Nothing goes by itself.
+    world.ok("tier policy tank --high 100 --low 99");
+    for (name, count) in [("pinned", 6), ("archived", 20)] {
+        fs::create_dir(world.mountpoint().join(name)).unwrap();
+        (1..=count).for_each(|number| fs::write(file(name, number), big(number)).unwrap());
+    }
+    world.ok("tier pin mount/pinned");
+    world.ok("tier archive mount/pinned --wait");
+    world.ok("tier archive mount/archived --wait");
+    fs::create_dir(world.mountpoint().join("new")).unwrap();
+    let residency = |name: &str, number: usize| attribute(&file(name, number), "user.stere.residency");
+    let mut written = 0;
+    let refused = loop {
+        match fs::write(file("new", written + 1), big(written + 1)) {
+            Ok(()) => written += 1,
+            Err(error) => break error.raw_os_error(),
+        }
+        assert!(written < 200, "the pool does not fill up");
+    };
+    assert_eq!(refused, Some(libc::ENOSPC));
+    (1..=20).for_each(|number| assert_ne!(residency("archived", number), "online", "{number} could have gone"));
+    (1..=6).for_each(|number| assert_eq!(residency("pinned", number), "online"));
+    fs::remove_file(file("new", written + 1)).unwrap();
+    forget_cache();
+    for (name, count) in [("pinned", 6), ("archived", 20), ("new", written)] {
+        (1..=count).for_each(|number| assert!(fs::read(file(name, number)).unwrap() == big(number), "{name}/{number}"));
+    }
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 /// P-64 with the real binary: killed at some time of each step, again and again.
 #[test]
 fn a_kill_at_any_time_loses_nothing() {
