@@ -13,6 +13,7 @@ mod accounting;
 mod acl;
 mod atime;
 mod attributes;
+mod backup;
 mod check;
 mod classes;
 mod content;
@@ -53,6 +54,7 @@ use stere_format::{FileKind, InodeValue, Key};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use backup::BACKUPS_MAX;
 pub use check::check;
 pub use classes::{ClassInfo, read_classes};
 pub use content::{Handle, OpenFlags};
@@ -73,6 +75,7 @@ pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
 };
+pub use stere_format::BackupValue;
 pub use stere_format::Timestamp;
 pub use stere_format::{AccountValue, Holder};
 pub use stere_store::Wait;

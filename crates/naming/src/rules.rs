@@ -291,7 +291,7 @@ impl FileSystem {
         let mut scopes = Scopes { generation, levels, pool, classes, path: Vec::new(), watches: Watches::Nothing };
         let switches_on = |rule: &Rule| {
             let of_class = rule.own.class().map(|class| scopes.classes.switches(class)).unwrap_or_default();
-            rule.own.switches.has_any_on() || of_class.has_any_on()
+            rule.own.switches.has_any_watched() || of_class.has_any_watched()
         };
         let by_rules = scopes.sets().any(|rules| rules.rules().iter().any(switches_on));
         let above = self.store.view(wait, |view| self.files.effective_below(view, directory))?;

@@ -245,7 +245,7 @@ impl FileSystem {
     }
 
     /// Whether the policy of an inode or of a directory above it asks for encryption.
-    fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+    pub(crate) fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         let (mut inode, mut value) = (inode, value.clone());
         for _ in 0..DEPTH_MAX {
             let effective = self.store.view(wait, |view| Ok::<_, Error>(self.files.effective(view, inode, &value)?))?;

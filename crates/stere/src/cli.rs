@@ -1,5 +1,6 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
+mod backup;
 mod device;
 mod find;
 mod plugin;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::spec::DeviceSpec;
 
+pub use backup::{BackupCommand, BackupPlace};
 pub use device::{DeviceCommand, How, ScrubCommand};
 pub use find::FindArguments;
 pub use plugin::PluginCommand;
@@ -113,6 +115,11 @@ pub enum Command {
     Class {
         #[command(subcommand)]
         command: ClassCommand,
+    },
+    /// Copies of chosen files in directories outside the pool
+    Backup {
+        #[command(subcommand)]
+        command: BackupCommand,
     },
     /// Directories with limits and policy of their own
     Volume {

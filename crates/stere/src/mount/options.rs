@@ -230,7 +230,8 @@ fn period(text: &str) -> Option<Option<Duration>> {
     if text == "never" { Some(None) } else { duration(text).map(Some) }
 }
 
-fn duration(text: &str) -> Option<Duration> {
+/// Seconds, or with a unit: 90s, 10m, 2h, 30d.
+pub fn duration(text: &str) -> Option<Duration> {
     let units = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
     let unit = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
     let (number, factor) = unit.unwrap_or((text, 1));
