@@ -123,6 +123,8 @@ pub(crate) struct Volumes {
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
     wanted: Mutex<Wanted>,
     is_staging_deferred: AtomicBool,
+    /// Nothing more is copied out for now.
+    are_uploads_held: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
     garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that could not be uploaded, and why.
@@ -152,6 +154,7 @@ impl Volumes {
             references: Mutex::default(),
             wanted: Mutex::default(),
             is_staging_deferred: AtomicBool::new(false),
+            are_uploads_held: AtomicBool::new(false),
             garbage: Mutex::default(),
             stuck: Mutex::default(),
             unpackable: Mutex::default(),

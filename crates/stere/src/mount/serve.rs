@@ -135,7 +135,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let counter = || requests_of_all(&daemon, session.request_counter());
     let worker = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
     let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
-    let carrier = tertiary::start(daemon.clone(), counter(), daemon.running.read_only)?;
+    let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
     let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
     let notifier = session.notifier();
     daemon.running.tertiary.set_forget(Box::new(move |inode| {

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stere_naming::{FileSystem, Wait};
+use stere_store::Repacked;
 
+use super::options::Options;
 use super::serve::Daemon;
 use super::work::UnmountOnPanic;
 use crate::clock;
@@ -30,6 +32,11 @@ const QUIET: Duration = Duration::from_secs(5);
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// The same where there was nothing to release, and nothing was copied out since: all names are looked at for it.
 const HOPELESS: Duration = Duration::from_secs(300);
+
+/// A mount that served nothing for so long is not in use.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked whether a volume is worth repacking.
+const REPACK_EVERY: Duration = Duration::from_secs(10);
 
 /// Threads that help with copying out.
 const HELPERS: usize = 3;
@@ -61,10 +68,11 @@ pub fn copy_metadata_at_end(daemon: &Daemon) {
 pub fn start(
     daemon: Arc<Daemon>,
     served: impl Fn() -> u64 + Send + 'static,
-    read_only: bool,
+    options: &Options,
 ) -> Result<JoinHandle<()>> {
+    let (tier_rate_bytes, repack_percent) = (options.tier_rate_bytes, options.repack_percent);
     let run = move || {
-        if read_only {
+        if daemon.running.read_only {
             return;
         }
         let guard = UnmountOnPanic(daemon.clone());
@@ -74,6 +82,11 @@ pub fn start(
             daemon: daemon.clone(),
             served,
             last_served: 0,
+            looked_at: 0,
+            last_request: now,
+            tier_rate_bytes,
+            repack_percent,
+            next_repack: now + REPACK_EVERY,
             next_look: now + LOOK_EVERY,
             look_began: None,
             next_room: now,
@@ -86,7 +99,8 @@ pub fn start(
         std::thread::scope(|scope| {
             let _end = EndHelpers(&daemon);
             let thread = |name: &str| std::thread::Builder::new().name(name.into());
-            let helpers = (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon)));
+            let helpers =
+                (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon, tier_rate_bytes)));
             let fetchers = (0..FETCHERS).map(|_| thread("fetch").spawn_scoped(scope, || fetch(&daemon)));
             if let Some(error) = helpers.chain(fetchers).find_map(|started| started.err()) {
                 tracing::warn!(%error, "fewer threads work for tertiary volumes than should");
@@ -116,7 +130,7 @@ fn fetch(daemon: &Arc<Daemon>) {
 }
 
 /// Copies out, whenever there is something, until the mount ends.
-fn help(daemon: &Arc<Daemon>) {
+fn help(daemon: &Arc<Daemon>, rate_bytes: Option<u64>) {
     let guard = UnmountOnPanic(daemon.clone());
     let mut seen = 0;
     while let Some(uploads) = daemon.running.tertiary.wait_for_uploads(seen) {
@@ -127,15 +141,32 @@ fn help(daemon: &Arc<Daemon>) {
         let mut is_busy = true;
         while is_busy && !daemon.stop.load(Ordering::Acquire) {
             is_busy = step();
+            keep_to_rate(daemon, rate_bytes);
         }
     }
     drop(guard);
 }
 
+/// Holds copying out back as long as the rate asks for it; how long that is.
+fn keep_to_rate(daemon: &Daemon, rate_bytes: Option<u64>) -> Duration {
+    let Some(rate_bytes) = rate_bytes else { return Duration::ZERO };
+    let store = &daemon.running.store;
+    let held = daemon.running.tertiary.pay(store.tertiary_counts().bytes_uploaded, rate_bytes);
+    store.hold_uploads(!held.is_zero());
+    held
+}
+
 struct Worker<F> {
     daemon: Arc<Daemon>,
     served: F,
+    /// Requests that the mount had served when somebody last looked for use, and when there was one.
     last_served: u64,
+    last_request: Instant,
+    /// Requests that it had served when new files were last looked for.
+    looked_at: u64,
+    tier_rate_bytes: Option<u64>,
+    repack_percent: Option<u8>,
+    next_repack: Instant,
     next_look: Instant,
     look_began: Option<Instant>,
     next_room: Instant,
@@ -187,6 +218,9 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
         self.defer_staging(now);
+        let is_in_use = self.is_in_use(now);
+        self.daemon.running.tertiary.note_in_use(is_in_use);
+        let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);
         let filesystem = &self.daemon.filesystem;
         let is_archiving = filesystem.reconcile_status(Wait::Allowed).is_ok_and(|status| !status.pending.is_empty());
         match (is_archiving, self.look_began) {
@@ -210,7 +244,11 @@ impl<F: Fn() -> u64> Worker<F> {
                 match (progress.is_busy, is_waiting) {
                     (true, _) => Duration::ZERO,
                     (false, true) => AWAY,
-                    (false, false) => TICK,
+                    (false, false) if !held.is_zero() => TICK.min(held),
+                    (false, false) => {
+                        self.repack_now_and_then(now, is_in_use);
+                        TICK
+                    }
                 }
             }
             Err(error) => {
@@ -221,6 +259,36 @@ impl<F: Fn() -> u64> Worker<F> {
                 }
                 AWAY
             }
+        }
+    }
+
+    fn is_in_use(&mut self, now: Instant) -> bool {
+        let served = (self.served)();
+        if served != self.last_served {
+            (self.last_served, self.last_request) = (served, now);
+        }
+        now.duration_since(self.last_request) < IDLE_AFTER
+    }
+
+    /// Empties a few objects of the emptiest volume, if enough on it is dead; keeps to the rate, and to a small part of the time while the
+    /// mount is in use.
+    fn repack_now_and_then(&mut self, now: Instant, is_in_use: bool) {
+        let Some(percent) = self.repack_percent.filter(|_| now >= self.next_repack) else { return };
+        self.next_repack = now + REPACK_EVERY;
+        let store = &self.daemon.running.store;
+        let Some(volume) = store.volume_to_repack(u64::from(percent)) else { return };
+        let live_percent_max = u64::from(100 - percent);
+        match store.repack_step(volume, live_percent_max, &|inodes| describe(&self.daemon.filesystem, inodes)) {
+            Ok(done) if done.segments_emptied == 0 => tracing::debug!(?done, "nothing could be repacked"),
+            Ok(done) => {
+                let Repacked { segments_emptied, bytes_emptied, segments_made, bytes_made, .. } = done;
+                tracing::info!(segments_emptied, bytes_emptied, segments_made, bytes_made, "objects were repacked");
+                let rate_bytes = self.tier_rate_bytes.unwrap_or(u64::MAX);
+                let at_rate = Duration::from_secs_f64((bytes_emptied + bytes_made) as f64 / rate_bytes as f64);
+                let rest = if is_in_use { now.elapsed() * LOOK_PART } else { now.elapsed() };
+                self.next_repack = Instant::now() + rest.max(at_rate);
+            }
+            Err(error) => tracing::warn!(%error, "objects could not be repacked"),
         }
     }
 
@@ -237,10 +305,10 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Files that were written since go down too.
     fn look_for_new_files(&mut self) {
         let served = (self.served)();
-        if served == self.last_served {
+        if served == self.looked_at {
             return;
         }
-        self.last_served = served;
+        self.looked_at = served;
         let caller = clock::own_caller(Wait::Allowed);
         let roots = self.daemon.filesystem.tiered_roots(Wait::Allowed).unwrap_or_default();
         for root in roots {

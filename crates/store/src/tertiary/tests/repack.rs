@@ -99,3 +99,37 @@ fn every_request_while_repacking_may_be_the_last() {
         }
     }
 }
+
+/// The emptiest volume is found that is worth it, and none where nothing can be gained.
+#[test]
+fn a_volume_is_worth_repacking_until_it_is_repacked() {
+    let (_rig, store, volumes, alive) = mostly_dead();
+    assert_eq!(store.volume_to_repack(99), None, "a tenth is alive");
+    let first = store.volume_to_repack(50).expect("nine tenths are dead");
+    assert!(first == 1 || first == 2);
+    let away = &volumes[first.trailing_zeros() as usize];
+    away.set_fault(Some(VolumeFault::Away));
+    assert!(away.length("x").is_err() && store.repack_step(first, 50, &describe).unwrap().waits_for.is_some());
+    away.set_fault(None);
+    store.retry_uploads();
+    repack_all(&store);
+    assert_eq!(store.volume_to_repack(50), None);
+    assert_readable(&store, &alive);
+    assert_clean(&store);
+}
+
+/// What is held back is not copied out, by nobody, and goes on afterwards.
+#[test]
+fn uploads_are_held_back() {
+    let (_rig, store, volume) = with_volume();
+    let files: Files = vec![(100, placement(1, 1), 60_000)];
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    store.hold_uploads(true);
+    settle(&store);
+    assert!(!store.upload_step(&describe).unwrap().is_busy);
+    assert!(objects(&volume).is_empty() && store.waiting_uploads() == 1);
+    store.hold_uploads(false);
+    settle(&store);
+    assert_eq!((objects(&volume).len(), store.waiting_uploads()), (1, 0));
+}
