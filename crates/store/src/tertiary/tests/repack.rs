@@ -107,11 +107,12 @@ fn a_volume_is_worth_repacking_until_it_is_repacked() {
     assert_eq!(store.volume_to_repack(99), None, "a tenth is alive");
     let first = store.volume_to_repack(50).expect("nine tenths are dead");
     assert!(first == 1 || first == 2);
-    let away = &volumes[first.trailing_zeros() as usize];
-    away.set_fault(Some(VolumeFault::Away));
-    assert!(away.length("x").is_err() && store.repack_step(first, 50, &describe).unwrap().waits_for.is_some());
-    away.set_fault(None);
-    store.retry_uploads();
+    // Who does not answer is left alone.
+    store.take_volume_away(first.trailing_zeros() as u8).unwrap();
+    assert_eq!(store.volume_to_repack(50), Some(3 - first));
+    store
+        .attach_volume(first.trailing_zeros() as u8, volumes[first.trailing_zeros() as usize].clone(), None, true)
+        .unwrap();
     repack_all(&store);
     assert_eq!(store.volume_to_repack(50), None);
     assert_readable(&store, &alive);
