@@ -30,6 +30,7 @@ mod reconcile;
 mod remove;
 mod rename;
 mod retention;
+mod room;
 mod rules;
 mod tier;
 mod usage;
@@ -90,6 +91,7 @@ use encryption::Seen;
 use names::Names;
 use reconcile::Reconciler;
 use retention::Retentions;
+use room::Room;
 use rules::Rules;
 use versions::Versions;
 use watch::Watch;
@@ -178,6 +180,7 @@ pub struct FileSystem {
     reconciler: Reconciler,
     rules: Rules,
     retentions: Retentions,
+    room: Room,
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
@@ -235,6 +238,7 @@ impl FileSystem {
             reconciler,
             rules,
             retentions,
+            room: Room::default(),
             accounting,
             versions,
             watch,

@@ -108,6 +108,7 @@ impl FileSystem {
 
     /// Says that what is below an inode stays on devices, or that it need not any more.
     pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
+        self.forget_hopeless();
         self.store.update(wait, |transaction| {
             stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match is_pinned {

@@ -421,6 +421,46 @@ fn devices_that_fill_up_get_room_by_themselves() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// P-110: a writer that finds no room gets it from archived files, whatever the marks say; when nothing is left that may go, it is told so.
+#[test]
+fn a_writer_gets_room_from_archived_files() {
+    if !can_mount("a_writer_gets_room_from_archived_files") {
+        return;
+    }
+    let world = world();
+    let big = |number: usize| content(number).into_iter().cycle().take(4 << 20).collect::<Vec<u8>>();
+    let file = |name: &str, number: usize| world.mountpoint().join(name).join(number.to_string());
+    // Nothing goes by itself.
+    world.ok("tier policy tank --high 100 --low 99");
+    for (name, count) in [("pinned", 6), ("archived", 20)] {
+        fs::create_dir(world.mountpoint().join(name)).unwrap();
+        (1..=count).for_each(|number| fs::write(file(name, number), big(number)).unwrap());
+    }
+    world.ok("tier pin mount/pinned");
+    world.ok("tier archive mount/pinned --wait");
+    world.ok("tier archive mount/archived --wait");
+    fs::create_dir(world.mountpoint().join("new")).unwrap();
+    let residency = |name: &str, number: usize| attribute(&file(name, number), "user.stere.residency");
+    let mut written = 0;
+    let refused = loop {
+        match fs::write(file("new", written + 1), big(written + 1)) {
+            Ok(()) => written += 1,
+            Err(error) => break error.raw_os_error(),
+        }
+        assert!(written < 200, "the pool does not fill up");
+    };
+    assert_eq!(refused, Some(libc::ENOSPC));
+    (1..=20).for_each(|number| assert_ne!(residency("archived", number), "online", "{number} could have gone"));
+    (1..=6).for_each(|number| assert_eq!(residency("pinned", number), "online"));
+    fs::remove_file(file("new", written + 1)).unwrap();
+    forget_cache();
+    for (name, count) in [("pinned", 6), ("archived", 20), ("new", written)] {
+        (1..=count).for_each(|number| assert!(fs::read(file(name, number)).unwrap() == big(number), "{name}/{number}"));
+    }
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 /// P-64 with the real binary: killed at some time of each step, again and again.
 #[test]
 fn a_kill_at_any_time_loses_nothing() {
@@ -457,14 +497,12 @@ fn a_kill_at_any_time_loses_nothing() {
 }
 
 /// A bucket as a volume, with a server that goes away for a while.
-#[test]
-fn files_go_down_to_a_bucket_and_come_back() {
-    let name = "files_go_down_to_a_bucket_and_come_back";
+fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
     if !can_mount(name) {
         return;
     }
     let world = World::new();
-    let Some(mut server) = s3::Server::start(name, &world.path("server")) else { return };
+    let Some(mut server) = s3::Server::start(name, kind, &world.path("server")) else { return };
     world.ok("create tank a.img,size=256M b.img,size=256M");
     world.ok("mount tank mount -o recall_timeout=2");
     world.ok(&format!("device add tank {},name=bucket", server.place()));
@@ -499,4 +537,14 @@ fn files_go_down_to_a_bucket_and_come_back() {
     world.ok(&format!("rescue {} --to out", server.place()));
     assert_right(&world.path("out").join("project"), 100);
     assert_right(&world.path("out").join("other"), 40);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_seaweedfs_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_seaweedfs_and_come_back", s3::Kind::Seaweed);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_rclone_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_rclone_and_come_back", s3::Kind::Rclone);
 }

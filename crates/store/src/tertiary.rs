@@ -361,9 +361,12 @@ impl Recall for Volumes {
             return Ok(());
         }
         match self.mode() {
+            RecallMode::Deny if is_planted(Bug::RecallAnyway) => {}
             RecallMode::Deny => return refused(Refusal::Denied, "recalls are refused on this mount (recall=deny)"),
             RecallMode::NoWait => {
-                self.want(segment.id);
+                if !is_planted(Bug::LaterForgotten) {
+                    self.want(segment.id);
+                }
                 let text = "the bytes are on a tertiary volume and are being fetched (recall=nowait); come back later";
                 return refused(Refusal::Later, text);
             }

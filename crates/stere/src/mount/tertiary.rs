@@ -3,20 +3,19 @@
 //! It has helpers for copying out, who sleep while there is nothing of that: one stores an object while another reads one back. Only
 //! they wait for volumes, besides those who read what is released.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use stere_naming::{FileSystem, ROOT, Wait};
+use stere_naming::{FileSystem, Wait};
 
 use super::serve::Daemon;
 use super::work::UnmountOnPanic;
+use crate::clock;
 use crate::error::{Error, Result};
-use crate::{clock, tier};
 
 const TICK: Duration = Duration::from_millis(500);
 /// How long a volume that is away is left alone.
@@ -31,8 +30,6 @@ const QUIET: Duration = Duration::from_secs(5);
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// The same where there was nothing to release, and nothing was copied out since: all names are looked at for it.
 const HOPELESS: Duration = Duration::from_secs(300);
-/// Segments released before it is looked again how full devices are.
-const RELEASED_AT_ONCE: usize = 16;
 
 /// Threads that help with copying out.
 const HELPERS: usize = 3;
@@ -174,12 +171,15 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_room {
             self.next_room = now + ROOM_EVERY;
-            match keep_room(&self.daemon) {
+            match self.daemon.filesystem.keep_room(&clock::own_caller(Wait::Allowed)) {
                 Ok(Some(0)) => self.next_room = now + HOPELESS,
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "archived files could not be released"),
             }
         }
+        // Writers who found no room release segments too.
+        let released = self.daemon.filesystem.take_released_inodes();
+        self.daemon.running.tertiary.forget_attributes(&released);
         if now >= self.next_metadata {
             self.next_metadata = now + METADATA_EVERY;
             if let Err(error) = self.daemon.running.store.begin_metadata_copy(true) {
@@ -249,66 +249,6 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
     }
-}
-
-/// A segment that might be released.
-#[derive(Default)]
-struct Candidate {
-    /// When a file in it was used last.
-    used_seconds: i64,
-    bytes: u64,
-    inodes: Vec<u64>,
-}
-
-/// Releases archived segments while devices are too full: those first whose files were not used for longest, times what they take.
-/// Tells how many, if devices were too full.
-fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
-    let running = &daemon.running;
-    let marks = running.store.tier_marks(Wait::Allowed)?;
-    if tier::used_percent(running) < marks.high {
-        return Ok(None);
-    }
-    let mut candidates: BTreeMap<u64, Candidate> = BTreeMap::new();
-    let caller = clock::own_caller(Wait::Allowed);
-    daemon.filesystem.tier_walk(&caller, ROOT, &mut |met| {
-        let share = met.file.local_bytes / met.segments.len().max(1) as u64;
-        for segment in &met.segments {
-            let candidate = candidates.entry(*segment).or_default();
-            candidate.used_seconds = candidate.used_seconds.max(met.used_seconds);
-            candidate.bytes += share;
-            candidate.inodes.push(met.inode);
-        }
-        ControlFlow::Continue(())
-    })?;
-    for segment in daemon.filesystem.pinned_segments(&caller)? {
-        candidates.remove(&segment);
-    }
-    let now = clock::now().seconds;
-    let worth = |candidate: &Candidate| {
-        let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;
-        age_seconds * u128::from(candidate.bytes)
-    };
-    let mut order: Vec<(u128, u64)> = candidates.iter().map(|(segment, one)| (worth(one), *segment)).collect();
-    order.sort_unstable_by(|one, other| other.cmp(one));
-    let mut released = 0;
-    for few in order.chunks(RELEASED_AT_ONCE) {
-        let segments: Vec<u64> = few.iter().map(|(_, segment)| *segment).collect();
-        released += daemon.filesystem.release_segments(&caller, &segments)?.segments;
-        running.store.checkpoint()?;
-        let inodes = segments.iter().filter_map(|segment| candidates.get(segment)).flat_map(|one| one.inodes.iter());
-        running.tertiary.forget_attributes(&inodes.copied().collect::<Vec<_>>());
-        if tier::used_percent(running) <= marks.low {
-            break;
-        }
-    }
-    if released > 0 {
-        tracing::info!(
-            released,
-            used_percent = tier::used_percent(running),
-            "archived segments were released to make room"
-        );
-    }
-    Ok(Some(released))
 }
 
 /// A line of a catalogue.
