@@ -287,19 +287,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Directories down to a path. One that is something else is not followed.
-    pub(crate) fn make_directories(&self, top: &Path, path: &[u8]) -> Result<(), Error> {
-        let mut at = top.to_owned();
-        let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-        for name in &names[..names.len() - 1] {
-            at.push(std::ffi::OsStr::from_bytes(name));
-            match fs::symlink_metadata(&at) {
-                Ok(found) if found.is_dir() => {}
-                Ok(_) => return Err(std::io::Error::from_raw_os_error(20)).at("go into", &at),
-                Err(_) => fs::DirBuilder::new().mode(MODE).create(&at).at("make", &at)?,
-            }
-        }
-        Ok(())
+    fn make_directories(&self, top: &Path, path: &[u8]) -> Result<(), Error> {
+        make_directories(top, path, MODE)
     }
 
     /// What is in place goes to what is kept of a run, or goes.
@@ -371,6 +360,21 @@ impl Destination {
         }
         Ok(())
     }
+}
+
+/// Directories down to a path. One that is something else is not followed.
+pub(crate) fn make_directories(top: &Path, path: &[u8], mode: u32) -> Result<(), Error> {
+    let mut at = top.to_owned();
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for name in &names[..names.len() - 1] {
+        at.push(std::ffi::OsStr::from_bytes(name));
+        match fs::symlink_metadata(&at) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(std::io::Error::from_raw_os_error(20)).at("go into", &at),
+            Err(_) => fs::DirBuilder::new().mode(mode).create(&at).at("make", &at)?,
+        }
+    }
+    Ok(())
 }
 
 /// The hash and size of a file's content.

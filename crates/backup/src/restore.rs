@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, make_directories};
 use crate::error::{At, Error};
 use crate::manifest::Entry;
 use crate::run::set_facts;
@@ -57,7 +57,8 @@ impl Destination {
         if !replaces && fs::symlink_metadata(&target).is_ok() {
             return Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists)).at("restore", &target);
         }
-        self.make_directories(to, path)?;
+        // Their modes are not known: as whoever restores makes them.
+        make_directories(to, path, 0o777)?;
         // What a run replaced first is what lay there until then.
         let places = later.iter().map(|run| self.kept(run).join(name)).chain([self.current(path)]);
         let new = target.with_file_name(format!(".stere-restore-{}", std::process::id()));
