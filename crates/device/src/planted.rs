@@ -74,11 +74,21 @@ pub enum Bug {
     LeftInTheClear,
     /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
     NonceRepeated,
+    /// naming, `room.rs`: what is pinned is released by itself like anything else (P-74).
+    PinnedReleased,
+    /// naming, `room.rs`: nothing is released for a writer that finds no room (P-110).
+    WriterNotServed,
+    /// store, `tertiary.rs`: on a mount that refuses recalls bytes are fetched all the same (P-62).
+    RecallAnyway,
+    /// store, `tertiary.rs`: what is to be had later is not asked for (P-62).
+    LaterForgotten,
+    /// store, `tertiary/metadata.rs`: what only the older state needs is deleted before the new one is there (P-72).
+    OlderStateDeleted,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 40] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -114,6 +124,11 @@ impl Bug {
         Bug::EdgesStale,
         Bug::LeftInTheClear,
         Bug::NonceRepeated,
+        Bug::PinnedReleased,
+        Bug::WriterNotServed,
+        Bug::RecallAnyway,
+        Bug::LaterForgotten,
+        Bug::OlderStateDeleted,
     ];
 }
 

@@ -312,8 +312,6 @@ impl Files {
 
     /// The policy that holds for an inode.
     pub fn effective(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
-        let says =
-            |value: &InodeValue| Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent };
         let fetch = |number| Ok(keys::inode_if_any(keys, number)?.map(|value| says(&value)));
         let resolved: Result<Effective, Error> =
             self.resolver.resolve(inode, &says(value), &rule_decision(value), fetch);
@@ -322,6 +320,13 @@ impl Files {
             effective.plugins = self.stack_number(keys, inode, value)?;
         }
         Ok(effective)
+    }
+
+    /// The policy of what is made in a directory, before any rules; from memory, once it was asked for.
+    pub fn effective_below(&self, keys: &impl Keys, directory: u64) -> Result<Effective, Error> {
+        self.resolver.directory(directory, &mut |number| {
+            Ok::<_, Error>(keys::inode_if_any(keys, number)?.map(|value| says(&value)))
+        })
     }
 
     /// How new data of a file is stored.
@@ -457,6 +462,11 @@ impl Files {
             content.dirty_since = self.age.load(Ordering::Acquire);
         }
     }
+}
+
+/// What an inode contributes to the policies of what lies below it.
+fn says(value: &InodeValue) -> Ancestor {
+    Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent }
 }
 
 /// What an inode says about its policy itself.

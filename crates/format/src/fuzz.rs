@@ -22,6 +22,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cartridge_index", cartridge_index),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
+    ("backup", backup),
     ("class", class),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
@@ -140,6 +141,10 @@ fn checkpoint(bytes: &[u8]) -> Result<(), DecodeError> {
 fn chunk(bytes: &[u8]) -> Result<(), DecodeError> {
     let (header, bytes) = resealed(bytes, ChunkHeader::SIZE, ChunkHeader::decode)?;
     canonical(&bytes, &header.encode())
+}
+
+fn backup(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &BackupValue::decode(bytes)?.encode())
 }
 
 fn class(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -60,6 +60,8 @@ pub mod kind {
     pub const PINNED: u8 = 19;
     /// In SYSTEM, object = code: a class that somebody defined or changed.
     pub const CLASS: u8 = 20;
+    /// In SYSTEM, object = number: a destination of backups.
+    pub const BACKUP: u8 = 21;
     /// In INDEXES, object 0: this pool has had the indexes of classes from its beginning on (one byte, 1).
     pub const CLASSES_INDEXED: u8 = 1;
     /// In INDEXES, object = code of a class, position = inode: a file or directory that has this class itself (one byte, 1).
@@ -188,6 +190,10 @@ impl Key {
 
     pub const fn class(code: u8) -> Self {
         Self::new(tree::SYSTEM, code as u64, kind::CLASS, 0)
+    }
+
+    pub const fn backup(number: u64) -> Self {
+        Self::new(tree::SYSTEM, number, kind::BACKUP, 0)
     }
 
     pub const fn classes_indexed() -> Self {

@@ -8,6 +8,7 @@
 //! for what lies on devices, [`node`] and the value modules for what lies in the tree, [`superblock`] and
 //! [`checkpoint`] for how it is all found again.
 
+mod backup;
 mod bitmap;
 mod wire;
 
@@ -44,6 +45,7 @@ pub mod xattr;
 
 pub use account::{AccountValue, AccountingValue, Holder, VolumePlace};
 pub use address::{Address, NodeReference};
+pub use backup::BackupValue;
 pub use bitmap::BlockBitmap;
 pub use blob::{BlobEncoding, BlobFlags, BlobValue};
 pub use cartridge::{CartridgeBlock, CartridgeEntry, CartridgeIndex, CartridgeKind};

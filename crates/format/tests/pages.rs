@@ -52,6 +52,7 @@ fn tables_end_where_the_structures_end() {
         ("volume.md", vec![VolumeEntry::FIXED_BYTES, TierMarks::SIZE]),
         // Header and index entry; the code is `crates/stack`, whose tests hold the bytes.
         ("stacked.md", vec![512, 24]),
+        ("backup.md", vec![BackupValue::FIXED_BYTES]),
         ("class.md", vec![ClassValue::FIXED_BYTES]),
         ("plugin.md", vec![PluginRecord::FIXED_BYTES, PluginStack::FIXED_BYTES, 4]),
         ("watch.md", vec![WatchedValue::SIZE, ProvenanceValue::FIXED_BYTES, AuditValue::FIXED_BYTES]),

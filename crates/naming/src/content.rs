@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stere_file::Whence;
+use stere_file::{COLLAPSE_RANGE, INSERT_RANGE, Whence};
 use stere_format::FileKind;
 use stere_plugin::EventKind;
 
@@ -116,7 +116,9 @@ impl FileSystem {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
         self.keep_before_change(caller, inode)?;
-        let written = self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data));
+        let written = self.with_room(caller, || {
+            self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data))
+        });
         match &written {
             Ok(_) => self.saw_change(caller, inode),
             Err(_) => self.saw_no_change(caller, inode, &written),
@@ -140,7 +142,12 @@ impl FileSystem {
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
         self.keep_before_change(caller, inode)?;
-        self.files.allocate(&caller.context(), inode, offset, length, mode)?;
+        let allocate = || Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?);
+        match mode & (COLLAPSE_RANGE | INSERT_RANGE) {
+            0 => self.with_room(caller, allocate)?,
+            // They move what is behind them, which nobody may do twice.
+            _ => allocate()?,
+        }
         self.saw_change(caller, inode);
         Ok(())
     }
@@ -167,7 +174,9 @@ impl FileSystem {
             self.reconcile(caller, inode_out)?;
         }
         self.keep_before_change(caller, inode_out)?;
-        let copied = self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?;
+        let copied = self.with_room(caller, || {
+            Ok(self.files.copy_range(&caller.context(), inode_in, offset_in, inode_out, offset_out, length)?)
+        })?;
         if copied > 0 {
             self.saw_change(caller, inode_out);
         }

@@ -69,7 +69,10 @@ impl FileSystem {
         let new = New { kind: FileKind::File, permissions: mode, rdev: 0, target: b"" };
         let place = self.watched_place(caller, parent)?;
         let mut first = self.files.first_handle();
-        match self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first)) {
+        let made = self.with_room(caller, || {
+            self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first))
+        });
+        match made {
             Ok(attributes) => {
                 first.keep(attributes.inode);
                 self.note_open(caller, attributes.inode);

@@ -13,6 +13,7 @@ mod accounting;
 mod acl;
 mod atime;
 mod attributes;
+mod backup;
 mod check;
 mod classes;
 mod content;
@@ -29,6 +30,7 @@ mod reconcile;
 mod remove;
 mod rename;
 mod retention;
+mod room;
 mod rules;
 mod tier;
 mod usage;
@@ -52,6 +54,7 @@ use stere_format::{FileKind, InodeValue, Key};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use backup::BACKUPS_MAX;
 pub use check::check;
 pub use classes::{ClassInfo, read_classes};
 pub use content::{Handle, OpenFlags};
@@ -72,6 +75,7 @@ pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
 };
+pub use stere_format::BackupValue;
 pub use stere_format::Timestamp;
 pub use stere_format::{AccountValue, Holder};
 pub use stere_store::Wait;
@@ -87,6 +91,7 @@ use encryption::Seen;
 use names::Names;
 use reconcile::Reconciler;
 use retention::Retentions;
+use room::Room;
 use rules::Rules;
 use versions::Versions;
 use watch::Watch;
@@ -175,6 +180,7 @@ pub struct FileSystem {
     reconciler: Reconciler,
     rules: Rules,
     retentions: Retentions,
+    room: Room,
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
@@ -232,6 +238,7 @@ impl FileSystem {
             reconciler,
             rules,
             retentions,
+            room: Room::default(),
             accounting,
             versions,
             watch,

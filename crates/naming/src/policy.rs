@@ -110,7 +110,7 @@ impl FileSystem {
             let related = match setting {
                 Setting::Compress => &words[..2],
                 Setting::Encrypt => &words[..1],
-                Setting::Provenance | Setting::Audit | Setting::Dedup => &words[..2],
+                Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => &words[..2],
                 _ => &words[..],
             };
             related.iter().any(|word| rule.contains(&format!("{word}=")))

@@ -55,7 +55,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let source = self.watched_name(caller, parent, name)?;
         let target = self.watched_name(caller, new_parent, new_name)?;
-        let place = if source.is_some() { self.watched_place(caller, new_parent)? } else { None };
+        let place = if source.is_some() { self.place(caller, new_parent)? } else { None };
         let outcome = self.rename_unwatched(caller, parent, name, new_parent, new_name, flags);
         let is_exchange = flags == RENAME_EXCHANGE;
         self.saw_renamed(caller, [source, target], (place.as_ref(), new_name), is_exchange, &outcome);

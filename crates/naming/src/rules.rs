@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{
-    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Switches, Vocabulary, merge,
+    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Switch, Switches, Vocabulary, merge,
 };
 use stere_store::{Store, Transaction, Wait};
 
@@ -56,6 +56,18 @@ pub(crate) struct Scopes {
     classes: Arc<Classes>,
     /// Of the directory, with a slash at its end, if any rule asks for paths.
     path: Vec<u8>,
+    watches: Watches,
+}
+
+/// What of files that are made in a directory may have to be noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Watches {
+    #[default]
+    Nothing,
+    /// That their content is looked for again.
+    Content,
+    /// What is done to them, with their paths.
+    All,
 }
 
 /// Rules that decided something, for people.
@@ -73,6 +85,11 @@ impl Scopes {
 
     fn sets(&self) -> impl Iterator<Item = &Arc<RuleSet>> {
         self.levels.iter().filter_map(|level| level.rules.as_ref()).chain(&self.pool)
+    }
+
+    /// What of new files may have to be noted.
+    pub fn watches(&self) -> Watches {
+        self.watches
     }
 
     /// What is decided for a file of this name; `visit` gets the rules that match, in the order of authority.
@@ -271,7 +288,18 @@ impl FileSystem {
             };
             levels.push(Level { directory: number, settled, rules, path_start: 0 });
         }
-        let mut scopes = Scopes { generation, levels, pool, classes, path: Vec::new() };
+        let mut scopes = Scopes { generation, levels, pool, classes, path: Vec::new(), watches: Watches::Nothing };
+        let switches_on = |rule: &Rule| {
+            let of_class = rule.own.class().map(|class| scopes.classes.switches(class)).unwrap_or_default();
+            rule.own.switches.has_any_watched() || of_class.has_any_watched()
+        };
+        let by_rules = scopes.sets().any(|rules| rules.rules().iter().any(switches_on));
+        let above = self.store.view(wait, |view| self.files.effective_below(view, directory))?;
+        scopes.watches = match above.is_on(Switch::Provenance) || above.is_on(Switch::Audit) || by_rules {
+            true => Watches::All,
+            false if above.is_on(Switch::Dedup) => Watches::Content,
+            false => Watches::Nothing,
+        };
         if scopes.sets().any(|rules| rules.needs_path()) {
             self.find_paths(wait, directory, &mut scopes)?;
         }

@@ -108,6 +108,7 @@ impl FileSystem {
 
     /// Says that what is below an inode stays on devices, or that it need not any more.
     pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
+        self.forget_hopeless();
         self.store.update(wait, |transaction| {
             stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match is_pinned {
@@ -244,7 +245,7 @@ impl FileSystem {
     }
 
     /// Whether the policy of an inode or of a directory above it asks for encryption.
-    fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+    pub(crate) fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         let (mut inode, mut value) = (inode, value.clone());
         for _ in 0..DEPTH_MAX {
             let effective = self.store.view(wait, |view| Ok::<_, Error>(self.files.effective(view, inode, &value)?))?;

@@ -157,7 +157,7 @@ fn cut(mut text: Vec<u8>) -> Vec<u8> {
 impl FileSystem {
     /// In a transaction that lets policies say this: from now on there may be something to watch.
     pub(crate) fn note_watched(&self, transaction: &mut Transaction<'_>, says: Switches) -> Result<(), Error> {
-        if says.has_any_on() && transaction.get(&Key::watched())?.is_none() {
+        if says.has_any_watched() && transaction.get(&Key::watched())?.is_none() {
             transaction.put(Key::watched(), &stere_format::WatchedValue::default().encode());
         }
         Ok(())
@@ -165,7 +165,7 @@ impl FileSystem {
 
     /// When that transaction took effect.
     pub(crate) fn begin_to_watch(&self, says: Switches) {
-        if says.has_any_on() {
+        if says.has_any_watched() {
             self.watch.is_used.store(true, Ordering::Release);
         }
     }

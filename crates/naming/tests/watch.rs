@@ -138,6 +138,25 @@ fn only_what_is_chosen_is_noted() {
     assert!(fs.audited(Wait::Allowed, 0, 10).unwrap().0.is_empty());
 }
 
+/// P-92, P-93: what is noted of new files follows rules and classes as they change, with the path, also where the directory
+/// says nothing of it, or says other things.
+#[test]
+fn a_new_file_is_noted_by_rules_alone() {
+    let (_rig, fs) = rig();
+    fs.create_class(&caller(2), "later", &[("compress".into(), "lz4".into())]).unwrap();
+    say(&fs, ROOT, "rules", "*.later: class=later");
+    say(&fs, ROOT, "dedup", "yes");
+    let before = make(&fs, 100, &[], b"a.later");
+    assert!(fs.written(Wait::Allowed, before).unwrap().is_empty());
+    fs.change_class(&caller(2), "later", &[("audit".into(), "yes".into())]).unwrap();
+    make(&fs, 200, &[], b"b.later");
+    let made: Vec<_> = events(&fs).into_iter().map(|(event, _, path, _)| (event, path)).collect();
+    assert_eq!(made, [AuditEvent::Create, AuditEvent::Write].map(|event| (event, "/b.later".to_owned())));
+    say(&fs, ROOT, "rules", "*.out: provenance=yes");
+    let out = make(&fs, 300, &[], b"a.out");
+    assert_eq!(fs.written(Wait::Allowed, out).unwrap()[0].1.path, b"/a.out");
+}
+
 /// P-93.
 #[test]
 fn what_happens_to_audited_files_is_in_order_with_what_was_refused() {

@@ -51,6 +51,8 @@ pub enum Setting {
     Audit,
     /// `dedup`.
     Dedup,
+    /// `backup`.
+    Backup,
 }
 
 /// Facts that can be read.
@@ -86,7 +88,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 10] = [
+    pub const ALL: [Setting; 11] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -97,6 +99,7 @@ impl Setting {
         Setting::Provenance,
         Setting::Audit,
         Setting::Dedup,
+        Setting::Backup,
     ];
 
     /// The switch that it is, if it is one.
@@ -105,6 +108,7 @@ impl Setting {
             Setting::Provenance => Some(Switch::Provenance),
             Setting::Audit => Some(Switch::Audit),
             Setting::Dedup => Some(Switch::Dedup),
+            Setting::Backup => Some(Switch::Backup),
             _ => None,
         }
     }
@@ -122,6 +126,7 @@ impl Setting {
             Setting::Provenance => "provenance",
             Setting::Audit => "audit",
             Setting::Dedup => "dedup",
+            Setting::Backup => "backup",
         }
     }
 
@@ -138,6 +143,7 @@ impl Setting {
             Setting::Provenance => "user.stere.provenance",
             Setting::Audit => "user.stere.audit",
             Setting::Dedup => "user.stere.dedup",
+            Setting::Backup => "user.stere.backup",
         }
     }
 
@@ -154,6 +160,7 @@ impl Setting {
             Setting::Provenance => "yes (note who writes files, and from what) or no",
             Setting::Audit => "yes (note what happens to files) or no",
             Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
+            Setting::Backup => "yes (copied to the pool's destinations, see `stere backup add`) or no",
         }
     }
 
@@ -318,7 +325,7 @@ impl Own {
                 self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
             }
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
-            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
             }
@@ -336,7 +343,7 @@ impl Own {
             Setting::Compress => self.compression = 0,
             Setting::Encrypt => self.encryption = 0,
             Setting::Tier => self.tiers = 0,
-            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
         }
@@ -354,7 +361,7 @@ impl Own {
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
-            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
             }

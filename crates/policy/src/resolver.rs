@@ -94,7 +94,7 @@ impl Effective {
                 TierWish::Usual => Some("usual".to_owned()),
                 TierWish::Volumes(set) => Some(format!("#{set}")),
             },
-            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 Some(Switches::word(self.is_on(setting.switch()?)).to_owned())
             }
         }
@@ -111,6 +111,7 @@ impl Effective {
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
+            Setting::Backup => self.switches[Switch::Backup as usize].1,
         }
     }
 
@@ -122,7 +123,7 @@ impl Effective {
             Setting::Compress => own.compression() == Some(self.wish.compression),
             Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
-            Setting::Provenance | Setting::Audit | Setting::Dedup => {
+            Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
         };

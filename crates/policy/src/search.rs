@@ -65,6 +65,8 @@ pub enum WordFact {
     Encrypt,
     /// A tertiary volume that its policy asks for.
     Tier,
+    /// Whether it is copied to the destinations of backups.
+    Backup,
     /// The scheme that its policy comes to now.
     Wanted,
     /// A scheme that some of it is stored with.
@@ -227,12 +229,13 @@ impl NumberFact {
 }
 
 impl WordFact {
-    const KEYS: [(&'static str, WordFact); 10] = [
+    const KEYS: [(&'static str, WordFact); 11] = [
         ("type", WordFact::Type),
         ("class", WordFact::Class),
         ("compress", WordFact::Compress),
         ("encrypt", WordFact::Encrypt),
         ("tier", WordFact::Tier),
+        ("backup", WordFact::Backup),
         ("wanted", WordFact::Wanted),
         ("scheme", WordFact::Scheme),
         ("on", WordFact::On),
@@ -244,9 +247,12 @@ impl WordFact {
     pub fn level(self) -> Level {
         match self {
             WordFact::Type => Level::Inode,
-            WordFact::Class | WordFact::Compress | WordFact::Encrypt | WordFact::Tier | WordFact::Wanted => {
-                Level::Policy
-            }
+            WordFact::Class
+            | WordFact::Compress
+            | WordFact::Encrypt
+            | WordFact::Tier
+            | WordFact::Backup
+            | WordFact::Wanted => Level::Policy,
             WordFact::Scheme | WordFact::On | WordFact::State | WordFact::Residency => Level::Content,
         }
     }

@@ -9,11 +9,15 @@ pub enum Switch {
     Audit,
     /// `dedup`: content that is stored twice becomes one.
     Dedup,
+    /// `backup`: a file is copied to the pool's destinations of backups.
+    Backup,
 }
 
 impl Switch {
     /// All of them, in the order of their bits.
-    pub const ALL: [Switch; 3] = [Switch::Provenance, Switch::Audit, Switch::Dedup];
+    pub const ALL: [Switch; 4] = [Switch::Provenance, Switch::Audit, Switch::Dedup, Switch::Backup];
+    /// Those for which it is looked at what is done to files.
+    pub const WATCHED: [Switch; 3] = [Switch::Provenance, Switch::Audit, Switch::Dedup];
 
     fn shift(self) -> u8 {
         self as u8 * 2
@@ -53,9 +57,9 @@ impl Switches {
         both
     }
 
-    /// Whether something is switched on.
-    pub fn has_any_on(self) -> bool {
-        Switch::ALL.into_iter().any(|switch| self.get(switch) == Some(true))
+    /// Whether something is switched on for which it is looked at what is done to files.
+    pub fn has_any_watched(self) -> bool {
+        Switch::WATCHED.into_iter().any(|switch| self.get(switch) == Some(true))
     }
 
     /// The word of a value.
@@ -84,7 +88,7 @@ mod tests {
         both.set(Switch::Provenance, Some(false));
         assert_eq!((both.0, both.get(Switch::Provenance), both.get(Switch::Audit)), (9, Some(false), Some(true)));
         both.set(Switch::Audit, None);
-        assert_eq!((both.0, both.get(Switch::Audit), both.has_any_on()), (1, None, false));
+        assert_eq!((both.0, both.get(Switch::Audit), both.has_any_watched()), (1, None, false));
         assert_eq!(both.or_more(Switches(2)).get(Switch::Provenance), Some(true));
         assert_eq!(Switches(3).get(Switch::Provenance), None, "what is impossible says nothing");
     }

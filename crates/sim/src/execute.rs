@@ -154,6 +154,9 @@ impl History {
             Operation::CopyMetadata { steps } => self.copy_metadata(*steps),
             Operation::Repack { percent, steps } => self.repack(*percent, *steps),
             Operation::SettleVolumes => self.settle_volumes(),
+            Operation::KeepRoom { under, by } => self.keep_room(*under, *by),
+            Operation::ReadWithoutRecall { target, denies } => self.read_without_recall(*target, *denies),
+            Operation::RescueFromVolumes => self.rescue_from_volumes(),
             other => self.execute_change(other),
         }
     }
@@ -222,7 +225,7 @@ impl History {
     }
 
     /// Works on a file through a handle that is open, or one that is opened for it. What is not a file is left alone.
-    fn with_file(
+    pub(crate) fn with_file(
         &mut self,
         target: Target,
         work: impl FnOnce(&mut History, u64) -> Result<(), Stop>,

@@ -233,6 +233,7 @@ impl History {
             Operation::VerifyAll,
             Operation::SettleVolumes,
             Operation::VerifyAll,
+            Operation::RescueFromVolumes,
             Operation::Remount,
             Operation::VerifyAll,
             Operation::Check,

@@ -5,8 +5,9 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `encryption.rs`, `versions.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
+mod burnt;
 pub mod content;
 pub mod device;
 pub mod encryption;
@@ -22,7 +23,9 @@ pub mod operation;
 pub mod pool;
 mod prove;
 pub mod random;
+mod recalls;
 mod recovery;
+mod room;
 pub mod run;
 pub mod tertiary;
 mod versions;

@@ -179,7 +179,8 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let tier = totals.tier;
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
-         {} reads failed as they may, {} writes came between, {} times everything had gone down; versions: {} read",
+         {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
+         put off, {} times volumes alone gave back {} files; versions: {} read",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -190,6 +191,10 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.reads_refused,
         tier.changed_meanwhile,
         tier.settled,
+        tier.segments_evicted,
+        tier.reads_put_off,
+        tier.rescues,
+        tier.files_rescued,
         totals.versions,
     );
     if totals.faults > 0 {

@@ -332,8 +332,21 @@ pub enum Operation {
         percent: u8,
         steps: u8,
     },
+    /// Archived segments are released as marks say, of which the high one is so many percent under what is in use, and the low one so
+    /// many under that.
+    KeepRoom {
+        under: u8,
+        by: u8,
+    },
+    /// A file is read on a mount that refuses recalls, or that does not wait for them.
+    ReadWithoutRecall {
+        target: Target,
+        denies: bool,
+    },
     /// With nothing wrong with volumes: everything goes down that shall.
     SettleVolumes,
+    /// With all devices gone, volumes give back what was published.
+    RescueFromVolumes,
 }
 
 /// What kind of life a history leads.

@@ -39,8 +39,16 @@ pub struct TierCounts {
     pub changed_meanwhile: u64,
     /// Objects emptied into others.
     pub segments_repacked: u64,
+    /// Released by marks.
+    pub segments_evicted: u64,
+    /// Reads that were told to come back, or refused, as the mount was told.
+    pub reads_put_off: u64,
     /// How often everything that was to go down had gone.
     pub settled: u64,
+    /// How often volumes alone gave everything back.
+    pub rescues: u64,
+    /// Files of which all content had gone down then.
+    pub files_rescued: u64,
 }
 
 impl TierCounts {
@@ -53,7 +61,11 @@ impl TierCounts {
         self.reads_refused += other.reads_refused;
         self.changed_meanwhile += other.changed_meanwhile;
         self.segments_repacked += other.segments_repacked;
+        self.segments_evicted += other.segments_evicted;
+        self.reads_put_off += other.reads_put_off;
         self.settled += other.settled;
+        self.rescues += other.rescues;
+        self.files_rescued += other.files_rescued;
     }
 }
 

@@ -42,7 +42,7 @@ fn program() -> Value {
         "plugins": { "runtime": "wasm", "can_run": plugins::can_run() },
         "features": {
             "audit": true,
-            "backup": false,
+            "backup": true,
             "classes": true,
             "deduplication": true,
             "links": true,

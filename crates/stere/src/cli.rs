@@ -1,5 +1,6 @@
 //! What can be typed. Verbs that are promised but not there yet are absent, not stubs.
 
+mod backup;
 mod device;
 mod find;
 mod plugin;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::spec::DeviceSpec;
 
+pub use backup::{BackupCommand, BackupPlace};
 pub use device::{DeviceCommand, How, ScrubCommand};
 pub use find::FindArguments;
 pub use plugin::PluginCommand;
@@ -39,6 +41,8 @@ Mount options (-o, separated by commas):
   sick_errors=16          errors of a device (since the mount) after which status calls it sick, or never
   retire_errors=256       and after which it is given up, if all that is on it can be rebuilt, or never
   repair_rate=256M        bytes a second that repair and scrubbing take at most while the mount is in use
+  tier_rate=never         bytes a second that copying out to tertiary volumes takes at most while the mount is in use
+  repack=50               from how many percent of dead bytes on a volume is repacked by itself, or never
   recall=block|nowait|deny
                           who reads what is on tertiary volumes only waits (the default), gets EAGAIN while it is fetched,
                           or gets EPERM and nothing is fetched
@@ -113,6 +117,11 @@ pub enum Command {
     Class {
         #[command(subcommand)]
         command: ClassCommand,
+    },
+    /// Copies of chosen files in directories outside the pool
+    Backup {
+        #[command(subcommand)]
+        command: BackupCommand,
     },
     /// Directories with limits and policy of their own
     Volume {

@@ -82,6 +82,10 @@ pub enum Request {
     Accounts {
         order: crate::quota::Order,
     },
+    /// About backups.
+    Backups {
+        order: crate::backup::Order,
+    },
     /// About the pool's plugins.
     Plugins {
         order: crate::plugins::Order,
@@ -138,6 +142,9 @@ pub enum Answer {
         classes: Vec<ClassLine>,
     },
     Accounts(Box<crate::quota::AccountsReport>),
+    Backups {
+        destinations: Vec<crate::backup::Line>,
+    },
     Keys {
         keys: Vec<KeyReport>,
     },

@@ -28,6 +28,8 @@ pub enum Error {
     #[error(transparent)]
     Naming(#[from] stere_naming::Error),
     #[error(transparent)]
+    Backup(#[from] stere_backup::Error),
+    #[error(transparent)]
     Rescue(#[from] stere_rescue::Error),
     #[error("{path}: cannot {action}: {source}; check the path and your permissions")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but degraded, 4 data lost. Errors go to stderr: what is wrong, and what
 //! to do. Read next: `cli.rs`, then `mount/serve.rs`, the process of a mount.
 
+mod backup;
 mod capabilities;
 mod check;
 mod class;
@@ -126,6 +127,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Policy { command } => policy::run(&registry, &command),
         Command::Versions { command } => versions::run(&command),
         Command::Class { command } => class::run(&registry, &command),
+        Command::Backup { command } => backup::run(&registry, &command),
         Command::Volume { command } => quota::run_volume(&registry, &command),
         Command::Quota { command } => quota::run_quota(&registry, &command),
         Command::Reconcile { command } => reconcile::run(&registry, &command),

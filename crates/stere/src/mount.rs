@@ -1,6 +1,7 @@
 //! `stere mount`: in the foreground, or in a process of its own that tells when the mount answers.
 
 mod background;
+pub mod backup;
 mod library;
 mod notify;
 mod options;
@@ -17,7 +18,7 @@ use crate::error::{Error, Result, refused};
 use crate::mountinfo;
 use crate::registry::Registry;
 
-pub use options::Options;
+pub use options::{Options, duration};
 
 /// A mount that was asked for, understood, with nothing relative in it.
 pub struct Job {

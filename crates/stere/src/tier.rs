@@ -216,15 +216,8 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         pinned,
         high: marks.high,
         low: marks.low,
-        used_percent: used_percent(running),
+        used_percent: running.store.used_percent(),
     }
-}
-
-/// How full devices are for files of two copies, or what there is of that.
-pub fn used_percent(running: &Running) -> u8 {
-    let statistics = running.store.statistics(stere_format::Scheme { data: 1, parity: 1 });
-    let used = statistics.total_bytes.saturating_sub(statistics.free_bytes);
-    (used * 100 / statistics.total_bytes.max(1)).min(100) as u8
 }
 
 /// What lies below an inode, with its segments and files.

@@ -421,6 +421,111 @@ fn devices_that_fill_up_get_room_by_themselves() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// P-110: a writer that finds no room gets it from archived files, whatever the marks say; when nothing is left that may go, it is told so.
+#[test]
+fn a_writer_gets_room_from_archived_files() {
+    if !can_mount("a_writer_gets_room_from_archived_files") {
+        return;
+    }
+    let world = world();
+    let big = |number: usize| content(number).into_iter().cycle().take(4 << 20).collect::<Vec<u8>>();
+    let file = |name: &str, number: usize| world.mountpoint().join(name).join(number.to_string());
+    // Nothing goes by itself.
+    world.ok("tier policy tank --high 100 --low 99");
+    for (name, count) in [("pinned", 6), ("archived", 20)] {
+        fs::create_dir(world.mountpoint().join(name)).unwrap();
+        (1..=count).for_each(|number| fs::write(file(name, number), big(number)).unwrap());
+    }
+    world.ok("tier pin mount/pinned");
+    world.ok("tier archive mount/pinned --wait");
+    world.ok("tier archive mount/archived --wait");
+    fs::create_dir(world.mountpoint().join("new")).unwrap();
+    let residency = |name: &str, number: usize| attribute(&file(name, number), "user.stere.residency");
+    let mut written = 0;
+    let refused = loop {
+        match fs::write(file("new", written + 1), big(written + 1)) {
+            Ok(()) => written += 1,
+            Err(error) => break error.raw_os_error(),
+        }
+        assert!(written < 200, "the pool does not fill up");
+    };
+    assert_eq!(refused, Some(libc::ENOSPC));
+    (1..=20).for_each(|number| assert_ne!(residency("archived", number), "online", "{number} could have gone"));
+    (1..=6).for_each(|number| assert_eq!(residency("pinned", number), "online"));
+    fs::remove_file(file("new", written + 1)).unwrap();
+    forget_cache();
+    for (name, count) in [("pinned", 6), ("archived", 20), ("new", written)] {
+        (1..=count).for_each(|number| assert!(fs::read(file(name, number)).unwrap() == big(number), "{name}/{number}"));
+    }
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// P-111: what is mostly dead on a volume is repacked by itself, and all that is alive stays.
+#[test]
+fn volumes_are_repacked_by_themselves() {
+    if !can_mount("volumes_are_repacked_by_themselves") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    // Each object has some of those that stay, so none goes away whole.
+    let small = |number: usize| content(number + 1).into_iter().cycle().take(40_000).collect::<Vec<u8>>();
+    let path = |number: usize| directory.join(number.to_string());
+    fs::create_dir(&directory).unwrap();
+    (0..200).for_each(|number| fs::write(path(number), small(number)).unwrap());
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    let stored = || world.json("media list tank --json")[0]["stored_bytes"].as_u64().unwrap();
+    let before = stored();
+    (0..200).filter(|number| number % 10 != 0).for_each(|number| fs::remove_file(path(number)).unwrap());
+    let start = Instant::now();
+    while stored() * 3 > before {
+        assert!(start.elapsed() < Duration::from_secs(90), "{} of {before}", stored());
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    forget_cache();
+    (0..200).step_by(10).for_each(|number| {
+        assert!(fs::read(path(number)).unwrap() == small(number), "{number}");
+    });
+    world.ok("media verify tank cold");
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
+/// P-112: while the mount is in use copying out keeps to the rate that was asked for.
+#[test]
+fn copying_out_keeps_to_its_rate() {
+    if !can_mount("copying_out_keeps_to_its_rate") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=256M b.img,size=256M");
+    fs::create_dir(world.path("volume")).unwrap();
+    world.ok("mount tank mount -o tier_rate=2M");
+    world.ok("device add tank dir:volume,name=cold");
+    let big: Vec<u8> = content(1000).into_iter().cycle().take(10 << 20).collect();
+    fs::write(world.mountpoint().join("big"), &big).unwrap();
+    let in_use = std::sync::atomic::AtomicBool::new(true);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while in_use.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(world.mountpoint().join("used"), b"x").unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        world.ok("tier archive mount/big --wait");
+        in_use.store(false, std::sync::atomic::Ordering::Relaxed);
+    });
+    // The last object of at most 4 MiB is not waited for.
+    assert!(start.elapsed() > Duration::from_millis(2900), "{:?} for 10 MiB at 2 MiB/s", start.elapsed());
+    world.ok("tier release mount/big");
+    forget_cache();
+    assert!(fs::read(world.mountpoint().join("big")).unwrap() == big);
+    world.ok("umount mount");
+}
+
 /// P-64 with the real binary: killed at some time of each step, again and again.
 #[test]
 fn a_kill_at_any_time_loses_nothing() {
@@ -457,14 +562,12 @@ fn a_kill_at_any_time_loses_nothing() {
 }
 
 /// A bucket as a volume, with a server that goes away for a while.
-#[test]
-fn files_go_down_to_a_bucket_and_come_back() {
-    let name = "files_go_down_to_a_bucket_and_come_back";
+fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
     if !can_mount(name) {
         return;
     }
     let world = World::new();
-    let Some(mut server) = s3::Server::start(name, &world.path("server")) else { return };
+    let Some(mut server) = s3::Server::start(name, kind, &world.path("server")) else { return };
     world.ok("create tank a.img,size=256M b.img,size=256M");
     world.ok("mount tank mount -o recall_timeout=2");
     world.ok(&format!("device add tank {},name=bucket", server.place()));
@@ -499,4 +602,14 @@ fn files_go_down_to_a_bucket_and_come_back() {
     world.ok(&format!("rescue {} --to out", server.place()));
     assert_right(&world.path("out").join("project"), 100);
     assert_right(&world.path("out").join("other"), 40);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_seaweedfs_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_seaweedfs_and_come_back", s3::Kind::Seaweed);
+}
+
+#[test]
+fn files_go_down_to_a_bucket_of_rclone_and_come_back() {
+    go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_rclone_and_come_back", s3::Kind::Rclone);
 }

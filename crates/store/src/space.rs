@@ -314,6 +314,13 @@ impl Store {
         slots * u64::from(self.log.chunk_bytes())
     }
 
+    /// How full devices are for files of two copies, or what there is of that.
+    pub fn used_percent(&self) -> u8 {
+        let statistics = self.statistics(Scheme { data: 1, parity: 1 });
+        let used = statistics.total_bytes.saturating_sub(statistics.free_bytes);
+        (used * 100 / statistics.total_bytes.max(1)).min(100) as u8
+    }
+
     /// Totals, with capacity told for content of this scheme.
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
         let scheme = self.fit(scheme);

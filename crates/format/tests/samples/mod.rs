@@ -388,6 +388,7 @@ pub fn samples() -> Vec<Sample> {
         ("segment-archived", "segment", archived_segment().encode()),
         ("segment-released", "segment", released_segment().encode()),
         ("chunk-header", "chunk", chunk.encode()),
+        ("backup", "backup", backup().encode()),
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
@@ -471,6 +472,18 @@ fn system_samples() -> Vec<Sample> {
         ("volume-label", "volume_label", volume_label().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
+}
+
+fn backup() -> BackupValue {
+    BackupValue {
+        name: "vault".into(),
+        id: *b"0123456789abcdef",
+        keep: 10,
+        every_seconds: 86_400,
+        done_seconds: 1_700_000_000,
+        path: b"/mnt/vault".to_vec(),
+        only: "size<1G".into(),
+    }
 }
 
 fn class(into: Option<u8>) -> ClassValue {

@@ -170,6 +170,7 @@ impl Subject for File<'_> {
             WordFact::Compress => self.is_of_setting(fact, Setting::Compress, word),
             WordFact::Encrypt => self.is_of_setting(fact, Setting::Encrypt, word),
             WordFact::Tier => self.is_for_tier(word),
+            WordFact::Backup => self.is_of_setting(fact, Setting::Backup, word),
             WordFact::Wanted => {
                 let effective = self.effective()?;
                 Ok(self.filesystem.files.scheme_now(&effective).to_string() == word)

@@ -8,6 +8,7 @@ use stere_store::Wait;
 use super::{Session, WRITERS_MAX, Watched, WatchedProcessAndCommand, Writer, below, cut};
 use crate::content::OpenFlags;
 use crate::error::Error;
+use crate::rules::Watches;
 use crate::{Caller, FileSystem, Handle};
 
 /// A name that something is to be made under, looked up before.
@@ -99,15 +100,24 @@ impl FileSystem {
         self.watch.session_count.store(sessions.len(), Ordering::Release);
     }
 
-    /// What is watched where something is to be made.
+    /// Where something is to be made, if what is made there may be watched: by what the directory says, or by rules that hold
+    /// there. Both are in memory, and nothing else is looked up where nobody asked.
     pub(crate) fn watched_place(&self, caller: &Caller<'_>, directory: u64) -> Result<Option<Place>, Error> {
         if !self.watch.is_used() {
             return Ok(None);
         }
-        // Rules and the file itself may ask for more than the directory does, so its place is looked up in any case.
+        match self.scopes(caller.wait, directory)?.watches() {
+            Watches::All => self.place(caller, directory),
+            Watches::Content => Ok(self.watched(caller, directory)?.map(|directory| Place { directory })),
+            Watches::Nothing => Ok(None),
+        }
+    }
+
+    /// A directory and its path. Looked up before the call: when it is done, a caller who may not wait cannot ask any more.
+    pub(crate) fn place(&self, caller: &Caller<'_>, directory: u64) -> Result<Option<Place>, Error> {
         let watched = match self.watched(caller, directory)? {
-            Some(watched) => watched,
-            None => {
+            Some(watched) if watched.provenance || watched.audit => watched,
+            _ => {
                 let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
                 let Some(value) = value else { return Ok(None) };
                 let (path, form) = self.place_in_pool(caller.wait, directory, &value)?;
@@ -275,7 +285,7 @@ impl FileSystem {
         let found = self.store.view(caller.wait, |view| self.names.find(view, directory, name))?;
         let Some(found) = found else { return Ok(None) };
         let Some(watched) = self.watched(caller, found.inode)?.filter(|watched| watched.audit) else { return Ok(None) };
-        let place = self.watched_place(caller, directory)?;
+        let place = self.place(caller, directory)?;
         let path = place.filter(|place| !place.directory.is_secret && !watched.is_secret);
         let path = path.map_or_else(Vec::new, |place| cut(below(&place.directory.path, name)));
         Ok(Some(Watched { path, ..watched }))

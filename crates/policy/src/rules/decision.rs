@@ -25,7 +25,7 @@ impl Decided {
     /// The encryption.
     pub const ENCRYPTION: Decided = Decided(8);
     /// The switches: provenance, then the others.
-    const SWITCHES: [Decided; Switch::ALL.len()] = [Decided(0x100), Decided(0x200), Decided(0x400)];
+    const SWITCHES: [Decided; Switch::ALL.len()] = [Decided(0x100), Decided(0x200), Decided(0x400), Decided(0x800)];
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.

@@ -411,6 +411,7 @@ fn meant(fact: WordFact, value: &str, words: &SearchWords<'_>) -> Result<String,
             let known = TYPES.map(|names| names[0]).join(", ");
             kind.map(|names| names[0].to_owned()).ok_or_else(|| format!("'{value}' is no type; it is one of {known}"))
         }
+        WordFact::Backup => one_of(&["yes", "no"]),
         WordFact::State => one_of(&STATES),
         WordFact::Residency => one_of(&RESIDENCIES),
         WordFact::Class => match words.classes.find(value) {

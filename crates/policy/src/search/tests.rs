@@ -199,6 +199,7 @@ fn test() -> impl Strategy<Value = Search> {
         (WordFact::Compress, "zstd:7"),
         (WordFact::Encrypt, "my key"),
         (WordFact::Tier, "vault"),
+        (WordFact::Backup, "yes"),
         (WordFact::Wanted, "4+2"),
         (WordFact::Scheme, "1+0"),
         (WordFact::On, "d1"),

@@ -19,6 +19,9 @@ const FILL_PIECE: usize = 1 << 20;
 impl History {
     pub(crate) fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Result<(), Stop> {
         let real = self.mounted().files.write(&caller(&self.machine), inode, offset, data, false);
+        if matches!(real, Err(Error::NoSpace)) {
+            self.must_have_no_room()?;
+        }
         self.judge_write(inode, offset, data, real)
     }
 

@@ -1,6 +1,6 @@
 //! Files that go down to tertiary volumes and come back, in an order that makes sense, with volumes that fail meanwhile.
 
-use super::{Between, Generator, Operation, Path, Releasing, Target};
+use super::{Between, Generator, Operation, Path, Profile, Releasing, Target};
 use crate::tertiary::VOLUMES_MAX;
 use crate::volume::{Harm, VolumeTrouble};
 
@@ -60,6 +60,11 @@ impl Generator {
         self.random.below(count) as u8
     }
 
+    /// Marks of which the high one is reached where enough is in use.
+    fn keep_room(&mut self) -> Operation {
+        Operation::KeepRoom { under: self.random.below(3) as u8, by: self.random.between(1, 20) as u8 }
+    }
+
     fn maybe_armed(&mut self, events_max: u64) -> Option<Operation> {
         let events = self.random.between(1, events_max) as u32;
         self.random.chance(1, 5).then(|| Operation::ArmCrash { events, manner: self.manner() })
@@ -101,6 +106,14 @@ impl Generator {
             round.push(Operation::EndTroubles);
             round.push(Operation::StepVolumes { count: self.random.between(1, 12) as u8, ends });
         }
+        if self.random.chance(1, 6) {
+            round.push(Operation::Pin { path, is_pinned: true });
+            round.push(self.keep_room());
+        }
+        if self.profile == Profile::Full && self.random.chance(2, 3) {
+            round.push(Operation::StepVolumes { count: 12, ends: true });
+            round.push(Operation::Fill { bytes: self.random.between(1, 40) as u32 * 100_000 });
+        }
         round
     }
 
@@ -112,6 +125,12 @@ impl Generator {
         let releasing =
             *self.random.pick(&[Releasing::Only, Releasing::Commit, Releasing::Checkpoints, Releasing::Checkpoints]);
         round.push(Operation::Release { path, releasing });
+        if self.random.chance(1, 3) {
+            round.push(self.keep_room());
+        }
+        if self.random.chance(1, 4) {
+            round.push(Operation::ReadWithoutRecall { target, denies: self.random.chance(1, 2) });
+        }
         if fails && self.random.chance(1, 3) {
             for _ in 0..self.random.between(1, 2) {
                 let (volume, pick) = (self.volume(count), self.random.below(16) as u8);

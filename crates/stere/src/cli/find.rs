@@ -13,7 +13,7 @@ Tests, joined by and, or, not and parentheses; tests beside each other must all 
   mode=644  mode&111        octal; & asks whether all of these bits are set
   type=directory            file, directory, symlink, fifo, socket, block, character, or as find(1) calls them: f d l p s b c
   depth>2  links>1  inode=7
-  class=archive  copies=2  parity>1  redundancy=10  compress=zstd  encrypt=yes  tier=VOLUME  wanted=4+2
+  class=archive  copies=2  parity>1  redundancy=10  compress=zstd  encrypt=yes  tier=VOLUME  wanted=4+2  backup=yes
                             what policy asks for
   survives<1  scheme=1+0  on=NAME
                             what is so: losses survived, data and parity units, a device or tertiary volume it lies on

@@ -35,6 +35,10 @@ pub struct Options {
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
     pub health_limits: HealthLimits,
+    /// What copying out to tertiary volumes takes at most while the mount is in use, in bytes a second; none for no limit.
+    pub tier_rate_bytes: Option<u64>,
+    /// From how many percent of dead bytes on a volume is repacked by itself; none for never.
+    pub repack_percent: Option<u8>,
     /// What happens to who reads what is on tertiary volumes only.
     pub recall: RecallMode,
     /// How long a reader waits for a volume that is away.
@@ -58,6 +62,8 @@ impl Default for Options {
             scrub: Some(Duration::from_secs(30 * 86_400)),
             spare: Some(Duration::from_secs(600)),
             repair_rate_bytes: 256 << 20,
+            tier_rate_bytes: None,
+            repack_percent: Some(50),
             health_limits: HealthLimits::default(),
             recall: RecallMode::default(),
             recall_timeout: Duration::from_secs(300),
@@ -189,6 +195,18 @@ impl Options {
                 self.repair_rate_bytes =
                     bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
             }
+            "tier_rate" => {
+                let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
+                let is_given = value == "never" || bytes.is_some();
+                self.tier_rate_bytes = bytes;
+                return is_given.then_some(()).ok_or_else(|| wrong(key, value, "a size of at least 1M, or never"));
+            }
+            "repack" => {
+                let percent = value.trim_end_matches('%').parse().ok().filter(|percent| (1..=99).contains(percent));
+                let is_given = value == "never" || percent.is_some();
+                self.repack_percent = percent;
+                return is_given.then_some(()).ok_or_else(|| wrong(key, value, "1 to 99, or never"));
+            }
             "metrics" => {
                 let address = crate::metrics::parse_address(value);
                 self.metrics = Some(address.ok_or_else(|| wrong(key, value, "an address, such as localhost:9464"))?);
@@ -230,7 +248,8 @@ fn period(text: &str) -> Option<Option<Duration>> {
     if text == "never" { Some(None) } else { duration(text).map(Some) }
 }
 
-fn duration(text: &str) -> Option<Duration> {
+/// Seconds, or with a unit: 90s, 10m, 2h, 30d.
+pub fn duration(text: &str) -> Option<Duration> {
     let units = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
     let unit = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
     let (number, factor) = unit.unwrap_or((text, 1));
@@ -263,6 +282,9 @@ mod tests {
         assert_eq!(parse("retire_errors=never").unwrap().health_limits.retire_errors, 0);
         assert_eq!((options.scrub, options.spare), (Some(Duration::from_secs(7 * 86_400)), None));
         assert_eq!((options.repair_rate_bytes, options.prefer.as_deref()), (1 << 30, Some("/dev/sdb")));
+        let options = parse("tier_rate=8M,repack=30").unwrap();
+        assert_eq!((options.tier_rate_bytes, options.repack_percent), (Some(8 << 20), Some(30)));
+        assert_eq!(parse("repack=never,tier_rate=never").unwrap().repack_percent, None);
         for text in ["metrics=9464", "metrics=:9464", "metrics=127.0.0.1:9464"] {
             assert_eq!(parse(text).unwrap().metrics, Some(([127, 0, 0, 1], 9464).into()), "{text}");
         }
@@ -286,6 +308,8 @@ mod tests {
             ("keyfile=tank.key", "whole path"),
             ("repair_rate=5", "at least 1M"),
             ("metrics=here", "localhost:9464"),
+            ("tier_rate=5", "at least 1M"),
+            ("repack=100", "1 to 99"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");

@@ -17,6 +17,7 @@ use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use zeroize::Zeroize;
 
 use super::background::{Outcome, Ready};
+use super::backup::{self, Backups};
 use super::library::Library;
 use super::notify::notify;
 use super::{Job, public, repair, tertiary, work};
@@ -42,6 +43,7 @@ pub struct Daemon {
     pub running: Arc<Running>,
     pub filesystem: Arc<FileSystem>,
     pub library: Library,
+    pub backups: Backups,
     pub stop: AtomicBool,
     /// Clients that wait until everything is durable.
     ending: Mutex<Vec<UnixStream>>,
@@ -127,11 +129,14 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let ending = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
     let library = Library::new(&job.options.fuse);
-    let daemon = Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, library, stop, ending });
+    let backups = Backups::default();
+    let daemon =
+        Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, library, backups, stop, ending });
     let counter = || requests_of_all(&daemon, session.request_counter());
     let worker = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
     let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
-    let carrier = tertiary::start(daemon.clone(), counter(), daemon.running.read_only)?;
+    let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
+    let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
     let notifier = session.notifier();
     daemon.running.tertiary.set_forget(Box::new(move |inode| {
         // Not to have it cached is no error.
@@ -153,8 +158,9 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     worker.thread().unpark();
     daemon.running.mending.wake();
     daemon.running.tertiary.wake();
-    let (worked, repaired, carried) = (worker.join(), repairer.join(), carrier.join());
-    let outcome = end(&daemon, ended, worked.is_ok() && repaired.is_ok() && carried.is_ok());
+    daemon.backups.wake();
+    let joined = [worker.join(), repairer.join(), carrier.join(), keeper.join()];
+    let outcome = end(&daemon, ended, joined.iter().all(|ended| ended.is_ok()));
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
@@ -325,6 +331,8 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::Keys { order } => keys::serve(&daemon.filesystem, &daemon.running, &daemon.forgetter, order)
             .unwrap_or_else(|error| failed(&error)),
         Request::Plugins { order } => plugins::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
+        Request::Backups { order } => crate::backup::serve(&daemon.filesystem, &daemon.backups, &daemon.about, order)
+            .unwrap_or_else(|error| failed(&error)),
         Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Accounts { order } => quota::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),

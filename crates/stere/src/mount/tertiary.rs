@@ -3,20 +3,21 @@
 //! It has helpers for copying out, who sleep while there is nothing of that: one stores an object while another reads one back. Only
 //! they wait for volumes, besides those who read what is released.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use stere_naming::{FileSystem, ROOT, Wait};
+use stere_naming::{FileSystem, Wait};
+use stere_store::Repacked;
 
+use super::options::Options;
 use super::serve::Daemon;
 use super::work::UnmountOnPanic;
+use crate::clock;
 use crate::error::{Error, Result};
-use crate::{clock, tier};
 
 const TICK: Duration = Duration::from_millis(500);
 /// How long a volume that is away is left alone.
@@ -31,8 +32,11 @@ const QUIET: Duration = Duration::from_secs(5);
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// The same where there was nothing to release, and nothing was copied out since: all names are looked at for it.
 const HOPELESS: Duration = Duration::from_secs(300);
-/// Segments released before it is looked again how full devices are.
-const RELEASED_AT_ONCE: usize = 16;
+
+/// A mount that served nothing for so long is not in use.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked whether a volume is worth repacking.
+const REPACK_EVERY: Duration = Duration::from_secs(10);
 
 /// Threads that help with copying out.
 const HELPERS: usize = 3;
@@ -64,10 +68,11 @@ pub fn copy_metadata_at_end(daemon: &Daemon) {
 pub fn start(
     daemon: Arc<Daemon>,
     served: impl Fn() -> u64 + Send + 'static,
-    read_only: bool,
+    options: &Options,
 ) -> Result<JoinHandle<()>> {
+    let (tier_rate_bytes, repack_percent) = (options.tier_rate_bytes, options.repack_percent);
     let run = move || {
-        if read_only {
+        if daemon.running.read_only {
             return;
         }
         let guard = UnmountOnPanic(daemon.clone());
@@ -77,6 +82,11 @@ pub fn start(
             daemon: daemon.clone(),
             served,
             last_served: 0,
+            looked_at: 0,
+            last_request: now,
+            tier_rate_bytes,
+            repack_percent,
+            next_repack: now + REPACK_EVERY,
             next_look: now + LOOK_EVERY,
             look_began: None,
             next_room: now,
@@ -89,7 +99,8 @@ pub fn start(
         std::thread::scope(|scope| {
             let _end = EndHelpers(&daemon);
             let thread = |name: &str| std::thread::Builder::new().name(name.into());
-            let helpers = (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon)));
+            let helpers =
+                (0..HELPERS).map(|_| thread("copy-out").spawn_scoped(scope, || help(&daemon, tier_rate_bytes)));
             let fetchers = (0..FETCHERS).map(|_| thread("fetch").spawn_scoped(scope, || fetch(&daemon)));
             if let Some(error) = helpers.chain(fetchers).find_map(|started| started.err()) {
                 tracing::warn!(%error, "fewer threads work for tertiary volumes than should");
@@ -119,7 +130,7 @@ fn fetch(daemon: &Arc<Daemon>) {
 }
 
 /// Copies out, whenever there is something, until the mount ends.
-fn help(daemon: &Arc<Daemon>) {
+fn help(daemon: &Arc<Daemon>, rate_bytes: Option<u64>) {
     let guard = UnmountOnPanic(daemon.clone());
     let mut seen = 0;
     while let Some(uploads) = daemon.running.tertiary.wait_for_uploads(seen) {
@@ -130,15 +141,32 @@ fn help(daemon: &Arc<Daemon>) {
         let mut is_busy = true;
         while is_busy && !daemon.stop.load(Ordering::Acquire) {
             is_busy = step();
+            keep_to_rate(daemon, rate_bytes);
         }
     }
     drop(guard);
 }
 
+/// Holds copying out back as long as the rate asks for it; how long that is.
+fn keep_to_rate(daemon: &Daemon, rate_bytes: Option<u64>) -> Duration {
+    let Some(rate_bytes) = rate_bytes else { return Duration::ZERO };
+    let store = &daemon.running.store;
+    let held = daemon.running.tertiary.pay(store.tertiary_counts().bytes_uploaded, rate_bytes);
+    store.hold_uploads(!held.is_zero());
+    held
+}
+
 struct Worker<F> {
     daemon: Arc<Daemon>,
     served: F,
+    /// Requests that the mount had served when somebody last looked for use, and when there was one.
     last_served: u64,
+    last_request: Instant,
+    /// Requests that it had served when new files were last looked for.
+    looked_at: u64,
+    tier_rate_bytes: Option<u64>,
+    repack_percent: Option<u8>,
+    next_repack: Instant,
     next_look: Instant,
     look_began: Option<Instant>,
     next_room: Instant,
@@ -174,12 +202,15 @@ impl<F: Fn() -> u64> Worker<F> {
         }
         if now >= self.next_room {
             self.next_room = now + ROOM_EVERY;
-            match keep_room(&self.daemon) {
+            match self.daemon.filesystem.keep_room(&clock::own_caller(Wait::Allowed)) {
                 Ok(Some(0)) => self.next_room = now + HOPELESS,
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "archived files could not be released"),
             }
         }
+        // Writers who found no room release segments too.
+        let released = self.daemon.filesystem.take_released_inodes();
+        self.daemon.running.tertiary.forget_attributes(&released);
         if now >= self.next_metadata {
             self.next_metadata = now + METADATA_EVERY;
             if let Err(error) = self.daemon.running.store.begin_metadata_copy(true) {
@@ -187,6 +218,9 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
         self.defer_staging(now);
+        let is_in_use = self.is_in_use(now);
+        self.daemon.running.tertiary.note_in_use(is_in_use);
+        let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);
         let filesystem = &self.daemon.filesystem;
         let is_archiving = filesystem.reconcile_status(Wait::Allowed).is_ok_and(|status| !status.pending.is_empty());
         match (is_archiving, self.look_began) {
@@ -210,7 +244,11 @@ impl<F: Fn() -> u64> Worker<F> {
                 match (progress.is_busy, is_waiting) {
                     (true, _) => Duration::ZERO,
                     (false, true) => AWAY,
-                    (false, false) => TICK,
+                    (false, false) if !held.is_zero() => TICK.min(held),
+                    (false, false) => {
+                        self.repack_now_and_then(now, is_in_use);
+                        TICK
+                    }
                 }
             }
             Err(error) => {
@@ -221,6 +259,36 @@ impl<F: Fn() -> u64> Worker<F> {
                 }
                 AWAY
             }
+        }
+    }
+
+    fn is_in_use(&mut self, now: Instant) -> bool {
+        let served = (self.served)();
+        if served != self.last_served {
+            (self.last_served, self.last_request) = (served, now);
+        }
+        now.duration_since(self.last_request) < IDLE_AFTER
+    }
+
+    /// Empties a few objects of the emptiest volume, if enough on it is dead; keeps to the rate, and to a small part of the time while the
+    /// mount is in use.
+    fn repack_now_and_then(&mut self, now: Instant, is_in_use: bool) {
+        let Some(percent) = self.repack_percent.filter(|_| now >= self.next_repack) else { return };
+        self.next_repack = now + REPACK_EVERY;
+        let store = &self.daemon.running.store;
+        let Some(volume) = store.volume_to_repack(u64::from(percent)) else { return };
+        let live_percent_max = u64::from(100 - percent);
+        match store.repack_step(volume, live_percent_max, &|inodes| describe(&self.daemon.filesystem, inodes)) {
+            Ok(done) if done.segments_emptied == 0 => tracing::debug!(?done, "nothing could be repacked"),
+            Ok(done) => {
+                let Repacked { segments_emptied, bytes_emptied, segments_made, bytes_made, .. } = done;
+                tracing::info!(segments_emptied, bytes_emptied, segments_made, bytes_made, "objects were repacked");
+                let rate_bytes = self.tier_rate_bytes.unwrap_or(u64::MAX);
+                let at_rate = Duration::from_secs_f64((bytes_emptied + bytes_made) as f64 / rate_bytes as f64);
+                let rest = if is_in_use { now.elapsed() * LOOK_PART } else { now.elapsed() };
+                self.next_repack = Instant::now() + rest.max(at_rate);
+            }
+            Err(error) => tracing::warn!(%error, "objects could not be repacked"),
         }
     }
 
@@ -237,10 +305,10 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Files that were written since go down too.
     fn look_for_new_files(&mut self) {
         let served = (self.served)();
-        if served == self.last_served {
+        if served == self.looked_at {
             return;
         }
-        self.last_served = served;
+        self.looked_at = served;
         let caller = clock::own_caller(Wait::Allowed);
         let roots = self.daemon.filesystem.tiered_roots(Wait::Allowed).unwrap_or_default();
         for root in roots {
@@ -249,66 +317,6 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
     }
-}
-
-/// A segment that might be released.
-#[derive(Default)]
-struct Candidate {
-    /// When a file in it was used last.
-    used_seconds: i64,
-    bytes: u64,
-    inodes: Vec<u64>,
-}
-
-/// Releases archived segments while devices are too full: those first whose files were not used for longest, times what they take.
-/// Tells how many, if devices were too full.
-fn keep_room(daemon: &Daemon) -> Result<Option<u64>> {
-    let running = &daemon.running;
-    let marks = running.store.tier_marks(Wait::Allowed)?;
-    if tier::used_percent(running) < marks.high {
-        return Ok(None);
-    }
-    let mut candidates: BTreeMap<u64, Candidate> = BTreeMap::new();
-    let caller = clock::own_caller(Wait::Allowed);
-    daemon.filesystem.tier_walk(&caller, ROOT, &mut |met| {
-        let share = met.file.local_bytes / met.segments.len().max(1) as u64;
-        for segment in &met.segments {
-            let candidate = candidates.entry(*segment).or_default();
-            candidate.used_seconds = candidate.used_seconds.max(met.used_seconds);
-            candidate.bytes += share;
-            candidate.inodes.push(met.inode);
-        }
-        ControlFlow::Continue(())
-    })?;
-    for segment in daemon.filesystem.pinned_segments(&caller)? {
-        candidates.remove(&segment);
-    }
-    let now = clock::now().seconds;
-    let worth = |candidate: &Candidate| {
-        let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;
-        age_seconds * u128::from(candidate.bytes)
-    };
-    let mut order: Vec<(u128, u64)> = candidates.iter().map(|(segment, one)| (worth(one), *segment)).collect();
-    order.sort_unstable_by(|one, other| other.cmp(one));
-    let mut released = 0;
-    for few in order.chunks(RELEASED_AT_ONCE) {
-        let segments: Vec<u64> = few.iter().map(|(_, segment)| *segment).collect();
-        released += daemon.filesystem.release_segments(&caller, &segments)?.segments;
-        running.store.checkpoint()?;
-        let inodes = segments.iter().filter_map(|segment| candidates.get(segment)).flat_map(|one| one.inodes.iter());
-        running.tertiary.forget_attributes(&inodes.copied().collect::<Vec<_>>());
-        if tier::used_percent(running) <= marks.low {
-            break;
-        }
-    }
-    if released > 0 {
-        tracing::info!(
-            released,
-            used_percent = tier::used_percent(running),
-            "archived segments were released to make room"
-        );
-    }
-    Ok(Some(released))
 }
 
 /// A line of a catalogue.

@@ -1,7 +1,7 @@
 //! What the thread for tertiary volumes and those who ask about it share.
 
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tells the kernel that what it remembers of an inode is old.
 type Forget = Box<dyn Fn(u64) + Send + Sync>;
@@ -13,6 +13,11 @@ struct State {
     /// Rises whenever there was something to copy out, for those who help with it.
     uploads: u64,
     is_over: bool,
+    /// Whether anybody uses the mount.
+    is_in_use: bool,
+    /// Bytes copied out that were paid for with time, and when the next may follow.
+    paid_bytes: u64,
+    due: Option<Instant>,
     waits_for: Option<String>,
 }
 
@@ -70,6 +75,21 @@ impl Tertiary {
         let is_still = |state: &mut State| state.uploads == seen && !state.is_over;
         let state = self.helpers.wait_while(self.lock(), is_still).unwrap_or_else(PoisonError::into_inner);
         (!state.is_over).then_some(state.uploads)
+    }
+
+    pub fn note_in_use(&self, is_in_use: bool) {
+        self.lock().is_in_use = is_in_use;
+    }
+
+    /// So many bytes were copied out since the mount: how long nothing may follow at this rate. No time at all while nobody uses the mount.
+    pub fn pay(&self, bytes: u64, rate_bytes: u64) -> Duration {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let price = Duration::from_secs_f64(bytes.saturating_sub(state.paid_bytes) as f64 / rate_bytes as f64);
+        state.paid_bytes = bytes;
+        let due = state.due.unwrap_or(now).max(now) + price;
+        state.due = Some(due).filter(|_| state.is_in_use);
+        state.due.map_or(Duration::ZERO, |due| due - now)
     }
 
     pub fn note_waiting(&self, why: Option<String>) {

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Patience, Volume, VolumeError};
 use stere_format::{
     BLOCK_BYTES, CheckpointRecord, PoolId, VolumeEntry, metadata_name, metadata_of_object, state_name, state_of_object,
@@ -205,6 +206,9 @@ impl Store {
             let copies = self.volumes.metadata.lock();
             copies.on.get(&number).is_some_and(|on| !on.proven.contains(name))
         };
+        if is_planted(Bug::OlderStateDeleted) && !self.delete_older(state, number, volume)? {
+            return Ok(false);
+        }
         for (segment, blocks) in &state.parts {
             let name = metadata_name(segment.id, segment.sequence, *blocks);
             if !lacks(&name) {

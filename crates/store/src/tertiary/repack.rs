@@ -17,8 +17,9 @@ use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, BlobValue, SegmentKind, Tertiary};
 use stere_log::{RecallError, Segment, Wait};
 
-use super::TertiaryProgress;
+use super::table::VolumeStatus;
 use super::upload::{Describe, entries_of};
+use super::{CLASS_MEDIA, TertiaryProgress};
 use crate::Store;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::error::Error;
@@ -77,6 +78,24 @@ impl Store {
         };
         victims.sort_by(|one, other| worth(other).total_cmp(&worth(one)).then(one.id.cmp(&other.id)));
         victims
+    }
+
+    /// The emptiest volume of which at least so many percent are dead, as a set, if something can be gained there: it answers, and what it
+    /// deletes it gives back, which cartridges do not.
+    pub fn volume_to_repack(&self, dead_percent_min: u64) -> Option<u16> {
+        let dead = |status: &VolumeStatus| status.stored_bytes.saturating_sub(status.live_bytes);
+        let is_worth_it = |status: &VolumeStatus| {
+            let is_there = status.is_attached && !status.entry.is_offline && status.complaint.is_none();
+            is_there
+                && status.entry.class != CLASS_MEDIA
+                && dead(status) > 0
+                && dead(status) * 100 >= status.stored_bytes * dead_percent_min
+                && !self.victims(status.entry.bit(), 100 - dead_percent_min.min(99)).is_empty()
+        };
+        let dead_permille = |status: &VolumeStatus| dead(status) * 1000 / status.stored_bytes.max(1);
+        let statuses = self.volume_statuses();
+        let emptiest = statuses.iter().filter(|status| is_worth_it(status)).max_by_key(|status| dead_permille(status));
+        emptiest.map(|status| status.entry.bit())
     }
 
     /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them.

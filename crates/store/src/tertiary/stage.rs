@@ -4,6 +4,7 @@
 //! reads there. *Stage*: the object is fetched whole and proven, its chunks are written and flushed, and only then the table says so.
 //! So at a crash either state names a place where the bytes are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
@@ -101,6 +102,12 @@ enum Staged {
     Not,
 }
 
+fn is_releasable(segment: &Segment) -> bool {
+    let tertiary = segment.tertiary();
+    let is_there = !tertiary.is_none() && tertiary.wanted == tertiary.there && segment.is_sealed();
+    is_there && segment.kind == SegmentKind::Data && !segment.is_released() && segment.live_bytes() > 0
+}
+
 impl Store {
     /// Whether a volume of this set can be asked, and answered when it was asked last.
     pub fn can_reach(&self, set: u16) -> bool {
@@ -110,6 +117,15 @@ impl Store {
     /// Whether anything may be on tertiary volumes only.
     pub fn may_be_released(&self) -> bool {
         self.volumes.may_be_released.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Segments that are on devices and on all their volumes: their chunks may be given up.
+    pub fn releasable_segments(&self) -> BTreeSet<u64> {
+        if !self.has_volumes() {
+            return BTreeSet::new();
+        }
+        let segments = self.log.segments.all().into_iter();
+        segments.filter(|segment| is_releasable(segment)).map(|segment| segment.id).collect()
     }
 
     /// Gives up the chunks of these segments, as far as all their volumes have them.

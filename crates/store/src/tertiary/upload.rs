@@ -164,6 +164,11 @@ impl Store {
         Ok(given_up)
     }
 
+    /// Whether copying out makes a pause: what is under way goes on, and everything else of the work for volumes.
+    pub fn hold_uploads(&self, are_held: bool) {
+        self.volumes.are_uploads_held.store(are_held, Ordering::Release);
+    }
+
     /// How many segments wait to be copied out.
     pub fn waiting_uploads(&self) -> usize {
         self.segments_to_upload().len()
@@ -171,6 +176,9 @@ impl Store {
 
     /// Copies one segment out; false if there is none that could be.
     fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
+        if self.volumes.are_uploads_held.load(Ordering::Acquire) {
+            return Ok(false);
+        }
         // Volumes that failed just now: what others are to get does not wait for them.
         let mut failed = 0;
         for segment in self.segments_to_upload() {

@@ -45,6 +45,8 @@ fn a_range_is_asked_for_and_nothing_else_is_taken_for_it() {
         b"HTTP/1.1 206 Partial\r\ncontent-length: 4\r\nconnection: close\r\n\r\nabcd",
         b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\n\r\n01234567",
         b"HTTP/1.1 206 Partial\r\ncontent-length: 2\r\nconnection: close\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\ncontent-range: bytes 2-5/9\r\ncontent-length: 4\r\nconnection: close\r\n\r\n2345",
+        b"HTTP/1.1 206 Partial\r\ncontent-range: bytes 0-3/9\r\ncontent-length: 4\r\nconnection: close\r\n\r\n0123",
         b"HTTP/1.1 416 Range\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
     ]);
     assert_eq!(get(&volume, 2, 4).unwrap(), b"abcd");
@@ -52,6 +54,8 @@ fn a_range_is_asked_for_and_nothing_else_is_taken_for_it() {
     assert!(words.contains("range: bytes=2-5") && words.contains("/cold/pre/segments/x"), "{words}");
     assert_eq!(get(&volume, 2, 4).unwrap(), b"2345", "a server that knows no ranges");
     assert!(matches!(get(&volume, 2, 4), Err(VolumeError::Short { .. })));
+    assert_eq!(get(&volume, 2, 4).unwrap(), b"2345", "a server that says 200 with a range");
+    assert!(matches!(get(&volume, 2, 4), Err(VolumeError::Away { .. })), "another range than was asked for");
     assert!(matches!(get(&volume, 2, 4), Err(VolumeError::Short { .. })));
 }
 

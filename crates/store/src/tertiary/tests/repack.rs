@@ -99,3 +99,38 @@ fn every_request_while_repacking_may_be_the_last() {
         }
     }
 }
+
+/// The emptiest volume is found that is worth it, and none where nothing can be gained.
+#[test]
+fn a_volume_is_worth_repacking_until_it_is_repacked() {
+    let (_rig, store, volumes, alive) = mostly_dead();
+    assert_eq!(store.volume_to_repack(99), None, "a tenth is alive");
+    let first = store.volume_to_repack(50).expect("nine tenths are dead");
+    assert!(first == 1 || first == 2);
+    // Who does not answer is left alone.
+    store.take_volume_away(first.trailing_zeros() as u8).unwrap();
+    assert_eq!(store.volume_to_repack(50), Some(3 - first));
+    store
+        .attach_volume(first.trailing_zeros() as u8, volumes[first.trailing_zeros() as usize].clone(), None, true)
+        .unwrap();
+    repack_all(&store);
+    assert_eq!(store.volume_to_repack(50), None);
+    assert_readable(&store, &alive);
+    assert_clean(&store);
+}
+
+/// What is held back is not copied out, by nobody, and goes on afterwards.
+#[test]
+fn uploads_are_held_back() {
+    let (_rig, store, volume) = with_volume();
+    let files: Files = vec![(100, placement(1, 1), 60_000)];
+    write(&store, &files);
+    archive(&store, &files, 1).unwrap();
+    store.hold_uploads(true);
+    settle(&store);
+    assert!(!store.upload_step(&describe).unwrap().is_busy);
+    assert!(objects(&volume).is_empty() && store.waiting_uploads() == 1);
+    store.hold_uploads(false);
+    settle(&store);
+    assert_eq!((objects(&volume).len(), store.waiting_uploads()), (1, 0));
+}

@@ -1,0 +1,130 @@
+//! Proving a backup: every copy is read and compared with what the manifest says, earlier states too.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::destination::{Destination, hash_of};
+use crate::error::{At, Error};
+use crate::manifest::{Change, Entries};
+
+/// What a check found.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Findings {
+    pub files: u64,
+    pub bytes: u64,
+    /// What is not as it was written, with what is wrong: paths from the destination.
+    pub bad: Vec<(Vec<u8>, String)>,
+    /// What nobody knows of; it is left alone.
+    pub unknown: Vec<Vec<u8>>,
+}
+
+impl Destination {
+    /// Reads everything. What is bad among the latest copies is copied again by the next run.
+    pub fn check(&mut self, stop: &dyn Fn() -> bool) -> Result<Findings, Error> {
+        let mut findings = Findings::default();
+        let current = self.entries.clone();
+        let top = self.current(b"");
+        let mut rotten = Vec::new();
+        for (path, entry) in &current {
+            if let Some(why) = self.why_bad(&self.current(path), entry, &mut findings, stop)? {
+                findings.bad.push(([b"current/", &path[..]].concat(), why));
+                rotten.push(Change::Rotten(path.clone()));
+            }
+        }
+        walk(&top, b"", &mut |path| {
+            if !current.contains_key(path) {
+                findings.unknown.push([b"current/", path].concat());
+            }
+            Ok(())
+        })?;
+        for run in self.runs()? {
+            let manifest = self.kept_manifest(&run);
+            match self.read_manifest(&manifest) {
+                Ok(entries) => self.check_kept(&run, &entries, &mut findings, stop)?,
+                Err(error) => {
+                    findings.bad.push((format!("kept/{run}.manifest").into_bytes(), error.to_string()));
+                }
+            }
+        }
+        if !rotten.is_empty() {
+            self.note(&rotten, Some(("check", false)))?;
+            for change in &rotten {
+                self.make("check", false, change)?;
+            }
+            self.save()?;
+        }
+        Ok(findings)
+    }
+
+    fn check_kept(
+        &self,
+        run: &str,
+        entries: &Entries,
+        findings: &mut Findings,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let top = self.kept(run);
+        if fs::symlink_metadata(&top).is_err() {
+            return Ok(());
+        }
+        let mut paths = Vec::new();
+        walk(&top, b"", &mut |path| {
+            paths.push(path.to_vec());
+            Ok(())
+        })?;
+        for path in paths {
+            let shown = [format!("kept/{run}/").as_bytes(), &path].concat();
+            match entries.get(&path) {
+                None => findings.unknown.push(shown),
+                Some(entry) => {
+                    let place = top.join(std::ffi::OsStr::from_bytes(&path));
+                    if let Some(why) = self.why_bad(&place, entry, findings, stop)? {
+                        findings.bad.push((shown, why));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn why_bad(
+        &self,
+        place: &Path,
+        entry: &crate::Entry,
+        findings: &mut Findings,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<String>, Error> {
+        findings.files += 1;
+        let is_file = fs::symlink_metadata(place).map(|found| found.is_file());
+        match is_file {
+            Err(_) => return Ok(Some("it is missing".into())),
+            Ok(false) => return Ok(Some("it is not a file any more".into())),
+            Ok(true) => {}
+        }
+        match hash_of(place, stop) {
+            Ok((hash, size)) => {
+                findings.bytes += size;
+                let is_right = hash == entry.hash && size == entry.size;
+                Ok((!is_right).then(|| "its content is not what was written".into()))
+            }
+            Err(Error::Stopped) => Err(Error::Stopped),
+            Err(error) => Ok(Some(error.to_string())),
+        }
+    }
+}
+
+/// All files below a directory, by their paths from there.
+fn walk(top: &Path, below: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    let directory = top.join(std::ffi::OsStr::from_bytes(below));
+    for entry in fs::read_dir(&directory).at("look into", &directory)? {
+        let entry = entry.at("look into", &directory)?;
+        let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+        let path = [below, slash, entry.file_name().as_bytes()].concat();
+        match entry.file_type().at("look at", &entry.path())?.is_dir() {
+            true => walk(top, &path, visit)?,
+            false => visit(&path)?,
+        }
+    }
+    Ok(())
+}

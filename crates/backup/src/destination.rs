@@ -1,0 +1,395 @@
+//! The directory itself: its marker, its lock, what lies where; ending what an interrupted run had begun.
+
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::error::{At, Error};
+use crate::manifest::{self, Change, Entries};
+
+/// Number of a destination, made once.
+pub type Id = [u8; 16];
+
+const MARKER: &str = "stere-backup";
+const CURRENT: &str = "current";
+const KEPT: &str = "kept";
+const UNPLACED: &str = "unplaced";
+const MANIFEST: &str = "manifest";
+const CHANGES: &str = "manifest.changes";
+/// Only who runs the daemon reads here: what is copied may be private.
+const MODE: u32 = 0o700;
+
+/// A directory of backups, opened and locked: nobody else writes it.
+pub struct Destination {
+    root: PathBuf,
+    _lock: File,
+    pub(crate) entries: Entries,
+    /// Steps after which it fails, for tests.
+    pub(crate) steps_left: Cell<u64>,
+}
+
+/// A state that can be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The moment of the run that replaced it; none for what is there now.
+    pub until: Option<String>,
+    pub files: u64,
+    pub bytes: u64,
+}
+
+fn marker(id: &Id, of: &str) -> String {
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("stere backup 1\nid {id}\nof {}\n", of.replace('\n', " "))
+}
+
+/// What a marker says, if it is one.
+fn id_of(text: &str) -> Option<Id> {
+    let mut lines = text.lines();
+    if lines.next() != Some("stere backup 1") {
+        return None;
+    }
+    let id = lines.next()?.strip_prefix("id ")?;
+    let mut out = Id::default();
+    if id.len() != 32 || !id.is_ascii() {
+        return None;
+    }
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&id[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(out)
+}
+
+pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
+    File::open(path).and_then(|directory| directory.sync_all()).at("make durable", path)
+}
+
+/// Writes a file so that it is there as a whole or as it was.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().at("write", path)?;
+    sync_directory(path.parent().unwrap_or(path))
+}
+
+impl Destination {
+    /// Makes an empty directory a destination; `of` tells people whose it is.
+    pub fn create(root: &Path, id: &Id, of: &str) -> Result<(), Error> {
+        let mut names = fs::read_dir(root).at("look into", root)?.flatten().map(|entry| entry.file_name());
+        if names.any(|name| name != "lost+found") {
+            return Err(Error::NotEmpty(root.to_owned()));
+        }
+        fs::set_permissions(root, fs::Permissions::from_mode(MODE)).at("keep others out of", root)?;
+        for name in [CURRENT, KEPT, UNPLACED] {
+            let path = root.join(name);
+            fs::DirBuilder::new().mode(MODE).create(&path).at("make", &path)?;
+        }
+        replace(&root.join(MANIFEST), &manifest::encode(&Entries::new()))?;
+        // Last: with it everything is there.
+        replace(&root.join(MARKER), marker(id, of).as_bytes())
+    }
+
+    /// The number of the destination that a directory is, if it is one and attached.
+    pub fn id_at(root: &Path) -> Result<Id, Error> {
+        let text = fs::read_to_string(root.join(MARKER)).map_err(|_| Error::Away(root.to_owned()))?;
+        id_of(&text).ok_or_else(|| Error::Away(root.to_owned()))
+    }
+
+    /// Opens it, and ends what an interrupted run had begun. With `id` only if it is that one.
+    pub fn open(root: &Path, id: Option<&Id>) -> Result<Destination, Error> {
+        let found = Destination::id_at(root)?;
+        if id.is_some_and(|id| *id != found) {
+            return Err(Error::Foreign(root.to_owned()));
+        }
+        let lock = File::open(root.join(MARKER)).at("open", root)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Busy(root.to_owned()))?;
+        let mut destination = Destination {
+            root: root.to_owned(),
+            _lock: lock,
+            entries: Entries::new(),
+            steps_left: Cell::new(u64::MAX),
+        };
+        destination.entries = destination.read_manifest(&destination.path(MANIFEST))?;
+        destination.end_what_was_begun()?;
+        Ok(destination)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn current(&self, path: &[u8]) -> PathBuf {
+        self.path(CURRENT).join(std::ffi::OsStr::from_bytes(path))
+    }
+
+    pub(crate) fn kept(&self, run: &str) -> PathBuf {
+        self.path(KEPT).join(run)
+    }
+
+    pub(crate) fn kept_manifest(&self, run: &str) -> PathBuf {
+        self.path(KEPT).join(format!("{run}.manifest"))
+    }
+
+    pub(crate) fn unplaced(&self, number: u64) -> PathBuf {
+        self.path(UNPLACED).join(number.to_string())
+    }
+
+    /// A place where a test may have it fail.
+    pub(crate) fn step(&self) -> Result<(), Error> {
+        let left = self.steps_left.get().checked_sub(1).ok_or(Error::Stopped)?;
+        self.steps_left.set(left);
+        Ok(())
+    }
+
+    pub(crate) fn read_manifest(&self, path: &Path) -> Result<Entries, Error> {
+        let bytes = fs::read(path).at("read", path)?;
+        manifest::decode(&bytes).map_err(|why| Error::Damaged(path.to_owned(), why))
+    }
+
+    /// How many files lie there now.
+    pub fn files(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Runs whose earlier states are kept, oldest first.
+    pub(crate) fn runs(&self) -> Result<Vec<String>, Error> {
+        let path = self.path(KEPT);
+        let entries = fs::read_dir(&path).at("look into", &path)?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut runs: Vec<String> =
+            names.filter_map(|name| name.strip_suffix(".manifest").map(str::to_owned)).collect();
+        runs.sort();
+        Ok(runs)
+    }
+
+    /// What can be restored, oldest first; the last is what is there now.
+    pub fn states(&self) -> Result<Vec<State>, Error> {
+        let state = |until, entries: &Entries| State {
+            until,
+            files: entries.len() as u64,
+            bytes: entries.values().map(|entry| entry.size).sum(),
+        };
+        let mut states = Vec::new();
+        for run in self.runs()? {
+            let entries = self.read_manifest(&self.kept_manifest(&run))?;
+            states.push(state(Some(run), &entries));
+        }
+        states.push(state(None, &self.entries));
+        Ok(states)
+    }
+
+    /// Paths and sizes of a state.
+    pub fn list(&self, until: Option<&str>) -> Result<Vec<(Vec<u8>, u64)>, Error> {
+        let entries = self.state(until)?;
+        Ok(entries.into_iter().map(|(path, entry)| (path, entry.size)).collect())
+    }
+
+    /// What lay there until a run; without one what lies there now.
+    pub(crate) fn state(&self, until: Option<&str>) -> Result<Entries, Error> {
+        match until {
+            None => Ok(self.entries.clone()),
+            Some(run) if self.runs()?.iter().any(|known| known == run) => self.read_manifest(&self.kept_manifest(run)),
+            Some(run) => Err(Error::NoState(run.to_owned())),
+        }
+    }
+
+    /// Notes changes before they are made.
+    pub(crate) fn note(&self, changes: &[Change], head: Option<(&str, bool)>) -> Result<(), Error> {
+        self.step()?;
+        let path = self.path(CHANGES);
+        let begun = head.map(|(run, keeps)| manifest::changes_head(run, keeps)).unwrap_or_default();
+        let bytes = [begun, manifest::encode_changes(changes)].concat();
+        let write = || {
+            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            (&file).write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().at("write", &path)?;
+        sync_directory(&self.root)
+    }
+
+    /// Ends what the last run had told it would do, and takes it into the manifest.
+    fn end_what_was_begun(&mut self) -> Result<(), Error> {
+        let path = self.path(CHANGES);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                if let Some((run, keeps, changes)) = manifest::decode_changes(&bytes) {
+                    for change in changes {
+                        self.try_to_make(&run, keeps, &change)?;
+                    }
+                }
+                self.save()?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).at("read", &path),
+        }
+        let unplaced = self.path(UNPLACED);
+        for entry in fs::read_dir(&unplaced).at("look into", &unplaced)?.flatten() {
+            fs::remove_file(entry.path()).at("remove", &entry.path())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a change that was noted; tells what is against it where that is about this path alone.
+    pub(crate) fn try_to_make(&mut self, run: &str, keeps: bool, change: &Change) -> Result<Option<Error>, Error> {
+        match self.make(run, keeps, change) {
+            Ok(()) => Ok(None),
+            Err(error) if !error.is_of_destination() => {
+                // What lay there may be gone.
+                self.mark_rotten(change.path());
+                Ok(Some(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn mark_rotten(&mut self, path: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(path) {
+            // Nothing has this hash, so the next run copies it again.
+            (entry.hash, entry.facts.stamp) = ([0; 32], Default::default());
+        }
+    }
+
+    /// Makes a change that was noted; or makes it again, where nobody knows whether it was made.
+    pub(crate) fn make(&mut self, run: &str, keeps: bool, change: &Change) -> Result<(), Error> {
+        self.step()?;
+        match change {
+            Change::Placed(number, path, entry) => {
+                let (from, to) = (self.unplaced(*number), self.current(path));
+                if fs::symlink_metadata(&from).is_ok() {
+                    self.make_directories(&self.path(CURRENT), path)?;
+                    self.set_aside(run, keeps, path)?;
+                    self.step()?;
+                    fs::rename(&from, &to).at("put in place", &to)?;
+                }
+                self.entries.insert(path.clone(), *entry);
+            }
+            Change::Noted(path, entry) => drop(self.entries.insert(path.clone(), *entry)),
+            Change::Taken(path) => {
+                // A directory in its place is one that came later in the same run.
+                if !fs::symlink_metadata(self.current(path)).is_ok_and(|found| found.is_dir()) {
+                    self.set_aside(run, keeps, path)?;
+                }
+                self.remove_empty_above(path);
+                self.entries.remove(path);
+            }
+            Change::Rotten(path) => self.mark_rotten(path),
+        }
+        Ok(())
+    }
+
+    fn make_directories(&self, top: &Path, path: &[u8]) -> Result<(), Error> {
+        make_directories(top, path, MODE)
+    }
+
+    /// What is in place goes to what is kept of a run, or goes.
+    fn set_aside(&self, run: &str, keeps: bool, path: &[u8]) -> Result<(), Error> {
+        let from = self.current(path);
+        match fs::symlink_metadata(&from) {
+            Ok(found) if found.is_dir() => return Err(std::io::Error::from_raw_os_error(21)).at("replace", &from),
+            Ok(_) => {}
+            Err(_) => return Ok(()),
+        }
+        let is_good = self.entries.get(path).is_some_and(|entry| entry.hash != [0; 32]);
+        let to = self.kept(run).join(std::ffi::OsStr::from_bytes(path));
+        if !keeps || !is_good || fs::symlink_metadata(&to).is_ok() {
+            return fs::remove_file(&from).at("remove", &from);
+        }
+        let top = self.kept(run);
+        if fs::symlink_metadata(&top).is_err() {
+            fs::DirBuilder::new().mode(MODE).create(&top).at("make", &top)?;
+        }
+        self.make_directories(&top, path)?;
+        self.step()?;
+        fs::rename(&from, &to).at("keep", &to)
+    }
+
+    fn remove_empty_above(&self, path: &[u8]) {
+        let mut end = path.len();
+        while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
+            if fs::remove_dir(self.current(&path[..slash])).is_err() {
+                break;
+            }
+            end = slash;
+        }
+    }
+
+    /// Writes the manifest anew and forgets the changes, which are all made.
+    pub(crate) fn save(&self) -> Result<(), Error> {
+        self.step()?;
+        let root = File::open(&self.root).at("open", &self.root)?;
+        // Every rename is durable before nobody knows any more that it was to be made.
+        rustix::fs::syncfs(&root).at("make durable", &self.root)?;
+        replace(&self.path(MANIFEST), &manifest::encode(&self.entries))?;
+        self.step()?;
+        match fs::remove_file(self.path(CHANGES)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at("remove", &self.path(CHANGES)),
+            _ => sync_directory(&self.root),
+        }
+    }
+
+    /// What will be replaced from now on is what this says.
+    pub(crate) fn keep_manifest(&self, run: &str) -> Result<(), Error> {
+        replace(&self.kept_manifest(run), &manifest::encode(&self.entries))
+    }
+
+    /// Only so many earlier states stay.
+    pub(crate) fn drop_old(&self, keep: usize) -> Result<(), Error> {
+        let runs = self.runs()?;
+        let (old, stay) = runs.split_at(runs.len().saturating_sub(keep));
+        for run in old {
+            let manifest = self.kept_manifest(run);
+            fs::remove_file(&manifest).at("remove", &manifest)?;
+        }
+        // Directories last: without its manifest one is no state any more, and goes with the next run if this one is interrupted.
+        let top = self.path(KEPT);
+        for entry in fs::read_dir(&top).at("look into", &top)?.flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_directory && !stay.iter().any(|run| entry.file_name() == run.as_str()) {
+                fs::remove_dir_all(entry.path()).at("remove", &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Directories down to a path. One that is something else is not followed.
+pub(crate) fn make_directories(top: &Path, path: &[u8], mode: u32) -> Result<(), Error> {
+    let mut at = top.to_owned();
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for name in &names[..names.len() - 1] {
+        at.push(std::ffi::OsStr::from_bytes(name));
+        match fs::symlink_metadata(&at) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(std::io::Error::from_raw_os_error(20)).at("go into", &at),
+            Err(_) => fs::DirBuilder::new().mode(mode).create(&at).at("make", &at)?,
+        }
+    }
+    Ok(())
+}
+
+/// The hash and size of a file's content.
+pub(crate) fn hash_of(path: &Path, stop: &dyn Fn() -> bool) -> Result<([u8; 32], u64), Error> {
+    let file = File::open(path).at("open", path)?;
+    let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
+    loop {
+        if stop() {
+            return Err(Error::Stopped);
+        }
+        let length = file.read_at(&mut buffer, at).at("read", path)?;
+        if length == 0 {
+            return Ok((*hasher.finalize().as_bytes(), at));
+        }
+        hasher.update(&buffer[..length]);
+        at += length as u64;
+    }
+}

@@ -1,0 +1,217 @@
+//! A run: files are told one by one, what changed is copied, what is not told any more is taken away.
+//!
+//! Order: `meet` all files first, then `take_away` what was not met, then `stage` and `accept` what has to be copied, then `finish`.
+//! A run that ends earlier leaves a whole backup behind; what it copied is not copied again.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustc_hash::FxHashSet;
+
+use crate::destination::{Destination, sync_directory};
+use crate::error::{At, Error};
+use crate::manifest::{Change, Entry, Facts};
+
+/// Copies that take their places together.
+const BATCH_FILES: usize = 64;
+const BATCH_BYTES: u64 = 64 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
+/// What is compared with zeros, so that holes stay holes.
+const HOLE_BYTES: usize = 64 << 10;
+
+/// A run under way.
+pub struct Run {
+    pub(crate) destination: Destination,
+    name: String,
+    keep: usize,
+    /// Whether anything was noted yet.
+    is_begun: bool,
+    /// Whether what lay there before is noted as an earlier state.
+    is_state_kept: bool,
+    met: FxHashSet<Vec<u8>>,
+    next_number: u64,
+    batch: Vec<Change>,
+    batch_bytes: u64,
+    pub files: u64,
+    pub bytes: u64,
+    pub taken: u64,
+    /// What cannot be there under its name; the caller takes it.
+    pub failed: Vec<(Vec<u8>, Error)>,
+}
+
+/// A copy that has no place yet.
+#[derive(Debug)]
+pub struct Staged {
+    number: u64,
+    hash: [u8; 32],
+    size: u64,
+}
+
+impl Run {
+    /// Begins a run that is called so, by the moment; of what it replaces so many earlier states are kept.
+    pub fn begin(destination: Destination, moment: &str, keep: usize) -> Result<Run, Error> {
+        let known = destination.runs()?;
+        let names = std::iter::once(moment.to_owned()).chain((2..).map(|number| format!("{moment}-{number}")));
+        // Names sort as the runs came, also when the clock was set back.
+        let after = |name: &String| known.last().is_none_or(|last| name > last);
+        let name = names.take(known.len() + 2).find(after);
+        let name = name.unwrap_or_else(|| format!("{}+", known.last().map_or("", String::as_str)));
+        Ok(Run {
+            destination,
+            name,
+            keep,
+            is_begun: false,
+            is_state_kept: false,
+            met: FxHashSet::default(),
+            next_number: 1,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            files: 0,
+            bytes: 0,
+            taken: 0,
+            failed: Vec::new(),
+        })
+    }
+
+    /// A file is to be there. Tells whether it has to be looked at, because it changed or is new.
+    pub fn meet(&mut self, path: &[u8], facts: &Facts) -> bool {
+        self.met.insert(path.to_vec());
+        let known = self.destination.entries.get(path);
+        known.is_none_or(|entry| entry.facts != *facts || facts.stamp == Default::default())
+    }
+
+    /// Everything was met: what was not is taken away.
+    pub fn take_away(&mut self) -> Result<(), Error> {
+        let gone = self.destination.entries.keys().filter(|path| !self.met.contains(*path));
+        let gone: Vec<Change> = gone.cloned().map(Change::Taken).collect();
+        for changes in gone.chunks(BATCH_FILES) {
+            self.apply(changes)?;
+            self.taken += changes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Notes changes, and makes them.
+    fn apply(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let keeps = self.keep > 0;
+        let head = (!self.is_begun).then_some((self.name.as_str(), keeps));
+        let replaces = changes.iter().any(|change| !matches!(change, Change::Noted(..)));
+        if replaces && keeps && !self.is_state_kept && self.destination.files() > 0 {
+            self.destination.keep_manifest(&self.name)?;
+            self.is_state_kept = true;
+        }
+        self.destination.note(changes, head)?;
+        self.is_begun = true;
+        for change in changes {
+            if let Some(error) = self.destination.try_to_make(&self.name, keeps, change)? {
+                self.failed.push((change.path().to_vec(), error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a content to where it waits. `read` fills a buffer from an offset on, 0 bytes at the end; what fails there is told on.
+    pub fn stage<E: From<Error>>(
+        &mut self,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
+    ) -> Result<Staged, E> {
+        self.destination.step()?;
+        let number = self.next_number;
+        self.next_number += 1;
+        let path = self.destination.unplaced(number);
+        let outcome = copy(&path, &mut read);
+        if outcome.is_err() {
+            drop(fs::remove_file(&path));
+        }
+        let (hash, size) = outcome?;
+        Ok(Staged { number, hash, size })
+    }
+
+    /// A copy is as the file was at one moment: it may take its place.
+    pub fn accept(&mut self, path: &[u8], facts: &Facts, staged: Staged) -> Result<(), Error> {
+        let Staged { number, hash, size } = staged;
+        let entry = Entry { hash, size, facts: *facts };
+        let from = self.destination.unplaced(number);
+        let known = self.destination.entries.get(path);
+        let is_same = known.is_some_and(|known| known.hash == hash && known.size == size);
+        let target = if is_same { self.destination.current(path) } else { from.clone() };
+        set_facts(&target, facts)?;
+        if is_same {
+            fs::remove_file(&from).at("remove", &from)?;
+            self.batch.push(Change::Noted(path.to_vec(), entry));
+        } else {
+            let file = fs::File::open(&from).at("open", &from)?;
+            file.sync_all().at("make durable", &from)?;
+            self.batch.push(Change::Placed(number, path.to_vec(), entry));
+            self.batch_bytes += size;
+            self.files += 1;
+            self.bytes += size;
+        }
+        match self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            true => self.place(),
+            false => Ok(()),
+        }
+    }
+
+    /// A copy is not good: the file was changed meanwhile.
+    pub fn discard(&self, staged: &Staged) {
+        drop(fs::remove_file(self.destination.unplaced(staged.number)));
+    }
+
+    /// Copies that wait take their places.
+    pub fn place(&mut self) -> Result<(), Error> {
+        let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let unplaced = self.destination.unplaced(0);
+        sync_directory(unplaced.parent().unwrap_or(&unplaced))?;
+        self.apply(&batch)
+    }
+
+    /// Ends the run, when everything has its place: what it did is the manifest.
+    pub fn finish(self) -> Result<Destination, Error> {
+        assert!(self.batch.is_empty(), "copies that wait take their places first");
+        if self.is_begun {
+            self.destination.save()?;
+        }
+        self.destination.drop_old(self.keep)?;
+        Ok(self.destination)
+    }
+}
+
+fn copy<E: From<Error>>(
+    path: &Path,
+    read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
+) -> Result<([u8; 32], u64), E> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at("make", path)?;
+    let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
+    loop {
+        let length = read(at, &mut buffer)?;
+        if length == 0 {
+            break;
+        }
+        hasher.update(&buffer[..length]);
+        for (number, piece) in buffer[..length].chunks(HOLE_BYTES).enumerate() {
+            if piece.iter().any(|byte| *byte != 0) {
+                file.write_all_at(piece, at + (number * HOLE_BYTES) as u64).at("write", path)?;
+            }
+        }
+        at += length as u64;
+    }
+    file.set_len(at).at("write", path)?;
+    Ok((*hasher.finalize().as_bytes(), at))
+}
+
+/// Owner, mode and times, as far as the destination can have them: what is known of them is in the manifest.
+pub(crate) fn set_facts(path: &Path, facts: &Facts) -> Result<(), Error> {
+    let _where_it_can = std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid));
+    let _so_too = fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777));
+    let (seconds, nanoseconds) = facts.modified;
+    let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    let _and_so = rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! P-104, P-105: what is copied, kept and proven, with every step of a run being its last.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::manifest::{self, Change, Entries};
+use crate::{Destination, Entry, Error, Facts, Run, Stamp};
+
+const ID: [u8; 16] = [7; 16];
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("stere-test-backup-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Files by path: content, and when it changed.
+type Files = BTreeMap<&'static str, (&'static str, i64)>;
+
+fn facts(path: &str, changed: i64) -> Facts {
+    let inode = path.bytes().map(u64::from).sum();
+    let stamp = Stamp { inode, changed: (changed, 5) };
+    Facts { mode: 0o100_640, uid: 0, gid: 0, modified: (changed, 9), stamp }
+}
+
+fn open(root: &Path) -> Destination {
+    Destination::open(root, Some(&ID)).unwrap()
+}
+
+/// Brings the destination to these files; ends after so many steps. Tells what was copied.
+fn back_up(root: &Path, files: &Files, moment: &str, keep: usize, steps: u64) -> Result<u64, Error> {
+    let destination = open(root);
+    destination.steps_left.set(steps);
+    let mut run = Run::begin(destination, moment, keep)?;
+    let mut wanted = Vec::new();
+    for (path, (content, changed)) in files {
+        if run.meet(path.as_bytes(), &facts(path, *changed)) {
+            wanted.push((path, content, *changed));
+        }
+    }
+    run.take_away()?;
+    for (path, content, changed) in wanted {
+        let read = |offset: u64, out: &mut [u8]| {
+            let rest = &content.as_bytes()[(offset as usize).min(content.len())..];
+            let length = rest.len().min(out.len()).min(3);
+            out[..length].copy_from_slice(&rest[..length]);
+            Ok::<_, Error>(length)
+        };
+        let staged = run.stage(read)?;
+        run.accept(path.as_bytes(), &facts(path, changed), staged)?;
+        run.place()?;
+    }
+    assert!(run.failed.is_empty());
+    let copied = run.files;
+    run.finish().map(|_| copied)
+}
+
+fn current(root: &Path) -> BTreeMap<String, String> {
+    let destination = open(root);
+    let read = |(path, _): (Vec<u8>, u64)| {
+        let path = String::from_utf8(path).unwrap();
+        let content = fs::read_to_string(root.join("current").join(&path)).unwrap();
+        (path, content)
+    };
+    destination.list(None).unwrap().into_iter().map(read).collect()
+}
+
+fn contents(files: &Files) -> BTreeMap<String, String> {
+    files.iter().map(|(path, (content, _))| ((*path).to_owned(), (*content).to_owned())).collect()
+}
+
+fn restored(root: &Path, until: Option<&str>) -> BTreeMap<String, String> {
+    let (to, destination) = (Folder::new(), open(root));
+    let outcome = destination.restore(until, b"", &to.0, false).unwrap();
+    assert!(outcome.failed.is_empty(), "{outcome:?}");
+    let read = |(path, _): (Vec<u8>, u64)| {
+        let path = String::from_utf8(path).unwrap();
+        let content = fs::read_to_string(to.0.join(&path)).unwrap();
+        (path, content)
+    };
+    destination.list(until).unwrap().into_iter().map(read).collect()
+}
+
+fn sound(root: &Path) {
+    let findings = open(root).check(&|| false).unwrap();
+    assert!(findings.bad.is_empty() && findings.unknown.is_empty(), "{findings:?}");
+}
+
+fn first() -> Files {
+    Files::from([("a", ("one", 1)), ("d/b", ("two", 1)), ("d/e/c", ("three", 1)), ("same", ("same", 1))])
+}
+
+/// A file changed, one gone, one new, a directory in place of a file and the reverse.
+fn second() -> Files {
+    Files::from([("a/x", ("four", 2)), ("d", ("five", 2)), ("new", ("", 2)), ("same", ("same", 3))])
+}
+
+#[test]
+fn only_what_changed_is_copied_and_earlier_states_come_back() {
+    let folder = Folder::new();
+    let root = &folder.0;
+    Destination::create(root, &ID, "tank").unwrap();
+    assert!(matches!(Destination::create(root, &ID, "tank"), Err(Error::NotEmpty(_))));
+    assert_eq!(back_up(root, &first(), "m1", 2, u64::MAX).unwrap(), 4);
+    assert_eq!(back_up(root, &first(), "m2", 2, u64::MAX).unwrap(), 0);
+    // Of `same` only the time changed: it is read, and not written.
+    assert_eq!(back_up(root, &second(), "m2", 2, u64::MAX).unwrap(), 3);
+    assert_eq!(current(root), contents(&second()));
+    sound(root);
+    assert_eq!(restored(root, Some("m2")), contents(&first()));
+    assert_eq!(back_up(root, &first(), "m2", 2, u64::MAX).unwrap(), 3, "a second run at one moment");
+    let states = open(root).states().unwrap();
+    let until: Vec<_> = states.iter().map(|state| state.until.as_deref()).collect();
+    assert_eq!(until, [Some("m2"), Some("m2-2"), None], "only two earlier states are kept");
+    assert_eq!(restored(root, Some("m2-2")), contents(&second()));
+    assert_eq!(restored(root, Some("m2")), contents(&first()));
+    assert!(matches!(open(root).restore(Some("m9"), b"", root, false), Err(Error::NoState(_))));
+    sound(root);
+}
+
+#[test]
+fn whatever_step_is_the_last_nothing_is_lost_and_the_next_run_goes_on() {
+    let (mut steps, mut copied_before) = (0, 0);
+    loop {
+        let folder = Folder::new();
+        let root = &folder.0;
+        Destination::create(root, &ID, "tank").unwrap();
+        back_up(root, &first(), "m1", 3, u64::MAX).unwrap();
+        let outcome = back_up(root, &second(), "m2", 3, steps);
+        assert!(matches!(outcome, Ok(_) | Err(Error::Stopped)), "{outcome:?}");
+        sound(root);
+        let (old, new, now) = (contents(&first()), contents(&second()), current(root));
+        for (path, content) in &now {
+            assert!(old.get(path) == Some(content) || new.get(path) == Some(content), "{path} after {steps} steps");
+        }
+        let again = back_up(root, &second(), "m3", 3, u64::MAX).unwrap();
+        assert!(again <= 3 && (outcome.is_err() || again == 0));
+        assert_eq!(current(root), new);
+        sound(root);
+        if open(root).states().unwrap().iter().any(|state| state.until.as_deref() == Some("m2")) {
+            assert_eq!(restored(root, Some("m2")), old, "after {steps} steps");
+        }
+        if outcome.is_ok() {
+            break;
+        }
+        copied_before += u64::from(again < 3);
+        steps += 1;
+    }
+    assert!(
+        steps > 10 && copied_before > 3,
+        "{steps} steps, and in {copied_before} of them something was there already"
+    );
+}
+
+#[test]
+fn what_rots_is_found_never_restored_and_copied_again() {
+    let folder = Folder::new();
+    let root = &folder.0;
+    Destination::create(root, &ID, "tank").unwrap();
+    back_up(root, &first(), "m1", 2, u64::MAX).unwrap();
+    back_up(root, &Files::from([("a", ("new", 2)), ("same", ("same", 1))]), "m2", 2, u64::MAX).unwrap();
+    fs::write(root.join("current/same"), "sane").unwrap();
+    fs::write(root.join("kept/m2/d/b"), "too").unwrap();
+    fs::write(root.join("current/stray"), "x").unwrap();
+    let to = Folder::new();
+    let outcome = open(root).restore(None, b"same", &to.0, false).unwrap();
+    assert_eq!((outcome.files, outcome.failed.len()), (0, 1));
+    assert!(fs::read_dir(&to.0).unwrap().next().is_none(), "nothing wrong is left there");
+    let findings = open(root).check(&|| false).unwrap();
+    let bad: Vec<&[u8]> = findings.bad.iter().map(|(path, _)| &path[..]).collect();
+    assert_eq!(bad, [&b"current/same"[..], b"kept/m2/d/b"]);
+    assert_eq!(findings.unknown, [b"current/stray".to_vec()]);
+    let files = Files::from([("a", ("new", 2)), ("same", ("same", 1))]);
+    assert_eq!(back_up(root, &files, "m3", 2, u64::MAX).unwrap(), 1);
+    let findings = open(root).check(&|| false).unwrap();
+    assert_eq!(findings.bad.len(), 1, "{findings:?}");
+    let outcome = open(root).restore(None, b"same", &to.0, false).unwrap();
+    assert_eq!((outcome.files, fs::read_to_string(to.0.join("same")).unwrap()), (1, "same".into()));
+    let outcome = open(root).restore(None, b"same", &to.0, false).unwrap();
+    assert_eq!(outcome.failed.len(), 1, "what is there is not replaced unasked");
+}
+
+#[test]
+fn another_directory_is_not_taken_for_the_destination() {
+    let folder = Folder::new();
+    assert!(matches!(Destination::open(&folder.0, Some(&ID)), Err(Error::Away(_))));
+    Destination::create(&folder.0, &[8; 16], "tank").unwrap();
+    assert!(matches!(Destination::open(&folder.0, Some(&ID)), Err(Error::Foreign(_))));
+    let _held = Destination::open(&folder.0, None).unwrap();
+    assert!(matches!(Destination::open(&folder.0, None), Err(Error::Busy(_))));
+}
+
+#[test]
+fn lists_come_back_as_they_were_and_what_is_cut_or_changed_is_noticed() {
+    let entry = Entry { hash: [0xa5; 32], size: 7, facts: facts("x", -3) };
+    let odd = b"d/a\tb\\n\nc\xff".to_vec();
+    let entries = Entries::from([(odd.clone(), entry), (b"z".to_vec(), entry)]);
+    let bytes = manifest::encode(&entries);
+    assert_eq!(manifest::decode(&bytes).unwrap(), entries);
+    for at in 0..bytes.len() {
+        assert!(manifest::decode(&bytes[..at]).is_err(), "cut at {at}");
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 1;
+        assert!(manifest::decode(&wrong).is_err(), "changed at {at}");
+    }
+    let escapes = manifest::line(b"../../etc/passwd", &entry);
+    assert_eq!(manifest::parse(&escapes), None, "a path that leads out of the destination");
+    let changes = [
+        Change::Placed(3, odd.clone(), entry),
+        Change::Noted(odd.clone(), entry),
+        Change::Taken(odd),
+        Change::Rotten(b"z".to_vec()),
+    ];
+    let bytes = [manifest::changes_head("m1", true), manifest::encode_changes(&changes)].concat();
+    for at in 0..=bytes.len() {
+        match manifest::decode_changes(&bytes[..at]) {
+            Some((run, keeps, found)) => {
+                assert!(run == "m1" && keeps && changes.starts_with(&found), "cut at {at}");
+            }
+            None => assert!(at <= manifest::changes_head("m1", true).len()),
+        }
+    }
+    assert_eq!(manifest::decode_changes(&bytes).unwrap().2, changes);
+}

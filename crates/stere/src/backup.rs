@@ -1,0 +1,334 @@
+//! `stere backup`: directories outside the pool to which chosen files are copied.
+//!
+//! The daemon copies (`mount/backup.rs`); what lies at a destination is proven, listed and restored by the command itself, so that no
+//! pool is needed for it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stere_backup::Destination;
+use stere_naming::{BackupValue, FileSystem, Wait};
+use stere_policy::show_moment;
+
+use crate::cli::{BackupCommand, BackupPlace};
+use crate::control::{About, Answer, Connection, Request};
+use crate::error::{At, DATA_LOST, DEGRADED, DONE, Error, Result, refused};
+use crate::mount::backup::{Backups, Outcome};
+use crate::registry::Registry;
+use crate::status::to_json;
+use crate::{clock, keys, size};
+
+const POLL: Duration = Duration::from_millis(100);
+const KEEP: u16 = 10;
+const PLACE: &str = "a destination is dir:/PATH[,every=1d][,keep=10]";
+
+/// What is asked of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    Add {
+        name: String,
+        path: PathBuf,
+        every_seconds: u32,
+        keep: u16,
+        only: String,
+        adopt: bool,
+    },
+    Remove {
+        name: String,
+    },
+    /// All of them without a name.
+    Run {
+        name: Option<String>,
+    },
+    List,
+}
+
+/// A destination, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    pub name: String,
+    pub path: PathBuf,
+    pub every_seconds: u32,
+    pub keep: u16,
+    pub only: String,
+    /// When the last complete run began, in seconds since 1970; null: there was none.
+    pub done_seconds: Option<i64>,
+    pub is_attached: bool,
+    pub is_running: bool,
+    pub is_asked: bool,
+    /// The last run since the mount, or the one under way.
+    pub last: Option<Outcome>,
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: Order) -> Result<Answer> {
+    let known = filesystem.backups(Wait::Allowed)?;
+    let caller = clock::own_caller(Wait::Allowed);
+    let find = |name: &str| match known.iter().find(|(_, value)| value.name == name) {
+        Some(found) => Ok(found),
+        None => refused(format!(
+            "the pool has no destination '{name}'; `stere backup status {}` tells which it has",
+            about.pool
+        )),
+    };
+    match order {
+        Order::List => {
+            let destinations = known.into_iter().map(|(_, value)| line(backups, value)).collect();
+            return Ok(Answer::Backups { destinations });
+        }
+        Order::Run { name } => {
+            let all = || known.iter().map(|(_, value)| value.name.clone()).collect();
+            let names: Vec<String> = match name {
+                Some(name) => vec![find(&name)?.1.name.clone()],
+                None => all(),
+            };
+            names.iter().for_each(|name| backups.ask(name));
+            return Ok(Answer::Done);
+        }
+        Order::Remove { name } => {
+            filesystem.remove_backup(&caller, find(&name)?.0)?;
+            backups.forget(&name);
+        }
+        Order::Add { name, path, every_seconds, keep, only, adopt } => {
+            if known.iter().any(|(_, value)| value.name == name) {
+                return refused(format!("the pool has a destination '{name}' already; choose another name"));
+            }
+            let path = std::fs::canonicalize(&path).at("find", &path)?;
+            if path.starts_with(&about.mountpoint) {
+                return refused("a backup cannot lie in the pool that it is of; choose a directory elsewhere");
+            }
+            if let Err(error) = filesystem.parse_search(&only).map(drop).or_else(|error| match only.is_empty() {
+                true => Ok(()),
+                false => Err(error),
+            }) {
+                return refused(format!("the search is not understood: {error}"));
+            }
+            let id = attach(&path, about, adopt)?;
+            let path = path.as_os_str().as_bytes().to_vec();
+            let value = BackupValue { name, id, keep, every_seconds, done_seconds: 0, path, only };
+            filesystem.put_backup(&caller, None, &value)?;
+        }
+    }
+    filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
+    backups.wake();
+    Ok(Answer::Done)
+}
+
+/// Makes a directory a destination, or takes one that is.
+fn attach(path: &Path, about: &About, adopt: bool) -> Result<stere_backup::Id> {
+    if adopt {
+        return Ok(Destination::id_at(path)?);
+    }
+    let id = keys::random();
+    Destination::create(path, &id, &format!("pool {} {}", about.pool, about.pool_id))?;
+    Ok(id)
+}
+
+fn line(backups: &Backups, value: BackupValue) -> Line {
+    let told = backups.told(&value.name);
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(&value.path));
+    Line {
+        is_attached: Destination::id_at(&path).is_ok_and(|id| id == value.id),
+        name: value.name,
+        path,
+        every_seconds: value.every_seconds,
+        keep: value.keep,
+        only: value.only,
+        done_seconds: (value.done_seconds != 0).then_some(value.done_seconds),
+        is_running: told.is_running,
+        is_asked: told.is_asked,
+        last: told.last,
+    }
+}
+
+fn ask(registry: &Registry, pool: &str, order: Order) -> Result<Answer> {
+    let Some(mut connection) = Connection::open(registry, pool) else {
+        return refused(format!("the pool '{pool}' is not mounted; its mount makes its backups: mount it"));
+    };
+    connection.be_patient()?;
+    connection.ask(Request::Backups { order })
+}
+
+fn destinations(registry: &Registry, pool: &str) -> Result<Vec<Line>> {
+    match ask(registry, pool, Order::List)? {
+        Answer::Backups { destinations } => Ok(destinations),
+        _ => refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
+    }
+}
+
+pub fn run(registry: &Registry, command: &BackupCommand) -> Result<u8> {
+    match command {
+        BackupCommand::Add { pool, name, place, only, adopt } => {
+            let (path, every_seconds, keep) = parse_place(place)?;
+            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+            if name.is_empty() || name.len() > BackupValue::NAME_BYTES_MAX || !is_name(name) {
+                return Err(Error::Usage("a name is 1 to 64 letters, digits, '-', '_' and '.'".into()));
+            }
+            let (name, only) = (name.clone(), only.clone());
+            let path = std::path::absolute(&path).at("find", &path)?;
+            ask(registry, pool, Order::Add { name, path, every_seconds, keep, only, adopt: *adopt })?;
+            Ok(DONE)
+        }
+        BackupCommand::Remove { pool, name } => {
+            ask(registry, pool, Order::Remove { name: name.clone() })?;
+            Ok(DONE)
+        }
+        BackupCommand::Run { pool, name, wait } => run_now(registry, pool, name.as_deref(), *wait),
+        BackupCommand::Status { pool, json } => {
+            let lines = destinations(registry, pool)?;
+            match json {
+                true => println!("{}", to_json(&lines)?),
+                false => lines.iter().for_each(show),
+            }
+            Ok(code(&lines))
+        }
+        BackupCommand::Verify(place) => verify(registry, place),
+        BackupCommand::List { place, until, files } => list(registry, place, until.as_deref(), *files),
+        BackupCommand::Restore { place, path, to, until, overwrite } => {
+            let destination = open(registry, place)?;
+            std::fs::create_dir_all(to).at("make", to)?;
+            let top = path.as_ref().map_or(&b""[..], |path| path.as_os_str().as_bytes());
+            let top = top.strip_prefix(b"/").unwrap_or(top);
+            let top = top.strip_suffix(b"/").unwrap_or(top);
+            let restored = destination.restore(until.as_deref(), top, to, *overwrite)?;
+            for (path, why) in &restored.failed {
+                eprintln!("/{}: {why}", String::from_utf8_lossy(path).escape_debug());
+            }
+            println!("{} files restored ({})", restored.files, size::show(restored.bytes));
+            match restored.failed.len() {
+                0 if restored.files == 0 => refused("there is no such file in this state of the backup"),
+                0 => Ok(DONE),
+                _ => Ok(DEGRADED),
+            }
+        }
+    }
+}
+
+fn parse_place(text: &str) -> Result<(PathBuf, u32, u16)> {
+    let wrong = || Error::Usage(format!("'{text}' is not understood; {PLACE}"));
+    let mut words = text.split(',');
+    let path = words.next().and_then(|word| word.strip_prefix("dir:")).filter(|path| !path.is_empty());
+    let (mut every, mut keep) = (0, KEEP);
+    for word in words {
+        match word.split_once('=').ok_or_else(wrong)? {
+            ("every", value) => {
+                let seconds = crate::mount::duration(value).ok_or_else(wrong)?.as_secs();
+                every = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+            }
+            ("keep", value) => keep = value.parse().map_err(|_| wrong())?,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok((path.ok_or_else(wrong)?.into(), every, keep))
+}
+
+/// 3 where something did not get to where it belongs.
+fn code(lines: &[Line]) -> u8 {
+    let is_behind = |line: &Line| {
+        let last = line.last.as_ref();
+        !line.is_attached || last.is_some_and(|last| last.problem.is_some() || last.failed_files > 0)
+    };
+    if lines.iter().any(is_behind) { DEGRADED } else { DONE }
+}
+
+fn run_now(registry: &Registry, pool: &str, name: Option<&str>, wait: bool) -> Result<u8> {
+    ask(registry, pool, Order::Run { name: name.map(str::to_owned) })?;
+    if !wait {
+        println!("it goes on in the background; `stere backup status {pool}` tells how far it is");
+        return Ok(DONE);
+    }
+    loop {
+        let mut lines = destinations(registry, pool)?;
+        lines.retain(|line| name.is_none_or(|name| line.name == name));
+        // One that is away is asked still, and goes on when it is back: nobody waits for that.
+        let waits = |line: &Line| {
+            let has_failed = line.last.as_ref().is_some_and(|last| last.problem.is_some());
+            line.is_running || line.is_asked && !has_failed
+        };
+        if !lines.iter().any(waits) {
+            lines.iter().for_each(show);
+            return Ok(code(&lines));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn show(line: &Line) {
+    let often = match line.every_seconds {
+        0 => "when somebody asks".to_owned(),
+        seconds => format!("every {seconds} s"),
+    };
+    let done = match line.done_seconds {
+        Some(seconds) => format!("complete as of {}Z", show_moment(seconds)),
+        None => "never complete yet".to_owned(),
+    };
+    let now = match (line.is_running, line.is_attached) {
+        (true, _) => ", running",
+        (false, false) => ", AWAY: attach it, and it goes on",
+        (false, true) => "",
+    };
+    println!("{}: {} ({often}), {done}{now}", line.name, line.path.display());
+    if !line.only.is_empty() {
+        println!("  only {}", line.only);
+    }
+    let Some(last) = &line.last else { return };
+    println!(
+        "  last run: {} files, {} copied ({}), {} taken away, {} not copied",
+        last.files,
+        last.copied_files,
+        size::show(last.copied_bytes),
+        last.taken_files,
+        last.failed_files
+    );
+    last.failed.iter().for_each(|(path, why)| println!("  not copied: {}: {why}", path.escape_debug()));
+    if let Some(problem) = &last.problem {
+        println!("  it did not end: {problem}");
+    }
+}
+
+/// The directory that is meant, opened and locked.
+fn open(registry: &Registry, BackupPlace { place, name }: &BackupPlace) -> Result<Destination> {
+    let Some(name) = name else { return Ok(Destination::open(Path::new(place), None)?) };
+    let lines = destinations(registry, place)?;
+    let Some(line) = lines.into_iter().find(|line| line.name == *name) else {
+        return refused(format!(
+            "the pool has no destination '{name}'; `stere backup status {place}` tells which it has"
+        ));
+    };
+    Ok(Destination::open(&line.path, None)?)
+}
+
+fn verify(registry: &Registry, place: &BackupPlace) -> Result<u8> {
+    let mut destination = open(registry, place)?;
+    let findings = destination.check(&|| false)?;
+    for (path, why) in &findings.bad {
+        println!("{}: {why}", String::from_utf8_lossy(path).escape_debug());
+    }
+    for path in &findings.unknown {
+        println!("{}: is not of this backup; it is left alone", String::from_utf8_lossy(path).escape_debug());
+    }
+    println!("{} files read ({}), {} bad", findings.files, size::show(findings.bytes), findings.bad.len());
+    if findings.bad.is_empty() {
+        return Ok(DONE);
+    }
+    println!("the next run copies again what is bad in `current`: `stere backup run`");
+    Ok(DATA_LOST)
+}
+
+fn list(registry: &Registry, place: &BackupPlace, until: Option<&str>, files: bool) -> Result<u8> {
+    let destination = open(registry, place)?;
+    if files || until.is_some() {
+        for (path, bytes) in destination.list(until)? {
+            println!("{bytes:>15}  /{}", String::from_utf8_lossy(&path).escape_debug());
+        }
+        return Ok(DONE);
+    }
+    for state in destination.states()? {
+        let until = state.until.map_or_else(|| "latest".to_owned(), |until| format!("until {until}"));
+        println!("{until:<32} {:>10} files  {:>12}", state.files, size::show(state.bytes));
+    }
+    Ok(DONE)
+}

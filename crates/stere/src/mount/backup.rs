@@ -1,0 +1,303 @@
+//! The thread that brings destinations of backups up to date: when it is time, when somebody asks, and when one is back that was away.
+//!
+//! It reads through the file system like a process of root, but unnoticed, and waits for nobody. Only it writes destinations.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stere_backup::{Destination, Facts, Run, Stamp};
+use stere_naming::{Attributes, BackupValue, FileSystem, Found, ROOT, Wait};
+use stere_policy::show_moment;
+
+use super::serve::Daemon;
+use super::work::UnmountOnPanic;
+use crate::clock;
+use crate::error::{Error, Result};
+
+const TICK: Duration = Duration::from_millis(500);
+/// How long a destination that is away, or in use, is left alone.
+const AWAY: Duration = Duration::from_secs(5);
+/// The same for one that failed in another way, as when it is full.
+const FAILED: Duration = Duration::from_secs(60);
+/// How often a file that is changed while it is read is read again.
+const TRIES: usize = 3;
+/// What changed so short before it was read may change once more at the same moment of the clock.
+const YOUNG_SECONDS: i64 = 2;
+/// Files that are named in a report.
+const NAMED_MAX: usize = 1000;
+
+/// What became of a run, and of the one under way.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Why it did not happen, or ended early.
+    pub problem: Option<String>,
+    /// Files that were to be there.
+    pub files: u64,
+    pub copied_files: u64,
+    pub copied_bytes: u64,
+    pub taken_files: u64,
+    /// What could not be copied, and why; some of them by path.
+    pub failed_files: u64,
+    pub failed: Vec<(String, String)>,
+}
+
+/// One destination in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    pub is_running: bool,
+    pub is_asked: bool,
+    /// Since the mount.
+    pub last: Option<Outcome>,
+    next_try: Option<Instant>,
+}
+
+/// All destinations in memory.
+#[derive(Default)]
+pub struct Backups {
+    told: Mutex<BTreeMap<String, Told>>,
+    wake: Condvar,
+}
+
+impl Backups {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Told>> {
+        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn told(&self, name: &str) -> Told {
+        self.lock().get(name).cloned().unwrap_or_default()
+    }
+
+    /// Somebody wants it up to date.
+    pub fn ask(&self, name: &str) {
+        let mut told = self.lock();
+        let one = told.entry(name.to_owned()).or_default();
+        (one.is_asked, one.next_try, one.last) = (true, None, None);
+        self.wake.notify_all();
+    }
+
+    pub fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    pub fn wake(&self) {
+        self.wake.notify_all();
+    }
+
+    /// Whether it is time for a destination; then it is running.
+    fn take(&self, value: &BackupValue, now: i64) -> bool {
+        let mut told = self.lock();
+        let one = told.entry(value.name.clone()).or_default();
+        let is_due = value.every_seconds > 0
+            && (now - value.done_seconds >= i64::from(value.every_seconds) || now < value.done_seconds);
+        if !(is_due || one.is_asked) || one.next_try.is_some_and(|next| Instant::now() < next) {
+            return false;
+        }
+        (one.is_running, one.is_asked) = (true, false);
+        true
+    }
+
+    /// A run ended, and is tried again after this time if it failed.
+    fn ended(&self, name: &str, outcome: Outcome, again: Option<Duration>) {
+        if let Some(one) = self.lock().get_mut(name) {
+            one.next_try = again.map(|after| Instant::now() + after);
+            // What was asked for happens when it can.
+            one.is_asked |= again.is_some();
+            (one.is_running, one.last) = (false, Some(outcome));
+        }
+    }
+
+    fn progress(&self, name: &str, outcome: &Outcome) {
+        if let Some(one) = self.lock().get_mut(name) {
+            // Without names, which may be many; they come at the end.
+            let Outcome { files, copied_files, copied_bytes, taken_files, failed_files, .. } = *outcome;
+            let counts = Outcome { files, copied_files, copied_bytes, taken_files, failed_files, ..Outcome::default() };
+            one.last = Some(counts);
+        }
+    }
+}
+
+/// Starts the thread.
+pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
+    let run = move || {
+        if read_only {
+            return;
+        }
+        let guard = UnmountOnPanic(daemon.clone());
+        while !daemon.stop.load(Ordering::Acquire) {
+            look(&daemon);
+            let told = daemon.backups.lock();
+            drop(daemon.backups.wake.wait_timeout(told, TICK));
+        }
+        drop(guard);
+    };
+    std::thread::Builder::new().name("backup".into()).spawn(run).map_err(Error::System)
+}
+
+fn look(daemon: &Daemon) {
+    let backups = match daemon.filesystem.backups(Wait::Allowed) {
+        Ok(backups) => backups,
+        Err(error) => return tracing::warn!(%error, "destinations of backups cannot be read"),
+    };
+    for (number, value) in backups {
+        let begun = clock::now().seconds;
+        if daemon.stop.load(Ordering::Acquire) || !daemon.backups.take(&value, begun) {
+            continue;
+        }
+        let mut outcome = Outcome::default();
+        let again = match bring_up_to_date(daemon, &value, &mut outcome) {
+            Ok(()) => {
+                note_done(daemon, number, &value, begun);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(destination = value.name, %error, "a backup did not happen");
+                outcome.problem = Some(error.to_string());
+                use stere_backup::Error::{Away, Busy};
+                Some(if matches!(error, Error::Backup(Away(_) | Busy(_))) { AWAY } else { FAILED })
+            }
+        };
+        daemon.backups.ended(&value.name, outcome, again);
+    }
+}
+
+/// Notes when the run began, unless the destination was removed or replaced meanwhile.
+fn note_done(daemon: &Daemon, number: u64, value: &BackupValue, begun: i64) {
+    let is_there = |all: Vec<(u64, BackupValue)>| all.contains(&(number, value.clone()));
+    let noted = daemon.filesystem.backups(Wait::Allowed).and_then(|all| match is_there(all) {
+        true => {
+            let value = BackupValue { done_seconds: begun, ..value.clone() };
+            daemon.filesystem.put_backup(&clock::own_caller(Wait::Allowed), Some(number), &value)
+        }
+        false => Ok(()),
+    });
+    if let Err(error) = noted {
+        tracing::warn!(%error, "when a backup was complete cannot be noted; it is made again");
+    }
+}
+
+/// A file that has to be copied.
+struct Wanted {
+    path: Vec<u8>,
+    inode: u64,
+}
+
+fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome) -> Result<()> {
+    let root = Path::new(std::ffi::OsStr::from_bytes(&value.path));
+    let filesystem = &daemon.filesystem;
+    let destination = Destination::open(root, Some(&value.id))?;
+    let moment = show_moment(clock::now().seconds).replace(' ', "_").replace(':', "-");
+    let mut run = Run::begin(destination, &moment, usize::from(value.keep))?;
+    let wanted = meet_all(daemon, value, &mut run, outcome)?;
+    run.take_away()?;
+    outcome.taken_files = run.taken;
+    for one in wanted {
+        if daemon.stop.load(Ordering::Acquire) {
+            return Err(stere_backup::Error::Stopped.into());
+        }
+        match copy(daemon, filesystem, &mut run, &one) {
+            Ok(None) => {}
+            Ok(Some(why)) => failed(outcome, &one.path, why),
+            Err(Error::Backup(error)) if !error.is_of_destination() => failed(outcome, &one.path, error.to_string()),
+            Err(Error::Naming(error)) => failed(outcome, &one.path, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        (outcome.copied_files, outcome.copied_bytes) = (run.files, run.bytes);
+        daemon.backups.progress(&value.name, outcome);
+    }
+    run.place()?;
+    for (path, error) in std::mem::take(&mut run.failed) {
+        failed(outcome, &path, error.to_string());
+    }
+    run.finish()?;
+    Ok(())
+}
+
+fn failed(outcome: &mut Outcome, path: &[u8], why: impl Into<String>) {
+    outcome.failed_files += 1;
+    if outcome.failed.len() < NAMED_MAX {
+        outcome.failed.push((format!("/{}", String::from_utf8_lossy(path)), why.into()));
+    }
+}
+
+/// All chosen files: tells the run of each, and gives those that have to be looked at.
+fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut Outcome) -> Result<Vec<Wanted>> {
+    let filesystem = &daemon.filesystem;
+    let caller = clock::own_caller(Wait::Allowed);
+    let only = if value.only.is_empty() { String::new() } else { format!(" and ({})", value.only) };
+    let text = format!("type=file and backup=yes{only}");
+    let wrong =
+        |error| Error::Refused(format!("what is to be copied is not understood: {error}; remove and add it anew"));
+    let search = filesystem.parse_search(&text).map_err(wrong)?;
+    let mut find = filesystem.find(&caller, ROOT, b"", search)?;
+    let mut wanted = Vec::new();
+    while let Some(found) = find.step(&caller)? {
+        if daemon.stop.load(Ordering::Acquire) {
+            return Err(stere_backup::Error::Stopped.into());
+        }
+        for Found { path, attributes, .. } in found {
+            match filesystem.is_encrypted(&caller, attributes.inode) {
+                Ok(true) => {
+                    failed(outcome, &path, "it is encrypted, and would lie there in the clear");
+                    continue;
+                }
+                Ok(false) => {}
+                // It was removed just now, or cannot be read: what is there of it stays until that is known.
+                Err(error) => {
+                    run.meet(&path, &facts(&attributes));
+                    failed(outcome, &path, error.to_string());
+                    continue;
+                }
+            }
+            outcome.files += 1;
+            if run.meet(&path, &facts(&attributes)) {
+                wanted.push(Wanted { path, inode: attributes.inode });
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+fn facts(file: &Attributes) -> Facts {
+    let stamp = Stamp { inode: file.inode, changed: (file.ctime.seconds, file.ctime.nanoseconds) };
+    let modified = (file.mtime.seconds, file.mtime.nanoseconds);
+    Facts { mode: file.mode, uid: file.uid, gid: file.gid, modified, stamp }
+}
+
+/// Copies a file as it was at one moment; tells why if that cannot be.
+fn copy(daemon: &Daemon, filesystem: &FileSystem, run: &mut Run, one: &Wanted) -> Result<Option<String>> {
+    let caller = || clock::own_caller(Wait::Allowed);
+    if filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
+        return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
+    }
+    for _ in 0..TRIES {
+        let before = filesystem.getattr(&caller(), one.inode)?;
+        if before.nlink == 0 {
+            return Ok(Some("it was removed meanwhile".into()));
+        }
+        let began = clock::now().seconds;
+        let staged = run.stage(|offset, buffer: &mut [u8]| {
+            if daemon.stop.load(Ordering::Acquire) {
+                return Err(Error::from(stere_backup::Error::Stopped));
+            }
+            Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
+        })?;
+        let after = filesystem.getattr(&caller(), one.inode)?;
+        if facts(&after) != facts(&before) || after.size != before.size {
+            run.discard(&staged);
+            continue;
+        }
+        let mut facts = facts(&after);
+        if began - after.ctime.seconds < YOUNG_SECONDS {
+            facts.stamp = Stamp::default();
+        }
+        run.accept(&one.path, &facts, staged)?;
+        return Ok(None);
+    }
+    Ok(Some("it was changed while it was read, each time; its earlier copy stays".into()))
+}
