@@ -53,9 +53,12 @@ pub fn run_writes(run: &Run) -> Result<Vec<Metric>, BenchError> {
     generations.extend(once.iter().map(|block| (*block, 2)));
     run.cold.make()?;
     check_generations(run, &path, size, &generations)?;
+    // Emptied, so that many small pieces go at once, and written again in order.
+    let (again_time, ()) = run.time(|| write_file(run, &path, size))?;
     Ok(vec![
         warm(Metric::count("randwrite4k_fs32", often.len() as u64, often_time).durable("every 32 writes, by fsync")),
         warm(Metric::count("randwrite4k", once.len() as u64, once_time).durable(SYNCED)),
+        warm(Metric::bytes("rewrite_emptied", size, again_time).durable(SYNCED)),
     ])
 }
 
