@@ -134,6 +134,7 @@ fn second() -> Files {
     ])
 }
 
+/// P-104. It fails where content that is there already is copied again.
 #[test]
 fn only_what_changed_is_copied_and_earlier_states_come_back() {
     let folder = Folder::new();
@@ -157,6 +158,7 @@ fn only_what_changed_is_copied_and_earlier_states_come_back() {
     sound(root);
 }
 
+/// P-105. It fails where changes are made that were not told before.
 #[test]
 fn whatever_step_is_the_last_nothing_is_lost_and_the_next_run_goes_on() {
     let (mut steps, mut copied_before) = (0, 0);
@@ -191,6 +193,7 @@ fn whatever_step_is_the_last_nothing_is_lost_and_the_next_run_goes_on() {
     );
 }
 
+/// P-105. It fails where what is restored is not compared.
 #[test]
 fn what_rots_is_found_never_restored_and_copied_again() {
     let folder = Folder::new();
@@ -267,7 +270,7 @@ fn lists_come_back_as_they_were_and_what_is_cut_or_changed_is_noticed() {
     assert_eq!(manifest::decode_changes(&bytes).unwrap().2, changes);
 }
 
-/// P-104: taken out `set_facts` for directories, or the order from the deepest up, and it fails.
+/// P-104. It fails without the facts of directories, without their attributes, and where a mode is set through a link.
 #[test]
 fn directories_come_back_with_mode_time_and_attributes_and_links_are_never_followed() {
     let (folder, to) = (Folder::new(), Folder::new());

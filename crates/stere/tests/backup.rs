@@ -177,7 +177,7 @@ fn what_cannot_be_copied_is_named_and_what_is_encrypted_stays_within() {
     world.ok("umount mount");
 }
 
-/// P-104: without `type=directory` or `type=symlink` in what is searched for, or without `attributes_of`, it fails.
+/// P-104: directories, symbolic links and extended attributes.
 #[test]
 fn links_directories_and_attributes_come_back_too() {
     if !can_mount("links_directories_and_attributes_come_back_too") {
