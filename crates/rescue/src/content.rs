@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use stere_crypt::Place;
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, ExtentFlags, ExtentValue, FileKind, Key, SegmentChunks, SegmentValue,
 };
@@ -45,6 +46,14 @@ pub(crate) struct Piece {
     pub length: u32,
     /// What the blob map says of the blob.
     pub value: Option<Arc<BlobValue>>,
+}
+
+impl Piece {
+    /// What the whole blob is for, as its record was sealed.
+    pub fn place(&self, inode: u64, logical_bytes: u32, encoding: BlobEncoding) -> Place {
+        let offset = self.file_offset.wrapping_sub(u64::from(self.blob_offset));
+        Place { inode, offset, logical_bytes, encoding: encoding.0 }
+    }
 }
 
 /// Stored blocks that are to be read.
@@ -144,6 +153,7 @@ impl Walk<'_> {
 
     /// Takes one extent of the open file.
     fn extent(&mut self, at: &Key, bytes: &[u8], size: Option<u64>, copying: &mut Copying) -> Result<(), Error> {
+        let inode = at.object;
         let Ok(extent) = ExtentValue::decode(bytes) else {
             copying.undecoded += 1;
             return Ok(());
@@ -167,7 +177,7 @@ impl Walk<'_> {
         match &piece.value {
             Some(value) if length > 0 && value.encoding != BlobEncoding::PLAIN => {
                 let value = value.clone();
-                self.encoded_piece(piece, &value, copying)?;
+                self.encoded_piece(inode, piece, &value, copying)?;
             }
             _ if length > 0 => self.piece(piece, copying),
             _ => {}
@@ -179,26 +189,34 @@ impl Walk<'_> {
     }
 
     /// Writes a piece of a blob that is stored as one piece: all of it is read and decoded.
-    fn encoded_piece(&mut self, piece: Piece, value: &Arc<BlobValue>, copying: &mut Copying) -> Result<(), Error> {
+    fn encoded_piece(
+        &mut self,
+        inode: u64,
+        piece: Piece,
+        value: &Arc<BlobValue>,
+        copying: &mut Copying,
+    ) -> Result<(), Error> {
         let range = piece.blob_offset as usize..(piece.blob_offset + piece.length) as usize;
-        if self.options.names_only {
+        if self.names_only {
             return Ok(());
         }
+        let place = piece.place(inode, value.logical_bytes, value.encoding);
         let content = match &self.decoded {
-            Some((blob, content)) if *blob == piece.blob => Some(content.clone()),
-            _ => self.decode(value),
+            Some((blob, of, content)) if (*blob, *of) == (piece.blob, place) => Some(content.clone()),
+            _ => self.decode(value, &place),
         };
         let Some(content) = content.filter(|content| content.len() >= range.end) else {
             copying.lost.push(piece);
             return Ok(());
         };
-        self.decoded = Some((piece.blob, content.clone()));
+        self.decoded = Some((piece.blob, place, content.clone()));
         self.write(&piece, &content[range])
     }
 
     /// The content of a blob that is stored as one piece, if all of it can be read.
-    fn decode(&mut self, value: &BlobValue) -> Option<Arc<[u8]>> {
-        if !value.encoding.is_known() {
+    fn decode(&mut self, value: &BlobValue, for_place: &Place) -> Option<Arc<[u8]>> {
+        let is_locked = value.encoding.is_encrypted() && !self.unlocked.has(value.key);
+        if !value.encoding.is_known() || is_locked {
             return None;
         }
         let place = self.places.get(&mut self.keys, value.address.segment)?;
@@ -209,9 +227,7 @@ impl Walk<'_> {
         if !self.keys.media.blocks(&mut run).iter().all(|is_right| *is_right) {
             return None;
         }
-        let mut content = vec![0; value.logical_bytes as usize];
-        stere_plugin::decode(value.encoding, &stored, &mut content).ok()?;
-        Some(content.into())
+        self.unlocked.content(for_place, stored).map(Arc::from)
     }
 
     /// Cuts a piece into runs of blocks that are stored one behind the other.
@@ -267,7 +283,7 @@ impl Walk<'_> {
     fn read(&mut self, copying: &mut Copying) -> Result<(), Error> {
         let wanted = std::mem::take(&mut copying.wanted);
         copying.wanted_bytes = 0;
-        if self.options.names_only || wanted.is_empty() {
+        if self.names_only || wanted.is_empty() {
             return Ok(());
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -350,13 +366,18 @@ impl Walk<'_> {
                 _ => ranges.push(LostRange { offset, length }),
             }
         }
-        let is_any = |is: fn(&BlobValue) -> bool| pieces.iter().any(|piece| piece.value.as_deref().is_some_and(is));
+        let values = || pieces.iter().filter_map(|piece| piece.value.as_deref());
+        let is_any = |is: fn(&BlobValue) -> bool| values().any(is);
+        let is_locked = |value: &BlobValue| value.encoding.is_encrypted() && !self.unlocked.has(value.key);
         let what = match is_any(|value| !value.encoding.is_known()) {
-            _ if is_any(|value| value.encoding.is_encrypted()) => {
-                "contents are encrypted, and rescue has no keys; mount the pool if it still can be, and unlock them there"
+            _ if values().any(is_locked) => {
+                "contents are encrypted, and their key was not given; give the passphrase or key file that opens it"
             }
             false if is_any(|value| value.encoding.is_plugged()) => {
                 "contents passed users' plugins, which rescue does not run; mount the pool if it still can be"
+            }
+            false if is_any(|value| value.encoding.is_encrypted()) => {
+                "contents cannot be read from any device, or do not authenticate under their key; the ranges are holes"
             }
             true => "contents are stored in a way that this version does not know; a newer stere may read them",
             false => "contents cannot be read from any device; the ranges are holes",

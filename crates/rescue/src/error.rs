@@ -13,6 +13,14 @@ pub enum Error {
     TwoPools { first: String, first_pool: String, second: String, second_pool: String },
 
     #[error(
+        "no record of a key is left here, so no passphrase or key file opens anything; give a device or a volume that has the pool's metadata, or leave the secret out to copy the rest"
+    )]
+    NoKeys,
+
+    #[error("nothing was copied: {detail}; leave it out to copy what is not encrypted")]
+    WrongSecret { detail: String },
+
+    #[error(
         "the copy cannot go on: {detail}; make room or choose another place, and start again in an empty directory"
     )]
     Target { detail: String },

@@ -22,6 +22,7 @@ mod rows;
 mod sink;
 mod sources;
 mod state;
+mod unlock;
 mod volumes;
 mod walk;
 
@@ -34,6 +35,8 @@ pub use report::{Counts, Damage, LostRange, Problem, Report};
 pub use sink::{Attributes, Sink, SinkError, Told, Verdict};
 pub use sources::{DeviceFacts, Source};
 pub use state::State;
+pub use stere_crypt::{Place, Secret};
+pub use unlock::Unlocked;
 pub use volumes::VolumeSource;
 
 use media::Media;
@@ -41,14 +44,16 @@ use sources::Members;
 use walk::Walk;
 
 /// How a rescue is done.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
     /// Contents are not read: only what is there by name.
     pub names_only: bool,
+    /// What opens keys: without, what is encrypted stays holes under names that tell nothing.
+    pub secrets: &'a [Secret],
 }
 
 /// Copies everything that can be found into the sink.
-pub fn rescue(sources: Vec<Source>, options: Options, sink: &mut dyn Sink) -> Result<Report, Error> {
+pub fn rescue(sources: Vec<Source>, options: Options<'_>, sink: &mut dyn Sink) -> Result<Report, Error> {
     rescue_with_volumes(sources, Vec::new(), options, sink)
 }
 
@@ -56,12 +61,13 @@ pub fn rescue(sources: Vec<Source>, options: Options, sink: &mut dyn Sink) -> Re
 pub fn rescue_with_volumes(
     sources: Vec<Source>,
     volumes: Vec<VolumeSource>,
-    options: Options,
+    options: Options<'_>,
     sink: &mut dyn Sink,
 ) -> Result<Report, Error> {
     let members = Members::gather(sources, volumes)?;
     let devices = members.facts.clone();
-    let (keys, state) = state::find(Media::new(members));
+    let (mut keys, state) = state::find(Media::new(members));
+    let unlocked = Unlocked::open(&mut keys, options.secrets)?;
     let report = Report {
         state,
         devices,
@@ -71,10 +77,16 @@ pub fn rescue_with_volumes(
         older: Vec::new(),
         problems: Vec::new(),
     };
-    let mut walk = Walk::new(keys, sink, report, options);
+    let mut walk = Walk::new(keys, unlocked, sink, report, options.names_only);
     walk.root()?;
     walk.lost_and_found()?;
     let mut report = walk.report;
     report.damaged_nodes = walk.keys.damaged_nodes.len() as u64;
     Ok(report)
+}
+
+/// Opens keys with what tertiary volumes have of a pool's metadata, for records that are found without it.
+pub fn unlock_by_volumes(volumes: Vec<VolumeSource>, secrets: &[Secret]) -> Result<Unlocked, Error> {
+    let (mut keys, _) = state::find(Media::new(Members::gather(Vec::new(), volumes)?));
+    Unlocked::open(&mut keys, secrets)
 }

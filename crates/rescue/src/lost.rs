@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use stere_crypt::Place;
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, BlockBitmap, FileKind, InodeValue, Key, RecordSubject, SegmentKind,
     SegmentValue, block_checksums, key,
@@ -15,6 +16,7 @@ use crate::content::{Hole, Piece};
 use crate::error::Error;
 use crate::keys::Trust;
 use crate::sink::Verdict;
+use crate::unlock::Unlocked;
 use crate::walk::Walk;
 
 const BLOCK: u32 = BLOCK_BYTES as u32;
@@ -35,7 +37,14 @@ struct Seen {
 impl Seen {
     /// The present blocks, from what is stored of them. What is encoded otherwise than the blob map says is not the blob, or
     /// not the one that is meant; what is encoded as it says must be what it says byte for byte.
-    fn content(&self, stored: Vec<u8>, value: Option<&BlobValue>) -> Option<Vec<u8>> {
+    fn content(
+        &self,
+        unlocked: &Unlocked,
+        inode: u64,
+        offset: u64,
+        stored: Vec<u8>,
+        value: Option<&BlobValue>,
+    ) -> Option<Vec<u8>> {
         if value.is_some_and(|value| value.encoding != self.encoding || value.logical_bytes != self.logical_bytes) {
             return None;
         }
@@ -45,9 +54,8 @@ impl Seen {
         if value.is_some_and(|value| value.checksums != block_checksums(&stored)) {
             return None;
         }
-        let mut content = vec![0; self.logical_bytes as usize];
-        stere_plugin::decode(self.encoding, &stored, &mut content).ok()?;
-        Some(content)
+        let place = Place { inode, offset, logical_bytes: self.logical_bytes, encoding: self.encoding.0 };
+        unlocked.content(&place, stored)
     }
 }
 
@@ -64,7 +72,7 @@ impl Walk<'_> {
         }
         let is_tree_damaged = !self.keys.damaged_nodes.is_empty() || self.report.state.root == "segments";
         let wanted: HashSet<u64> = self.holes.iter().flat_map(|hole| &hole.pieces).map(|piece| piece.blob).collect();
-        if (is_tree_damaged || !wanted.is_empty()) && !self.options.names_only {
+        if (is_tree_damaged || !wanted.is_empty()) && !self.names_only {
             let seen = self.search(&wanted, is_tree_damaged);
             let holes = std::mem::take(&mut self.holes);
             let (found, loose) = seen;
@@ -235,7 +243,7 @@ impl Walk<'_> {
                 end = end.max(first.file_offset.saturating_add(first.logical_bytes.into()));
                 let blocks: Vec<u32> =
                     versions.iter().fold(BlockBitmap::EMPTY, |all, seen| union(all, seen.present)).iter().collect();
-                let contents = self.contents(versions, None);
+                let contents = self.contents(versions, None, (first.inode, first.file_offset));
                 for block in blocks {
                     match contents.get(&block) {
                         Some(bytes) => {
@@ -264,14 +272,20 @@ impl Walk<'_> {
 
     /// The blocks of a blob that some copy of it gives; none of those in which copies differ. What the blob map says of it is
     /// checked block by block, else each copy as a whole.
-    fn contents(&mut self, versions: &[Seen], value: Option<&BlobValue>) -> BTreeMap<u32, Vec<u8>> {
+    /// An encrypted one opens only at the place where the blob begins: its inode, and where in the file.
+    fn contents(
+        &mut self,
+        versions: &[Seen],
+        value: Option<&BlobValue>,
+        (inode, begins): (u64, u64),
+    ) -> BTreeMap<u32, Vec<u8>> {
         let mut blocks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         let mut differing = HashSet::new();
         for seen in versions {
             let place = self.places.get(&mut self.keys, seen.address.segment);
             let is_right = |bytes: &[u8]| stere_format::crc32c(bytes) == seen.crc32c;
             let Some(bytes) = self.keys.media.record(&seen.address, place.as_deref(), &is_right) else { continue };
-            let Some(bytes) = seen.content(bytes, value) else { continue };
+            let Some(bytes) = seen.content(&self.unlocked, inode, begins, bytes, value) else { continue };
             let value = value.filter(|value| value.encoding == BlobEncoding::PLAIN);
             let block_of = |index: usize| seen.present.iter().nth(index);
             for (index, content) in bytes.chunks(BLOCK_BYTES).enumerate() {
@@ -304,7 +318,8 @@ impl Walk<'_> {
                 continue;
             };
             if last.as_ref().is_none_or(|(blob, _)| *blob != piece.blob) {
-                last = Some((piece.blob, self.contents(versions, piece.value.as_deref())));
+                let begins = piece.file_offset.wrapping_sub(u64::from(piece.blob_offset));
+                last = Some((piece.blob, self.contents(versions, piece.value.as_deref(), (inode, begins))));
             }
             let Some((_, blocks)) = &last else { continue };
             for (part, bytes) in parts(&piece, blocks) {

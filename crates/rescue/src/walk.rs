@@ -7,14 +7,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use stere_crypt::Place;
 use stere_format::{DirentValue, FileKind, InodeValue, Key, XattrBucket, key};
 
-use crate::Options;
 use crate::content::{Hole, Places};
 use crate::error::Error;
 use crate::keys::{Keys, Trust};
 use crate::report::{Damage, LostRange, Problem, Report, shown};
 use crate::sink::{Attributes, Sink, SinkError, Told, Verdict};
+use crate::unlock::{Opened, Unlocked};
 
 /// The root directory.
 const ROOT: u64 = 1;
@@ -99,7 +100,9 @@ pub(crate) struct Walk<'a> {
     pub keys: Keys,
     pub sink: &'a mut dyn Sink,
     pub report: Report,
-    pub options: Options,
+    /// Contents are not read.
+    pub names_only: bool,
+    pub unlocked: Unlocked,
     /// Path of the current directory.
     pub path: Vec<u8>,
     pub visited: Numbers,
@@ -112,19 +115,20 @@ pub(crate) struct Walk<'a> {
     pub places: Places,
     /// Bytes on their way; kept for the next file.
     pub buffer: Vec<u8>,
-    /// The blob decoded last, and its content.
-    pub decoded: Option<(u64, Arc<[u8]>)>,
+    /// The blob decoded last, for which place, and its content.
+    pub decoded: Option<(u64, Place, Arc<[u8]>)>,
     links: HashMap<u64, (Vec<u8>, u32)>,
     stack: Vec<Frame>,
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(keys: Keys, sink: &'a mut dyn Sink, report: Report, options: Options) -> Walk<'a> {
+    pub fn new(keys: Keys, unlocked: Unlocked, sink: &'a mut dyn Sink, report: Report, names_only: bool) -> Walk<'a> {
         Walk {
             keys,
             sink,
             report,
-            options,
+            names_only,
+            unlocked,
             path: Vec::new(),
             visited: Numbers::default(),
             named: Numbers::default(),
@@ -186,16 +190,29 @@ impl<'a> Walk<'a> {
         let batch = self.keys.scan(from, Key::dirent(frame.inode, u64::MAX));
         frame.next = batch.next;
         frame.trust = frame.trust.max(batch.trust.unwrap_or(Trust::Certain));
+        let mut falsified = Vec::new();
         for (key, bytes, trust) in batch.entries {
             match DirentValue::decode(&bytes) {
-                // Nobody can read such a name here; it is called as a mount without its key does.
                 Ok(entry) if entry.key != 0 => {
-                    let name = format!("locked-{:016x}", key.position).into_bytes();
+                    let opened = self.unlocked.name(entry.key, frame.inode, &entry.name);
+                    // Nobody can read such a name here; it is called as a mount without its key does.
+                    let opaque = || stere_crypt::opaque_name(key.position);
+                    let name = match opened {
+                        Opened::Clear(name) => name,
+                        Opened::Locked => opaque(),
+                        Opened::False => {
+                            falsified.push(opaque());
+                            opaque()
+                        }
+                    };
                     frame.entries.push_back((DirentValue { key: 0, name, ..entry }, trust));
                 }
                 Ok(entry) => frame.entries.push_back((entry, trust)),
                 Err(_) => frame.undecoded += 1,
             }
+        }
+        for name in falsified {
+            self.problem(&name, "its name does not authenticate under its key");
         }
     }
 
@@ -308,8 +325,21 @@ impl<'a> Walk<'a> {
     ) -> Result<Option<Vec<u8>>, Error> {
         let Some(value) = &facts.value else { return Ok(None) };
         let is_link = kind == FileKind::Symlink;
+        let target = match self.unlocked.target(inode, value) {
+            Opened::Clear(target) => target,
+            closed if is_link => {
+                self.extend_path(Some(name));
+                let what = match closed {
+                    Opened::Locked => "its target is encrypted; give the passphrase or key file",
+                    _ => "its target does not authenticate under its key",
+                };
+                self.damage(inode, what.into(), Vec::new());
+                return Ok(None);
+            }
+            _ => Vec::new(),
+        };
         let made = self.named_as(name, |sink, name| match is_link {
-            true => sink.symlink(name, &value.symlink_target, attributes),
+            true => sink.symlink(name, &target, attributes),
             false => sink.special(name, value.rdev, attributes),
         })?;
         self.extend_path(made.as_deref());

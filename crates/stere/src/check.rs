@@ -146,7 +146,11 @@ fn prove(store: &Store, metadata_only: bool, others: &[u64]) -> Result<Proof> {
 fn lost_by_path(assembly: &Assembly, metadata_only: bool) -> Result<Vec<Line>> {
     let source = |member: &stere_pool::Member| Source { path: member.path.clone(), device: member.device.clone() };
     let sources = assembly.members.iter().map(source).collect();
-    let found = stere_rescue::rescue(sources, Options { names_only: metadata_only }, &mut Listing::silent())?;
+    let found = stere_rescue::rescue(
+        sources,
+        Options { names_only: metadata_only, ..Options::default() },
+        &mut Listing::silent(),
+    )?;
     let older = found.older.into_iter().map(|path| Line {
         data_lost: false,
         path: Some(path),

@@ -281,6 +281,15 @@ pub struct RescueArguments {
     /// From volumes alone: each file as it was when it went down, not as the newest copy of the metadata says
     #[arg(long)]
     pub as_archived: bool,
+    /// A key file that opens what is encrypted; may be given several times
+    #[arg(long = "key-file", value_name = "FILE")]
+    pub key_files: Vec<PathBuf>,
+    /// A file with a passphrase that opens what is encrypted; may be given several times
+    #[arg(long = "passphrase-file", value_name = "FILE")]
+    pub passphrase_files: Vec<PathBuf>,
+    /// Ask for a passphrase that opens what is encrypted
+    #[arg(long)]
+    pub passphrase: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -12,7 +12,7 @@ use stere_fuse::Forgetter;
 use stere_naming::{FileSystem, KeySeed, KeyState, PassphraseCost, Secret, Stale, Wait, WrappingSeed};
 use zeroize::Zeroizing;
 
-use crate::cli::{KeyCommand, SecretArguments};
+use crate::cli::{KeyCommand, RescueArguments, SecretArguments};
 use crate::control::{Answer, Connection, Request};
 use crate::error::{DONE, Result, refused};
 use crate::registry::Registry;
@@ -195,6 +195,22 @@ pub fn run(registry: &Registry, command: &KeyCommand) -> Result<u8> {
 /// The secret that the arguments name, for what is no pool.
 pub fn secret_of(arguments: &SecretArguments, of: &std::path::Path) -> Result<Secret> {
     Ok(known_secret(arguments, &of.display().to_string())?.into_secret())
+}
+
+/// Everything that a rescue may open keys with; nothing is asked for unless that is wanted.
+pub fn secrets_of_rescue(arguments: &RescueArguments) -> Result<Vec<Secret>> {
+    let of_file = |key_file, passphrase_file| known_secret(&SecretArguments { passphrase_file, key_file }, "the pool");
+    let mut secrets = Vec::new();
+    for path in &arguments.key_files {
+        secrets.push(of_file(Some(path.clone()), None)?.into_secret());
+    }
+    for path in &arguments.passphrase_files {
+        secrets.push(of_file(None, Some(path.clone()))?.into_secret());
+    }
+    if arguments.passphrase {
+        secrets.push(of_file(None, None)?.into_secret());
+    }
+    Ok(secrets)
 }
 
 fn new_secret(arguments: &SecretArguments, of: &str) -> Result<SentSecret> {

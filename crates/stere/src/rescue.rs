@@ -56,13 +56,14 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
     if arguments.as_archived && !words.is_empty() {
         return Err(Error::Usage("--as-archived is for volumes alone; leave it out where there are devices".into()));
     }
+    let secrets = crate::keys::secrets_of_rescue(arguments)?;
     let volumes = open_volumes(&places)?;
     let is_of_volumes = words.is_empty();
     if is_of_volumes && (arguments.as_archived || !have_metadata(&volumes)) {
-        return volumes::run(arguments);
+        return volumes::run(arguments, volumes, &secrets);
     }
     let (sources, unopened) = if is_of_volumes { Default::default() } else { open_all(registry, &words)? };
-    let options = Options { names_only: arguments.dry_run };
+    let options = Options { names_only: arguments.dry_run, secrets: &secrets };
     let (report, entries) = match (&arguments.to, arguments.dry_run) {
         (_, true) => {
             let mut sink = Listing { entries: Vec::new(), is_kept: arguments.json, is_shown: !arguments.json };

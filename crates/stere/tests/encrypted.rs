@@ -141,3 +141,104 @@ fn existing_files_are_encrypted_with_a_key_of_their_own_and_back() {
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
 }
+
+/// A pool with an encrypted directory, unmounted, and what was in it.
+fn with_secrets() -> (World, Vec<u8>) {
+    let world = with_keys();
+    let vault = world.mountpoint().join("vault");
+    fs::create_dir(&vault).unwrap();
+    world.ok("key create tank family --passphrase-file pass");
+    world.ok("key add tank family --key-file key");
+    world.ok("policy set mount/vault encrypt=yes compress=zstd");
+    fs::create_dir(vault.join("inner")).unwrap();
+    let content: Vec<u8> = (0..500_000u32).flat_map(|at| (at / 7).to_le_bytes()).collect();
+    fs::write(vault.join("inner/hidden name"), &content).unwrap();
+    fs::write(vault.join("short"), "a few words").unwrap();
+    std::os::unix::fs::symlink("inner/hidden name", vault.join("link")).unwrap();
+    fs::write(world.mountpoint().join("clear"), "not encrypted").unwrap();
+    (world, content)
+}
+
+fn assert_rescued(world: &World, to: &str, content: &[u8]) {
+    let vault = world.path(to).join("vault");
+    assert_eq!(names(&vault), ["inner", "link", "short"]);
+    assert!(fs::read(vault.join("inner/hidden name")).unwrap() == content);
+    assert_eq!(fs::read(vault.join("short")).unwrap(), b"a few words");
+    assert_eq!(fs::read_link(vault.join("link")).unwrap(), std::path::Path::new("inner/hidden name"));
+    assert_eq!(fs::read(world.path(to).join("clear")).unwrap(), b"not encrypted");
+}
+
+/// P-40: with the passphrase or the key file, what is encrypted is rescued like anything else.
+#[test]
+fn a_rescue_opens_what_is_encrypted() {
+    if !can_mount("a_rescue_opens_what_is_encrypted") {
+        return;
+    }
+    let (world, content) = with_secrets();
+    world.ok("umount mount");
+    world.ok("rescue a.img b.img --to by-passphrase --passphrase-file pass");
+    assert_rescued(&world, "by-passphrase", &content);
+    world.ok("rescue tank --to by-file --key-file key");
+    assert_rescued(&world, "by-file", &content);
+    // A wrong one is told before anything is copied.
+    fs::write(world.path("wrong"), "open sesam").unwrap();
+    world.refused(
+        "rescue tank --to out --passphrase-file wrong",
+        1,
+        &["does not open the key 'family'", "leave it out"],
+    );
+    world.refused("rescue tank --to out --key-file wrong", 1, &["32 bytes"]);
+    fs::write(world.path("wrong-key"), [8; 32]).unwrap();
+    world.refused("rescue tank --to out --key-file key --key-file wrong-key", 1, &["does not open the key 'family'"]);
+    // Without one the rest is copied.
+    let said = world.run("rescue tank --to without");
+    assert_eq!(said.code, 4, "{}", said.out);
+    assert!(said.out.contains("their key was not given"), "{}", said.out);
+    assert_eq!(fs::read(world.path("without/clear")).unwrap(), b"not encrypted");
+    assert!(names(&world.path("without/vault")).iter().all(|name| name.starts_with("locked-")));
+    // Damage of all superblocks, and of one device, changes nothing.
+    for image in ["a.img", "b.img"] {
+        let file = fs::OpenOptions::new().write(true).open(world.path(image)).unwrap();
+        let size = file.metadata().unwrap().len();
+        for offset in [0, 64 << 10, size - (128 << 10), size - (64 << 10)] {
+            file.write_all_at(&[0x5a; 4096], offset).unwrap();
+        }
+    }
+    let said = world.run("rescue b.img --to damaged --passphrase-file pass");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert_rescued(&world, "damaged", &content);
+    // A pool that has no key.
+    let other = World::with_pool();
+    fs::write(other.path("pass"), "open sesame").unwrap();
+    other.refused("rescue tank --to out --passphrase-file pass", 1, &["no record of a key"]);
+}
+
+/// P-40, P-73: the same from a volume alone.
+#[test]
+fn a_rescue_from_a_volume_opens_what_is_encrypted() {
+    if !can_mount("a_rescue_from_a_volume_opens_what_is_encrypted") {
+        return;
+    }
+    let (world, content) = with_secrets();
+    fs::create_dir(world.path("volume")).unwrap();
+    let place = format!("dir:{}", world.path("volume").display());
+    world.ok(&format!("device add tank {place},name=cold"));
+    world.ok("tier archive mount --wait");
+    world.ok("umount mount");
+    world.ok(&format!("rescue {place} --to out --key-file key"));
+    assert_rescued(&world, "out", &content);
+    world.refused(&format!("rescue {place} --to wrong --key-file pass"), 1, &["32 bytes"]);
+    // Names as the catalogue has them; contents all the same.
+    world.run(&format!("rescue {place} --to archived --as-archived --passphrase-file pass"));
+    let mut found = Vec::new();
+    let mut folders = vec![world.path("archived")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(fs::read(entry.path()).unwrap()),
+            }
+        }
+    }
+    assert!(found.contains(&content), "the content is there, under whatever name");
+}

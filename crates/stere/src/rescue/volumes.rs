@@ -18,6 +18,7 @@ use stere_format::{
     BLOCK_BYTES, BlobEncoding, BlockBitmap, CHUNK_BYTES_MAX, ChunkHeader, RecordSubject, RowHeader, Summary,
     VolumeLabel, block_checksums, record_checksum,
 };
+use stere_rescue::{Place, Secret, Unlocked, VolumeSource};
 
 use crate::cli::RescueArguments;
 use crate::error::{At, DATA_LOST, DEGRADED, DONE, Error, Result, refused};
@@ -80,12 +81,21 @@ struct Found {
     records: BTreeMap<u64, BTreeMap<(u64, usize, usize), Record>>,
     /// By inode, with the segment and sequence of the catalogue.
     lines: BTreeMap<u64, ((u64, u64), Line)>,
+    unlocked: Unlocked,
     outcome: Outcome,
 }
 
+/// The keys that were given are opened with what the volumes have of the pool's metadata.
+fn unlocked(volumes: Vec<VolumeSource>, secrets: &[Secret]) -> Result<Unlocked> {
+    match secrets.is_empty() {
+        true => Ok(Unlocked::default()),
+        false => Ok(stere_rescue::unlock_by_volumes(volumes, secrets)?),
+    }
+}
+
 /// Each file as it was when it went down.
-pub fn run(arguments: &RescueArguments) -> Result<u8> {
-    let mut found = Found::default();
+pub fn run(arguments: &RescueArguments, volumes: Vec<VolumeSource>, secrets: &[Secret]) -> Result<u8> {
+    let mut found = Found { unlocked: unlocked(volumes, secrets)?, ..Found::default() };
     for word in &arguments.words {
         found.gather(open_place(&whole_place(word)?)?)?;
     }
@@ -291,7 +301,7 @@ impl Found {
             if cache.as_ref().is_none_or(|(object, _)| *object != record.object) {
                 cache = self.read_object(record.object).map(|bytes| (record.object, bytes));
             }
-            let content = cache.as_ref().and_then(|(_, bytes)| content_of(&record, bytes));
+            let content = cache.as_ref().and_then(|(_, bytes)| content_of(&self.unlocked, inode, &record, bytes));
             let Some(content) = content else {
                 bad.push(record.blob);
                 continue;
@@ -338,7 +348,7 @@ fn catalogue_of(name: &str) -> Option<(u64, u64)> {
 }
 
 /// The content of a record, whole blocks of it where it is stored trimmed; none if its checksum is wrong.
-fn content_of(record: &Record, object: &[u8]) -> Option<Vec<u8>> {
+fn content_of(unlocked: &Unlocked, inode: u64, record: &Record, object: &[u8]) -> Option<Vec<u8>> {
     let stored = object.get(record.offset..record.offset + record.length)?;
     if record_checksum(&block_checksums(stored), stored.len()) != record.crc32c {
         return None;
@@ -346,9 +356,9 @@ fn content_of(record: &Record, object: &[u8]) -> Option<Vec<u8>> {
     if record.encoding == BlobEncoding::PLAIN {
         return Some(stored.to_vec());
     }
-    let mut content = vec![0; record.logical_bytes];
-    stere_plugin::decode(record.encoding, stored, &mut content).ok()?;
-    Some(content)
+    let logical_bytes = u32::try_from(record.logical_bytes).ok()?;
+    let place = Place { inode, offset: record.at, logical_bytes, encoding: record.encoding.0 };
+    unlocked.content(&place, stored.to_vec())
 }
 
 /// Writes what a record has; how many bytes those were.
