@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::destination::{Destination, hash_of};
+use crate::destination::{Destination, hash_of, hash_of_link};
 use crate::error::{At, Error};
-use crate::manifest::{Change, Entries};
+use crate::manifest::{Change, Entries, Kind};
 
 /// What a check found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -26,14 +26,14 @@ impl Destination {
         let current = self.entries.clone();
         let top = self.current(b"");
         let mut rotten = Vec::new();
-        for (path, entry) in &current {
+        for (path, entry) in current.iter().filter(|(_, entry)| entry.kind() != Kind::Directory) {
             if let Some(why) = self.why_bad(&self.current(path), entry, &mut findings, stop)? {
                 findings.bad.push(([b"current/", &path[..]].concat(), why));
                 rotten.push(Change::Rotten(path.clone()));
             }
         }
         walk(&top, b"", &mut |path| {
-            if !current.contains_key(path) {
+            if current.get(path).is_none_or(|entry| entry.kind() == Kind::Directory) {
                 findings.unknown.push([b"current/", path].concat());
             }
             Ok(())
@@ -96,13 +96,17 @@ impl Destination {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<String>, Error> {
         findings.files += 1;
-        let is_file = fs::symlink_metadata(place).map(|found| found.is_file());
-        match is_file {
+        let is_link = entry.kind() == Kind::Link;
+        match fs::symlink_metadata(place) {
             Err(_) => return Ok(Some("it is missing".into())),
-            Ok(false) => return Ok(Some("it is not a file any more".into())),
-            Ok(true) => {}
+            Ok(found) if is_link && !found.is_symlink() => {
+                return Ok(Some("it is not a symbolic link any more".into()));
+            }
+            Ok(found) if !is_link && !found.is_file() => return Ok(Some("it is not a file any more".into())),
+            Ok(_) => {}
         }
-        match hash_of(place, stop) {
+        let found = if is_link { hash_of_link(place) } else { hash_of(place, stop) };
+        match found {
             Ok((hash, size)) => {
                 findings.bytes += size;
                 let is_right = hash == entry.hash && size == entry.size;

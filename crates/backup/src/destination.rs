@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use crate::error::{At, Error};
-use crate::manifest::{self, Change, Entries};
+use crate::manifest::{self, Change, Entries, Kind};
 
 /// Number of a destination, made once.
 pub type Id = [u8; 16];
@@ -175,7 +175,7 @@ impl Destination {
     pub fn states(&self) -> Result<Vec<State>, Error> {
         let state = |until, entries: &Entries| State {
             until,
-            files: entries.len() as u64,
+            files: entries.values().filter(|entry| entry.kind() != Kind::Directory).count() as u64,
             bytes: entries.values().map(|entry| entry.size).sum(),
         };
         let mut states = Vec::new();
@@ -187,10 +187,10 @@ impl Destination {
         Ok(states)
     }
 
-    /// Paths and sizes of a state.
+    /// Paths and sizes of the files and symbolic links of a state.
     pub fn list(&self, until: Option<&str>) -> Result<Vec<(Vec<u8>, u64)>, Error> {
-        let entries = self.state(until)?;
-        Ok(entries.into_iter().map(|(path, entry)| (path, entry.size)).collect())
+        let entries = self.state(until)?.into_iter().filter(|(_, entry)| entry.kind() != Kind::Directory);
+        Ok(entries.map(|(path, entry)| (path, entry.size)).collect())
     }
 
     /// What lay there until a run; without one what lies there now.
@@ -271,9 +271,9 @@ impl Destination {
                     self.step()?;
                     fs::rename(&from, &to).at("put in place", &to)?;
                 }
-                self.entries.insert(path.clone(), *entry);
+                self.entries.insert(path.clone(), entry.clone());
             }
-            Change::Noted(path, entry) => drop(self.entries.insert(path.clone(), *entry)),
+            Change::Noted(path, entry) => drop(self.entries.insert(path.clone(), entry.clone())),
             Change::Taken(path) => {
                 // A directory in its place is one that came later in the same run.
                 if !fs::symlink_metadata(self.current(path)).is_ok_and(|found| found.is_dir()) {
@@ -375,6 +375,13 @@ pub(crate) fn make_directories(top: &Path, path: &[u8], mode: u32) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// The hash and size of a symbolic link's target.
+pub(crate) fn hash_of_link(path: &Path) -> Result<([u8; 32], u64), Error> {
+    let target = fs::read_link(path).at("read", path)?;
+    let target = target.as_os_str().as_bytes();
+    Ok((*blake3::hash(target).as_bytes(), target.len() as u64))
 }
 
 /// The hash and size of a file's content.

@@ -5,7 +5,7 @@
 //! ```text
 //! stere-backup        marker: whose backup this is; without it nothing is written
 //! current/PATH        the latest copy of every file, plain
-//! manifest            what lies in current: BLAKE3, size, mode, owner, times, path; one line each
+//! manifest            what lies in current: BLAKE3, size, mode, owner, times, path; and attributes; directories too
 //! manifest.changes    what a run that has not ended did and will do, told before it is done
 //! kept/MOMENT/PATH    what the run of that moment replaced or took away
 //! kept/MOMENT.manifest    what lay in current before it
@@ -28,6 +28,6 @@ mod tests;
 pub use check::Findings;
 pub use destination::{Destination, Id, State};
 pub use error::Error;
-pub use manifest::{Entry, Facts, Stamp};
+pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp};
 pub use restore::Restored;
 pub use run::{Run, Staged};

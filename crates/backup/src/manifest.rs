@@ -1,7 +1,8 @@
 //! Lines of manifests: what a file is, as text that people and programs can read, each list closed by a checksum.
 //!
-//! Fields are separated by tabs: BLAKE3, size, mode, owner, group, modification time, what tells that the file changed, path. In paths
-//! a backslash, a tab and a line end are escaped.
+//! Fields are separated by tabs: BLAKE3, size, mode, owner, group, modification time, what tells that the file changed, extended
+//! attributes, path. In paths a backslash, a tab and a line end are escaped. Attributes are `NAME=VALUE`, both in hexadecimal, with
+//! commas between them; `-` where there are none. The mode tells files, symbolic links and directories apart.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +23,49 @@ pub struct Facts {
     pub stamp: Stamp,
 }
 
-/// A file in a manifest.
+/// What the mode says that something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    /// Its target is its content.
+    Link,
+    /// Only in manifests: nothing of it lies in `current` but what is in it.
+    Directory,
+}
+
+impl Facts {
+    pub fn kind(&self) -> Kind {
+        match self.mode & 0o170_000 {
+            0o120_000 => Kind::Link,
+            0o040_000 => Kind::Directory,
+            _ => Kind::File,
+        }
+    }
+}
+
+/// Extended attributes: names and values.
+pub type ExtendedAttributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A file in a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// BLAKE3 of its content.
     pub hash: [u8; 32],
     pub size: u64,
     pub facts: Facts,
+    pub attributes: ExtendedAttributes,
+}
+
+impl Entry {
+    pub fn kind(&self) -> Kind {
+        self.facts.kind()
+    }
 }
 
 /// Files by path.
 pub(crate) type Entries = BTreeMap<Vec<u8>, Entry>;
 
-const HEAD: &[u8] = b"stere backup manifest 1";
+const HEAD: &[u8] = b"stere backup manifest 2";
 
 fn escape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
@@ -71,6 +102,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+fn bytes_from_hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() % 2 != 0 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
 fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0; N];
     if text.len() != 2 * N || !text.is_ascii() {
@@ -91,18 +129,39 @@ fn from_time(text: &str) -> Option<(i64, u32)> {
     Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
+fn attributes_text(attributes: &ExtendedAttributes) -> String {
+    let one = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", hex(name), hex(value));
+    match attributes.is_empty() {
+        true => "-".to_owned(),
+        false => attributes.iter().map(one).collect::<Vec<_>>().join(","),
+    }
+}
+
+fn from_attributes_text(text: &str) -> Option<ExtendedAttributes> {
+    if text == "-" {
+        return Some(Vec::new());
+    }
+    let one = |text: &str| {
+        let (name, value) = text.split_once('=')?;
+        Some((bytes_from_hex(name)?, bytes_from_hex(value)?))
+    };
+    text.split(',').map(one).collect()
+}
+
 /// A file as a line, without its end.
 pub(crate) fn line(path: &[u8], entry: &Entry) -> Vec<u8> {
     let Facts { mode, uid, gid, modified, stamp } = &entry.facts;
     let (modified, stamp) = (time(*modified), format!("{}@{}", stamp.inode, time(stamp.changed)));
-    let fields = format!("{}\t{}\t{mode:o}\t{uid}\t{gid}\t{modified}\t{stamp}\t", hex(&entry.hash), entry.size);
+    let attributes = attributes_text(&entry.attributes);
+    let (hash, size) = (hex(&entry.hash), entry.size);
+    let fields = format!("{hash}\t{size}\t{mode:o}\t{uid}\t{gid}\t{modified}\t{stamp}\t{attributes}\t");
     [fields.as_bytes(), &escape(path)].concat()
 }
 
 /// The file of a line.
 pub(crate) fn parse(line: &[u8]) -> Option<(Vec<u8>, Entry)> {
-    let fields: Vec<&[u8]> = line.splitn(8, |byte| *byte == b'\t').collect();
-    let [hash, size, mode, uid, gid, modified, stamp, path] = fields.try_into().ok()?;
+    let fields: Vec<&[u8]> = line.splitn(9, |byte| *byte == b'\t').collect();
+    let [hash, size, mode, uid, gid, modified, stamp, attributes, path] = fields.try_into().ok()?;
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let (inode, changed) = text(stamp)?.split_once('@')?;
     let stamp = Stamp { inode: inode.parse().ok()?, changed: from_time(changed)? };
@@ -113,7 +172,8 @@ pub(crate) fn parse(line: &[u8]) -> Option<(Vec<u8>, Entry)> {
         modified: from_time(text(modified)?)?,
         stamp,
     };
-    let entry = Entry { hash: from_hex(text(hash)?)?, size: text(size)?.parse().ok()?, facts };
+    let attributes = from_attributes_text(text(attributes)?)?;
+    let entry = Entry { hash: from_hex(text(hash)?)?, size: text(size)?.parse().ok()?, facts, attributes };
     Some((unescape(path)?, entry))
 }
 

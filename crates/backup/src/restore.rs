@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::destination::{Destination, make_directories};
+use crate::destination::{Destination, hash_of_link, make_directories};
 use crate::error::{At, Error};
-use crate::manifest::Entry;
+use crate::manifest::{Entry, Kind};
 use crate::run::set_facts;
 
 /// What came back.
@@ -32,7 +32,17 @@ impl Destination {
             Some(until) => self.runs()?.into_iter().filter(|run| run.as_str() >= until).collect(),
             None => Vec::new(),
         };
-        for (path, entry) in entries.iter().filter(|(path, _)| is_below(path, top)) {
+        let chosen = || entries.iter().filter(|(path, _)| is_below(path, top));
+        let (directories, files): (Vec<_>, Vec<_>) = chosen().partition(|(_, entry)| entry.kind() == Kind::Directory);
+        let mut made = Vec::new();
+        for (path, entry) in directories {
+            match make_directory(to, path) {
+                Ok(is_new) if is_new || replaces => made.push((path, entry)),
+                Ok(_) => {}
+                Err(error) => restored.failed.push((path.clone(), error.to_string())),
+            }
+        }
+        for (path, entry) in files {
             match self.restore_one(path, entry, &later, to, replaces) {
                 Ok(()) => {
                     restored.files += 1;
@@ -40,6 +50,10 @@ impl Destination {
                 }
                 Err(error) => restored.failed.push((path.clone(), error.to_string())),
             }
+        }
+        // Last, and from the deepest up: what is put into a directory changes its time, and it may not be written to any more.
+        for (path, entry) in made.into_iter().rev() {
+            set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry)?;
         }
         Ok(restored)
     }
@@ -57,7 +71,7 @@ impl Destination {
         if !replaces && fs::symlink_metadata(&target).is_ok() {
             return Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists)).at("restore", &target);
         }
-        // Their modes are not known: as whoever restores makes them.
+        // Those that the manifest does not know are as whoever restores makes them.
         make_directories(to, path, 0o777)?;
         // What a run replaced first is what lay there until then.
         let places = later.iter().map(|run| self.kept(run).join(name)).chain([self.current(path)]);
@@ -66,7 +80,7 @@ impl Destination {
         for place in places.filter(|place| fs::symlink_metadata(place).is_ok()) {
             outcome = copy_right(&place, &new, entry);
             if outcome.is_ok() {
-                set_facts(&new, &entry.facts)?;
+                set_facts(&new, entry)?;
                 return fs::rename(&new, &target).at("restore", &target);
             }
             drop(fs::remove_file(&new));
@@ -75,8 +89,27 @@ impl Destination {
     }
 }
 
+/// Makes a directory, never through a symbolic link; tells whether it is new.
+fn make_directory(to: &Path, path: &[u8]) -> Result<bool, Error> {
+    let target = to.join(std::ffi::OsStr::from_bytes(path));
+    let is_new = fs::symlink_metadata(&target).is_err();
+    make_directories(to, &[path, b"/."].concat(), 0o777)?;
+    Ok(is_new)
+}
+
 /// Copies what is what it should be.
 fn copy_right(from: &PathBuf, to: &PathBuf, entry: &Entry) -> Result<(), Error> {
+    let why = || "its content is not what was written".to_owned();
+    if entry.kind() == Kind::Link {
+        if hash_of_link(from)? != (entry.hash, entry.size) {
+            return Err(Error::Damaged(from.clone(), why()));
+        }
+        let target = fs::read_link(from).at("read", from)?;
+        return std::os::unix::fs::symlink(target, to).at("make", to);
+    }
+    if !fs::symlink_metadata(from).at("look at", from)?.is_file() {
+        return Err(Error::Damaged(from.clone(), why()));
+    }
     let source = File::open(from).at("open", from)?;
     let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).at("make", to)?;
     let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
@@ -90,8 +123,7 @@ fn copy_right(from: &PathBuf, to: &PathBuf, entry: &Entry) -> Result<(), Error> 
         at += length as u64;
     }
     if *hasher.finalize().as_bytes() != entry.hash || at != entry.size {
-        let why = "its content is not what was written".to_owned();
-        return Err(Error::Damaged(from.clone(), why));
+        return Err(Error::Damaged(from.clone(), why()));
     }
     target.sync_all().at("make durable", to)
 }

@@ -3,15 +3,17 @@
 //! Order: `meet` all files first, then `take_away` what was not met, then `stage` and `accept` what has to be copied, then `finish`.
 //! A run that ends earlier leaves a whole backup behind; what it copied is not copied again.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::destination::{Destination, sync_directory};
 use crate::error::{At, Error};
-use crate::manifest::{Change, Entry, Facts};
+use crate::manifest::{Change, Entry, ExtendedAttributes, Facts, Kind};
 
 /// Copies that take their places together.
 const BATCH_FILES: usize = 64;
@@ -29,7 +31,7 @@ pub struct Run {
     is_begun: bool,
     /// Whether what lay there before is noted as an earlier state.
     is_state_kept: bool,
-    met: FxHashSet<Vec<u8>>,
+    met: FxHashMap<Vec<u8>, Kind>,
     next_number: u64,
     batch: Vec<Change>,
     batch_bytes: u64,
@@ -63,7 +65,7 @@ impl Run {
             keep,
             is_begun: false,
             is_state_kept: false,
-            met: FxHashSet::default(),
+            met: FxHashMap::default(),
             next_number: 1,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -76,15 +78,15 @@ impl Run {
 
     /// A file is to be there. Tells whether it has to be looked at, because it changed or is new.
     pub fn meet(&mut self, path: &[u8], facts: &Facts) -> bool {
-        self.met.insert(path.to_vec());
+        self.met.insert(path.to_vec(), facts.kind());
         let known = self.destination.entries.get(path);
         known.is_none_or(|entry| entry.facts != *facts || facts.stamp == Default::default())
     }
 
-    /// Everything was met: what was not is taken away.
+    /// Everything was met: what was not, or is of another kind now, is taken away.
     pub fn take_away(&mut self) -> Result<(), Error> {
-        let gone = self.destination.entries.keys().filter(|path| !self.met.contains(*path));
-        let gone: Vec<Change> = gone.cloned().map(Change::Taken).collect();
+        let gone = self.destination.entries.iter().filter(|(path, entry)| self.met.get(*path) != Some(&entry.kind()));
+        let gone: Vec<Change> = gone.map(|(path, _)| Change::Taken(path.clone())).collect();
         for changes in gone.chunks(BATCH_FILES) {
             self.apply(changes)?;
             self.taken += changes.len() as u64;
@@ -128,26 +130,62 @@ impl Run {
         Ok(Staged { number, hash, size })
     }
 
+    /// Makes a symbolic link where it waits.
+    pub fn stage_link(&mut self, target: &[u8]) -> Result<Staged, Error> {
+        self.destination.step()?;
+        let number = self.next_number;
+        self.next_number += 1;
+        let path = self.destination.unplaced(number);
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), &path).at("make", &path)?;
+        Ok(Staged { number, hash: *blake3::hash(target).as_bytes(), size: target.len() as u64 })
+    }
+
+    /// A directory has nothing to copy: what is known of it goes to the manifest.
+    pub fn accept_directory(
+        &mut self,
+        path: &[u8],
+        facts: &Facts,
+        attributes: ExtendedAttributes,
+    ) -> Result<(), Error> {
+        let entry = Entry { hash: *blake3::hash(b"").as_bytes(), size: 0, facts: *facts, attributes };
+        self.batch.push(Change::Noted(path.to_vec(), entry));
+        self.place_if_many()
+    }
+
     /// A copy is as the file was at one moment: it may take its place.
-    pub fn accept(&mut self, path: &[u8], facts: &Facts, staged: Staged) -> Result<(), Error> {
+    pub fn accept(
+        &mut self,
+        path: &[u8],
+        facts: &Facts,
+        attributes: ExtendedAttributes,
+        staged: Staged,
+    ) -> Result<(), Error> {
         let Staged { number, hash, size } = staged;
-        let entry = Entry { hash, size, facts: *facts };
+        let entry = Entry { hash, size, facts: *facts, attributes };
         let from = self.destination.unplaced(number);
         let known = self.destination.entries.get(path);
-        let is_same = known.is_some_and(|known| known.hash == hash && known.size == size);
+        let is_same =
+            known.is_some_and(|known| known.hash == hash && known.size == size && known.kind() == facts.kind());
         let target = if is_same { self.destination.current(path) } else { from.clone() };
-        set_facts(&target, facts)?;
+        set_facts(&target, &entry)?;
         if is_same {
             fs::remove_file(&from).at("remove", &from)?;
             self.batch.push(Change::Noted(path.to_vec(), entry));
         } else {
-            let file = fs::File::open(&from).at("open", &from)?;
-            file.sync_all().at("make durable", &from)?;
+            // A symbolic link is durable with the directory that it is in.
+            if facts.kind() == Kind::File {
+                let file = fs::File::open(&from).at("open", &from)?;
+                file.sync_all().at("make durable", &from)?;
+            }
             self.batch.push(Change::Placed(number, path.to_vec(), entry));
             self.batch_bytes += size;
             self.files += 1;
             self.bytes += size;
         }
+        self.place_if_many()
+    }
+
+    fn place_if_many(&mut self) -> Result<(), Error> {
         match self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             true => self.place(),
             false => Ok(()),
@@ -205,13 +243,36 @@ fn copy<E: From<Error>>(
     Ok((*hasher.finalize().as_bytes(), at))
 }
 
-/// Owner, mode and times, as far as the destination can have them: what is known of them is in the manifest.
-pub(crate) fn set_facts(path: &Path, facts: &Facts) -> Result<(), Error> {
+/// Owner, mode, attributes and times, as far as the file system can have them: what is known of them is in the manifest.
+pub(crate) fn set_facts(path: &Path, entry: &Entry) -> Result<(), Error> {
+    let facts = &entry.facts;
     let _where_it_can = std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid));
-    let _so_too = fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777));
+    // A symbolic link has no mode, and what it leads to is not meant.
+    if facts.kind() != Kind::Link {
+        let _so_too = fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777));
+    }
+    set_attributes(path, &entry.attributes);
     let (seconds, nanoseconds) = facts.modified;
     let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
     let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
     let _and_so = rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     Ok(())
+}
+
+/// Brings the extended attributes to these: what was there and is not any more goes.
+fn set_attributes(path: &Path, attributes: &ExtendedAttributes) {
+    use rustix::fs::{XattrFlags, llistxattr, lremovexattr, lsetxattr};
+    let mut names = vec![0u8; 64 << 10];
+    let length = llistxattr(path, &mut names[..]).unwrap_or(0);
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        // What the system keeps of its own, as labels, is not ours.
+        let is_ours =
+            name.starts_with(b"user.") || name.starts_with(b"trusted.") || name.starts_with(b"system.posix_acl");
+        if is_ours && !attributes.iter().any(|(known, _)| known == name) {
+            let _where_it_can = lremovexattr(path, name);
+        }
+    }
+    for (name, value) in attributes {
+        let _where_it_can = lsetxattr(path, &name[..], value, XattrFlags::empty());
+    }
 }

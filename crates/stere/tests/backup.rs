@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -174,4 +175,67 @@ fn what_cannot_be_copied_is_named_and_what_is_encrypted_stays_within() {
     assert_eq!(read(&vault.join("current/plain")), "open");
     assert!(!vault.join("current/private").exists());
     world.ok("umount mount");
+}
+
+/// P-104: without `type=directory` or `type=symlink` in what is searched for, or without `attributes_of`, it fails.
+#[test]
+fn links_directories_and_attributes_come_back_too() {
+    if !can_mount("links_directories_and_attributes_come_back_too") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let (mount, vault) = (world.mountpoint(), world.path("vault"));
+    fs::create_dir(&vault).unwrap();
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let attribute = |path: &Path| {
+        let mut value = [0; 64];
+        rustix::fs::lgetxattr(path, "user.colour", &mut value[..]).map(|length| value[..length].to_vec())
+    };
+    let set = |path: &Path, value: &[u8]| {
+        rustix::fs::lsetxattr(path, "user.colour", value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    fs::create_dir_all(mount.join("docs/empty")).unwrap();
+    fs::write(mount.join("docs/a"), "one").unwrap();
+    std::os::unix::fs::symlink("../nowhere", mount.join("docs/link")).unwrap();
+    std::os::unix::fs::chown(mount.join("docs/a"), Some(1234), Some(1235)).unwrap();
+    set(&mount.join("docs/a"), b"blue");
+    set(&mount.join("docs/empty"), b"red");
+    fs::set_permissions(mount.join("docs/empty"), fs::Permissions::from_mode(0o1751)).unwrap();
+    // All of the mount: its top is chosen too.
+    world.ok("policy set mount backup=yes");
+    world.ok("backup add tank usb dir:vault,keep=2");
+    std::thread::sleep(Duration::from_secs(3));
+    let said = world.ok("backup run tank usb --wait");
+    assert!(said.contains("2 files, 2 copied"), "a file and a link: {said}");
+    assert_eq!(fs::read_link(vault.join("current/docs/link")).unwrap(), Path::new("../nowhere"));
+    assert_eq!(attribute(&vault.join("current/docs/a")).unwrap(), b"blue", "the copy has it too");
+    assert!(world.ok("backup run tank usb --wait").contains(" 0 copied"));
+    world.ok("backup verify tank usb");
+    let check = |to: &str, colour: &[u8]| {
+        world.ok(&format!("backup restore vault --to {to}"));
+        let docs = world.path(to).join("docs");
+        assert_eq!(attribute(&docs.join("a")).unwrap(), colour);
+        assert_eq!(attribute(&docs.join("empty")).unwrap(), b"red");
+        assert!(rustix::fs::lgetxattr(docs.join("a"), "user.stere.backup", &mut [0; 64][..]).is_err());
+        assert_eq!(mode(&docs.join("empty")), 0o1751);
+        let time = |path: &Path| fs::symlink_metadata(path).unwrap().mtime();
+        assert_eq!(time(&docs.join("empty")), time(&mount.join("docs/empty")));
+        assert_eq!(fs::symlink_metadata(docs.join("a")).unwrap().uid(), 1234);
+        assert_eq!(fs::read_link(docs.join("link")).unwrap(), Path::new("../nowhere"));
+    };
+    check("out", b"blue");
+    // Only the attribute changes: nothing is copied, and it is known.
+    set(&mount.join("docs/a"), b"green");
+    assert!(world.ok("backup run tank usb --wait").contains(" 0 copied"));
+    check("again", b"green");
+    // A link gives way to a directory.
+    fs::remove_file(mount.join("docs/link")).unwrap();
+    fs::create_dir(mount.join("docs/link")).unwrap();
+    fs::write(mount.join("docs/link/within"), "x").unwrap();
+    assert!(world.ok("backup run tank usb --wait").contains(" 1 copied"));
+    assert_eq!(read(&vault.join("current/docs/link/within")), "x");
+    world.ok("backup verify tank usb");
+    world.ok("umount mount");
+    world.ok("check tank");
 }

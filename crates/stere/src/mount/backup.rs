@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stere_backup::{Destination, Facts, Run, Stamp};
+use stere_backup::{Destination, ExtendedAttributes, Facts, Kind, Run, Staged, Stamp};
 use stere_naming::{Attributes, BackupValue, FileSystem, Found, ROOT, Wait};
 use stere_policy::show_moment;
 
@@ -31,6 +31,8 @@ const TRIES: usize = 3;
 const YOUNG_SECONDS: i64 = 2;
 /// Files that are named in a report.
 const NAMED_MAX: usize = 1000;
+/// What the names of attributes begin with that say policy.
+const OWN_ATTRIBUTES: &[u8] = b"user.stere.";
 
 /// What became of a run, and of the one under way.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -185,6 +187,7 @@ fn note_done(daemon: &Daemon, number: u64, value: &BackupValue, begun: i64) {
 struct Wanted {
     path: Vec<u8>,
     inode: u64,
+    kind: Kind,
 }
 
 fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome) -> Result<()> {
@@ -230,7 +233,7 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
     let filesystem = &daemon.filesystem;
     let caller = clock::own_caller(Wait::Allowed);
     let only = if value.only.is_empty() { String::new() } else { format!(" and ({})", value.only) };
-    let text = format!("type=file and backup=yes{only}");
+    let text = format!("(type=file or type=symlink or type=directory) and backup=yes{only}");
     let wrong =
         |error| Error::Refused(format!("what is to be copied is not understood: {error}; remove and add it anew"));
     let search = filesystem.parse_search(&text).map_err(wrong)?;
@@ -241,6 +244,10 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
             return Err(stere_backup::Error::Stopped.into());
         }
         for Found { path, attributes, .. } in found {
+            // The top has no name that it could come back under.
+            if path.is_empty() {
+                continue;
+            }
             match filesystem.is_encrypted(&caller, attributes.inode) {
                 Ok(true) => {
                     failed(outcome, &path, "it is encrypted, and would lie there in the clear");
@@ -254,9 +261,10 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
                     continue;
                 }
             }
-            outcome.files += 1;
-            if run.meet(&path, &facts(&attributes)) {
-                wanted.push(Wanted { path, inode: attributes.inode });
+            let facts = facts(&attributes);
+            outcome.files += u64::from(facts.kind() != Kind::Directory);
+            if run.meet(&path, &facts) {
+                wanted.push(Wanted { path, inode: attributes.inode, kind: facts.kind() });
             }
         }
     }
@@ -269,10 +277,23 @@ fn facts(file: &Attributes) -> Facts {
     Facts { mode: file.mode, uid: file.uid, gid: file.gid, modified, stamp }
 }
 
+/// What somebody noted at a file. What stere is told by attributes is policy, which belongs to the pool and not to the copy.
+fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttributes> {
+    let caller = clock::own_caller(Wait::Allowed);
+    let mut found = Vec::new();
+    for name in filesystem.listxattr(&caller, inode)? {
+        if !name.starts_with(OWN_ATTRIBUTES) {
+            let value = filesystem.getxattr(&caller, inode, &name)?;
+            found.push((name, value));
+        }
+    }
+    Ok(found)
+}
+
 /// Copies a file as it was at one moment; tells why if that cannot be.
 fn copy(daemon: &Daemon, filesystem: &FileSystem, run: &mut Run, one: &Wanted) -> Result<Option<String>> {
     let caller = || clock::own_caller(Wait::Allowed);
-    if filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
+    if one.kind == Kind::File && filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
         return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
     }
     for _ in 0..TRIES {
@@ -280,24 +301,41 @@ fn copy(daemon: &Daemon, filesystem: &FileSystem, run: &mut Run, one: &Wanted) -
         if before.nlink == 0 {
             return Ok(Some("it was removed meanwhile".into()));
         }
+        if facts(&before).kind() != one.kind {
+            return Ok(Some("it was replaced meanwhile".into()));
+        }
         let began = clock::now().seconds;
-        let staged = run.stage(|offset, buffer: &mut [u8]| {
-            if daemon.stop.load(Ordering::Acquire) {
-                return Err(Error::from(stere_backup::Error::Stopped));
-            }
-            Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
-        })?;
+        let attributes = attributes_of(filesystem, one.inode)?;
+        let staged = stage(daemon, run, one)?;
         let after = filesystem.getattr(&caller(), one.inode)?;
         if facts(&after) != facts(&before) || after.size != before.size {
-            run.discard(&staged);
+            staged.iter().for_each(|staged| run.discard(staged));
             continue;
         }
         let mut facts = facts(&after);
         if began - after.ctime.seconds < YOUNG_SECONDS {
             facts.stamp = Stamp::default();
         }
-        run.accept(&one.path, &facts, staged)?;
+        match staged {
+            Some(staged) => run.accept(&one.path, &facts, attributes, staged)?,
+            None => run.accept_directory(&one.path, &facts, attributes)?,
+        }
         return Ok(None);
     }
     Ok(Some("it was changed while it was read, each time; its earlier copy stays".into()))
+}
+
+/// Copies content to where it waits, of a symbolic link its target; a directory has none.
+fn stage(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<Staged>> {
+    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
+    Ok(match one.kind {
+        Kind::Directory => None,
+        Kind::Link => Some(run.stage_link(&filesystem.readlink(&caller(), one.inode)?)?),
+        Kind::File => Some(run.stage(|offset, buffer: &mut [u8]| {
+            if daemon.stop.load(Ordering::Acquire) {
+                return Err(Error::from(stere_backup::Error::Stopped));
+            }
+            Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
+        })?),
+    })
 }

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
-use stere_fuse::{Forgetter, Unmount, Unmounter};
+use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
 use stere_naming::{FileSystem, Wait};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use zeroize::Zeroize;
@@ -50,6 +51,34 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    fn new(
+        job: &Job,
+        facts: Facts,
+        session: &Session,
+        running: Arc<Running>,
+        filesystem: Arc<FileSystem>,
+    ) -> Result<Daemon> {
+        let ended_at_once = || Error::Refused("the mount ended at once; see the log".into());
+        let about = About {
+            process: std::process::id(),
+            pool: running.pool.clone(),
+            pool_id: running.id.clone(),
+            mountpoint: job.mountpoint.clone(),
+        };
+        Ok(Daemon {
+            about,
+            facts,
+            unmounter: session.unmounter().ok_or_else(ended_at_once)?,
+            forgetter: session.forgetter().ok_or_else(ended_at_once)?,
+            running,
+            filesystem,
+            library: Library::new(&job.options.fuse),
+            backups: Backups::default(),
+            stop: AtomicBool::new(false),
+            ending: Mutex::new(Vec::new()),
+        })
+    }
+
     /// Takes the mount down, as far as that goes.
     pub fn take_down(&self) {
         if let Err(error) = self.unmounter.unmount(Unmount::Lazy) {
@@ -82,66 +111,19 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let running = Arc::new(Running::new(registry, &assembly, opened));
-    running.store.set_health_limits(job.options.health_limits);
-    running.store.set_recall_mode(job.options.recall);
-    running.gate.set_timeout(job.options.recall_timeout);
-    running.remember();
-    fill_other_halves_anew(&running, &assembly);
-    // It holds the devices open, and one that goes offline must be let go.
-    drop(assembly);
-    let store = running.store.clone();
-    let naming_options = stere_naming::Options {
-        access_times: job.options.access_times,
-        files: stere_file::Options {
-            dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
-            dirty_steps_max: work::STEPS_PER_COMMIT,
-            encryption_salt: Some(keys::random()),
-            plugin_loader: plugins::loader(),
-            ..stere_file::Options::default()
-        },
-        people: people::system(),
-        processes: people::processes::system(),
-    };
-    let filesystem = Arc::new(FileSystem::new(store.clone(), naming_options)?);
-    keys::unlock_by_files(&filesystem, &job.options.key_files)?;
-    filesystem.pause_reconcile(running.is_reconcile_paused());
-    let mut fuse = job.options.fuse.clone();
-    fuse.source = running.pool.clone();
-    fuse.read_only = running.read_only;
+    let running = start_running(registry, &job, assembly, opened);
+    let filesystem = open_filesystem(&running, &job)?;
     let pool = running.pool.clone();
     let metrics = job.options.metrics.map(metrics::listen).transpose()?;
     let listener = control::listen(registry, &pool)?;
-    let session = stere_fuse::mount(filesystem.clone(), store.clone(), &job.mountpoint, &fuse)?;
-    let about = About {
-        process: std::process::id(),
-        pool: pool.clone(),
-        pool_id: running.id.clone(),
-        mountpoint: job.mountpoint.clone(),
-    };
+    let session = mount(&running, &filesystem, &job)?;
     let facts = Facts {
         mountpoint: Some(job.mountpoint.display().to_string()),
         warnings: warnings.clone(),
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
-    let unmounter = session.unmounter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
-    let forgetter = session.forgetter().ok_or_else(|| Error::Refused("the mount ended at once; see the log".into()))?;
-    let ending = Mutex::new(Vec::new());
-    let stop = AtomicBool::new(false);
-    let library = Library::new(&job.options.fuse);
-    let backups = Backups::default();
-    let daemon =
-        Arc::new(Daemon { about, facts, unmounter, forgetter, running, filesystem, library, backups, stop, ending });
-    let counter = || requests_of_all(&daemon, session.request_counter());
-    let worker = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
-    let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
-    let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
-    let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
-    let notifier = session.notifier();
-    daemon.running.tertiary.set_forget(Box::new(move |inode| {
-        // Not to have it cached is no error.
-        drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
-    }));
+    let daemon = Arc::new(Daemon::new(&job, facts, &session, running, filesystem)?);
+    let workers = Workers::start(&daemon, &session, &job)?;
     start_control(daemon.clone(), listener)?;
     public::start(&daemon);
     if let Some(server) = metrics {
@@ -154,16 +136,84 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
     let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
     notify("STOPPING=1");
-    daemon.stop.store(true, Ordering::Release);
-    worker.thread().unpark();
-    daemon.running.mending.wake();
-    daemon.running.tertiary.wake();
-    daemon.backups.wake();
-    let joined = [worker.join(), repairer.join(), carrier.join(), keeper.join()];
-    let outcome = end(&daemon, ended, joined.iter().all(|ended| ended.is_ok()));
+    let worked = workers.end(&daemon);
+    let outcome = end(&daemon, ended, worked);
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
+}
+
+/// The pool as it runs, with what the options of the mount say of it.
+fn start_running(registry: &Registry, job: &Job, assembly: Assembly, opened: stere_pool::Opened) -> Arc<Running> {
+    let running = Arc::new(Running::new(registry, &assembly, opened));
+    running.store.set_health_limits(job.options.health_limits);
+    running.store.set_recall_mode(job.options.recall);
+    running.gate.set_timeout(job.options.recall_timeout);
+    running.remember();
+    fill_other_halves_anew(&running, &assembly);
+    // The assembly ends here: it holds the devices open, and one that goes offline must be let go.
+    running
+}
+
+/// The file system on the pool, unlocked as far as the options say.
+fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
+    let naming_options = stere_naming::Options {
+        access_times: job.options.access_times,
+        files: stere_file::Options {
+            dirty_bytes_max: (job.options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
+            dirty_steps_max: work::STEPS_PER_COMMIT,
+            encryption_salt: Some(keys::random()),
+            plugin_loader: plugins::loader(),
+            ..stere_file::Options::default()
+        },
+        people: people::system(),
+        processes: people::processes::system(),
+    };
+    let filesystem = Arc::new(FileSystem::new(running.store.clone(), naming_options)?);
+    keys::unlock_by_files(&filesystem, &job.options.key_files)?;
+    filesystem.pause_reconcile(running.is_reconcile_paused());
+    Ok(filesystem)
+}
+
+fn mount(running: &Running, filesystem: &Arc<FileSystem>, job: &Job) -> Result<Session> {
+    let mut fuse = job.options.fuse.clone();
+    fuse.source = running.pool.clone();
+    fuse.read_only = running.read_only;
+    Ok(stere_fuse::mount(filesystem.clone(), running.store.clone(), &job.mountpoint, &fuse)?)
+}
+
+/// The threads that work beside the session until it ends.
+struct Workers {
+    commits: JoinHandle<()>,
+    others: [JoinHandle<()>; 3],
+}
+
+impl Workers {
+    fn start(daemon: &Arc<Daemon>, session: &Session, job: &Job) -> Result<Workers> {
+        let counter = || requests_of_all(daemon, session.request_counter());
+        let commits = work::start(daemon.clone(), counter(), job.options.commit, daemon.running.read_only)?;
+        let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
+        let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
+        let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
+        let notifier = session.notifier();
+        daemon.running.tertiary.set_forget(Box::new(move |inode| {
+            // Not to have it cached is no error.
+            drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
+        }));
+        Ok(Workers { commits, others: [repairer, carrier, keeper] })
+    }
+
+    /// Tells them to stop and waits for all. Says whether none panicked.
+    fn end(self, daemon: &Daemon) -> bool {
+        daemon.stop.store(true, Ordering::Release);
+        self.commits.thread().unpark();
+        daemon.running.mending.wake();
+        daemon.running.tertiary.wake();
+        daemon.backups.wake();
+        let commits = self.commits.join();
+        let others = self.others.map(JoinHandle::join);
+        commits.is_ok() && others.iter().all(|ended| ended.is_ok())
+    }
 }
 
 /// Requests of the kernel and of those who go past it. Unchanged for a while: the mount is idle.
