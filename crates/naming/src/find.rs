@@ -89,7 +89,10 @@ impl FileSystem {
     pub fn parse_search(&self, text: &str) -> Result<Search, RuleError> {
         let classes = self.files.resolver().classes();
         let devices: Vec<String> = self.store.device_entries().into_iter().map(|entry| entry.name).collect();
-        let volumes: Vec<String> = self.store.volumes().into_iter().map(|entry| entry.name).collect();
+        // What policies still ask for is found although its volume was removed.
+        let removed = self.store.numbers_in_policies().unwrap_or_default().into_keys().map(|number| 1 << number);
+        let volumes = self.store.volumes().into_iter().map(|entry| entry.name);
+        let volumes: Vec<String> = volumes.chain(removed.map(|set| self.store.tier_names(set))).collect();
         let people = self.options.people.as_deref();
         let words = SearchWords { classes: &classes, people, devices: &devices, volumes: &volumes };
         Search::parse(text, &words)

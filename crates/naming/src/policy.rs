@@ -49,11 +49,13 @@ pub struct LayoutRun {
     pub volumes: u16,
     /// How many devices and volumes more may be lost before they are.
     pub survives: u8,
+    /// The segment they lie in, where that has to be fetched to be read.
+    pub released_in: Option<u64>,
 }
 
 impl LayoutRun {
     fn lies_like(&self, other: &LayoutRun) -> bool {
-        let place = |run: &LayoutRun| (run.scheme, run.volumes, run.survives);
+        let place = |run: &LayoutRun| (run.scheme, run.volumes, run.survives, run.released_in);
         place(self) == place(other) && self.devices == other.devices
     }
 }
@@ -192,7 +194,8 @@ impl FileSystem {
             let (start, end) = (extent.start, extent.end());
             let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
             let (volumes, survives) = (extent.blob.volumes(), self.store.losses_borne(&extent.blob));
-            let run = LayoutRun { start, end, scheme, devices, volumes, survives };
+            let released_in = devices.is_empty().then(|| extent.blob.segment_id());
+            let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
             match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
                 Some(last) => last.end = end,
                 None => runs.push(run),

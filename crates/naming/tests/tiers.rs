@@ -157,6 +157,37 @@ fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
     assert_eq!(read(&fs, inode), expected);
 }
 
+/// P-113. A removed volume's number is nobody's as long as a policy names it: what was meant for the one does not go to the other.
+#[test]
+fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
+    let (_rig, fs, _volume, inode) = archived();
+    fs.store().remove_volume(0).unwrap();
+    let newcomer = Arc::new(MemoryVolume::new("newcomer"));
+    let (name, place) = ("newcomer".to_owned(), "memory:newcomer".to_owned());
+    let entry = |number| VolumeEntry {
+        number,
+        id: VolumeId([2; 16]),
+        class: 3,
+        is_offline: false,
+        takes_metadata: false,
+        name: name.clone(),
+        place: place.clone(),
+    };
+    assert_eq!(fs.store().add_volume(entry(0), newcomer.clone(), "tank", false).unwrap(), 1);
+    reconcile(&fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    assert_eq!(newcomer.list("segments/").unwrap(), [], "nobody sent it there");
+    assert_eq!(read(&fs, inode), content());
+    assert!(fs.parse_search("tier=#0").is_ok(), "who asks for it can be found");
+    // With nobody left that names it the number is free again, for what is sent there from then on.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    reconcile(&fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    fs.store().remove_volume(1).unwrap();
+    assert_eq!(fs.store().add_volume(entry(0), newcomer, "tank", true).unwrap(), 0);
+    assert_clean(&fs);
+}
+
 /// A volume that tells of the next read when it is asked for, and waits with it until it may go on.
 struct Held {
     volume: MemoryVolume,

@@ -26,6 +26,18 @@ pub struct Run {
     /// Whether it has to be fetched from a volume to be read.
     #[serde(default)]
     pub is_released: bool,
+    /// The medium that it has to be fetched from, where its volume has many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Source>,
+}
+
+/// A medium that bytes have to be fetched from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    pub volume: String,
+    pub cartridge: String,
+    /// Until the first byte, as things were up to now.
+    pub seconds: f64,
 }
 
 /// A part of a file's runs.
@@ -49,19 +61,23 @@ pub struct Fetch {
     pub seconds: f64,
 }
 
+/// The medium that a released segment comes from first, if it is on one of many.
+fn source_of(running: &Running, segment: u64) -> Option<Source> {
+    let (object, there) = running.store.object_of_released(segment)?;
+    let volumes = running.store.volumes().into_iter().filter(|entry| there & entry.bit() != 0);
+    let estimate = |entry: stere_format::VolumeEntry| {
+        let (cartridge, time) = running.gate.estimate(entry.number, &object)?;
+        Some(Source { volume: entry.name, cartridge, seconds: time.as_secs_f64() })
+    };
+    volumes.filter_map(estimate).next()
+}
+
 /// From which cartridges the released segments of a file come, and when.
 fn fetches(filesystem: &FileSystem, running: &Running, inode: u64) -> Result<Vec<Fetch>> {
-    let volumes = running.store.volumes();
     let mut fetches: Vec<Fetch> = Vec::new();
     filesystem.tier_walk(&clock::own_caller(Wait::Allowed), inode, &mut |met| {
-        for segment in &met.segments {
-            let Some((object, there)) = running.store.object_of_released(*segment) else { continue };
-            let reachable = volumes.iter().filter(|entry| there & entry.bit() != 0);
-            let estimate = |entry: &stere_format::VolumeEntry| {
-                let (cartridge, time) = running.gate.estimate(entry.number, &object)?;
-                Some((entry.name.clone(), cartridge, time.as_secs_f64()))
-            };
-            let Some((volume, cartridge, seconds)) = reachable.filter_map(estimate).next() else { continue };
+        for source in met.segments.iter().filter_map(|segment| source_of(running, *segment)) {
+            let Source { volume, cartridge, seconds } = source;
             match fetches.iter_mut().find(|one| one.cartridge == cartridge && one.volume == volume) {
                 Some(known) => known.segments += 1,
                 None => fetches.push(Fetch { volume, cartridge, segments: 1, seconds }),
@@ -86,6 +102,7 @@ pub fn gather(filesystem: &FileSystem, running: &Running, inode: u64, from: u64)
         scheme: run.scheme.to_string(),
         survives: run.survives,
         is_released: run.devices.is_empty(),
+        from: run.released_in.and_then(|segment| source_of(running, segment)),
         devices: {
             let volumes = filesystem.store().tier_names(run.volumes);
             let volumes = volumes.split('+').filter(|name| !name.is_empty()).map(str::to_owned);
@@ -107,7 +124,8 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
             return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
         };
         for run in layout.runs {
-            let alike = |one: &Run| (one.scheme.clone(), one.survives, one.devices.clone());
+            let medium = |one: &Run| one.from.clone().map(|source| (source.volume, source.cartridge));
+            let alike = |one: &Run| (one.scheme.clone(), one.survives, one.devices.clone(), medium(one));
             match runs.last_mut().filter(|last| last.end == run.start && alike(last) == alike(&run)) {
                 Some(last) => last.end = run.end,
                 None => runs.push(run),
@@ -126,7 +144,11 @@ pub fn run(registry: &Registry, arguments: &WhereArguments) -> Result<u8> {
     for run in runs {
         let (start, length) =
             (size::show_as(run.start, arguments.bytes), size::show_as(run.end - run.start, arguments.bytes));
-        let away = if run.is_released { " (to be fetched)" } else { "" };
+        let away = match &run.from {
+            Some(Source { cartridge, .. }) => format!(" (to be fetched, cartridge {cartridge})"),
+            None if run.is_released => " (to be fetched)".to_owned(),
+            None => String::new(),
+        };
         println!(
             "{start:>10} +{length:<10} {:5} survives {}: {}{away}",
             run.scheme,

@@ -5,6 +5,7 @@ mod support;
 #[path = "../../robot/tests/support/mod.rs"]
 mod tgt;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -35,6 +36,28 @@ fn forget_cache() {
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
+/// Each run of each released file says on which cartridge it lies and how long that takes; those are cartridges that hold something.
+fn assert_names_cartridges(world: &World, directory: &Path) {
+    let shown = world.ok("media show tank tapes");
+    let mut cartridges = BTreeSet::new();
+    for number in 0..FILES {
+        let runs = world.json(&format!("where mount/project/{number} --json"));
+        let runs = runs.as_array().unwrap();
+        let covered: u64 = runs.iter().map(|run| run["end"].as_u64().unwrap() - run["start"].as_u64().unwrap()).sum();
+        assert!(covered >= fs::metadata(directory.join(number.to_string())).unwrap().len(), "{runs:?}");
+        for run in runs {
+            assert_eq!((&run["is_released"], &run["from"]["volume"]), (&true.into(), &"tapes".into()), "{run}");
+            assert!(run["from"]["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.0), "{run}");
+            cartridges.insert(run["from"]["cartridge"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(cartridges.len() > 1, "they do not fit on one: {cartridges:?}");
+    for cartridge in &cartridges {
+        let line = shown.lines().find(|line| line.contains(cartridge.as_str())).unwrap();
+        assert!(!line.contains("blank"), "{line}");
+    }
+}
+
 /// Down to the library at this place, released, read, also by the next mount; then from cartridges alone.
 fn down_and_back(world: &World, place: &str) {
     world.ok("create tank a.img,size=256M b.img,size=256M");
@@ -48,7 +71,8 @@ fn down_and_back(world: &World, place: &str) {
     assert!(world.ok("tier archive mount/project --wait").contains("is on tapes"));
     world.ok("tier release mount/project");
     let said = world.ok("where mount/project/3");
-    assert!(said.contains("(to be fetched)") && said.contains("from cartridge"), "{said}");
+    assert!(said.contains("(to be fetched, cartridge ") && said.contains("from cartridge"), "{said}");
+    assert_names_cartridges(world, &directory);
     forget_cache();
     assert_right(&directory);
     let shown = world.ok("media show tank tapes");

@@ -224,6 +224,7 @@ impl FileSystem {
             value.policy.map(|policy| InodePolicy { retain: None, versions: policy.versions.or(own), ..policy });
         moved.policy = moved.policy.filter(|policy| *policy != InodePolicy::default());
         classes::index_member(transaction, shelf.inode, before, classes::named_classes(&moved));
+        self.note_tiered(transaction, shelf.inode, [stere_file::own_policy(&moved), stere_file::own_locks(&moved)])?;
         moved.ctime = caller.now;
         self.enter_moment(transaction, caller, drawer, (shelf.inode, &mut moved), FileKind::Directory)?;
         Ok(true)

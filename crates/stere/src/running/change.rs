@@ -193,10 +193,18 @@ impl Running {
                     "'{word}' is a tertiary volume; bring back what is on it with `stere tier stage`"
                 ));
             }
+            let asking = self.store.numbers_in_policies()?.get(&volume.number).copied().unwrap_or(0);
             if !dry_run {
                 self.store.remove_volume(volume.number)?;
             }
-            return Ok(Outcome::Done(format!("volume {} is no part of the pool any more", volume.name)));
+            let mut said = format!("volume {} is no part of the pool any more", volume.name);
+            if asking > 0 {
+                said += &format!(
+                    "; {asking} files or directories still ask for it and go nowhere: `stere find PATH 'tier=#{}'` lists them, set their user.stere.tier to another volume or to none",
+                    volume.number
+                );
+            }
+            return Ok(Outcome::Done(said));
         }
         let entry = self.find(word)?;
         let is_attached = self.attached(entry.index).is_some();

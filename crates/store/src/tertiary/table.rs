@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::{Patience, Volume, VolumeError};
-use stere_format::{Key, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
+use stere_format::{InodeValue, Key, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Wait;
 
 use super::{Known, RecallMode, TertiaryCounts};
@@ -177,6 +177,51 @@ impl Store {
         !self.volumes.table.read().is_empty()
     }
 
+    /// The numbers of volumes that policies name, each with how many inodes do. A volume that was removed may be among them.
+    pub fn numbers_in_policies(&self) -> Result<BTreeMap<u8, u64>, Error> {
+        self.view(Wait::Allowed, |view| {
+            let mut inodes = Vec::new();
+            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+            view.scan(from, to, |key, _| {
+                inodes.extend((key.kind == key::kind::TIERED).then_some(key.object));
+                ControlFlow::Continue(())
+            })?;
+            let mut numbers = BTreeMap::new();
+            for inode in inodes {
+                // Those that are gone name nothing.
+                let Some(bytes) = view.get(&Key::inode(inode))? else { continue };
+                let value = InodeValue::decode(&bytes)
+                    .map_err(|error| Error::BadValue { what: "an inode", detail: error.to_string() })?;
+                let set = value.policy.map_or(0, |policy| policy.tiers | policy.locked.tiers);
+                for number in (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1) {
+                    *numbers.entry(number).or_default() += 1;
+                }
+            }
+            Ok(numbers)
+        })
+    }
+
+    /// A number for a newcomer: one that nothing names, or what was meant for another volume would go to it.
+    fn free_number(&self, known: &[VolumeEntry]) -> Result<u8, Error> {
+        let segments = self.log.segments.everywhere();
+        let in_policies = self.numbers_in_policies()?;
+        let is_taken = |number: &u8| known.iter().any(|known| known.number == *number);
+        let is_named = |number: &u8| {
+            segments.iter().any(|segment| segment.tertiary().wanted >> number & 1 == 1)
+                || in_policies.contains_key(number)
+        };
+        let mut numbers = 0..TERTIARY_MAX as u8;
+        if let Some(number) = numbers.clone().find(|number| !is_taken(number) && !is_named(number)) {
+            return Ok(number);
+        }
+        Err(Error::Pool(match numbers.find(|number| !is_taken(number)) {
+            None => format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"),
+            Some(number) => format!(
+                "every number that is free was a removed volume's and is still asked for; `stere find PATH 'tier=#{number}'` lists who asks for one of them: set their user.stere.tier to another volume or to none"
+            ),
+        }))
+    }
+
     /// Makes a volume part of the pool: labels it, and lists it. `name` and `place` are in the entry, its number is given here.
     /// Durable when it returns. A volume that belongs to somebody is taken only with `force`.
     pub fn add_volume(
@@ -198,14 +243,7 @@ impl Store {
                 entry.name
             ));
         }
-        let segments = self.log.segments.everywhere();
-        let is_free = |number: &u8| {
-            let is_named = segments.iter().any(|segment| segment.tertiary().wanted >> number & 1 == 1);
-            !is_named && known.iter().all(|known| known.number != *number)
-        };
-        let Some(number) = (0..TERTIARY_MAX as u8).find(is_free) else {
-            return refused(format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"));
-        };
+        let number = self.free_number(&known)?;
         let label = read_label(&*volume).map_err(failed)?;
         if let Some(label) = label.filter(|_| !force) {
             return refused(format!(
