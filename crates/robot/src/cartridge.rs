@@ -230,6 +230,8 @@ impl Cartridge<'_> {
                 Ok(Read::Block(length)) => length,
                 Ok(_) => return Err(self.stale()),
                 Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
+                // A longer block than the object has there is another one: the drive does not stand where it was thought to.
+                Err(error) if error.sense().is_some_and(|sense| sense.is_wrong_length) => return Err(self.stale()),
                 Err(error) => return Err(self.damaged(entry, error.to_string())),
             };
             filled += self.take_part(entry, at, &block[..length], offset + filled as u64, &mut into[filled..])?;

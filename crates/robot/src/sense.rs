@@ -162,10 +162,12 @@ impl fmt::Display for Sense {
             (SenseKey::Blank, _) => "nothing is written there",
             (SenseKey::Overflow, _) => "the medium is full",
             (SenseKey::IllegalRequest, _) => "the command is refused",
+            _ if self.is_wrong_length => "the block has another length",
             _ => "a condition",
         };
         let (code, qualifier) = self.code;
-        write!(formatter, "{word} ({:x}/{code:02x}{qualifier:02x})", self.key.code())
+        write!(formatter, "{word} ({:x}/{code:02x}{qualifier:02x})", self.key.code())?;
+        self.information.map_or(Ok(()), |number| write!(formatter, ", {number} more or less than asked for"))
     }
 }
 

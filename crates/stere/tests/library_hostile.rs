@@ -37,14 +37,23 @@ fn ask(greeting: &[&dyn AsFd], file: &File, question: &str) -> (UnixStream, Stri
     // Who is refused for its handles already is not listened to.
     drop((&stream).write_all(format!("{question}\n").as_bytes()));
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).unwrap();
+    if let Err(error) = BufReader::new(&stream).read_line(&mut line) {
+        line = error.to_string();
+    }
     (stream, line)
 }
 
+/// One that was ended just now may still count for a moment, so a refusal is not the last word.
 fn session(file: &File, memory: &OwnedFd) -> UnixStream {
-    let (stream, line) = ask(&[file, memory], file, HELLO);
-    assert!(line.contains(r#""answer":"library""#), "{line}");
-    stream
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let (stream, line) = ask(&[file, memory], file, HELLO);
+        if line.contains(r#""answer":"library""#) {
+            return stream;
+        }
+        assert!(Instant::now() < deadline, "{line}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn request(kind: Kind, offset: u64, place: u64, length: u32) -> Request {
