@@ -28,6 +28,6 @@ mod tests;
 pub use check::Findings;
 pub use destination::{Destination, Id, State};
 pub use error::Error;
-pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp};
+pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp, fuzz_manifest};
 pub use restore::Restored;
 pub use run::{Run, Staged};

@@ -2,7 +2,8 @@
 //!
 //! Fields are separated by tabs: BLAKE3, size, mode, owner, group, modification time, what tells that the file changed, extended
 //! attributes, path. In paths a backslash, a tab and a line end are escaped. Attributes are `NAME=VALUE`, both in hexadecimal, with
-//! commas between them; `-` where there are none. The mode tells files, symbolic links and directories apart.
+//! commas between them; `-` where there are none. The mode tells files, symbolic links and directories apart. What is read is hostile
+//! input; `fuzz_manifest` is the entry point for fuzzers. Line by line: `docs/format/backup.md`.
 
 use std::collections::BTreeMap;
 
@@ -110,14 +111,7 @@ fn bytes_from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut out = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in out.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(out)
+    bytes_from_hex(text)?.try_into().ok()
 }
 
 fn time((seconds, nanoseconds): (i64, u32)) -> String {
@@ -280,4 +274,20 @@ pub(crate) fn decode_changes(bytes: &[u8]) -> Option<(String, bool, Vec<Change>)
     let head = String::from_utf8(lines.next()?).ok()?;
     let (run, keeps) = head.strip_prefix("run\t")?.split_once('\t')?;
     Some((run.to_owned(), keeps == "1", lines.map_while(|text| Change::from_text(&text)).collect()))
+}
+
+/// Any bytes as a manifest, as lines of one and as lines of changes: what is understood comes back as it was. For fuzzers.
+pub fn fuzz_manifest(bytes: &[u8]) {
+    if let Ok(entries) = decode(bytes) {
+        assert_eq!(decode(&encode(&entries)), Ok(entries));
+    }
+    drop(decode_changes(bytes));
+    for text in bytes.split(|byte| *byte == b'\n') {
+        if let Some((path, entry)) = parse(text) {
+            assert_eq!(parse(&line(&path, &entry)), Some((path, entry)));
+        }
+        if let Some(change) = Change::from_text(text) {
+            assert_eq!(Change::from_text(&change.text()), Some(change));
+        }
+    }
 }

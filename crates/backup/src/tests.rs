@@ -270,6 +270,43 @@ fn lists_come_back_as_they_were_and_what_is_cut_or_changed_is_noticed() {
     assert_eq!(manifest::decode_changes(&bytes).unwrap().2, changes);
 }
 
+/// The same bytes in every run, many of which are still understood in part.
+#[test]
+fn whatever_a_manifest_says_is_understood_or_refused() {
+    let good = include_bytes!("../golden/manifest-2");
+    let changes =
+        b"+\t3\t".iter().chain(good.split(|byte| *byte == b'\n').nth(1).unwrap()).copied().collect::<Vec<u8>>();
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for seed in [&good[..], &changes] {
+        for _ in 0..20_000 {
+            let mut bytes = seed.to_vec();
+            for _ in 0..1 + random(4) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] = b"\t\n\\=,-.@/0f\xff\0"[random(13)],
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, random(256) as u8),
+                }
+            }
+            crate::fuzz_manifest(&bytes);
+        }
+    }
+}
+
+/// What destinations hold that were written before stays understood, and is written the same: `docs/format/backup.md`.
+#[test]
+fn the_golden_manifest_is_read_and_written_as_it_is() {
+    let golden = include_bytes!("../golden/manifest-2");
+    let entries = manifest::decode(golden).unwrap();
+    assert_eq!(entries.len(), 3);
+    assert_eq!(entries[&b"d/tab\there"[..]].attributes, [(b"user.a".to_vec(), vec![0, 255])]);
+    assert_eq!(manifest::encode(&entries), golden);
+}
+
 /// P-104. It fails without the facts of directories, without their attributes, and where a mode is set through a link.
 #[test]
 fn directories_come_back_with_mode_time_and_attributes_and_links_are_never_followed() {

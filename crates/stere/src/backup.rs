@@ -69,10 +69,7 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
     let caller = clock::own_caller(Wait::Allowed);
     let find = |name: &str| match known.iter().find(|(_, value)| value.name == name) {
         Some(found) => Ok(found),
-        None => refused(format!(
-            "the pool has no destination '{name}'; `stere backup status {}` tells which it has",
-            about.pool
-        )),
+        None => no_destination(&about.pool, name),
     };
     match order {
         Order::List => {
@@ -100,10 +97,9 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
             if path.starts_with(&about.mountpoint) {
                 return refused("a backup cannot lie in the pool that it is of; choose a directory elsewhere");
             }
-            if let Err(error) = filesystem.parse_search(&only).map(drop).or_else(|error| match only.is_empty() {
-                true => Ok(()),
-                false => Err(error),
-            }) {
+            if !only.is_empty()
+                && let Err(error) = filesystem.parse_search(&only)
+            {
                 return refused(format!("the search is not understood: {error}"));
             }
             let id = attach(&path, about, adopt)?;
@@ -115,6 +111,10 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
     filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
     backups.wake();
     Ok(Answer::Done)
+}
+
+fn no_destination<T>(pool: &str, name: &str) -> Result<T> {
+    refused(format!("the pool has no destination '{name}'; `stere backup status {pool}` tells which it has"))
 }
 
 /// Makes a directory a destination, or takes one that is.
@@ -294,9 +294,7 @@ fn open(registry: &Registry, BackupPlace { place, name }: &BackupPlace) -> Resul
     let Some(name) = name else { return Ok(Destination::open(Path::new(place), None)?) };
     let lines = destinations(registry, place)?;
     let Some(line) = lines.into_iter().find(|line| line.name == *name) else {
-        return refused(format!(
-            "the pool has no destination '{name}'; `stere backup status {place}` tells which it has"
-        ));
+        return no_destination(place, name);
     };
     Ok(Destination::open(&line.path, None)?)
 }

@@ -379,7 +379,7 @@ impl Store {
     ) -> Result<bool, Error> {
         let mut moved = Vec::new();
         for (handle, inode, file_offset) in self.live_blobs(segment, row_block, entries)? {
-            match self.append_copy(&handle, None, inode, file_offset, key) {
+            match self.append_copy(&handle, inode, file_offset, key) {
                 Ok((value, to)) => moved.push((handle, value, to)),
                 Err(Error::Damaged { .. }) => return Ok(false),
                 Err(error) => return Err(error),
@@ -402,30 +402,38 @@ impl Store {
     pub(crate) fn relocate_blob(&self, handle: &BlobHandle, owner: Option<Owner>) -> Result<(), Error> {
         let key = self.cold_stream(&handle.segment);
         let owner = owner.unwrap_or(Owner { inode: 0, offset: 0 });
-        let (value, to) = self.append_copy(handle, None, owner.inode, owner.offset, &key)?;
+        let (value, to) = self.append_copy(handle, owner.inode, owner.offset, &key)?;
         self.update(Wait::Allowed, |transaction| transaction.move_blob(handle, &value, &to)).map(drop)
     }
 
-    /// Appends the blob, without the blocks nobody needs, to another stream. `stored` is what is stored of it, if it was read already.
+    /// Reads the blob, and appends it without the blocks nobody needs to another stream.
     pub(crate) fn append_copy(
         &self,
         handle: &BlobHandle,
-        stored: Option<Vec<u8>>,
         inode: u64,
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
-        let mut data = match stored {
-            Some(stored) => stored,
-            None => {
-                self.log.read_blocks(&handle.segment, &old.address, &old.checksums).map_err(|error| match error {
-                    LogError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
-                    _ => Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes },
-                })?
-            }
-        };
-        let mut value = old.clone();
+        let stored =
+            self.log.read_blocks(&handle.segment, &old.address, &old.checksums).map_err(|error| match error {
+                LogError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
+                _ => Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes },
+            })?;
+        self.append_live(handle, stored, inode, file_offset, key)
+    }
+
+    /// The same with what is stored of it, read before.
+    pub(crate) fn append_live(
+        &self,
+        handle: &BlobHandle,
+        stored: Vec<u8>,
+        inode: u64,
+        file_offset: u64,
+        key: &StreamKey,
+    ) -> Result<(BlobValue, Arc<Segment>), Error> {
+        let old = &*handle.value;
+        let (mut value, mut data) = (old.clone(), stored);
         if old.encoding == BlobEncoding::PLAIN && old.live != old.present {
             let mut kept = Vec::with_capacity(data.len());
             for block in old.live.iter() {

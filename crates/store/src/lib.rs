@@ -129,16 +129,6 @@ impl Default for StoreOptions {
     }
 }
 
-impl Inner {
-    /// Takes a change that the journal does not hold yet. Every change comes through here or from the journal.
-    pub fn record(&mut self, key: Key, value: Option<Arc<[u8]>>) {
-        if value.is_some() {
-            self.voids.fill(&key);
-        }
-        self.active.insert(key, value);
-    }
-}
-
 /// The state that one lock guards: what a view sees.
 pub(crate) struct Inner {
     pub active: Overlay,
@@ -165,6 +155,16 @@ pub(crate) struct Inner {
     pub left: Vec<LeftSlot>,
     /// Is shown every transaction last.
     pub settler: Option<Settler>,
+}
+
+impl Inner {
+    /// Takes a change that the journal does not hold yet. Every change comes through here or from the journal.
+    pub fn record(&mut self, key: Key, value: Option<Arc<[u8]>>) {
+        if value.is_some() {
+            self.voids.fill(&key);
+        }
+        self.active.insert(key, value);
+    }
 }
 
 /// An emptied segment: its slots are free once nobody reads there, and no recovery can look there.

@@ -28,6 +28,7 @@ use crate::mend::Mender;
 use crate::overlay::Overlay;
 use crate::space::Space;
 use crate::tertiary::Volumes;
+use crate::void::Voids;
 use crate::{FreedSegment, Inner, LeftSlot, Store, StoreOptions};
 
 /// A device handed to the store, with its newest superblock.
@@ -170,7 +171,7 @@ impl Store {
             active: Overlay::default(),
             frozen: None,
             tree: Tree::EMPTY,
-            voids: crate::void::Voids::default(),
+            voids: Voids::default(),
             generation: superblock.generation,
             active_generation: superblock.generation + 1,
             change: 0,

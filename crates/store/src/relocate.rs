@@ -118,12 +118,16 @@ impl Store {
             if one.recoded.is_none() && read.is_empty() {
                 read = self.read_together(&moves[index..]);
             }
-            let mut stored = one.recoded.is_none().then(|| read.pop_front()).flatten().flatten();
+            let mut stored = if one.recoded.is_none() { read.pop_front().flatten() } else { None };
+            let (inode, offset) = (one.owner.inode, one.owner.offset);
             let mut copy = || match &one.recoded {
-                None => self.append_copy(&one.blob, stored.take(), one.owner.inode, one.owner.offset, &key),
+                None => match stored.take() {
+                    Some(stored) => self.append_live(&one.blob, stored, inode, offset, &key),
+                    None => self.append_copy(&one.blob, inode, offset, &key),
+                },
                 Some(new) => {
                     let value = new.value(&one.blob.value);
-                    self.append_stored(one.blob.id, value, &new.stored, one.owner.inode, one.owner.offset, &key)
+                    self.append_stored(one.blob.id, value, &new.stored, inode, offset, &key)
                 }
             };
             let copied = match copy() {
@@ -154,22 +158,25 @@ impl Store {
     /// What is stored of the first of these blobs that keep their encoding, read from all devices at once; nothing in the place of each
     /// if some of it cannot be read so: then each is read alone, and those that are damaged are told apart.
     fn read_together(&self, moves: &[Move]) -> VecDeque<Option<Vec<u8>>> {
-        let mut read = VecDeque::new();
-        let mut bytes = 0;
         let kept = || moves.iter().filter(|one| one.recoded.is_none()).map(|one| &one.blob);
-        for blob in kept() {
-            bytes += blob.value.address.length as usize;
-            // The content of a released segment comes from volumes, record by record.
-            if !read.is_empty() && (bytes > READ_TOGETHER_BYTES || blob.is_released()) {
+        let mut read = Vec::new();
+        let mut bytes = 0;
+        // The content of a released segment comes from volumes, record by record.
+        for blob in kept().take_while(|blob| !blob.is_released()) {
+            let length = blob.value.address.length as usize;
+            bytes += length;
+            if bytes > READ_TOGETHER_BYTES && !read.is_empty() {
                 break;
             }
-            read.push_back(vec![0; blob.value.address.length as usize]);
+            read.push(vec![0; length]);
+        }
+        if read.is_empty() {
+            return VecDeque::from([None]);
         }
         let wanted = kept().zip(&mut read).map(|(blob, into)| (blob, &mut into[..])).collect();
-        let is_released = kept().next().is_some_and(BlobHandle::is_released);
-        match !is_released && self.read_stored(Wait::Allowed, wanted).is_ok() {
-            true => read.into_iter().map(Some).collect(),
-            false => read.into_iter().map(|_| None).collect(),
+        match self.read_stored(Wait::Allowed, wanted) {
+            Ok(()) => read.into_iter().map(Some).collect(),
+            Err(_) => read.into_iter().map(|_| None).collect(),
         }
     }
 }

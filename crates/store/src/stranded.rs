@@ -70,11 +70,10 @@ impl Store {
             let contents = contents.ok_or_else(|| lost(format!("row {row_block} of segment {id} cannot be read")))?;
             let mut moved = Vec::new();
             for (blob, inode, file_offset) in self.live_blobs(&segment, row_block, &contents.entries)? {
-                let (value, to) =
-                    self.append_copy(&blob, None, inode, file_offset, &key).map_err(|error| match error {
-                        Error::NoSpace => lost("no other device has room for it".into()),
-                        error => error,
-                    })?;
+                let (value, to) = self.append_copy(&blob, inode, file_offset, &key).map_err(|error| match error {
+                    Error::NoSpace => lost("no other device has room for it".into()),
+                    error => error,
+                })?;
                 moved.push((blob, value, to));
             }
             count += self.enter_moved(&moved, false)?;

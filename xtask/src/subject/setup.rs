@@ -262,14 +262,15 @@ fn prepare_juicefs(subject: &mut Subject, shape: &Shape) -> Result<()> {
          {address} {point} >/dev/null 2>&1 && mountpoint -q {point}"
     ));
     subject.unmount_lines.insert(0, end);
-    subject.unmount_lines.insert(0, juicefs_umount(&point));
+    subject.unmount_lines.insert(0, juicefs_umount(&subject.mount_point));
     subject.daemon = Some("juicefs".to_owned());
     Ok(())
 }
 
 /// Its process writes what it holds after its mount is gone.
-fn juicefs_umount(point: &str) -> String {
-    let is_there = format!("ps -eo args | grep -q '^[^ ]*juicefs mount .*{}$'", point.trim_matches('\''));
+fn juicefs_umount(point: &Path) -> String {
+    let is_there = format!("ps -eo args | grep -q '^[^ ]*juicefs mount .*{}$'", point.display());
+    let point = quoted(point);
     format!("umount {point}; i=0; while {is_there}; do i=$((i+1)); [ $i -lt 1000 ] || exit 1; sleep 0.02; done")
 }
 

@@ -192,7 +192,6 @@ struct Wanted {
 
 fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome) -> Result<()> {
     let root = Path::new(std::ffi::OsStr::from_bytes(&value.path));
-    let filesystem = &daemon.filesystem;
     let destination = Destination::open(root, Some(&value.id))?;
     let moment = show_moment(clock::now().seconds).replace(' ', "_").replace(':', "-");
     let mut run = Run::begin(destination, &moment, usize::from(value.keep))?;
@@ -203,7 +202,7 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
         if daemon.stop.load(Ordering::Acquire) {
             return Err(stere_backup::Error::Stopped.into());
         }
-        match copy(daemon, filesystem, &mut run, &one) {
+        match copy(daemon, &mut run, &one) {
             Ok(None) => {}
             Ok(Some(why)) => failed(outcome, &one.path, why),
             Err(Error::Backup(error)) if !error.is_of_destination() => failed(outcome, &one.path, error.to_string()),
@@ -291,8 +290,8 @@ fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttribut
 }
 
 /// Copies a file as it was at one moment; tells why if that cannot be.
-fn copy(daemon: &Daemon, filesystem: &FileSystem, run: &mut Run, one: &Wanted) -> Result<Option<String>> {
-    let caller = || clock::own_caller(Wait::Allowed);
+fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<String>> {
+    let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
     if one.kind == Kind::File && filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
         return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
     }

@@ -193,7 +193,7 @@ impl Store {
         let mut moved = Vec::new();
         for (row_block, entries) in rows {
             for (handle, inode, file_offset) in self.live_blobs(victim, row_block, &entries)? {
-                match self.append_copy(&handle, None, inode, file_offset, &key) {
+                match self.append_copy(&handle, inode, file_offset, &key) {
                     Ok((value, to)) => moved.push((handle, value, to)),
                     Err(Error::Damaged { .. }) => return Ok(None),
                     Err(error) => return Err(error),
