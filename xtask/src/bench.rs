@@ -14,6 +14,7 @@ mod files;
 mod isolation;
 mod library;
 mod plot;
+mod ratios;
 mod rebuild;
 mod redundancy;
 mod repair;
@@ -84,6 +85,8 @@ pub enum BenchName {
     Repair,
     /// One file through the library, directly, through the mount, and the bare image.
     Library,
+    /// Measures nothing: draws the ratios of what is published, for docs/performance.
+    Ratios,
 }
 
 /// What image files lie on.
@@ -150,6 +153,9 @@ impl BenchArguments {
 }
 
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
+    if arguments.name == BenchName::Ratios {
+        return ratios::run(root);
+    }
     if !is_root() {
         return Err(XtaskError::found("the benches mount file systems and drop caches: run as root"));
     }

@@ -34,7 +34,8 @@ pub fn draw(x_label: &str, y_label: &str, panels: &[Panel]) -> String {
     out
 }
 
-fn text(out: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
+/// A line of words at a place; `anchor` is SVG's start, middle or end.
+pub fn text(out: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     // Writing to a string does not fail.
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
