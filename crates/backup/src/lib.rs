@@ -30,4 +30,4 @@ pub use destination::{Destination, Id, State};
 pub use error::Error;
 pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp, fuzz_manifest};
 pub use restore::Restored;
-pub use run::{Run, Staged};
+pub use run::{Newcomer, Run, Staged};

@@ -17,6 +17,8 @@ pub struct Restored {
     pub bytes: u64,
     /// What did not, and why.
     pub failed: Vec<(Vec<u8>, String)>,
+    /// What came back without its owner, mode, an attribute or its time, and why.
+    pub unset: Vec<(Vec<u8>, String)>,
 }
 
 fn is_below(path: &[u8], top: &[u8]) -> bool {
@@ -44,16 +46,18 @@ impl Destination {
         }
         for (path, entry) in files {
             match self.restore_one(path, entry, &later, to, replaces) {
-                Ok(()) => {
+                Ok(unset) => {
                     restored.files += 1;
                     restored.bytes += entry.size;
+                    restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
                 }
                 Err(error) => restored.failed.push((path.clone(), error.to_string())),
             }
         }
         // Last, and from the deepest up: what is put into a directory changes its time, and it may not be written to any more.
         for (path, entry) in made.into_iter().rev() {
-            set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry)?;
+            let unset = set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry);
+            restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
         }
         Ok(restored)
     }
@@ -65,7 +69,7 @@ impl Destination {
         later: &[String],
         to: &Path,
         replaces: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
         let name = std::ffi::OsStr::from_bytes(path);
         let target = to.join(name);
         if !replaces && fs::symlink_metadata(&target).is_ok() {
@@ -78,10 +82,10 @@ impl Destination {
         let new = target.with_file_name(format!(".stere-restore-{}", std::process::id()));
         let mut outcome = Err(std::io::Error::from(std::io::ErrorKind::NotFound)).at("find a copy of", &target);
         for place in places.filter(|place| fs::symlink_metadata(place).is_ok()) {
-            outcome = copy_right(&place, &new, entry);
+            outcome = copy_right(&place, &new, entry).map(|()| Vec::new());
             if outcome.is_ok() {
-                set_facts(&new, entry)?;
-                return fs::rename(&new, &target).at("restore", &target);
+                let unset = set_facts(&new, entry);
+                return fs::rename(&new, &target).at("restore", &target).map(|()| unset);
             }
             drop(fs::remove_file(&new));
         }

@@ -1,6 +1,6 @@
 //! A run: files are told one by one, what changed is copied, what is not told any more is taken away.
 //!
-//! Order: `meet` all files first, then `take_away` what was not met, then `stage` and `accept` what has to be copied, then `finish`.
+//! Order: `meet` all files first, `keep_at_hand` the copies of those that were renamed, then `take_away` what was not met, then `stage` and `accept` what has to be copied, then `finish`.
 //! A run that ends earlier leaves a whole backup behind; what it copied is not copied again.
 
 use std::ffi::OsStr;
@@ -38,6 +38,10 @@ pub struct Run {
     pub files: u64,
     pub bytes: u64,
     pub taken: u64,
+    /// Files that were there under another name.
+    pub renamed: u64,
+    /// Copies at hand for paths that have none: what has the same inode is to be taken away.
+    at_hand: FxHashMap<Vec<u8>, Staged>,
     /// What cannot be there under its name; the caller takes it.
     pub failed: Vec<(Vec<u8>, Error)>,
 }
@@ -48,6 +52,16 @@ pub struct Staged {
     number: u64,
     hash: [u8; 32],
     size: u64,
+    /// It is one that was there under another name.
+    is_linked: bool,
+}
+
+/// A file that was met under a name that has no copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Newcomer<'a> {
+    pub path: &'a [u8],
+    pub inode: u64,
+    pub size: u64,
 }
 
 impl Run {
@@ -72,6 +86,8 @@ impl Run {
             files: 0,
             bytes: 0,
             taken: 0,
+            renamed: 0,
+            at_hand: FxHashMap::default(),
             failed: Vec::new(),
         })
     }
@@ -81,6 +97,50 @@ impl Run {
         self.met.insert(path.to_vec(), facts.kind());
         let known = self.destination.entries.get(path);
         known.is_none_or(|entry| entry.facts != *facts || facts.stamp == Default::default())
+    }
+
+    /// Everything was met: of newcomers whose inode has a copy under a name that is gone, that copy is kept at hand. Whether it is
+    /// right only its content tells. A file system without hard links has none at hand.
+    pub fn keep_at_hand<'a>(&mut self, newcomers: impl Iterator<Item = Newcomer<'a>>) -> Result<(), Error> {
+        let gone = self.destination.entries.iter().filter(|(path, entry)| {
+            !self.met.contains_key(*path) && entry.kind() == Kind::File && entry.facts.stamp.inode != 0
+        });
+        let gone: FxHashMap<u64, (&Vec<u8>, &Entry)> =
+            gone.map(|(path, entry)| (entry.facts.stamp.inode, (path, entry))).collect();
+        for Newcomer { path, inode, size } in newcomers {
+            let Some((old, entry)) = gone.get(&inode).filter(|(_, entry)| entry.size == size) else { continue };
+            self.destination.step()?;
+            let number = self.next_number;
+            self.next_number += 1;
+            if fs::hard_link(self.destination.current(old), self.destination.unplaced(number)).is_ok() {
+                let staged = Staged { number, hash: entry.hash, size, is_linked: true };
+                self.at_hand.insert(path.to_vec(), staged);
+            }
+        }
+        Ok(())
+    }
+
+    /// The copy at hand for a path, if there is one and it is right: `read` gives the content that it must have, as for `stage`.
+    pub fn stage_at_hand<E: From<Error>>(
+        &mut self,
+        path: &[u8],
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
+    ) -> Result<Option<Staged>, E> {
+        let Some(staged) = self.at_hand.remove(path) else { return Ok(None) };
+        let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
+        loop {
+            let length = read(at, &mut buffer)?;
+            hasher.update(&buffer[..length]);
+            at += length as u64;
+            if length == 0 {
+                break;
+            }
+        }
+        let is_right = (*hasher.finalize().as_bytes(), at) == (staged.hash, staged.size);
+        if !is_right {
+            self.discard(&staged);
+        }
+        Ok(is_right.then_some(staged))
     }
 
     /// Everything was met: what was not, or is of another kind now, is taken away.
@@ -127,7 +187,7 @@ impl Run {
             drop(fs::remove_file(&path));
         }
         let (hash, size) = outcome?;
-        Ok(Staged { number, hash, size })
+        Ok(Staged { number, hash, size, is_linked: false })
     }
 
     /// Makes a symbolic link where it waits.
@@ -137,7 +197,7 @@ impl Run {
         self.next_number += 1;
         let path = self.destination.unplaced(number);
         std::os::unix::fs::symlink(OsStr::from_bytes(target), &path).at("make", &path)?;
-        Ok(Staged { number, hash: *blake3::hash(target).as_bytes(), size: target.len() as u64 })
+        Ok(Staged { number, hash: *blake3::hash(target).as_bytes(), size: target.len() as u64, is_linked: false })
     }
 
     /// A directory has nothing to copy: what is known of it goes to the manifest.
@@ -160,14 +220,14 @@ impl Run {
         attributes: ExtendedAttributes,
         staged: Staged,
     ) -> Result<(), Error> {
-        let Staged { number, hash, size } = staged;
+        let Staged { number, hash, size, is_linked } = staged;
         let entry = Entry { hash, size, facts: *facts, attributes };
         let from = self.destination.unplaced(number);
         let known = self.destination.entries.get(path);
         let is_same =
             known.is_some_and(|known| known.hash == hash && known.size == size && known.kind() == facts.kind());
         let target = if is_same { self.destination.current(path) } else { from.clone() };
-        set_facts(&target, &entry)?;
+        let _what_it_cannot_have_is_in_the_manifest = set_facts(&target, &entry);
         if is_same {
             fs::remove_file(&from).at("remove", &from)?;
             self.batch.push(Change::Noted(path.to_vec(), entry));
@@ -178,9 +238,13 @@ impl Run {
                 file.sync_all().at("make durable", &from)?;
             }
             self.batch.push(Change::Placed(number, path.to_vec(), entry));
-            self.batch_bytes += size;
-            self.files += 1;
-            self.bytes += size;
+            if is_linked {
+                self.renamed += 1;
+            } else {
+                self.batch_bytes += size;
+                self.files += 1;
+                self.bytes += size;
+            }
         }
         self.place_if_many()
     }
@@ -243,24 +307,31 @@ fn copy<E: From<Error>>(
     Ok((*hasher.finalize().as_bytes(), at))
 }
 
-/// Owner, mode, attributes and times, as far as the file system can have them: what is known of them is in the manifest.
-pub(crate) fn set_facts(path: &Path, entry: &Entry) -> Result<(), Error> {
-    let facts = &entry.facts;
-    let _where_it_can = std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid));
+/// Owner, mode, attributes and times, as far as the file system can have them; names what it could not. All of it is in the manifest.
+pub(crate) fn set_facts(path: &Path, entry: &Entry) -> Vec<String> {
+    let (facts, mut unset) = (&entry.facts, Vec::new());
+    let mut note = |what: &str, outcome: std::io::Result<()>| {
+        unset.extend(outcome.err().map(|error| format!("its {what} cannot be set: {error}")));
+    };
+    let owner = format!("owner ({}:{})", facts.uid, facts.gid);
+    note(&owner, std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid)));
     // A symbolic link has no mode, and what it leads to is not meant.
     if facts.kind() != Kind::Link {
-        let _so_too = fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777));
+        note("mode", fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777)));
     }
-    set_attributes(path, &entry.attributes);
+    for (name, outcome) in set_attributes(path, &entry.attributes) {
+        note(&format!("attribute {}", String::from_utf8_lossy(name)), outcome);
+    }
     let (seconds, nanoseconds) = facts.modified;
     let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
     let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-    let _and_so = rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-    Ok(())
+    let set = rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    note("time", set.map_err(std::io::Error::from));
+    unset
 }
 
-/// Brings the extended attributes to these: what was there and is not any more goes.
-fn set_attributes(path: &Path, attributes: &ExtendedAttributes) {
+/// Brings the extended attributes to these: what was there and is not any more goes. Tells what came of each.
+fn set_attributes<'a>(path: &Path, attributes: &'a ExtendedAttributes) -> Vec<(&'a [u8], std::io::Result<()>)> {
     use rustix::fs::{XattrFlags, llistxattr, lremovexattr, lsetxattr};
     let mut names = vec![0u8; 64 << 10];
     let length = llistxattr(path, &mut names[..]).unwrap_or(0);
@@ -272,7 +343,9 @@ fn set_attributes(path: &Path, attributes: &ExtendedAttributes) {
             let _where_it_can = lremovexattr(path, name);
         }
     }
-    for (name, value) in attributes {
-        let _where_it_can = lsetxattr(path, &name[..], value, XattrFlags::empty());
-    }
+    let set = |value: &'a (Vec<u8>, Vec<u8>)| {
+        let (name, value) = value;
+        (&name[..], lsetxattr(path, &name[..], value, XattrFlags::empty()).map_err(std::io::Error::from))
+    };
+    attributes.iter().map(set).collect()
 }

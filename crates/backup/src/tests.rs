@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::manifest::{self, Change, Entries};
-use crate::{Destination, Entry, Error, Facts, Kind, Run, Stamp};
+use crate::{Destination, Entry, Error, Facts, Kind, Newcomer, Run, Stamp};
 
 const ID: [u8; 16] = [7; 16];
 
@@ -54,6 +54,12 @@ fn back_up(root: &Path, files: &Files, moment: &str, keep: usize, steps: u64) ->
             wanted.push((path, content, *changed));
         }
     }
+    let newcomer = |path: &'static str, content: &str| Newcomer {
+        path: path.as_bytes(),
+        inode: facts(path, 0).stamp.inode,
+        size: content.len() as u64,
+    };
+    run.keep_at_hand(wanted.iter().map(|(path, content, _)| newcomer(path, content)))?;
     run.take_away()?;
     for (path, content, changed) in wanted {
         let read = |offset: u64, out: &mut [u8]| {
@@ -64,7 +70,10 @@ fn back_up(root: &Path, files: &Files, moment: &str, keep: usize, steps: u64) ->
         };
         let staged = match facts(path, changed).kind() {
             Kind::Link => run.stage_link(content.as_bytes())?,
-            _ => run.stage(read)?,
+            _ => match run.stage_at_hand(path.as_bytes(), read)? {
+                Some(staged) => staged,
+                None => run.stage(read)?,
+            },
         };
         run.accept(path.as_bytes(), &facts(path, changed), Vec::new(), staged)?;
         run.place()?;
@@ -120,10 +129,13 @@ fn first() -> Files {
         ("d/e/c", ("three", 1)),
         ("old-link", ("same", 1)),
         ("same", ("same", 1)),
+        // The inode of a file is made of the letters of its path.
+        ("renamed-12", ("moved", 1)),
+        ("replaced-12", ("taken", 1)),
     ])
 }
 
-/// A file changed, one gone, one new, a directory in place of a file and the reverse.
+/// Two files have other names, of which one has other content too. A file changed, one gone, one new, a directory in place of a file and the reverse.
 fn second() -> Files {
     Files::from([
         ("a/x", ("four", 2)),
@@ -131,6 +143,8 @@ fn second() -> Files {
         ("link", ("/nowhere", 2)),
         ("new", ("", 2)),
         ("same", ("same", 3)),
+        ("renamed-21", ("moved", 2)),
+        ("replaced-21", ("given", 2)),
     ])
 }
 
@@ -141,14 +155,16 @@ fn only_what_changed_is_copied_and_earlier_states_come_back() {
     let root = &folder.0;
     Destination::create(root, &ID, "tank").unwrap();
     assert!(matches!(Destination::create(root, &ID, "tank"), Err(Error::NotEmpty(_))));
-    assert_eq!(back_up(root, &first(), "m1", 2, u64::MAX).unwrap(), 5);
+    assert_eq!(back_up(root, &first(), "m1", 2, u64::MAX).unwrap(), 7);
     assert_eq!(back_up(root, &first(), "m2", 2, u64::MAX).unwrap(), 0);
-    // Of `same` only the time changed: it is read, and not written.
-    assert_eq!(back_up(root, &second(), "m2", 2, u64::MAX).unwrap(), 4);
+    // Of `same` only the time changed, and `renamed` has another name: both are read, and not written.
+    assert_eq!(back_up(root, &second(), "m2", 2, u64::MAX).unwrap(), 5);
+    let number = |path: &str| fs::metadata(root.join(path)).unwrap().ino();
+    assert_eq!(number("current/renamed-21"), number("kept/m2/renamed-12"), "one copy under both names");
     assert_eq!(current(root), contents(&second()));
     sound(root);
     assert_eq!(restored(root, Some("m2")), contents(&first()));
-    assert_eq!(back_up(root, &first(), "m2", 2, u64::MAX).unwrap(), 4, "a second run at one moment");
+    assert_eq!(back_up(root, &first(), "m2", 2, u64::MAX).unwrap(), 5, "a second run at one moment");
     let states = open(root).states().unwrap();
     let until: Vec<_> = states.iter().map(|state| state.until.as_deref()).collect();
     assert_eq!(until, [Some("m2"), Some("m2-2"), None], "only two earlier states are kept");
@@ -175,7 +191,7 @@ fn whatever_step_is_the_last_nothing_is_lost_and_the_next_run_goes_on() {
             assert!(old.get(path) == Some(content) || new.get(path) == Some(content), "{path} after {steps} steps");
         }
         let again = back_up(root, &second(), "m3", 3, u64::MAX).unwrap();
-        assert!(again <= 4 && (outcome.is_err() || again == 0));
+        assert!(again <= 6 && (outcome.is_err() || again == 0));
         assert_eq!(current(root), new);
         sound(root);
         if open(root).states().unwrap().iter().any(|state| state.until.as_deref() == Some("m2")) {
@@ -184,7 +200,7 @@ fn whatever_step_is_the_last_nothing_is_lost_and_the_next_run_goes_on() {
         if outcome.is_ok() {
             break;
         }
-        copied_before += u64::from(again < 4);
+        copied_before += u64::from(again < 5);
         steps += 1;
     }
     assert!(
@@ -356,6 +372,16 @@ fn directories_come_back_with_mode_time_and_attributes_and_links_are_never_follo
     }
     assert_eq!(fs::read_link(out.join("d/link")).unwrap(), outside);
     assert_eq!(fs::metadata(&outside).unwrap().mode(), mode_before, "what a link leads to is not meant");
+    // What cannot be set is named.
+    let strange = vec![(b"strange.colour".to_vec(), b"blue".to_vec())];
+    let mut run = Run::begin(open(root), "m2", 2).unwrap();
+    let staged = run.stage(content(b"y")).unwrap();
+    run.accept(b"strange", &facts("strange", 2), strange, staged).unwrap();
+    run.place().unwrap();
+    drop(run.finish().unwrap());
+    let outcome = open(root).restore(None, b"strange", &out, false).unwrap();
+    assert_eq!((outcome.files, outcome.unset.len()), (1, 1), "{outcome:?}");
+    assert!(outcome.unset[0].0 == b"strange" && outcome.unset[0].1.contains("attribute strange.colour"));
     // A link that is a file now, with the same bytes, is not taken for it; and one that lies is found.
     fs::remove_file(root.join("current/d/link")).unwrap();
     std::os::unix::fs::symlink("/elsewhere", root.join("current/d/link")).unwrap();

@@ -194,13 +194,13 @@ pub fn run(registry: &Registry, command: &BackupCommand) -> Result<u8> {
             let top = top.strip_prefix(b"/").unwrap_or(top);
             let top = top.strip_suffix(b"/").unwrap_or(top);
             let restored = destination.restore(until.as_deref(), top, to, *overwrite)?;
-            for (path, why) in &restored.failed {
+            for (path, why) in restored.failed.iter().chain(&restored.unset) {
                 eprintln!("/{}: {why}", String::from_utf8_lossy(path).escape_debug());
             }
             println!("{} files restored ({})", restored.files, size::show(restored.bytes));
             match restored.failed.len() {
                 0 if restored.files == 0 => refused("there is no such file in this state of the backup"),
-                0 => Ok(DONE),
+                0 if restored.unset.is_empty() => Ok(DONE),
                 _ => Ok(DEGRADED),
             }
         }
@@ -276,10 +276,11 @@ fn show(line: &Line) {
     }
     let Some(last) = &line.last else { return };
     println!(
-        "  last run: {} files, {} copied ({}), {} taken away, {} not copied",
+        "  last run: {} files, {} copied ({}), {} renamed, {} taken away, {} not copied",
         last.files,
         last.copied_files,
         size::show(last.copied_bytes),
+        last.renamed_files,
         last.taken_files,
         last.failed_files
     );

@@ -73,8 +73,13 @@ fn chosen_files_are_copied_once_proven_and_restored() {
     fs::write(mount.join("docs/a"), "changed").unwrap();
     fs::rename(mount.join("docs/deep/b"), mount.join("docs/moved")).unwrap();
     let said = world.ok("backup run tank usb --wait");
-    assert!(said.contains("2 files, 2 copied") && said.contains("1 taken away"), "{said}");
+    assert!(said.contains("2 files, 1 copied") && said.contains("1 renamed, 1 taken away"), "{said}");
     assert_eq!(read(&vault.join("current/docs/a")), "changed");
+    assert_eq!(read(&vault.join("current/docs/moved")), large);
+    let kept = fs::read_dir(vault.join("kept")).unwrap().map(|entry| entry.unwrap().path().join("docs/deep/b"));
+    let number = |path: &Path| fs::metadata(path).map(|found| found.ino()).ok();
+    let numbers: Vec<_> = kept.filter_map(|path| number(&path)).collect();
+    assert_eq!(numbers, [number(&vault.join("current/docs/moved")).unwrap()], "one copy under both names");
     fs::write(mount.join("docs/a"), "again").unwrap();
     let said = world.ok("backup run tank usb --wait");
     assert!(said.contains(" 1 copied"), "only what changed: {said}");

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stere_backup::{Destination, ExtendedAttributes, Facts, Kind, Run, Staged, Stamp};
+use stere_backup::{Destination, ExtendedAttributes, Facts, Kind, Newcomer, Run, Staged, Stamp};
 use stere_naming::{Attributes, BackupValue, FileSystem, Found, ROOT, Wait};
 use stere_policy::show_moment;
 
@@ -44,6 +44,9 @@ pub struct Outcome {
     pub copied_files: u64,
     pub copied_bytes: u64,
     pub taken_files: u64,
+    /// Files whose copies were there under another name.
+    #[serde(default)]
+    pub renamed_files: u64,
     /// What could not be copied, and why; some of them by path.
     pub failed_files: u64,
     pub failed: Vec<(String, String)>,
@@ -117,9 +120,7 @@ impl Backups {
     fn progress(&self, name: &str, outcome: &Outcome) {
         if let Some(one) = self.lock().get_mut(name) {
             // Without names, which may be many; they come at the end.
-            let Outcome { files, copied_files, copied_bytes, taken_files, failed_files, .. } = *outcome;
-            let counts = Outcome { files, copied_files, copied_bytes, taken_files, failed_files, ..Outcome::default() };
-            one.last = Some(counts);
+            one.last = Some(Outcome { problem: None, failed: Vec::new(), ..outcome.clone() });
         }
     }
 }
@@ -188,6 +189,7 @@ struct Wanted {
     path: Vec<u8>,
     inode: u64,
     kind: Kind,
+    size: u64,
 }
 
 fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome) -> Result<()> {
@@ -196,6 +198,8 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
     let moment = show_moment(clock::now().seconds).replace(' ', "_").replace(':', "-");
     let mut run = Run::begin(destination, &moment, usize::from(value.keep))?;
     let wanted = meet_all(daemon, value, &mut run, outcome)?;
+    let newcomers = wanted.iter().filter(|one| one.kind == Kind::File);
+    run.keep_at_hand(newcomers.map(|Wanted { path, inode, size, .. }| Newcomer { path, inode: *inode, size: *size }))?;
     run.take_away()?;
     outcome.taken_files = run.taken;
     for one in wanted {
@@ -209,7 +213,7 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
             Err(Error::Naming(error)) => failed(outcome, &one.path, error.to_string()),
             Err(error) => return Err(error),
         }
-        (outcome.copied_files, outcome.copied_bytes) = (run.files, run.bytes);
+        (outcome.copied_files, outcome.copied_bytes, outcome.renamed_files) = (run.files, run.bytes, run.renamed);
         daemon.backups.progress(&value.name, outcome);
     }
     run.place()?;
@@ -263,7 +267,8 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
             let facts = facts(&attributes);
             outcome.files += u64::from(facts.kind() != Kind::Directory);
             if run.meet(&path, &facts) {
-                wanted.push(Wanted { path, inode: attributes.inode, kind: facts.kind() });
+                let (inode, size) = (attributes.inode, attributes.size);
+                wanted.push(Wanted { path, inode, kind: facts.kind(), size });
             }
         }
     }
@@ -330,11 +335,17 @@ fn stage(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<Staged>>
     Ok(match one.kind {
         Kind::Directory => None,
         Kind::Link => Some(run.stage_link(&filesystem.readlink(&caller(), one.inode)?)?),
-        Kind::File => Some(run.stage(|offset, buffer: &mut [u8]| {
-            if daemon.stop.load(Ordering::Acquire) {
-                return Err(Error::from(stere_backup::Error::Stopped));
+        Kind::File => {
+            let read = |offset, buffer: &mut [u8]| {
+                if daemon.stop.load(Ordering::Acquire) {
+                    return Err(Error::from(stere_backup::Error::Stopped));
+                }
+                Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
+            };
+            match run.stage_at_hand(&one.path, read)? {
+                Some(staged) => Some(staged),
+                None => Some(run.stage(read)?),
             }
-            Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
-        })?),
+        }
     })
 }
