@@ -2,17 +2,20 @@
 //!
 //! Nobody who changes an inode has to think of accounts: every transaction is looked at before it takes effect (`Accounts::settle`), and
 //! what its inodes are before and after makes the difference that the accounts get. So they cannot drift, whatever makes the change.
-//! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`owed.rs`).
+//! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`owed.rs`). What was said to be
+//! gone beyond for a while only is such a limit when the while is over; time is what the caller said last (`note_time`).
 //! Invariants: an account is the sum over all counted inodes that count in it; inodes are counted in the order of their numbers, and
 //! changes of one that is not counted yet change no account.
 //! Read next: `owed.rs` (writes that are accepted and not saved), `crates/naming/src/volumes.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
+use stere_format::{
+    AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, SoftLimits, Timestamp, VolumePlace, key,
+};
 use stere_store::{Error, Store, Transaction, Wait};
 
 use crate::extents::BLOCK;
@@ -21,6 +24,8 @@ use crate::owed::Book;
 
 /// Volumes in one another; more is damage.
 const NESTING_MAX: usize = 1024;
+/// For how long there may be more than a soft limit, where nobody says it.
+pub const GRACE_SECONDS: u32 = 7 * 86_400;
 
 /// Whose account it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,6 +162,82 @@ pub fn put_account(transaction: &mut Transaction<'_>, whose: Account, value: &Ac
     Ok(())
 }
 
+/// What an account may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Most {
+    pub bytes: Option<u64>,
+    pub inodes: Option<u64>,
+    pub soft: SoftLimits,
+}
+
+impl Most {
+    fn said(value: &AccountValue) -> Most {
+        Most { bytes: value.bytes_max, inodes: value.inodes_max, soft: value.soft }
+    }
+
+    /// The limits of an account: its own, or of users and groups those of all who have none of their own. Root has none unless
+    /// it is said.
+    pub fn of(keys: &impl Keys, whose: Account, value: &AccountValue) -> Result<Most, Error> {
+        let is_other = matches!(whose.holder, Holder::User | Holder::Group) && whose.number != 0;
+        if value.has_limits() || !is_other {
+            return Ok(Most::said(value));
+        }
+        let of_others = account(keys, Account { number: AccountValue::OTHERS, ..whose })?;
+        Ok(Most::said(&of_others).since(value))
+    }
+
+    fn grace_seconds(&self) -> u64 {
+        u64::from(if self.soft.grace_seconds == 0 { GRACE_SECONDS } else { self.soft.grace_seconds })
+    }
+
+    /// How many seconds there may still be more than a soft limit since this moment; none if that is over.
+    pub fn left_seconds(&self, since: u64, now: u64) -> Option<u64> {
+        since.saturating_add(self.grace_seconds()).checked_sub(now).filter(|left| *left > 0)
+    }
+
+    /// What may not be gone beyond now, of bytes: the soft limit too, when there was more for too long.
+    fn bytes_now(&self, is: u64, now: u64) -> Option<u64> {
+        self.now(self.bytes, self.soft.bytes, is, self.soft.bytes_since, now)
+    }
+
+    fn inodes_now(&self, is: u64, now: u64) -> Option<u64> {
+        self.now(self.inodes, self.soft.inodes, is, self.soft.inodes_since, now)
+    }
+
+    fn now(&self, most: Option<u64>, soft: Option<u64>, is: u64, since: u64, now: u64) -> Option<u64> {
+        let is_late = |soft: &u64| is > *soft && since != 0 && self.left_seconds(since, now).is_none();
+        [most, soft.filter(is_late)].into_iter().flatten().min()
+    }
+
+    /// The same limits, gone beyond since when the account says.
+    fn since(self, value: &AccountValue) -> Most {
+        let SoftLimits { bytes_since, inodes_since, .. } = value.soft;
+        Most { soft: SoftLimits { bytes_since, inodes_since, ..self.soft }, ..self }
+    }
+
+    /// Notes since when there is more than the soft limits.
+    pub fn watch(&self, value: &mut AccountValue, now: u64) {
+        let since = |is: u64, soft: Option<u64>, since: u64| match soft.is_some_and(|soft| is > soft) {
+            true if since == 0 => now.max(1),
+            true => since,
+            false => 0,
+        };
+        value.soft.bytes_since = since(value.bytes, self.soft.bytes, value.soft.bytes_since);
+        value.soft.inodes_since = since(value.inodes, self.soft.inodes, value.soft.inodes_since);
+    }
+}
+
+/// An account's limits as they hold now: what was gone beyond for too long is one of them.
+pub fn limited_now(keys: &impl Keys, whose: Account, now: u64) -> Result<AccountValue, Error> {
+    let value = account(keys, whose)?;
+    let most = Most::of(keys, whose, &value)?;
+    Ok(AccountValue {
+        bytes_max: most.bytes_now(value.bytes, now),
+        inodes_max: most.inodes_now(value.inodes, now),
+        ..value
+    })
+}
+
 /// Where a volume is, if there is such a volume.
 pub fn volume_place(keys: &impl Keys, number: u32) -> Result<Option<VolumePlace>, Error> {
     if number == 0 {
@@ -197,6 +278,8 @@ fn bad(what: &'static str, error: &stere_format::DecodeError) -> Error {
 #[derive(Default)]
 pub struct Accounts {
     is_on: AtomicBool,
+    /// What the caller's clock said last, in seconds since 1970.
+    now_seconds: AtomicU64,
     pub(crate) book: Mutex<Book>,
 }
 
@@ -219,6 +302,16 @@ impl Accounts {
     /// The pool has the record: from now on transactions are looked at. Nothing may be counted before.
     pub fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
+    }
+
+    /// To be told now and then, as soft limits ask for it: at least once a second while anything is done.
+    pub fn note_time(&self, now: Timestamp) {
+        self.now_seconds.store(now.seconds.try_into().unwrap_or(0), Ordering::Release);
+    }
+
+    /// What was noted last.
+    pub fn now_seconds(&self) -> u64 {
+        self.now_seconds.load(Ordering::Acquire)
     }
 
     /// Brings the accounts in line with what a transaction does to inodes; refuses what goes beyond a limit.
@@ -257,17 +350,24 @@ impl Accounts {
             return Ok(());
         }
         let mut value = account(transaction, whose)?;
+        let most = Most::of(transaction, whose, &value)?;
+        let now = self.now_seconds();
+        // Limits may have been raised since.
+        most.watch(&mut value, now);
         // Less than nothing is damage that the check tells of; nothing is refused for it.
         value.bytes = value.bytes.saturating_add_signed(amount.bytes);
         value.inodes = value.inodes.saturating_add_signed(amount.inodes);
         if !transaction.is_owed() && value.place.is_none_or(|place| !place.is_deleted) {
+            let most = most.since(&value);
             let owed = self.book.lock().owed(whose);
             let exceeds = |grows: i64, is: u64, most: Option<u64>| grows > 0 && most.is_some_and(|most| is > most);
             let bytes = value.bytes.saturating_add(owed);
-            if exceeds(amount.bytes, bytes, value.bytes_max) || exceeds(amount.inodes, value.inodes, value.inodes_max) {
+            let (bytes_most, inodes_most) = (most.bytes_now(bytes, now), most.inodes_now(value.inodes, now));
+            if exceeds(amount.bytes, bytes, bytes_most) || exceeds(amount.inodes, value.inodes, inodes_most) {
                 return Err(Error::OverLimit { holder: whose.to_string() });
             }
         }
+        most.watch(&mut value, now);
         put_account(transaction, whose, &value)
     }
 }

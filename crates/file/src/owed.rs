@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 use stere_store::{Transaction, View};
 
-use crate::accounts::{Account, account, accounts_of, counted_bytes, in_blocks};
+use crate::accounts::{Account, accounts_of, counted_bytes, in_blocks, limited_now};
 use crate::error::Error;
 use crate::extents::BLOCK;
 use crate::state::Content;
@@ -113,10 +113,12 @@ impl Files {
     }
 
     fn grant(&self, context: &Context, inode: u64, size: u64) -> Result<Grant, Error> {
+        self.accounts.note_time(context.now);
+        let now = self.accounts.now_seconds();
         self.store.view(context.wait, |view| {
             let value = keys::inode(view, inode)?;
             let accounts = accounts_of(view, &value)?;
-            let limits = limits(view, &accounts)?;
+            let limits = limits(view, &accounts, now)?;
             let mut book = self.accounts.book.lock();
             let covered = counted_bytes(&value) + book.debt(inode);
             let lacking = in_blocks(size).saturating_sub(covered);
@@ -173,10 +175,10 @@ fn over(holder: Account) -> Error {
 }
 
 /// What is left of those accounts that have a limit.
-fn limits(view: &View<'_>, accounts: &[Account]) -> Result<Vec<(Account, u64)>, stere_store::Error> {
+fn limits(view: &View<'_>, accounts: &[Account], now: u64) -> Result<Vec<(Account, u64)>, stere_store::Error> {
     let mut limits = Vec::new();
     for whose in accounts {
-        let value = account(view, *whose)?;
+        let value = limited_now(view, *whose, now)?;
         let is_deleted = value.place.is_some_and(|place| place.is_deleted);
         if let Some(most) = value.bytes_max.filter(|_| !is_deleted) {
             limits.push((*whose, most.saturating_sub(value.bytes)));

@@ -75,18 +75,37 @@ pub struct AccountValue {
     /// What they may come to.
     pub bytes_max: Option<u64>,
     pub inodes_max: Option<u64>,
+    /// What they may come to for a while.
+    pub soft: SoftLimits,
+}
+
+/// Limits that may be gone beyond for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SoftLimits {
+    pub bytes: Option<u64>,
+    pub inodes: Option<u64>,
+    /// How long; 0: as long as is usual.
+    pub grace_seconds: u32,
+    /// Since when there is more, in seconds since 1970; 0: there is not.
+    pub bytes_since: u64,
+    pub inodes_since: u64,
 }
 
 impl AccountValue {
     pub const VERSION: u8 = 1;
     pub const SIZE: usize = 64;
+    /// Of the second part.
+    pub const SOFT_SIZE: usize = 40;
+    /// Number of the account, of users and of groups each, whose limits hold for all that have none of their own.
+    pub const OTHERS: u32 = u32::MAX;
     const NO_LIMIT: u64 = u64::MAX;
     const STRUCTURE: &'static str = "account";
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::SIZE);
         let form = self.place.map_or(0, |place| if place.is_deleted { 2 } else { 1 });
-        out.extend_from_slice(&[Self::VERSION, form, 0, 0]);
+        let has_soft = self.soft != SoftLimits::default();
+        out.extend_from_slice(&[Self::VERSION, form, u8::from(has_soft), 0]);
         out.put_u32(self.place.map_or(0, |place| place.parent));
         out.put_u64(self.place.map_or(0, |place| place.directory));
         for number in [self.bytes, self.inodes] {
@@ -96,15 +115,25 @@ impl AccountValue {
             out.put_u64(limit.unwrap_or(Self::NO_LIMIT));
         }
         out.put_zeros(16);
+        if has_soft {
+            let SoftLimits { bytes, inodes, grace_seconds, bytes_since, inodes_since } = self.soft;
+            for number in [bytes.unwrap_or(Self::NO_LIMIT), inodes.unwrap_or(Self::NO_LIMIT), bytes_since, inodes_since]
+            {
+                out.put_u64(number);
+            }
+            out.put_u32(grace_seconds);
+            out.put_zeros(4);
+        }
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        let form = reader.u8()?;
+        let [form, has_soft] = reader.array()?;
         reader.check(form <= 2, "form", u64::from(form))?;
-        reader.zeros(2)?;
+        reader.check(has_soft <= 1, "parts", u64::from(has_soft))?;
+        reader.zeros(1)?;
         let (parent, directory) = (reader.u32()?, reader.u64()?);
         let is_volume = form != 0;
         reader.check(is_volume == (directory != 0), "directory", directory)?;
@@ -114,8 +143,16 @@ impl AccountValue {
         let limit = |number| (number != Self::NO_LIMIT).then_some(number);
         let (bytes_max, inodes_max) = (limit(reader.u64()?), limit(reader.u64()?));
         reader.zeros(16)?;
+        let mut soft = SoftLimits::default();
+        if has_soft == 1 {
+            (soft.bytes, soft.inodes) = (limit(reader.u64()?), limit(reader.u64()?));
+            (soft.bytes_since, soft.inodes_since) = (reader.u64()?, reader.u64()?);
+            soft.grace_seconds = reader.u32()?;
+            reader.zeros(4)?;
+            reader.check(soft != SoftLimits::default(), "second part", 0)?;
+        }
         reader.finish()?;
-        Ok(Self { place, bytes, inodes, bytes_max, inodes_max })
+        Ok(Self { place, bytes, inodes, bytes_max, inodes_max, soft })
     }
 
     /// Whether there is nothing that anybody would miss.
@@ -123,12 +160,19 @@ impl AccountValue {
         let is_used = self.bytes > 0 || self.inodes > 0;
         match self.place {
             Some(place) => place.is_deleted && !is_used,
-            None => !is_used && self.bytes_max.is_none() && self.inodes_max.is_none(),
+            None => !is_used && !self.has_limits(),
         }
+    }
+
+    /// Whether anything is said of what it may come to.
+    pub fn has_limits(&self) -> bool {
+        let limits = [self.bytes_max, self.inodes_max, self.soft.bytes, self.soft.inodes];
+        limits.iter().any(Option::is_some) || self.soft.grace_seconds != 0
     }
 }
 
 const _: () = assert!(AccountingValue::SIZE == 4 + 4 + 8 && AccountValue::SIZE == 4 + 4 + 8 * 5 + 16);
+const _: () = assert!(AccountValue::SOFT_SIZE == 4 * 8 + 4 + 4);
 
 #[cfg(test)]
 mod tests {
@@ -140,14 +184,23 @@ mod tests {
         let place = VolumePlace { parent: 4, directory: 77, is_deleted: false };
         let volume = AccountValue { place: Some(place), inodes_max: Some(9), ..user };
         let deleted = AccountValue { place: Some(VolumePlace { is_deleted: true, ..place }), ..volume };
-        for value in [user, volume, deleted] {
+        let soft = SoftLimits { bytes: Some(1), grace_seconds: 60, bytes_since: 1 << 40, ..SoftLimits::default() };
+        let softly = AccountValue { soft, ..volume };
+        for value in [user, volume, deleted, softly] {
             let bytes = value.encode();
-            assert_eq!(bytes.len(), AccountValue::SIZE);
+            let more = if value == softly { AccountValue::SOFT_SIZE } else { 0 };
+            assert_eq!(bytes.len(), AccountValue::SIZE + more);
             assert_eq!(AccountValue::decode(&bytes).unwrap(), value);
             assert!(AccountValue::decode(&[&bytes[..], b"x"].concat()).is_err());
         }
         for (at, wrong) in [(0, 2), (1, 0), (1, 3), (2, 1), (63, 1)] {
             let mut bytes = volume.encode();
+            bytes[at] = wrong;
+            assert!(AccountValue::decode(&bytes).is_err(), "byte {at}");
+        }
+        let nothing = [&volume.encode()[..], &[0xff; 16], &[0; 24]].concat();
+        for (at, wrong) in [(2, 0), (2, 2), (2, 1), (103, 1)] {
+            let mut bytes = if (at, wrong) == (2, 1) { nothing.clone() } else { softly.encode() };
             bytes[at] = wrong;
             assert!(AccountValue::decode(&bytes).is_err(), "byte {at}");
         }
@@ -158,6 +211,8 @@ mod tests {
         assert!(AccountValue::default().is_void());
         assert!(!AccountValue { inodes: 1, ..AccountValue::default() }.is_void());
         assert!(!AccountValue { bytes_max: Some(1), ..AccountValue::default() }.is_void());
+        let soft = SoftLimits { inodes: Some(1), ..SoftLimits::default() };
+        assert!(!AccountValue { soft, ..AccountValue::default() }.is_void());
         let place = VolumePlace { parent: 0, directory: 7, is_deleted: false };
         assert!(!AccountValue { place: Some(place), ..AccountValue::default() }.is_void());
         let deleted = Some(VolumePlace { is_deleted: true, ..place });

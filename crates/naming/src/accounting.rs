@@ -118,6 +118,7 @@ impl FileSystem {
         if !self.files.accounts().is_on() {
             return Ok(false);
         }
+        self.files.accounts().note_time(caller.now);
         let Some(mut state) = self.accounting.state.try_lock() else { return Ok(false) };
         if self.count_some(caller)? {
             return Ok(true);

@@ -70,14 +70,14 @@ pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use rules::{RuleChange, RulesForecast, RulesVersion};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
-pub use stere_file::accounts::Account;
+pub use stere_file::accounts::{Account, Most};
 pub use stere_file::{
     COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
     ZERO_RANGE,
 };
 pub use stere_format::BackupValue;
 pub use stere_format::Timestamp;
-pub use stere_format::{AccountValue, Holder};
+pub use stere_format::{AccountValue, Holder, SoftLimits};
 pub use stere_store::Wait;
 pub use tier::TierMet;
 pub use usage::{Usage, UsageWalk};

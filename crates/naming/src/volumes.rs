@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stere_file::accounts::{self, Account, Amount, account, accounting, put_account, volume_place, volumes_of};
+use stere_file::accounts::{self, Account, Amount, Most, account, accounting, put_account, volume_place, volumes_of};
 use stere_file::{Keys, inode_if_any, own_retain};
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
 use stere_policy::Retention;
@@ -39,12 +39,22 @@ pub struct Limits {
     pub bytes: Option<Option<u64>>,
     /// Most inodes.
     pub inodes: Option<Option<u64>>,
+    /// Most bytes but for a while.
+    pub soft_bytes: Option<Option<u64>>,
+    /// Most inodes but for a while.
+    pub soft_inodes: Option<Option<u64>>,
+    /// How long the while is, in seconds; `Some(None)`: as usual.
+    pub grace_seconds: Option<Option<u32>>,
 }
 
 impl Limits {
     fn apply(self, value: &mut AccountValue) {
         value.bytes_max = self.bytes.unwrap_or(value.bytes_max);
         value.inodes_max = self.inodes.unwrap_or(value.inodes_max);
+        value.soft.bytes = self.soft_bytes.unwrap_or(value.soft.bytes);
+        value.soft.inodes = self.soft_inodes.unwrap_or(value.soft.inodes);
+        let grace_seconds = self.grace_seconds.map_or(value.soft.grace_seconds, |grace| grace.unwrap_or(0));
+        value.soft.grace_seconds = grace_seconds;
     }
 }
 
@@ -55,6 +65,8 @@ pub struct AccountInfo {
     pub account: Account,
     /// What it holds.
     pub value: AccountValue,
+    /// What it may come to, also where others' limits hold for it.
+    pub most: Most,
     /// Of volumes: where they are; none where the directory is gone.
     pub path: Option<Vec<u8>>,
 }
@@ -265,7 +277,9 @@ impl FileSystem {
             let is_volume = volume_at(view, inode, &value)?.is_some();
             let from = volumes_of(view, value.volume)?;
             let entered = volumes_of(view, home)?.into_iter().filter(|number| !from.contains(number));
-            let left = entered.map(|number| Ok(account(view, volume(number))?)).collect::<Result<Vec<_>, Error>>()?;
+            let now = self.files.accounts().now_seconds();
+            let left = entered.map(|number| Ok(accounts::limited_now(view, volume(number), now)?));
+            let left = left.collect::<Result<Vec<_>, Error>>()?;
             Ok::<_, Error>((value.volume != home, is_volume, left))
         })?;
         if !is_far || is_volume {
@@ -322,12 +336,14 @@ impl FileSystem {
     /// Sets limits of a user or a group.
     pub fn set_quota(&self, caller: &Caller<'_>, whose: Account, limits: Limits) -> Result<(), Error> {
         self.keep_accounts(caller)?;
+        self.files.accounts().note_time(caller.now);
         self.store.update(caller.wait, |transaction| {
             let mut value = account(transaction, whose)?;
             if whose.holder == Holder::Volume && value.place.is_none_or(|place| place.is_deleted) {
                 return Err(Error::Invalid(NO_VOLUME));
             }
             limits.apply(&mut value);
+            Most::of(transaction, whose, &value)?.watch(&mut value, self.files.accounts().now_seconds());
             put_account(transaction, whose, &value)?;
             Ok(())
         })
@@ -341,13 +357,18 @@ impl FileSystem {
 
     /// All accounts of users, of groups or of volumes.
     pub fn accounts(&self, wait: Wait, holder: Holder) -> Result<Vec<AccountInfo>, Error> {
-        let accounts = self.store.view(wait, |view| read_accounts(view, holder))?;
-        let infos = accounts.into_iter().map(|(account, value)| {
+        let accounts = self.store.view(wait, |view| {
+            let found = read_accounts(view, holder)?;
+            let with_limits =
+                found.into_iter().map(|(whose, value)| Ok((whose, value, Most::of(view, whose, &value)?)));
+            with_limits.collect::<Result<Vec<_>, Error>>()
+        })?;
+        let infos = accounts.into_iter().map(|(account, value, most)| {
             let path = match value.place.filter(|place| !place.is_deleted) {
                 Some(place) => path_of(&self.store, &self.names, wait, place.directory)?,
                 None => None,
             };
-            Ok(AccountInfo { account, value, path })
+            Ok(AccountInfo { account, value, most, path })
         });
         infos.collect()
     }
@@ -413,7 +434,9 @@ impl FileSystem {
         let volumes = self.store.view(wait, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(Vec::new()) };
             let numbers = volumes_of(view, value.volume)?;
-            numbers.into_iter().map(|number| Ok(account(view, volume(number))?)).collect::<Result<Vec<_>, Error>>()
+            let now = self.files.accounts().now_seconds();
+            let held = numbers.into_iter().map(|number| Ok(accounts::limited_now(view, volume(number), now)?));
+            held.collect::<Result<Vec<_>, Error>>()
         })?;
         Ok(within(totals, &volumes))
     }

@@ -24,7 +24,7 @@ fn settle(pair: &Pair) {
 
 fn limit_user(pair: &mut Pair, uid: u32, bytes: Option<u64>, inodes: Option<u64>) {
     let whose = Account { holder: Holder::User, number: uid };
-    let limits = Limits { bytes: Some(bytes), inodes: Some(inodes) };
+    let limits = Limits { bytes: Some(bytes), inodes: Some(inodes), ..Limits::default() };
     pair.ask(|fs, c| fs.set_quota(c, whose, limits)).expect("a quota");
     pair.model.set_limit(uid, Limit { bytes, inodes });
     settle(pair);

@@ -120,7 +120,8 @@ fn promises_count_before_they_are_saved() {
 #[test]
 fn every_way_to_grow_is_refused() {
     let (_rig, fs) = new();
-    let (top, number) = volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(4)) });
+    let (top, number) =
+        volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(4)), ..Limits::default() });
     let inode = make(&fs, top, "f", &[1; 4096]);
     let size = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
     is_over(fs.setattr(&caller(3), inode, &size(MIB + 1)));
@@ -332,7 +333,8 @@ fn an_empty_volume_is_removed_as_any_directory() {
 #[test]
 fn statfs_tells_of_the_volume() {
     let (_rig, fs) = new();
-    let (top, _) = volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(9)) });
+    let (top, _) =
+        volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(9)), ..Limits::default() });
     let (inner, _) = volume(&fs, top, "inner", bytes(64 * MIB));
     make(&fs, inner, "f", &[1; 8192]);
     let seen = fs.statfs_at(Wait::Allowed, top).unwrap();
@@ -353,4 +355,98 @@ fn nothing_is_kept_where_nobody_asks() {
     for holder in Holder::ALL {
         assert_eq!(fs.accounts(Wait::Allowed, holder).unwrap(), []);
     }
+}
+
+/// P-114: what goes beyond a soft limit is taken for as long as was said, and then nothing more until it is less again; across a crash.
+#[test]
+fn soft_limits_hold_when_the_while_is_over() {
+    let (rig, fs) = new();
+    let soft = Limits {
+        bytes: Some(Some(MIB)),
+        soft_bytes: Some(Some(8192)),
+        soft_inodes: Some(Some(3)),
+        grace_seconds: Some(Some(100)),
+        ..Limits::default()
+    };
+    let (top, number) = volume(&fs, ROOT, "v", soft);
+    let inode = make(&fs, top, "f", &[1; 4096]);
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 0);
+    let at = |fs: &FileSystem, seconds: i64| {
+        fs.step(&caller(seconds), 0).unwrap();
+    };
+    let write = |fs: &FileSystem, seconds, offset| fs.write(&caller(seconds), inode, offset, &[2; 4096], false);
+    at(&fs, 50);
+    for block in 1..4 {
+        assert_eq!(write(&fs, 50, block * 4096).unwrap(), 4096);
+    }
+    fs.syncfs(&caller(50)).unwrap();
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 50);
+    assert_eq!(fs.statfs_at(Wait::Allowed, top).unwrap().blocks_free, 256 - 4);
+    assert_eq!(write(&fs, 149, 4 * 4096).unwrap(), 4096, "the while is not over");
+    fs.syncfs(&caller(149)).unwrap();
+    let fs = rig.reopen(fs, true);
+    at(&fs, 150);
+    is_over(write(&fs, 150, 5 * 4096));
+    is_over(fs.setattr(&caller(150), inode, &SetAttributes { size: Some(MIB), ..SetAttributes::default() }));
+    assert_eq!(fs.statfs_at(Wait::Allowed, top).unwrap().blocks_free, 0);
+    // What is there can be written over and cut; when it is less, all begins anew.
+    assert_eq!(write(&fs, 151, 4096).unwrap(), 4096);
+    fs.setattr(&caller(152), inode, &SetAttributes { size: Some(8192), ..SetAttributes::default() }).unwrap();
+    fs.syncfs(&caller(152)).unwrap();
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 0);
+    assert_eq!(write(&fs, 200, 8192).unwrap(), 4096);
+    fs.syncfs(&caller(200)).unwrap();
+    assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 200);
+    // Inodes: the directory itself, the file, and two more.
+    at(&fs, 210);
+    mkdir(&fs, top, "one");
+    mkdir(&fs, top, "two");
+    assert_eq!(account(&fs, Holder::Volume, number).soft.inodes_since, 210);
+    at(&fs, 310);
+    is_over(fs.mkdir(&caller(310), top, b"three", 0o755));
+    // Whoever gets a higher limit may go on at once.
+    let higher = Limits { soft_inodes: Some(Some(9)), soft_bytes: Some(None), ..Limits::default() };
+    fs.set_volume(&caller(311), top, higher).unwrap();
+    mkdir(&fs, top, "three");
+    assert_eq!(write(&fs, 312, 5 * 4096).unwrap(), 4096);
+    fs.syncfs(&caller(312)).unwrap();
+    let soft = account(&fs, Holder::Volume, number).soft;
+    assert_eq!((soft.bytes_since, soft.inodes_since), (0, 0));
+    assert_clean(&fs);
+}
+
+/// P-115: limits of all who have none of their own: for each of them, but root.
+#[test]
+fn who_has_no_limit_of_his_own_has_that_of_the_others() {
+    let (_rig, fs) = new();
+    let others = |holder| Account { holder, number: AccountValue::OTHERS };
+    limit(&fs, others(Holder::User), Limits { soft_inodes: Some(Some(1)), ..bytes(8192) });
+    limit(&fs, user(8), bytes(MIB));
+    let own = |uid| SetAttributes { uid: Some(uid), ..SetAttributes::default() };
+    make(&fs, ROOT, "of-root", &[1; 100_000]);
+    for (uid, is_limited) in [(7, true), (8, false), (9, true)] {
+        let inode = make(&fs, ROOT, &format!("f{uid}"), &[1; 4096]);
+        fs.setattr(&caller(3), inode, &own(uid)).unwrap();
+        let grown = fs.write(&caller(3), inode, 4096, &[1; 8192], false).unwrap();
+        assert_eq!(grown, if is_limited { 4096 } else { 8192 }, "user {uid}");
+        let second = make(&fs, ROOT, &format!("g{uid}"), &[1; 4096]);
+        let outcome = fs.setattr(&caller(3), second, &own(uid));
+        match is_limited {
+            true => is_over(outcome),
+            false => assert!(outcome.is_ok(), "{outcome:?}"),
+        }
+    }
+    // The soft limit is one of them, and each has a while of his own.
+    let empty = make(&fs, ROOT, "e7", &[]);
+    fs.setattr(&caller(4), empty, &own(7)).unwrap();
+    fs.syncfs(&caller(4)).unwrap();
+    assert_ne!(account(&fs, Holder::User, 7).soft.inodes_since, 0);
+    assert_eq!(account(&fs, Holder::User, 9).soft.inodes_since, 0);
+    let infos = fs.accounts(Wait::Allowed, Holder::User).unwrap();
+    let most = |number| infos.iter().find(|info| info.account.number == number).unwrap().most;
+    assert_eq!((most(7).bytes, most(8).bytes, most(0).bytes), (Some(8192), Some(MIB), None));
+    limit(&fs, others(Holder::User), Limits { bytes: Some(None), soft_inodes: Some(None), ..Limits::default() });
+    let third = make(&fs, ROOT, "h9", &[1; 50_000]);
+    fs.setattr(&caller(5), third, &own(9)).unwrap();
+    assert_clean(&fs);
 }

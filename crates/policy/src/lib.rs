@@ -30,7 +30,7 @@ pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
-pub use moment::{parse_moment, show_moment};
+pub use moment::{parse_length, parse_moment, show_length, show_moment};
 pub use processes::{Process, Processes};
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};

@@ -53,7 +53,7 @@ const UNITS: [(char, u64); 6] =
     [('y', 365 * 86_400), ('w', 7 * 86_400), ('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
 
 /// Seconds of a number with a unit: s, m, h, d, w, y.
-pub(crate) fn parse_length(text: &str) -> Option<u64> {
+pub fn parse_length(text: &str) -> Option<u64> {
     let unit = text.chars().next_back()?;
     let (_, seconds) = UNITS.into_iter().find(|(letter, _)| *letter == unit)?;
     let number = &text[..text.len() - 1];
@@ -64,7 +64,7 @@ pub(crate) fn parse_length(text: &str) -> Option<u64> {
 }
 
 /// The same the other way, in the greatest unit that fits.
-pub(crate) fn show_length(seconds: u64) -> String {
+pub fn show_length(seconds: u64) -> String {
     let fits = |(_, unit): &(char, u64)| seconds > 0 && seconds % unit == 0;
     let (letter, unit) = UNITS.into_iter().find(fits).unwrap_or(('s', 1));
     format!("{}{letter}", seconds / unit)

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{Account, AccountInfo, AccountsState, FileSystem, Holder, Limits, Wait};
+use stere_naming::{Account, AccountInfo, AccountValue, AccountsState, FileSystem, Holder, Limits, Wait};
 
 use crate::cli::{AccountsArguments, QuotaCommand, VolumeCommand};
 use crate::control::{Answer, Connection, Request};
@@ -24,6 +24,13 @@ pub struct Wanted {
     bytes: Option<Most>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     inodes: Option<Most>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soft_bytes: Option<Most>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soft_inodes: Option<Most>,
+    /// In seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    grace: Option<Most>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +51,14 @@ impl Most {
 
 impl From<Wanted> for Limits {
     fn from(wanted: Wanted) -> Limits {
-        Limits { bytes: wanted.bytes.map(Most::number), inodes: wanted.inodes.map(Most::number) }
+        let seconds = |most: Most| most.number().map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+        Limits {
+            bytes: wanted.bytes.map(Most::number),
+            inodes: wanted.inodes.map(Most::number),
+            soft_bytes: wanted.soft_bytes.map(Most::number),
+            soft_inodes: wanted.soft_inodes.map(Most::number),
+            grace_seconds: wanted.grace.map(seconds),
+        }
     }
 }
 
@@ -53,13 +67,34 @@ impl From<Wanted> for Limits {
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     List,
-    CreateVolume { inode: u64, limits: Wanted },
-    SetVolume { inode: u64, limits: Wanted },
-    Dissolve { inode: u64 },
-    Condemn { inode: u64 },
+    CreateVolume {
+        inode: u64,
+        limits: Wanted,
+    },
+    SetVolume {
+        inode: u64,
+        limits: Wanted,
+    },
+    Dissolve {
+        inode: u64,
+    },
+    Condemn {
+        inode: u64,
+    },
     Spare,
-    SetUser { name: String, limits: Wanted },
-    SetGroup { name: String, limits: Wanted },
+    SetUser {
+        name: String,
+        limits: Wanted,
+    },
+    SetGroup {
+        name: String,
+        limits: Wanted,
+    },
+    /// All users, or groups, who have no limits of their own.
+    SetOthers {
+        groups: bool,
+        limits: Wanted,
+    },
 }
 
 /// An account, for people and programs.
@@ -74,6 +109,13 @@ pub struct AccountLine {
     pub inodes: u64,
     pub bytes_max: Option<u64>,
     pub inodes_max: Option<u64>,
+    pub bytes_soft: Option<u64>,
+    pub inodes_soft: Option<u64>,
+    /// How long there may still be more than the soft limit, in seconds; null while there is not more.
+    pub bytes_grace_left: Option<u64>,
+    pub inodes_grace_left: Option<u64>,
+    /// Whether the limits are those of all who have none of their own.
+    pub by_default: bool,
     pub is_deleted: bool,
 }
 
@@ -87,19 +129,29 @@ pub struct AccountsReport {
     pub users: Vec<AccountLine>,
     pub groups: Vec<AccountLine>,
     pub volumes: Vec<AccountLine>,
+    /// The limits of those users and groups who have none of their own.
+    pub default_user: Option<AccountLine>,
+    pub default_group: Option<AccountLine>,
 }
 
 impl From<AccountInfo> for AccountLine {
     fn from(info: AccountInfo) -> AccountLine {
-        let AccountInfo { account, value, path } = info;
+        let AccountInfo { account, value, most, path } = info;
+        let now = clock::now().seconds.try_into().unwrap_or(0);
+        let left = |since: u64| (since != 0).then(|| most.left_seconds(since, now).unwrap_or(0));
         AccountLine {
             number: account.number,
             path: path.map(|path| String::from_utf8_lossy(&path).into_owned()),
             parent: value.place.map_or(0, |place| place.parent),
             bytes: value.bytes,
             inodes: value.inodes,
-            bytes_max: value.bytes_max,
-            inodes_max: value.inodes_max,
+            bytes_max: most.bytes,
+            inodes_max: most.inodes,
+            bytes_soft: most.soft.bytes,
+            inodes_soft: most.soft.inodes,
+            bytes_grace_left: left(value.soft.bytes_since),
+            inodes_grace_left: left(value.soft.inodes_since),
+            by_default: !value.has_limits() && most != stere_naming::Most::default(),
             is_deleted: value.place.is_some_and(|place| place.is_deleted),
         }
     }
@@ -116,9 +168,13 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
         AccountsState::Moving => "moving",
         AccountsState::Exact => "exact",
     };
-    let (users, groups, volumes) = (lines(Holder::User)?, lines(Holder::Group)?, lines(Holder::Volume)?);
+    let (mut users, mut groups, volumes) = (lines(Holder::User)?, lines(Holder::Group)?, lines(Holder::Volume)?);
+    let take_others = |lines: &mut Vec<AccountLine>| {
+        lines.iter().position(|line| line.number == AccountValue::OTHERS).map(|at| lines.remove(at))
+    };
+    let (default_user, default_group) = (take_others(&mut users), take_others(&mut groups));
     let is_emptying = state != AccountsState::Off && filesystem.is_emptying(Wait::Allowed)?;
-    Ok(AccountsReport { state: word.into(), is_emptying, users, groups, volumes })
+    Ok(AccountsReport { state: word.into(), is_emptying, users, groups, volumes, default_user, default_group })
 }
 
 /// Answers for the daemon.
@@ -145,6 +201,10 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         Order::SetGroup { name, limits } => {
             set(Holder::Group, known.and_then(|people| people.group(&name)), &name, limits)?;
         }
+        Order::SetOthers { groups, limits } => {
+            let holder = if groups { Holder::Group } else { Holder::User };
+            set(holder, Some(AccountValue::OTHERS), "", limits)?;
+        }
     }
     filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
     Ok(Answer::Done)
@@ -159,9 +219,18 @@ fn settings_of(words: &[String]) -> Result<(Wanted, Vec<String>)> {
             _ => parse(value).map(|number| Some(Most::Of(number))).map_err(Error::Usage),
         };
         let number = |text: &str| text.parse().map_err(|_| format!("'{text}' is not a number of inodes"));
+        let grace = |text: &str| {
+            let seconds =
+                stere_policy::parse_length(text).filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
+            seconds
+                .ok_or_else(|| format!("'{text}' is no length of time; write a number and a unit, such as 7d or 12h"))
+        };
         match word.split_once('=') {
             Some(("bytes", value)) => wanted.bytes = most(value, size::parse)?,
             Some(("inodes", value)) => wanted.inodes = most(value, number)?,
+            Some(("soft_bytes", value)) => wanted.soft_bytes = most(value, size::parse)?,
+            Some(("soft_inodes", value)) => wanted.soft_inodes = most(value, number)?,
+            Some(("grace", value)) => wanted.grace = most(value, grace)?,
             Some(_) => rest.push(word.clone()),
             None => return Err(Error::Usage(format!("'{word}' is not KEY=VALUE; write for example bytes=10G"))),
         }
@@ -275,12 +344,15 @@ pub fn run_quota(registry: &Registry, command: &QuotaCommand) -> Result<u8> {
         QuotaCommand::Set { pool, who, settings, wait } => {
             let (limits, rest) = settings_of(settings)?;
             if let Some(word) = rest.first() {
-                return Err(Error::Usage(format!("'{word}' is no limit; write bytes=SIZE or inodes=NUMBER")));
+                return Err(Error::Usage(format!(
+                    "'{word}' is no limit; write bytes=, inodes=, soft_bytes=, soft_inodes= or grace="
+                )));
             }
             let mut connection = connect(registry, pool)?;
             let order = match who.split_once(':') {
                 Some(("user", name)) => Order::SetUser { name: name.into(), limits },
                 Some(("group", name)) => Order::SetGroup { name: name.into(), limits },
+                _ if who == "users" || who == "groups" => Order::SetOthers { groups: who == "groups", limits },
                 _ if Path::new(who).is_dir() => {
                     let (about, _, inode) = locate::connect(registry, Path::new(who))?;
                     if about.pool != *pool {
@@ -288,7 +360,11 @@ pub fn run_quota(registry: &Registry, command: &QuotaCommand) -> Result<u8> {
                     }
                     Order::SetVolume { inode, limits }
                 }
-                _ => return Err(Error::Usage(format!("'{who}' is not user:NAME, group:NAME or the path of a volume"))),
+                _ => {
+                    return Err(Error::Usage(format!(
+                        "'{who}' is not user:NAME, group:NAME, users, groups or the path of a volume"
+                    )));
+                }
             };
             done(ask(&mut connection, order)?)?;
             while *wait && report(&mut connection)?.state == "counting" {
@@ -311,10 +387,28 @@ fn of(used: u64, most: Option<u64>, show: impl Fn(u64) -> String) -> String {
     format!("{} of {}", show(used), most.map_or_else(|| "any".into(), show))
 }
 
+/// What there is to say of soft limits.
+fn soft(line: &AccountLine, exact: bool) -> String {
+    let part = |soft: Option<String>, what: &str, left: Option<u64>| {
+        let soft = soft?;
+        Some(match left {
+            None => format!("soft {soft}{what}"),
+            Some(0) => format!("soft {soft}{what}: more for too long, nothing is added"),
+            Some(left) => format!("soft {soft}{what}: more for {} at most", stere_policy::show_length(left)),
+        })
+    };
+    let bytes = line.bytes_soft.map(|bytes| size::show_as(bytes, exact));
+    let inodes = line.inodes_soft.map(|inodes| inodes.to_string());
+    let parts = [part(bytes, "", line.bytes_grace_left), part(inodes, " inodes", line.inodes_grace_left)];
+    let by_default = line.by_default.then(|| "by default".to_owned());
+    let parts: Vec<String> = parts.into_iter().flatten().chain(by_default).collect();
+    if parts.is_empty() { String::new() } else { format!("  ({})", parts.join("; ")) }
+}
+
 fn print(name: &str, line: &AccountLine, exact: bool) {
     let bytes = of(line.bytes, line.bytes_max, |bytes| size::show_as(bytes, exact));
     let inodes = of(line.inodes, line.inodes_max, |inodes| inodes.to_string());
-    println!("{bytes:>24}  {inodes:>20}  {name}");
+    println!("{bytes:>24}  {inodes:>20}  {name}{}", soft(line, exact));
 }
 
 fn say_state(report: &AccountsReport) {
@@ -339,6 +433,11 @@ fn show_volumes(report: &AccountsReport, exact: bool) {
 }
 
 fn show(report: &AccountsReport, exact: bool) {
+    for (name, line) in [("other users, each", &report.default_user), ("other groups, each", &report.default_group)] {
+        if let Some(line) = line {
+            print(name, line, exact);
+        }
+    }
     for (word, lines) in [("user", &report.users), ("group", &report.groups)] {
         lines
             .iter()

@@ -1,4 +1,4 @@
-//! Volumes and quotas with the real binary on a real mount (P-76, P-77, P-78): needs root and /dev/fuse, and says loudly when it skips.
+//! Volumes and quotas with the real binary on a real mount (P-76, P-77, P-78, P-114, P-115): needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
@@ -119,6 +119,59 @@ fn users_are_limited_wherever_they_write() {
     world.ok("quota set tank user:4321 bytes=none");
     file.write_all_at(&[1], MIB).unwrap();
     drop(file);
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+}
+
+/// P-114, P-115.
+#[test]
+fn limits_of_all_others_and_limits_for_a_while() {
+    if !can_mount("limits_of_all_others_and_limits_for_a_while") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let top = world.mountpoint().join("d");
+    fs::create_dir(&top).unwrap();
+    let make = |name: &str, uid: u32| {
+        let file = fs::File::create(top.join(name)).unwrap();
+        std::os::unix::fs::chown(top.join(name), Some(uid), Some(uid)).map(|()| file)
+    };
+    world.refused("quota set tank users bytes=2M grace=soon", 2, &["'soon' is no length of time"]);
+    world.ok("quota set tank users bytes=2M soft_bytes=1M grace=2s");
+    world.ok("quota set tank user:4002 bytes=3M");
+    let (one, two) = (make("one", 4001).unwrap(), make("two", 4002).unwrap());
+    is_over((&one).write_all(&vec![1; 3 << 20]));
+    (&two).write_all(&vec![1; 3 << 20]).unwrap();
+    fs::write(top.join("of-root"), vec![1; 4 << 20]).unwrap();
+    assert_eq!(one.metadata().unwrap().len(), 2 * MIB);
+    one.sync_all().unwrap();
+    let listed = world.ok("quota list tank");
+    assert!(listed.contains("other users, each") && listed.contains("soft 1.00 MiB: more for"), "{listed}");
+    let report = world.json("quota list tank --json");
+    let line = |uid: u32| {
+        let users = report["users"].as_array().unwrap().clone();
+        users.into_iter().find(|line| line["number"] == uid).unwrap()
+    };
+    assert_eq!((&line(4001)["bytes_max"], &line(4001)["by_default"]), (&(2 * MIB).into(), &true.into()));
+    assert_eq!((&line(4002)["bytes_max"], &line(4002)["by_default"]), (&(3 * MIB).into(), &false.into()));
+    assert_eq!(report["default_user"]["bytes_soft"], MIB);
+    // Less than may be, more than for long.
+    one.set_len(3 * MIB / 2).unwrap();
+    one.sync_all().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    is_over(one.write_all_at(&[1; 4096], 3 * MIB / 2));
+    drop((one, two));
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+    world.ok("mount tank mount");
+    let one = fs::OpenOptions::new().write(true).open(top.join("one")).unwrap();
+    is_over(one.set_len(2 * MIB));
+    assert!(world.ok("quota list tank").contains("more for too long"));
+    one.set_len(MIB).unwrap();
+    one.sync_all().unwrap();
+    one.write_all_at(&[1; 4096], MIB).unwrap();
+    drop(one);
     world.ok("umount mount");
     world.ok("check a.img b.img");
 }

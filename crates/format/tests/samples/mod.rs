@@ -436,12 +436,15 @@ fn system_samples() -> Vec<Sample> {
         inodes_max: Some(0),
         ..Default::default()
     };
+    let soft =
+        SoftLimits { bytes: Some(1 << 40), grace_seconds: 86_400, bytes_since: 1_800_000_000, ..Default::default() };
     let place = VolumePlace { parent: 3, directory: 1 << 33, is_deleted: false };
     let deleted = Some(VolumePlace { is_deleted: true, ..place });
     vec![
         ("account-user", "account", user.encode()),
         ("account-volume", "account", AccountValue { place: Some(place), bytes_max: None, ..user }.encode()),
         ("account-deleted", "account", AccountValue { place: deleted, ..user }.encode()),
+        ("account-soft", "account", AccountValue { soft, ..user }.encode()),
         ("accounting", "accounting", AccountingValue { next_volume: 5, counted: 1 << 34 }.encode()),
         ("encryption-key", "encryption_key", encryption_key(false).encode()),
         ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),

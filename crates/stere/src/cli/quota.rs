@@ -9,7 +9,7 @@ pub enum VolumeCommand {
     /// Make a directory a volume: with limits and policy of its own, and what it takes counted. Made if it is not there
     Create {
         path: PathBuf,
-        /// bytes=SIZE|none, inodes=NUMBER|none; any other key is policy, as for `stere policy set`
+        /// bytes=SIZE|none, inodes=NUMBER|none, soft_bytes=, soft_inodes=, grace=7d; any other key is policy, as for `stere policy set`
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
@@ -42,9 +42,9 @@ pub enum QuotaCommand {
     /// Limit a user, a group or a volume
     Set {
         pool: String,
-        /// user:NAME, group:NAME (or numbers), or the path of a volume
+        /// user:NAME, group:NAME (or numbers), the path of a volume, or users, groups: each that has no limit of its own, but root
         who: String,
-        /// bytes=SIZE|none, inodes=NUMBER|none
+        /// bytes=SIZE|none, inodes=NUMBER|none; soft_bytes=, soft_inodes= may be gone beyond for grace=TIME (7d)
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when everything that exists is counted
