@@ -318,7 +318,13 @@ impl Transport for SimulatedDrive {
         let number = usize::from(self.number);
         // What was transferred counts although there is something to say, too.
         let mut transferred = 0;
-        let mut reply = self.library.run(|state| state.execute_drive(number, command, data, &mut transferred));
+        let mut reply = self.library.run(|state| {
+            let (outcome, cost) = state.execute_drive(number, command, data, &mut transferred);
+            // For whoever wonders where the time of a library goes: STERE_LOG=stere_robot=trace.
+            let at = state.elapsed;
+            tracing::trace!(drive = number, ?command, ?at, ?cost, "a command block");
+            (outcome, cost)
+        });
         if reply.status != Reply::GOOD {
             reply.transferred = transferred;
         }

@@ -296,7 +296,8 @@ impl<F: Fn() -> u64> Worker<F> {
     fn defer_staging(&mut self, now: Instant) {
         let store = &self.daemon.running.store;
         let fetches = store.tertiary_counts().fetches;
-        if fetches != self.fetches {
+        // A slow one takes longer than it has to be calm.
+        if fetches != self.fetches || store.is_fetching() {
             (self.fetches, self.calm_from) = (fetches, now + CALM);
         }
         store.defer_staging(now < self.calm_from);

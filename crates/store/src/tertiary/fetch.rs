@@ -146,6 +146,10 @@ impl Fetches {
         self.kept.lock().bytes() > KEPT_BYTES_MAX / 2
     }
 
+    fn is_any_under_way(&self) -> bool {
+        !self.kept.lock().under_way.is_empty()
+    }
+
     pub fn is_under_way(&self, segment: u64) -> bool {
         self.kept.lock().under_way.contains_key(&segment)
     }
@@ -212,6 +216,7 @@ impl Volumes {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
+        tracing::debug!(segment = segment.id, length, "a whole object is fetched");
         let outcome = self.ask(segment, length, &mut |volume, name| {
             // What another volume gave before was wrong.
             *fetch.state.lock() = State { bytes: Vec::with_capacity(length), outcome: None };
@@ -290,6 +295,11 @@ impl Store {
             drop(lent);
             self.volumes.run(&fetch);
         }
+    }
+
+    /// Whether whole objects are being fetched now.
+    pub fn is_fetching(&self) -> bool {
+        self.volumes.fetches.is_any_under_way()
     }
 
     /// Sends the threads home that were lent.

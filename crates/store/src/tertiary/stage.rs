@@ -269,6 +269,7 @@ impl Store {
                 return Ok(Staged::Not);
             }
         };
+        tracing::debug!(segment = id, "a segment comes back to devices");
         match self.restore(&segment, &chunk) {
             Ok(is_done) => {
                 progress.segments_staged += u64::from(is_done);
