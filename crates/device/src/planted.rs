@@ -68,6 +68,14 @@ pub enum Bug {
     StagedUnwritten,
     /// store, `tertiary/repack.rs`: new objects are entered that were never stored (P-87).
     RepackedUnwritten,
+    /// store, `tertiary/retire.rs`: a volume is retired before its heir has everything (P-116).
+    RetiredEarly,
+    /// store, `tertiary/repack.rs`: the volume with least to gain is repacked by itself (P-111).
+    FullestRepacked,
+    /// store, `tertiary/upload.rs`: copying out goes on although it is held back (P-112).
+    HeldAnyway,
+    /// store, `tertiary/table.rs`: a newcomer gets the number of a volume that policies name (P-113).
+    NumberReused,
     /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
     EdgesStale,
     /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
@@ -88,7 +96,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 40] = [
+    pub const ALL: [Bug; 44] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -121,6 +129,10 @@ impl Bug {
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,
         Bug::RepackedUnwritten,
+        Bug::RetiredEarly,
+        Bug::FullestRepacked,
+        Bug::HeldAnyway,
+        Bug::NumberReused,
         Bug::EdgesStale,
         Bug::LeftInTheClear,
         Bug::NonceRepeated,

@@ -90,6 +90,11 @@ pub trait Volume: Send + Sync {
         Vec::new()
     }
 
+    /// Bytes it can take still, as far as it knows.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// On which medium an object is, and how long it takes about until its first byte is here; none if that is no matter, or not known.
     fn estimate(&self, _object: &str) -> Option<(String, Duration)> {
         None

@@ -109,7 +109,7 @@ impl Files {
                     otherwise_encoded_bytes: 0,
                     stored_bytes: 0,
                     survives: self.store.losses_borne(&extent.blob),
-                    tertiary: extent.blob.tertiary_wanted(),
+                    tertiary: self.store.in_place_of(extent.blob.tertiary_wanted()),
                 });
                 fact.bytes += bytes;
                 let is_shared = extent.blob.is_shared();

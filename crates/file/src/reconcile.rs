@@ -151,13 +151,14 @@ impl Files {
             TierWish::Unsaid => None,
             TierWish::Nowhere => Some(0),
             TierWish::Usual => Some(self.store.usual_tier()).filter(|set| *set != 0),
-            TierWish::Volumes(set) => Some(set),
+            TierWish::Volumes(set) => Some(self.store.in_place_of(set)),
         }
     }
 
     /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
     fn judge_tier(&self, blob: &BlobHandle, wanted: Option<u16>, placement: Placement) -> Option<Judgement> {
-        let now = blob.tertiary_wanted();
+        // What is on a volume that is being retired is on its way to the heir.
+        let now = self.store.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
             let possible = self.store.fit(self.store.staging_placement(placement).scheme);

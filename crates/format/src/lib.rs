@@ -74,8 +74,8 @@ pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 pub use superblock::{CheckpointPart, Epoch, Superblock};
 pub use volume::{
-    TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name, metadata_of_object,
-    object_name, segment_of_object, state_name, state_of_object,
+    Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,
+    metadata_of_object, object_name, segment_of_object, state_name, state_of_object,
 };
 pub use watch::{AuditEvent, AuditValue, ProvenanceValue, WatchedProcess, WatchedValue};
 pub use xattr::XattrBucket;

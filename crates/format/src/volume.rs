@@ -41,6 +41,35 @@ fn from_hexadecimal(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
+/// Who has what was meant for a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// It has it itself.
+    Stays,
+    /// All that is on it goes to the volume of this number; what was meant for it goes there already.
+    Retiring(u8),
+    /// It is no part of the pool any more; its number stands for the other one.
+    Retired(u8),
+}
+
+impl Succession {
+    fn encode(self) -> [u8; 2] {
+        match self {
+            Succession::Stays => [0, 0],
+            Succession::Retiring(heir) => [1, heir],
+            Succession::Retired(heir) => [2, heir],
+        }
+    }
+
+    /// Who has it instead.
+    pub fn heir(self) -> Option<u8> {
+        match self {
+            Succession::Stays => None,
+            Succession::Retiring(heir) | Succession::Retired(heir) => Some(heir),
+        }
+    }
+}
+
 /// A volume as the pool knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeEntry {
@@ -52,6 +81,7 @@ pub struct VolumeEntry {
     pub is_offline: bool,
     /// Copies of the pool's metadata go there.
     pub takes_metadata: bool,
+    pub succession: Succession,
     /// Texts of at most 255 bytes.
     pub name: String,
     /// Where it is, as it was told.
@@ -72,7 +102,8 @@ impl VolumeEntry {
 
     pub fn encode(&self) -> Vec<u8> {
         let (state, without_metadata) = (u8::from(self.is_offline), u8::from(!self.takes_metadata));
-        let mut out = vec![Self::VERSION, self.class, state, without_metadata, 0, 0, 0, 0];
+        let [succession, heir] = self.succession.encode();
+        let mut out = vec![Self::VERSION, self.class, state, without_metadata, succession, heir, 0, 0];
         out.extend_from_slice(&self.id.0);
         out.put_text(&self.name, 255);
         out.put_text(&self.place, 255);
@@ -86,12 +117,21 @@ impl VolumeEntry {
         reader.check(state <= 1, "state", u64::from(state))?;
         reader.check(without_metadata <= 1, "form", u64::from(without_metadata))?;
         reader.check(number < TERTIARY_MAX as u64, "number", number)?;
-        reader.zeros(4)?;
+        let [succession, heir] = reader.array()?;
+        reader.check(succession <= 2, "succession", u64::from(succession))?;
+        let is_other = heir < TERTIARY_MAX as u8 && u64::from(heir) != number;
+        reader.check(if succession == 0 { heir == 0 } else { is_other }, "heir", u64::from(heir))?;
+        let succession = match succession {
+            0 => Succession::Stays,
+            1 => Succession::Retiring(heir),
+            _ => Succession::Retired(heir),
+        };
+        reader.zeros(2)?;
         let id = VolumeId(reader.array()?);
         let (name, place) = (reader.text("volume name")?, reader.text("place")?);
         reader.finish()?;
         let (is_offline, takes_metadata) = (state == 1, without_metadata == 0);
-        Ok(Self { number: number as u8, id, class, is_offline, takes_metadata, name, place })
+        Ok(Self { number: number as u8, id, class, is_offline, takes_metadata, succession, name, place })
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stere_device::{MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
-use stere_format::{VolumeEntry, VolumeId};
+use stere_format::{Succession, VolumeEntry, VolumeId};
 use stere_naming::{FileSystem, ROOT, SetAttributes, SetMode, Wait};
 use support::files::{assert_clean, make};
 use support::{Rig, caller, reconcile};
@@ -29,7 +29,16 @@ fn add_volume(fs: &FileSystem) -> Arc<MemoryVolume> {
 fn add(fs: &FileSystem, volume: Arc<dyn Volume>) {
     let (name, place) = ("cold".to_owned(), "memory:cold".to_owned());
     let id = VolumeId([1; 16]);
-    let entry = VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: false, name, place };
+    let entry = VolumeEntry {
+        number: 0,
+        id,
+        class: 3,
+        is_offline: false,
+        takes_metadata: false,
+        succession: Succession::Stays,
+        name,
+        place,
+    };
     fs.store().add_volume(entry, volume, "tank", false).unwrap();
 }
 
@@ -170,6 +179,7 @@ fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
         class: 3,
         is_offline: false,
         takes_metadata: false,
+        succession: Succession::Stays,
         name: name.clone(),
         place: place.clone(),
     };
@@ -185,6 +195,69 @@ fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
     while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
     fs.store().remove_volume(1).unwrap();
     assert_eq!(fs.store().add_volume(entry(0), newcomer, "tank", true).unwrap(), 0);
+    assert_clean(&fs);
+}
+
+fn newcomer(name: &str) -> (VolumeEntry, Arc<MemoryVolume>) {
+    let id = VolumeId([name.len() as u8; 16]);
+    let (place, succession) = (format!("memory:{name}"), Succession::Stays);
+    let name = name.to_owned();
+    let volume = Arc::new(MemoryVolume::new(&name));
+    (VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: false, succession, name, place }, volume)
+}
+
+fn work(fs: &FileSystem) {
+    reconcile(fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+}
+
+fn tier_of(fs: &FileSystem, inode: u64) -> String {
+    let value = fs.getxattr(&caller(3), inode, b"user.stere.tier").unwrap();
+    String::from_utf8(value).unwrap()
+}
+
+/// P-116. Who asked for a volume that is retired asks for its heir, and its number is nobody's until nobody does any more.
+#[test]
+fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
+    let (_rig, fs, cold, inode) = archived();
+    let (entry, warm) = newcomer("warm");
+    assert_eq!(fs.store().add_volume(entry, warm.clone(), "tank", false).unwrap(), 1);
+    fs.store().retire_volume(0, 1).unwrap();
+    let before = segments_of(&fs, inode);
+    work(&fs);
+    assert_eq!(
+        (segments_of(&fs, inode), tier_of(&fs, inode)),
+        (before, "warm".into()),
+        "nothing is stored anew for it"
+    );
+    assert_eq!(fs.store().volumes().len(), 1);
+    cold.set_fault(Some(VolumeFault::Away));
+    release(&fs, inode);
+    assert_eq!(read(&fs, inode), content());
+    // The next ones are retired as well, and whoever asks for the first gets to the last.
+    let (entry, third) = newcomer("third");
+    assert_eq!(fs.store().add_volume(entry, third.clone(), "tank", false).unwrap(), 2);
+    fs.store().retire_volume(1, 2).unwrap();
+    work(&fs);
+    let (entry, fourth) = newcomer("the-fourth");
+    assert_eq!(fs.store().add_volume(entry, fourth.clone(), "tank", false).unwrap(), 3, "0 and 1 lead to 2");
+    assert_eq!(tier_of(&fs, inode), "third");
+    let mut expected = content();
+    write(&fs, inode, 0, &[5; 8192], &mut expected);
+    fs.syncfs(&caller(5)).unwrap();
+    work(&fs);
+    let ends_there = fs.tier_file(&caller(3), inode).unwrap();
+    assert_eq!((ends_there.volumes, ends_there.waiting_bytes), (0b100, 0), "{ends_there:?}");
+    assert!(fourth.list("segments/").unwrap().is_empty());
+    // With nobody left that names it the number is free again.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    work(&fs);
+    fs.store().remove_volume(3).unwrap();
+    let (entry, _) = newcomer("fifth-of-all");
+    assert_eq!(fs.store().add_volume(entry, fourth, "tank", true).unwrap(), 0);
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"fifth-of-all", SetMode::Any, false).unwrap();
+    assert_eq!(tier_of(&fs, inode), "fifth-of-all");
+    assert_eq!(read(&fs, inode), expected);
     assert_clean(&fs);
 }
 

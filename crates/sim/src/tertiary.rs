@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use stere_format::{VolumeEntry, VolumeId, object_name};
+use stere_format::{Succession, VolumeEntry, VolumeId, object_name};
 use stere_naming::Error;
 use stere_store::Wait;
 
@@ -23,7 +23,7 @@ pub const VOLUMES_MAX: usize = 3;
 const ROUNDS_MAX: usize = 400;
 /// What is read where not everything can be.
 const PIECE_BYTES: u64 = 4096;
-const TIER: &[u8] = b"user.stere.tier";
+pub(crate) const TIER: &[u8] = b"user.stere.tier";
 
 /// What histories did with volumes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -171,9 +171,34 @@ impl History {
         let volume = lacking.unwrap_or_else(|| self.machine.add_volume());
         let (class, name, id) = (if is_slow { 4 } else { 3 }, name_of(volume), VolumeId([volume as u8 + 1; 16]));
         let place = format!("simulated:{name}");
-        let entry = VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata: true, name, place };
+        let entry = VolumeEntry {
+            number: 0,
+            id,
+            class,
+            is_offline: false,
+            takes_metadata: true,
+            succession: Succession::Stays,
+            name,
+            place,
+        };
+        let store = &self.mounted().store;
+        let asked_for = store.numbers_in_policies().map_err(Error::from);
+        let asked_for = self.must("looking for numbers in policies", asked_for)?;
         let store = &self.mounted().store;
         let added = store.add_volume(entry, self.machine.volume(volume), "simulated", true);
+        if let Ok(number) = &added {
+            let now = store.numbers_in_policies().map_err(Error::from);
+            let (number, now) = (*number, self.must("looking for numbers in policies", now)?);
+            if asked_for.contains_key(&number) || now != asked_for {
+                let text = format!("volume {number} is new, and policies that asked for {asked_for:?} ask for {now:?}");
+                return Err(Stop::Failure(text));
+            }
+        }
+        // Every number may have been a volume's that somebody asks for still.
+        let is_out_of_numbers = |text: &String| text.contains("every number");
+        if matches!(&added, Err(stere_store::Error::Pool(text)) if is_out_of_numbers(text)) {
+            return Ok(());
+        }
         if matches!(added, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
@@ -193,6 +218,33 @@ impl History {
         self.put_policy(inode, TIER, names.as_bytes())
     }
 
+    /// All that is on one volume goes to another, in later steps; refused where that would be fewer copies, or cannot be now.
+    pub(crate) fn retire_volume(&mut self, volume: u8, heir: u8) -> Result<(), Stop> {
+        let (Some(old), Some(new)) = (self.volume_entry(volume), self.volume_entry(heir)) else { return Ok(()) };
+        match self.mounted().store.retire_volume(old.number, new.number) {
+            Err(stere_store::Error::Pool(_)) => Ok(()),
+            Err(stere_store::Error::NoSpace) if self.plan.may_fill => Ok(()),
+            retired => {
+                self.must("retiring a volume", retired.map_err(Error::from))?;
+                self.note_commit();
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn remove_volume(&mut self, volume: u8) -> Result<(), Stop> {
+        let Some(entry) = self.volume_entry(volume) else { return Ok(()) };
+        match self.mounted().store.remove_volume(entry.number) {
+            Err(stere_store::Error::Pool(_)) => Ok(()),
+            Err(stere_store::Error::NoSpace) if self.plan.may_fill => Ok(()),
+            removed => {
+                self.must("removing a volume", removed.map_err(Error::from))?;
+                self.note_commit();
+                Ok(())
+            }
+        }
+    }
+
     fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
         let progress = self.mounted().store.tertiary_step(ends, &describe);
@@ -200,6 +252,9 @@ impl History {
             return Ok(stere_store::TertiaryProgress::default());
         }
         let progress = self.must("a step of the work for volumes", progress.map_err(Error::from))?;
+        if self.mounted().store.are_uploads_held() && progress.segments_uploaded > 0 {
+            return Err(Stop::Failure("segments were copied out that were held back".into()));
+        }
         self.summary.tier.segments_uploaded += progress.segments_uploaded;
         self.summary.tier.segments_staged += progress.segments_staged;
         Ok(progress)
@@ -241,6 +296,17 @@ impl History {
                 let stuck = self.mounted().store.stuck_uploads();
                 let text = format!("segments {waiting:?} do not go down: {:?}, {stuck:?}", progress.waits_for);
                 return Err(Stop::Failure(text));
+            }
+            let is_any_lost = self.may_lack_content() || !self.mounted().store.stuck_uploads().is_empty();
+            let volumes = self.mounted().store.volumes();
+            if let Some(entry) =
+                volumes.iter().find(|entry| is_local && !is_any_lost && entry.succession.heir().is_some())
+            {
+                let left = self.mounted().store.left_to_retire(entry.number);
+                return Err(Stop::Failure(format!(
+                    "volume {} is not retired in the end: {left:?} are left",
+                    entry.name
+                )));
             }
             self.summary.tier.settled += u64::from(is_local);
             return Ok(());
@@ -404,6 +470,37 @@ impl History {
             if repacked.bytes_made >= repacked.bytes_emptied {
                 return Err(Stop::Failure(format!("repacking gained nothing: {repacked:?}")));
             }
+        }
+        Ok(())
+    }
+
+    /// The volume of which most is dead is the one that is repacked by itself, and none where too little is.
+    pub(crate) fn repack_emptiest(&mut self, percent: u8) -> Result<(), Stop> {
+        let store = &self.mounted().store;
+        let statuses = store.volume_statuses();
+        let dead_percent = |set: u16| {
+            let status = statuses.iter().find(|status| status.entry.bit() == set)?;
+            Some((status.stored_bytes - status.live_bytes.min(status.stored_bytes)) * 1000 / status.stored_bytes.max(1))
+        };
+        let Some(chosen) = store.volume_to_repack(u64::from(percent)) else { return Ok(()) };
+        let dead = dead_percent(chosen);
+        // One that is deader may have nothing that can be had back, but never has it without being asked for.
+        let is_deader = |status: &stere_store::VolumeStatus| {
+            let alone = dead_percent(status.entry.bit()) > dead;
+            alone && store.is_worth_repacking(status.entry.bit(), u64::from(percent))
+        };
+        if dead.is_none_or(|dead| dead < u64::from(percent) * 10) || statuses.iter().any(is_deader) {
+            return Err(Stop::Failure(format!("set {chosen:#b} is repacked by itself at {percent} %: {statuses:?}")));
+        }
+        let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
+        let repacked = store.repack_step(chosen, 100 - u64::from(percent).min(99), &describe);
+        if matches!(repacked, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            return Ok(());
+        }
+        let repacked = self.must("repacking", repacked.map_err(Error::from))?;
+        self.summary.tier.segments_repacked += repacked.segments_emptied;
+        if repacked.segments_emptied > 0 {
+            self.note_commit();
         }
         Ok(())
     }

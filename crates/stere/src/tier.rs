@@ -5,6 +5,7 @@
 //! policy. The daemon does the work; this asks it.
 
 mod media;
+mod retire;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -59,6 +60,12 @@ pub enum Order {
         volume: String,
         reads: bool,
     },
+    /// Copy all that is on a volume to another one, and let the volume go.
+    Retire {
+        volume: String,
+        to: Option<String>,
+        dry_run: bool,
+    },
     /// Empty some objects of a volume, or of all, of which at most so many percent are alive.
     Repack {
         volume: Option<String>,
@@ -88,6 +95,13 @@ pub struct VolumeReport {
     pub metadata_generation: Option<u64>,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
+    /// The volume that takes over from it, if it is being retired, and what that one lacks still.
+    #[serde(default)]
+    pub heir: Option<String>,
+    #[serde(default)]
+    pub left_segments: u64,
+    #[serde(default)]
+    pub left_bytes: u64,
     /// Its cartridges, where it is a library.
     #[serde(default)]
     pub media: Vec<media::CartridgeReport>,
@@ -163,12 +177,16 @@ pub enum Told {
     Survey(SurveyReport),
     Verify(VerifyReport),
     Repack(RepackReport),
+    Retire(retire::RetireReport),
 }
 
 /// Volumes for reports.
 pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
     let statuses = running.store.volume_statuses().into_iter();
     let report = |status: stere_store::VolumeStatus| VolumeReport {
+        heir: status.entry.succession.heir().map(|heir| running.store.tier_names(1 << heir)),
+        left_segments: running.store.left_to_retire(status.entry.number).0,
+        left_bytes: running.store.left_to_retire(status.entry.number).1,
         state: match (status.entry.is_offline, status.is_attached && status.complaint.is_none()) {
             (true, _) => "offline",
             (false, true) => "online",
@@ -323,6 +341,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             Ok(Told::Survey(report))
         }
         Order::Cancel(root, goes_down) => cancel_below(filesystem, running, *root, *goes_down),
+        Order::Retire { volume, to, dry_run } => retire::begin(running, volume, to.as_deref(), *dry_run),
         Order::Repack { volume, below } => media::repack_some(filesystem, running, volume.as_deref(), *below),
         Order::Verify { volume, reads } => {
             let Some(entry) = running.find_volume(volume) else {
@@ -451,6 +470,10 @@ fn print_volumes(volumes: &[VolumeReport]) {
         );
         if let Some(generation) = volume.metadata_generation {
             println!("  with the pool's metadata, as of checkpoint {generation}");
+        }
+        if let Some(heir) = &volume.heir {
+            let (left, segments) = (size::show(volume.left_bytes), volume.left_segments);
+            println!("  is being retired to {heir}: {left} in {segments} segments are left");
         }
         if let Some(complaint) = &volume.complaint {
             println!("  {complaint}");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stere_device::{DirectoryVolume, Medium, Patience, Volume, VolumeError};
-use stere_format::{VolumeEntry, VolumeId, VolumeLabel};
+use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_tertiary::S3Volume;
 
 use crate::error::{Error, Result, refused};
@@ -172,6 +172,10 @@ impl Volume for Labelled {
         self.inner.estimate(object)
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
+    }
+
     fn close(&self) {
         self.inner.close();
     }
@@ -278,8 +282,16 @@ impl Running {
             }
             let id = VolumeId(id);
             let (class, takes_metadata) = (class.code(), spec.takes_metadata);
-            let entry =
-                VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata, name: name.clone(), place };
+            let entry = VolumeEntry {
+                number: 0,
+                id,
+                class,
+                is_offline: false,
+                takes_metadata,
+                succession: Succession::Stays,
+                name: name.clone(),
+                place,
+            };
             let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
             self.store.attach_volume(number, volume, None, true)?;

@@ -613,3 +613,41 @@ fn files_go_down_to_a_bucket_of_seaweedfs_and_come_back() {
 fn files_go_down_to_a_bucket_of_rclone_and_come_back() {
     go_down_to_a_bucket_and_come_back("files_go_down_to_a_bucket_of_rclone_and_come_back", s3::Kind::Rclone);
 }
+
+/// P-116. A volume is retired on a mount, with a daemon that is killed meanwhile; what asked for it goes to its heir.
+#[test]
+fn a_volume_is_retired() {
+    if !can_mount("a_volume_is_retired") {
+        return;
+    }
+    let world = world();
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 200);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    world.refused("media retire tank cold", 1, &["no other volume"]);
+    fs::create_dir(world.path("newer")).unwrap();
+    world.ok("device add tank dir:newer,name=newer");
+    let would = world.ok("media retire tank cold --dry-run");
+    assert!(would.contains("from cold to newer"), "{would}");
+    world.ok("media retire tank cold");
+    kill(world.daemon());
+    world.run("umount mount --force");
+    world.ok("mount tank mount");
+    let said = world.ok("media retire tank cold --to newer --wait");
+    assert!(said.contains("newer has all of it"), "{said}");
+    let volumes = world.json("media list tank --json");
+    assert_eq!((volumes.as_array().unwrap().len(), &volumes[0]["name"]), (1, &"newer".into()), "{volumes}");
+    assert_eq!(blocks(&directory), 0, "nothing came back to devices for it");
+    fs::remove_dir_all(world.path("volume")).unwrap();
+    assert_eq!(attribute(&directory, "user.stere.tier"), "newer");
+    fs::create_dir(directory.join("later")).unwrap();
+    fill(&directory.join("later"), 20);
+    world.ok("tier archive mount/project/later --wait");
+    assert!(attribute(&directory.join("later/15"), "user.stere.where").contains("newer"));
+    world.ok("media verify tank newer");
+    forget_cache();
+    assert_right(&directory, 200);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}

@@ -395,7 +395,7 @@ impl Store {
     pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
         let placement = Placement { scheme: segment.scheme, class: segment.class };
         let key = self.stream_key(placement, 1, segment.home());
-        StreamKey { tertiary: segment.tertiary().wanted, ..key }
+        StreamKey { tertiary: self.in_place_of(segment.tertiary().wanted), ..key }
     }
 
     /// Moves one blob to the cold stream of its scheme; without an owner where that is not known.

@@ -84,7 +84,7 @@ impl Store {
     pub fn archive(&self, moves: &[Move], placement: Placement, tertiary: u16) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
         self.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        self.relocate_to(moves, self.staging_placement(placement), None, tertiary)
+        self.relocate_to(moves, self.staging_placement(placement), None, self.in_place_of(tertiary))
     }
 
     fn relocate_to(

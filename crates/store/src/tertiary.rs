@@ -14,6 +14,7 @@ mod lanes;
 mod metadata;
 mod remnants;
 mod repack;
+mod retire;
 mod sequence;
 mod stage;
 mod table;
@@ -118,6 +119,8 @@ impl Wanted {
 pub(crate) struct Volumes {
     pool: PoolId,
     table: RwLock<BTreeMap<u8, Known>>,
+    /// Those that were retired, whose numbers stand for their heirs'.
+    retired: RwLock<BTreeMap<u8, VolumeEntry>>,
     mode: AtomicU8,
     fetches: fetch::Fetches,
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
@@ -149,6 +152,7 @@ impl Volumes {
         Volumes {
             pool,
             table: RwLock::default(),
+            retired: RwLock::default(),
             mode: AtomicU8::new(0),
             fetches: fetch::Fetches::default(),
             references: Mutex::default(),

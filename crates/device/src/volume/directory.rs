@@ -167,6 +167,11 @@ impl Volume for DirectoryVolume {
         Ok(found)
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.root).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     fn describe(&self) -> String {
         format!("dir:{}", self.root.display())
     }

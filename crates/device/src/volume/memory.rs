@@ -26,6 +26,7 @@ struct State {
     objects: BTreeMap<String, Vec<u8>>,
     fault: Option<VolumeFault>,
     requests: u64,
+    free_bytes: Option<u64>,
     /// Requests after which it is away.
     away_after: Option<u64>,
 }
@@ -53,6 +54,11 @@ impl MemoryVolume {
     pub fn fail_after(&self, requests: u64) {
         let mut state = self.state.lock();
         state.away_after = Some(state.requests + requests);
+    }
+
+    /// It says that it has so much room.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.state.lock().free_bytes = Some(bytes);
     }
 
     /// Requests so far, those that failed too.
@@ -134,6 +140,10 @@ impl Volume for MemoryVolume {
             let found = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
             Ok(found.map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
         })
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.state.lock().free_bytes
     }
 
     fn describe(&self) -> String {

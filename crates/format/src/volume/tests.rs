@@ -34,6 +34,7 @@ fn an_entry_is_read_back() {
         class: 3,
         is_offline: true,
         takes_metadata: false,
+        succession: Succession::Retiring(2),
         name: "cold".into(),
         place: "dir:/mnt/cold".into(),
     };

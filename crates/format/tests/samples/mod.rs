@@ -50,7 +50,20 @@ fn released_segment() -> SegmentValue {
 fn volume(is_offline: bool, place: &str) -> VolumeEntry {
     let id = VolumeId(*b"\x30vol-of-samples!");
     let (name, place) = ("LAB-0042".to_owned(), place.to_owned());
-    VolumeEntry { number: 3, id, class: 3, is_offline, takes_metadata: !is_offline, name, place }
+    VolumeEntry {
+        number: 3,
+        id,
+        class: 3,
+        is_offline,
+        takes_metadata: !is_offline,
+        succession: Succession::Stays,
+        name,
+        place,
+    }
+}
+
+fn succeeded(succession: Succession) -> VolumeEntry {
+    VolumeEntry { succession, ..volume(false, "dir:/old") }
 }
 
 fn cartridge_block(kind: CartridgeKind, name: &str, payload: &[u8]) -> Vec<u8> {
@@ -472,6 +485,8 @@ fn system_samples() -> Vec<Sample> {
         ("cartridge-index", "cartridge_index", cartridge_index().encode()),
         ("volume", "volume", volume(false, "s3://bucket/prefix,endpoint=http://127.0.0.1:7070").encode()),
         ("volume-offline", "volume", volume(true, "dir:/Bücher").encode()),
+        ("volume-retiring", "volume", succeeded(Succession::Retiring(1)).encode()),
+        ("volume-retired", "volume", succeeded(Succession::Retired(14)).encode()),
         ("volume-label", "volume_label", volume_label().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stere_device::{MemoryDevice, MemoryVolume, Patience, Volume, VolumeFault};
-use stere_format::{SegmentKind, VolumeEntry, VolumeId, metadata_of_object, state_of_object};
+use stere_format::{SegmentKind, Succession, VolumeEntry, VolumeId, metadata_of_object, state_of_object};
 use stere_naming::{ROOT, SetMode};
 
 use super::memory_sink::MemorySink;
@@ -17,7 +17,16 @@ fn add_volume(rig: &Rig) -> Arc<MemoryVolume> {
     let volume = Arc::new(MemoryVolume::new("cold"));
     let (name, place) = ("cold".to_owned(), "memory:cold".to_owned());
     let id = VolumeId([7; 16]);
-    let entry = VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: true, name, place };
+    let entry = VolumeEntry {
+        number: 0,
+        id,
+        class: 3,
+        is_offline: false,
+        takes_metadata: true,
+        succession: Succession::Stays,
+        name,
+        place,
+    };
     rig.files.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
     volume
 }

@@ -106,6 +106,24 @@ pub enum MediaCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Take a volume out of use: all that is on it is copied to another one, read back and compared, and then it is no part of the pool any
+    /// more. Policies that name it mean the other one from now on. It goes on after a crash or an unmount
+    Retire {
+        pool: String,
+        volume: String,
+        /// The volume that takes over; if not given, one with nothing in common with it, with most room
+        #[arg(long, value_name = "VOLUME")]
+        to: Option<String>,
+        /// Return when it is done
+        #[arg(long)]
+        wait: bool,
+        /// Only say what would be copied, and where to
+        #[arg(long)]
+        dry_run: bool,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
     /// Free what is dead on volumes: what is alive in the emptiest objects is put into new ones, on as many volumes as before, and then
     /// the old ones are deleted. May be ended at any time
     Repack {

@@ -190,7 +190,7 @@ impl Running {
         if let Some(volume) = self.find_volume(word) {
             if state != DeviceState::Removing {
                 return refused(format!(
-                    "'{word}' is a tertiary volume; bring back what is on it with `stere tier stage`"
+                    "'{word}' is a tertiary volume; what is on it goes to another one with `stere media retire`, and comes back with `stere tier stage`"
                 ));
             }
             let asking = self.store.numbers_in_policies()?.get(&volume.number).copied().unwrap_or(0);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use stere_naming::FileSystem;
 
-use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes};
+use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes, retire};
 use crate::cli::MediaCommand;
 use crate::error::{DEGRADED, DONE, Result, refused};
 use crate::mount::tertiary::describe;
@@ -135,6 +135,10 @@ pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
                 }
             }
             Ok(if found.state == "online" { DONE } else { DEGRADED })
+        }
+        MediaCommand::Retire { pool, volume, to, wait, dry_run, json } => {
+            let order = Order::Retire { volume: volume.clone(), to: to.clone(), dry_run: *dry_run };
+            retire::retire(registry, pool, order, *wait, *json)
         }
         MediaCommand::Repack { pool, volume, below, json } => repack(registry, pool, volume.as_deref(), *below, *json),
         MediaCommand::Verify { pool, volume, quick, json } => {

@@ -54,6 +54,10 @@ fn bytes_of<'a>(segments: impl IntoIterator<Item = &'a Arc<Segment>>) -> u64 {
     segments.into_iter().map(|segment| object_bytes(segment)).sum()
 }
 
+fn dead_bytes(status: &VolumeStatus) -> u64 {
+    status.stored_bytes.saturating_sub(status.live_bytes)
+}
+
 impl Store {
     /// Objects of these volumes, a set, of which at most so many percent are alive; where most is gained first.
     fn victims(&self, volumes: u16, live_percent_max: u64) -> Vec<Arc<Segment>> {
@@ -83,19 +87,30 @@ impl Store {
     /// The emptiest volume of which at least so many percent are dead, as a set, if something can be gained there: it answers, and what it
     /// deletes it gives back, which cartridges do not.
     pub fn volume_to_repack(&self, dead_percent_min: u64) -> Option<u16> {
-        let dead = |status: &VolumeStatus| status.stored_bytes.saturating_sub(status.live_bytes);
-        let is_worth_it = |status: &VolumeStatus| {
-            let is_there = status.is_attached && !status.entry.is_offline && status.complaint.is_none();
-            is_there
-                && status.entry.class != CLASS_MEDIA
-                && dead(status) > 0
-                && dead(status) * 100 >= status.stored_bytes * dead_percent_min
-                && !self.victims(status.entry.bit(), 100 - dead_percent_min.min(99)).is_empty()
-        };
-        let dead_permille = |status: &VolumeStatus| dead(status) * 1000 / status.stored_bytes.max(1);
+        let dead_permille = |status: &VolumeStatus| dead_bytes(status) * 1000 / status.stored_bytes.max(1);
         let statuses = self.volume_statuses();
-        let emptiest = statuses.iter().filter(|status| is_worth_it(status)).max_by_key(|status| dead_permille(status));
+        let worth_it = statuses.iter().filter(|status| self.is_worth_it(status, dead_percent_min));
+        let emptiest = match is_planted(Bug::FullestRepacked) {
+            false => worth_it.max_by_key(|status| dead_permille(status)),
+            true => worth_it.min_by_key(|status| dead_permille(status)),
+        };
         emptiest.map(|status| status.entry.bit())
+    }
+
+    fn is_worth_it(&self, status: &VolumeStatus, dead_percent_min: u64) -> bool {
+        let is_there = status.is_attached && !status.entry.is_offline && status.complaint.is_none();
+        is_there
+            && status.entry.class != CLASS_MEDIA
+            && status.entry.succession.heir().is_none()
+            && dead_bytes(status) > 0
+            && dead_bytes(status) * 100 >= status.stored_bytes * dead_percent_min
+            && !self.victims(status.entry.bit(), 100 - dead_percent_min.min(99)).is_empty()
+    }
+
+    /// Whether something can be gained on a volume, a set of one, of which at least so many percent are dead.
+    pub fn is_worth_repacking(&self, volume: u16, dead_percent_min: u64) -> bool {
+        let statuses = self.volume_statuses();
+        statuses.iter().any(|status| status.entry.bit() == volume && self.is_worth_it(status, dead_percent_min))
     }
 
     /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Patience, Volume, VolumeError};
-use stere_format::{InodeValue, Key, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
+use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Wait;
 
 use super::{Known, RecallMode, TertiaryCounts};
@@ -69,6 +70,10 @@ impl Store {
                 detail: error.to_string(),
             };
             let entry = entry.map_err(bad)?;
+            if let Succession::Retired(_) = entry.succession {
+                self.volumes.retired.write().insert(entry.number, entry);
+                continue;
+            }
             table.insert(entry.number, Known { entry, volume: None, complaint: None });
         }
         Ok(())
@@ -128,8 +133,9 @@ impl Store {
         Some((stere_format::object_name(segment.id, segment.sequence), segment.tertiary().there))
     }
 
-    /// The names of a set.
+    /// The names of a set; of volumes that were retired, those of their heirs.
     pub fn tier_names(&self, set: u16) -> String {
+        let set = self.in_place_of(set);
         let table = self.volumes.table.read();
         let names = (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1);
         let name =
@@ -140,7 +146,8 @@ impl Store {
     /// Where files go whose policy says no more than that they go down: the first volume.
     pub fn usual_tier(&self) -> u16 {
         let table = self.volumes.table.read();
-        table.values().find(|known| !known.entry.is_offline).map_or(0, |known| known.entry.bit())
+        let is_taking = |known: &&Known| !known.entry.is_offline && known.entry.succession == Succession::Stays;
+        table.values().find(is_taking).map_or(0, |known| known.entry.bit())
     }
 
     /// What happens to who reads something that is released.
@@ -177,8 +184,21 @@ impl Store {
         !self.volumes.table.read().is_empty()
     }
 
-    /// The numbers of volumes that policies name, each with how many inodes do. A volume that was removed may be among them.
+    /// The numbers of volumes that policies name, each with how many inodes do; in place of one that was retired its heir. A volume that
+    /// was removed may be among them.
     pub fn numbers_in_policies(&self) -> Result<BTreeMap<u8, u64>, Error> {
+        let mut numbers = BTreeMap::new();
+        for set in self.sets_in_policies()? {
+            let set = self.in_place_of(set);
+            for number in (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1) {
+                *numbers.entry(number).or_default() += 1;
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// The set of volumes that each inode names whose policy names any, as it is stored.
+    pub(super) fn sets_in_policies(&self) -> Result<Vec<u16>, Error> {
         self.view(Wait::Allowed, |view| {
             let mut inodes = Vec::new();
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
@@ -186,29 +206,26 @@ impl Store {
                 inodes.extend((key.kind == key::kind::TIERED).then_some(key.object));
                 ControlFlow::Continue(())
             })?;
-            let mut numbers = BTreeMap::new();
+            let mut sets = Vec::new();
             for inode in inodes {
                 // Those that are gone name nothing.
                 let Some(bytes) = view.get(&Key::inode(inode))? else { continue };
                 let value = InodeValue::decode(&bytes)
                     .map_err(|error| Error::BadValue { what: "an inode", detail: error.to_string() })?;
-                let set = value.policy.map_or(0, |policy| policy.tiers | policy.locked.tiers);
-                for number in (0..TERTIARY_MAX as u8).filter(|number| set >> number & 1 == 1) {
-                    *numbers.entry(number).or_default() += 1;
-                }
+                sets.push(value.policy.map_or(0, |policy| policy.tiers | policy.locked.tiers));
             }
-            Ok(numbers)
+            Ok(sets)
         })
     }
 
     /// A number for a newcomer: one that nothing names, or what was meant for another volume would go to it.
     fn free_number(&self, known: &[VolumeEntry]) -> Result<u8, Error> {
         let segments = self.log.segments.everywhere();
-        let in_policies = self.numbers_in_policies()?;
+        let in_policies = self.sets_in_policies()?;
         let is_taken = |number: &u8| known.iter().any(|known| known.number == *number);
         let is_named = |number: &u8| {
             segments.iter().any(|segment| segment.tertiary().wanted >> number & 1 == 1)
-                || in_policies.contains_key(number)
+                || (self.is_named_by(&in_policies, *number) && !is_planted(Bug::NumberReused))
         };
         let mut numbers = 0..TERTIARY_MAX as u8;
         if let Some(number) = numbers.clone().find(|number| !is_taken(number) && !is_named(number)) {
@@ -217,7 +234,7 @@ impl Store {
         Err(Error::Pool(match numbers.find(|number| !is_taken(number)) {
             None => format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"),
             Some(number) => format!(
-                "every number that is free was a removed volume's and is still asked for; `stere find PATH 'tier=#{number}'` lists who asks for one of them: set their user.stere.tier to another volume or to none"
+                "every number that is free was a removed volume's and is still asked for; `stere find PATH 'tier=#{number}'` lists who asks for one of them, and `stere find PATH 'tier=NAME'` who asks for one whose heir is NAME: set their user.stere.tier to another volume or to none"
             ),
         }))
     }
@@ -263,6 +280,7 @@ impl Store {
             Ok::<_, Error>(())
         })?;
         self.volumes.forget_metadata(number);
+        self.volumes.retired.write().remove(&number);
         self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
         self.commit(Wait::Allowed)?;
         Ok(number)
@@ -302,7 +320,7 @@ impl Store {
         Ok(())
     }
 
-    fn put_volume(&self, entry: &VolumeEntry) -> Result<(), Error> {
+    pub(super) fn put_volume(&self, entry: &VolumeEntry) -> Result<(), Error> {
         let bytes = entry.encode();
         self.update(Wait::Allowed, |transaction| {
             transaction.put(Key::volume(entry.number), &bytes);
@@ -323,7 +341,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a volume. Refused while something is only there.
+    /// Forgets a volume. Refused while something is only there. Volumes that were being retired to it are not any more.
     pub fn remove_volume(&self, number: u8) -> Result<(), Error> {
         self.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
@@ -336,11 +354,20 @@ impl Store {
         if !only_here.is_empty() {
             let bytes: u64 = only_here.iter().map(|segment| segment.live_bytes()).sum();
             return Err(Error::Pool(format!(
-                "{bytes} bytes in {} segments are on this volume only; bring them back first (`stere tier stage`)",
+                "{bytes} bytes in {} segments are on this volume only; copy them to another one (`stere media retire`) or bring them back (`stere tier stage`) first",
                 only_here.len()
             )));
         }
+        self.end_retirements_to(number)?;
+        self.forget_volume(number, None)
+    }
+
+    /// Takes a volume out of all sets and out of the table; what is left of it there is the entry that names its heir, if it has one. The
+    /// caller lets nobody copy out meanwhile.
+    pub(super) fn forget_volume(&self, number: u8, left: Option<VolumeEntry>) -> Result<(), Error> {
+        let bit = 1u16 << number;
         self.log.end_segments(&|segment| segment.tertiary().wanted & bit != 0);
+        let segments = self.log.segments.everywhere();
         {
             let mut inner = self.inner.write();
             for segment in segments.iter().filter(|segment| segment.tertiary().wanted & bit != 0) {
@@ -355,9 +382,15 @@ impl Store {
             inner.change += 1;
         }
         self.update(Wait::Allowed, |transaction| {
-            transaction.delete(Key::volume(number));
+            match &left {
+                Some(entry) => transaction.put(Key::volume(number), &entry.encode()),
+                None => transaction.delete(Key::volume(number)),
+            }
             Ok::<_, Error>(())
         })?;
+        if let Some(entry) = left {
+            self.volumes.retired.write().insert(number, entry);
+        }
         self.volumes.table.write().remove(&number);
         self.commit(Wait::Allowed)
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::{MemoryVolume, VolumeFault};
-use stere_format::{ExtentValue, Key, VolumeEntry, VolumeId};
+use stere_format::{ExtentValue, Key, Succession, VolumeEntry, VolumeId};
 
 use crate::devices::tests::rig::*;
 use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, Wait};
@@ -17,6 +17,7 @@ mod faults;
 mod metadata;
 mod moving;
 mod repack;
+mod retire;
 
 /// Files as `write` takes them.
 type Files = Vec<(u64, Placement, usize)>;
@@ -24,7 +25,16 @@ type Files = Vec<(u64, Placement, usize)>;
 fn entry(name: &str, class: u8) -> VolumeEntry {
     let id = VolumeId([name.len() as u8; 16]);
     let (name, place) = (name.into(), format!("memory:{name}"));
-    VolumeEntry { number: 0, id, class, is_offline: false, takes_metadata: true, name, place }
+    VolumeEntry {
+        number: 0,
+        id,
+        class,
+        is_offline: false,
+        takes_metadata: true,
+        succession: Succession::Stays,
+        name,
+        place,
+    }
 }
 
 fn add(store: &Store, name: &str, volume: &Arc<MemoryVolume>) -> u8 {

@@ -18,7 +18,7 @@ use stere_format::{
     BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
     Tertiary, VolumeEntry, catalogue_name, object_name,
 };
-use stere_log::{Segment, Wait};
+use stere_log::{RecallError, Segment, Wait};
 
 use super::is_object_of;
 use crate::Store;
@@ -88,6 +88,10 @@ enum Failure {
     Volume(u16, VolumeError),
     /// Another segment is there under its name.
     Taken(String),
+    /// What is to be copied is on volumes only, and cannot be read now.
+    Elsewhere(String),
+    /// The same, for ever.
+    Damaged(String),
 }
 
 impl Store {
@@ -108,6 +112,8 @@ impl Store {
             self.commit(Wait::Allowed)?;
         }
         self.release_unreadable()?;
+        self.pass_on()?;
+        progress.is_busy |= self.finish_retirements()?;
         {
             let _no_sweep = self.volumes.uploads.read();
             if self.upload_one(&mut progress, describe)? {
@@ -169,6 +175,10 @@ impl Store {
         self.volumes.are_uploads_held.store(are_held, Ordering::Release);
     }
 
+    pub fn are_uploads_held(&self) -> bool {
+        self.volumes.are_uploads_held.load(Ordering::Acquire)
+    }
+
     /// How many segments wait to be copied out.
     pub fn waiting_uploads(&self) -> usize {
         self.segments_to_upload().len()
@@ -176,7 +186,7 @@ impl Store {
 
     /// Copies one segment out; false if there is none that could be.
     fn upload_one(&self, progress: &mut TertiaryProgress, describe: &Describe<'_>) -> Result<bool, Error> {
-        if self.volumes.are_uploads_held.load(Ordering::Acquire) {
+        if self.are_uploads_held() && !is_planted(Bug::HeldAnyway) {
             return Ok(false);
         }
         // Volumes that failed just now: what others are to get does not wait for them.
@@ -207,10 +217,11 @@ impl Store {
                     progress.waits_for = Some(text);
                     failed |= bit;
                 }
-                Err(Failure::Taken(text)) => {
+                Err(Failure::Taken(text) | Failure::Damaged(text)) => {
                     tracing::error!(segment = segment.id, "{text}");
                     self.volumes.stuck.lock().insert(segment.id, text);
                 }
+                Err(Failure::Elsewhere(why)) => progress.waits_for = Some(why),
             }
         }
         Ok(false)
@@ -226,7 +237,7 @@ impl Store {
         match self.upload_whole(segment, volumes, describe) {
             Ok(_) => Ok(()),
             Err(Failure::Volume(_, error)) => Err(error.to_string()),
-            Err(Failure::Taken(text)) => Err(text),
+            Err(Failure::Taken(text) | Failure::Elsewhere(text) | Failure::Damaged(text)) => Err(text),
         }
     }
 
@@ -254,6 +265,8 @@ impl Store {
         let bytes = match self.object_of(segment) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
+            Err(Error::Elsewhere { why, .. }) => return Err(Failure::Elsewhere(why)),
+            Err(Error::Pool(why)) if segment.is_released() => return Err(Failure::Damaged(why)),
             Err(error) => {
                 tracing::warn!(segment = segment.id, %error, "a segment cannot be copied out now");
                 return Ok(Some(false));
@@ -297,7 +310,15 @@ impl Store {
         if segment.is_released() {
             // On one volume, and wanted on another.
             let chunk = self.volumes.whole(segment);
-            return chunk.map(|chunk| Some(chunk.to_vec())).map_err(|error| Error::Pool(format!("{error:?}")));
+            self.volumes.forget_fetched(segment.id);
+            return match chunk {
+                Ok(chunk) => Ok(Some(chunk.to_vec())),
+                Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
+                    "segment {} cannot be copied to another volume ({why}); remove the files in it, or restore the object",
+                    segment.id
+                ))),
+                Err(RecallError::Refused(refusal, why)) => Err(Error::Elsewhere { why, refusal }),
+            };
         }
         self.record_sealed(segment)?;
         self.proven_object(segment, segment.written_blocks())

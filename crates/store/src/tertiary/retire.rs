@@ -1,0 +1,282 @@
+//! Retirement of a volume: all that is on it goes to another one, its heir, and then it is no part of the pool any more.
+//!
+//! An object is the same on every volume, so a segment moves by being wanted on the heir too: it is copied out as any other, read from
+//! devices or from whichever volume has it, read back and compared. Nothing is taken from the old volume before all of it is there.
+//! What the table says is durable at every step, so after a crash it goes on by itself. From the first moment policies that name the
+//! volume mean the heir; and its number stands for the heir's as long as one of them names it. Invariants: an heir is no volume that
+//! is being retired; a number that is passed on is nobody's. Read next: `upload.rs`, `table.rs`.
+
+use std::sync::Arc;
+
+use stere_device::planted::{Bug, is_planted};
+use stere_format::{Succession, TERTIARY_MAX, Tertiary, VolumeEntry};
+use stere_log::{Segment, Wait};
+
+use super::repack::object_bytes;
+use crate::Store;
+use crate::error::Error;
+
+fn refused<T>(text: String) -> Result<T, Error> {
+    Err(Error::Pool(text))
+}
+
+fn numbers(set: u16) -> impl Iterator<Item = u8> {
+    (0..TERTIARY_MAX as u8).filter(move |number| set >> number & 1 == 1)
+}
+
+/// How many there are, and bytes of their objects.
+fn bytes_of(segments: &[Arc<Segment>]) -> (u64, u64) {
+    (segments.len() as u64, segments.iter().map(|segment| object_bytes(segment)).sum())
+}
+
+impl super::Volumes {
+    /// Who has what was meant for a volume, if it is not the volume itself.
+    fn heir(&self, number: u8) -> Option<u8> {
+        let retiring = self.table.read().get(&number).and_then(|known| known.entry.succession.heir());
+        retiring.or_else(|| self.retired.read().get(&number).and_then(|entry| entry.succession.heir()))
+    }
+
+    /// The set in which each volume that was, or is being, retired is replaced by its heir; and all numbers on the way there.
+    pub(super) fn follow(&self, set: u16) -> (u16, u16) {
+        let (mut now, mut met) = (0, set);
+        for first in numbers(set) {
+            let mut number = first;
+            // No way is longer, whatever the table says.
+            for _ in 0..TERTIARY_MAX {
+                let Some(heir) = self.heir(number) else { break };
+                number = heir;
+                met |= 1 << number;
+            }
+            now |= 1 << number;
+        }
+        (now, met)
+    }
+
+    /// Volumes that are being retired, with their heirs.
+    fn retiring(&self) -> Vec<(VolumeEntry, u8)> {
+        let table = self.table.read();
+        let entries = table.values().map(|known| &known.entry);
+        entries.filter_map(|entry| Some((entry.clone(), entry.succession.heir()?))).collect()
+    }
+
+    pub(super) fn is_retiring(&self, number: u8) -> bool {
+        self.table.read().get(&number).is_some_and(|known| known.entry.succession.heir().is_some())
+    }
+}
+
+impl Store {
+    /// The volumes that a set stands for now: each that was retired is its heir.
+    pub fn in_place_of(&self, set: u16) -> u16 {
+        self.volumes.follow(set).0
+    }
+
+    /// Segments of a volume that its heir lacks still, and the bytes of their objects.
+    pub fn left_to_retire(&self, number: u8) -> (u64, u64) {
+        self.volumes.heir(number).map_or((0, 0), |heir| bytes_of(&self.not_on_heir(number, heir)))
+    }
+
+    fn not_on_heir(&self, number: u8, heir: u8) -> Vec<Arc<Segment>> {
+        let mut segments = self.log.segments.everywhere();
+        segments.retain(|segment| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            (wanted | there) >> number & 1 == 1 && there >> heir & 1 == 0 && segment.live_bytes() > 0
+        });
+        segments
+    }
+
+    /// The volume that takes over from another one if nobody says which: of those that hold nothing together with it, the one with most
+    /// room, as far as that is known.
+    pub fn heir_for(&self, number: u8) -> Result<u8, Error> {
+        let mut why = "the pool has no other volume that is there; add one first".to_owned();
+        let mut best = None;
+        for status in self.volume_statuses() {
+            let heir = status.entry.number;
+            match self.check_heir(number, heir) {
+                Ok(()) => {
+                    let free_bytes = self.free_bytes_of(heir).unwrap_or(u64::MAX);
+                    best = best.max(Some((free_bytes, u64::MAX - status.stored_bytes, heir)));
+                }
+                Err(Error::Pool(text)) if heir != number => why = text,
+                Err(_) => {}
+            }
+        }
+        best.map_or_else(|| refused(why), |(_, _, heir)| Ok(heir))
+    }
+
+    fn free_bytes_of(&self, number: u8) -> Option<u64> {
+        let volume = self.volumes.table.read().get(&number)?.volume.clone();
+        volume?.free_bytes()
+    }
+
+    fn volume_entry(&self, number: u8) -> Result<VolumeEntry, Error> {
+        match self.volumes.table.read().get(&number) {
+            Some(known) => Ok(known.entry.clone()),
+            None => refused("the pool has no such volume".into()),
+        }
+    }
+
+    /// What would be copied, segments and bytes, if that can be done at all.
+    pub fn check_retirement(&self, number: u8, heir: u8) -> Result<(u64, u64), Error> {
+        self.check_heir(number, heir)?;
+        Ok(bytes_of(&self.not_on_heir(number, heir)))
+    }
+
+    /// Whether a volume can take over all that another one has, and is meant to have.
+    fn check_heir(&self, number: u8, heir: u8) -> Result<(), Error> {
+        let (old, new) = (self.volume_entry(number)?, self.volume_entry(heir)?);
+        if number == heir {
+            return refused(format!("volume {} cannot take over from itself; name another one", old.name));
+        }
+        let is_there = self.volumes.table.read().get(&heir).is_some_and(|known| known.volume.is_some());
+        if new.is_offline || !is_there {
+            return refused(format!("volume {} is not there; bring it, or name another one", new.name));
+        }
+        if self.volumes.is_retiring(heir) {
+            return refused(format!("volume {} is being retired itself; name another one", new.name));
+        }
+        if let Some((other, _)) = self.volumes.retiring().into_iter().find(|(_, heir)| *heir == number) {
+            return refused(format!(
+                "volume {} is being retired to {}; wait until that is done, `stere media list` tells",
+                other.name, old.name
+            ));
+        }
+        self.check_apart(&old, &new)?;
+        let (_, needed_bytes) = bytes_of(&self.not_on_heir(number, heir));
+        if let Some(free_bytes) = self.free_bytes_of(heir).filter(|free_bytes| *free_bytes < needed_bytes) {
+            return refused(format!(
+                "volume {} has no room for what is on {}: {needed_bytes} bytes are needed and {free_bytes} are free; free some, or name another volume",
+                new.name, old.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// Two copies on one volume are one.
+    fn check_apart(&self, old: &VolumeEntry, new: &VolumeEntry) -> Result<(), Error> {
+        let both = old.bit() | new.bit();
+        let policies = self.sets_in_policies()?;
+        let is_both = |set: u16| self.in_place_of(set) & both == both;
+        let asking = policies.iter().filter(|set| is_both(**set)).count();
+        let segments = self.log.segments.everywhere();
+        let is_on_both = |segment: &&Arc<Segment>| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            segment.live_bytes() > 0 && (wanted | there) & both == both
+        };
+        let shared = segments.iter().filter(is_on_both).count();
+        let is_going_on = old.succession.heir() == Some(new.number);
+        if asking == 0 && (shared == 0 || is_going_on) {
+            return Ok(());
+        }
+        refused(format!(
+            "volume {} has copies of what is on {} ({shared} segments; {asking} files or directories ask for both), so there would be fewer copies: add another volume and name that, or take {1} away with `stere device remove`",
+            new.name, old.name
+        ))
+    }
+
+    /// Begins to retire a volume: from now on policies that name it mean its heir, and all that is on it is copied there. Going on with
+    /// what was begun is no error. Durable when it returns.
+    pub fn retire_volume(&self, number: u8, heir: u8) -> Result<(), Error> {
+        self.check_writable()?;
+        let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
+        let entry = self.volume_entry(number)?;
+        match entry.succession.heir() {
+            Some(known) if known == heir => return Ok(()),
+            Some(known) => {
+                let (name, to) = (entry.name, self.volume_entry(known)?.name);
+                return refused(format!(
+                    "volume {name} is being retired to {to} already; remove {to} to end that (`stere device remove`)"
+                ));
+            }
+            None => self.check_heir(number, heir)?,
+        }
+        self.set_succession(VolumeEntry { succession: Succession::Retiring(heir), ..entry })?;
+        self.pass_on()?;
+        self.volumes.stuck.lock().clear();
+        Ok(())
+    }
+
+    fn set_succession(&self, entry: VolumeEntry) -> Result<(), Error> {
+        self.put_volume(&entry)?;
+        if let Some(known) = self.volumes.table.write().get_mut(&entry.number) {
+            known.entry = entry;
+        }
+        Ok(())
+    }
+
+    /// Segments of volumes that are being, or were, retired are wanted on their heirs.
+    pub(super) fn pass_on(&self) -> Result<(), Error> {
+        let retired: Vec<u8> = self.volumes.retired.read().keys().copied().collect();
+        let retiring = self.volumes.retiring();
+        let gone = retired.into_iter().fold(0u16, |set, number| set | 1 << number);
+        let going = retiring.iter().fold(0u16, |set, (entry, _)| set | entry.bit());
+        if gone | going == 0 {
+            return Ok(());
+        }
+        let passed_on = |segment: &Segment| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            // What has no bytes alive any more goes as it is.
+            let there = if segment.live_bytes() > 0 { there & !gone } else { there };
+            Tertiary { wanted: self.in_place_of(wanted) | (there & going), there }
+        };
+        let is_behind = |segment: &Segment| {
+            let Tertiary { wanted, there } = segment.tertiary();
+            (wanted | there) & (gone | going) != 0
+                && segment.live_bytes() > 0
+                && passed_on(segment) != segment.tertiary()
+        };
+        self.log.end_segments(&is_behind);
+        let segments = self.log.segments.everywhere();
+        let behind: Vec<_> = segments.iter().filter(|segment| is_behind(segment)).collect();
+        if behind.is_empty() {
+            return Ok(());
+        }
+        {
+            let mut inner = self.inner.write();
+            for segment in behind {
+                segment.set_tertiary(passed_on(segment));
+                self.put_segment(&mut inner, segment);
+            }
+            inner.change += 1;
+        }
+        self.commit(Wait::Allowed)
+    }
+
+    fn is_retired_now(&self, number: u8, heir: u8) -> bool {
+        is_planted(Bug::RetiredEarly) || self.not_on_heir(number, heir).is_empty()
+    }
+
+    /// Lets the volumes go of which their heirs have everything; true if there was one.
+    pub(super) fn finish_retirements(&self) -> Result<bool, Error> {
+        let mut is_any = false;
+        for (entry, heir) in self.volumes.retiring() {
+            // Nobody is waited for in vain.
+            if !self.is_retired_now(entry.number, heir) {
+                continue;
+            }
+            let _nobody_copies_out = self.volumes.uploads.write();
+            self.pass_on()?;
+            if !self.is_retired_now(entry.number, heir) {
+                continue;
+            }
+            let name = entry.name.clone();
+            let entry = VolumeEntry { succession: Succession::Retired(heir), ..entry };
+            self.forget_volume(entry.number, Some(entry))?;
+            tracing::info!(volume = name, "the volume is retired; what is on it still may be deleted");
+            is_any = true;
+        }
+        Ok(is_any)
+    }
+
+    /// What was to go to this volume stays where it was: the volume is removed.
+    pub(super) fn end_retirements_to(&self, heir: u8) -> Result<(), Error> {
+        for (entry, _) in self.volumes.retiring().into_iter().filter(|(_, known)| *known == heir) {
+            self.set_succession(VolumeEntry { succession: Succession::Stays, ..entry })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the number of a volume that was retired may be given to another one: nothing names it, or leads past it.
+    pub(super) fn is_named_by(&self, sets: &[u16], number: u8) -> bool {
+        sets.iter().any(|set| self.volumes.follow(*set).1 >> number & 1 == 1)
+    }
+}

@@ -1,0 +1,216 @@
+//! P-116: all that is on a volume that is retired gets to its heir, at every crash, and what was meant for the one goes to the other.
+
+use super::*;
+
+fn segment_objects(volume: &MemoryVolume) -> BTreeSet<String> {
+    volume.objects().into_iter().filter(|name| name.starts_with("segments/")).collect()
+}
+
+/// Files on the volume `cold` only, and an empty volume `heir`.
+fn with_heir() -> (Rig, Store, [Arc<MemoryVolume>; 2], Files) {
+    let (rig, store, cold, files) = released();
+    let heir = Arc::new(MemoryVolume::new("heir"));
+    assert_eq!(add(&store, "heir!", &heir), 1);
+    (rig, store, [cold, heir], files)
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.volumes().into_iter().map(|entry| entry.name).collect()
+}
+
+/// Segments of these files are on this set, and meant for it.
+fn assert_on(store: &Store, files: &[(u64, Placement, usize)], set: u16) {
+    for id in segments_of(store, files) {
+        let tertiary = store.segments().get(id).unwrap().tertiary();
+        assert_eq!((tertiary.wanted, tertiary.there), (set, set), "segment {id}");
+    }
+}
+
+fn why<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+    outcome.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn all_that_is_on_a_volume_gets_to_its_heir() {
+    let (rig, store, [cold, heir], files) = with_heir();
+    let later: Files = vec![(50, placement(1, 1), 200_000)];
+    write(&store, &later);
+    store.retire_volume(0, 1).unwrap();
+    assert!(store.left_to_retire(0).0 > 1 && store.left_to_retire(0).1 > 1_000_000, "{:?}", store.left_to_retire(0));
+    assert_eq!(store.usual_tier(), 2, "nothing more is meant for it");
+    // What asks for the old one goes to the new one at once.
+    archive(&store, &later, 1).unwrap();
+    settle(&store);
+    assert_eq!(names(&store), ["heir!"]);
+    assert_on(&store, &files, 2);
+    assert_on(&store, &later, 2);
+    assert!(segment_objects(&heir).is_superset(&segment_objects(&cold)));
+    cold.set_fault(Some(VolumeFault::Away));
+    assert!(is_released(&store, &files), "it came to devices for nothing");
+    assert_readable(&store, &files);
+    assert_clean(&store);
+    store.close().unwrap();
+    drop(store);
+    let store = rig.open(&[0, 1]);
+    store.attach_volume(1, heir, None, true).unwrap();
+    assert_eq!((names(&store), store.in_place_of(1), store.tier_names(1)), (vec!["heir!".into()], 2, "heir!".into()));
+    assert_readable(&store, &files);
+    archive(&store, &later, 1).unwrap();
+    settle(&store);
+    assert_on(&store, &later, 2);
+    assert_clean(&store);
+}
+
+#[test]
+fn a_second_copy_serves_where_the_volume_is_away() {
+    let (_rig, store, [cold, heir], files) = with_heir();
+    let third = Arc::new(MemoryVolume::new("third"));
+    assert_eq!(add(&store, "third vol".replace(' ', "-").as_str(), &third), 2);
+    archive(&store, &files, 0b101).unwrap();
+    settle(&store);
+    store.release(&segments_of(&store, &files)).unwrap();
+    store.checkpoint().unwrap();
+    cold.set_fault(Some(VolumeFault::Away));
+    assert!(why(store.retire_volume(0, 2)).contains("fewer copies"));
+    assert_eq!(store.heir_for(0).unwrap(), 1);
+    store.retire_volume(0, 1).unwrap();
+    settle(&store);
+    assert_eq!(store.volumes().len(), 2);
+    assert_on(&store, &files, 0b110);
+    third.set_fault(Some(VolumeFault::Away));
+    assert_readable(&store, &files);
+    drop(heir);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let (_rig, store, [_, heir], files) = with_heir();
+    assert!(why(store.retire_volume(0, 0)).contains("itself"));
+    assert!(why(store.retire_volume(0, 7)).contains("no such volume"));
+    heir.set_free_bytes(1000);
+    let said = why(store.retire_volume(0, 1));
+    assert!(said.contains("no room") && said.contains("1000 are free"), "{said}");
+    assert!(why(store.heir_for(0)).contains("no room"));
+    heir.set_free_bytes(1 << 30);
+    store.take_volume_away(1).unwrap();
+    assert!(why(store.retire_volume(0, 1)).contains("not there"));
+    store.attach_volume(1, heir.clone(), None, true).unwrap();
+    assert_eq!((store.in_place_of(1), store.heir_for(0).unwrap()), (1, 1));
+    assert_on(&store, &files, 1);
+    heir.set_fault(Some(VolumeFault::Full));
+    store.retire_volume(0, 1).unwrap();
+    assert!(why(store.retire_volume(1, 0)).contains("being retired"));
+    let told = settle(&store).waits_for.expect("it is told why it does not go on");
+    assert!(told.contains("full"), "{told}");
+    assert_readable(&store, &files);
+    // Without its heir the volume is as it was.
+    store.remove_volume(1).unwrap();
+    assert_eq!((names(&store), store.in_place_of(1)), (vec!["cold".into()], 1));
+    settle(&store);
+    assert_on(&store, &files, 1);
+    assert_readable(&store, &files);
+    assert_clean(&store);
+}
+
+#[test]
+fn what_is_lost_keeps_its_volume_and_is_told() {
+    let (_rig, store, [cold, _], files) = with_heir();
+    let lost = segment_objects(&cold).into_iter().next().unwrap();
+    cold.tamper(&lost, |_| false);
+    store.retire_volume(0, 1).unwrap();
+    settle(&store);
+    assert_eq!(names(&store), ["cold", "heir!"]);
+    assert!(store.stuck_uploads().iter().any(|text| text.contains("remove the files")), "{:?}", store.stuck_uploads());
+    assert_eq!(store.left_to_retire(0).0, 1);
+    for (inode, _, _) in &files {
+        crate::tests::remove_file(&store, *inode);
+    }
+    store.checkpoint().unwrap();
+    settle(&store);
+    assert_eq!(names(&store), ["heir!"]);
+    assert_clean(&store);
+}
+
+/// Whatever request to the heir, or to the old volume, is the last, everything stays readable, and the work goes on.
+#[test]
+fn every_request_while_retiring_may_be_the_last() {
+    let mut is_over = [false; 2];
+    for at in 0.. {
+        for failing in [0, 1] {
+            let (rig, mut store, volumes, files) = with_heir();
+            let before = volumes[failing].requests();
+            volumes[failing].fail_after(at);
+            store.retire_volume(0, 1).unwrap();
+            settle(&store);
+            is_over[failing] = volumes[failing].requests() - before < at;
+            volumes[failing].set_fault(None);
+            assert_readable(&store, &files);
+            drop(store);
+            rig.lose_power(|_| at % 2 == 0);
+            store = rig.open(&[0, 1]);
+            let known: Vec<u8> = store.volumes().iter().map(|entry| entry.number).collect();
+            for number in known {
+                store.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
+            }
+            assert_readable(&store, &files);
+            settle(&store);
+            assert_eq!(names(&store), ["heir!"], "cut at {at} of {failing}");
+            assert_on(&store, &files, 2);
+            volumes[0].set_fault(Some(VolumeFault::Away));
+            assert_readable(&store, &files);
+            assert_clean(&store);
+        }
+        if is_over == [true; 2] {
+            println!("{at} cuts, of each");
+            return;
+        }
+    }
+}
+
+/// The same for every write to devices.
+#[test]
+fn every_write_while_retiring_may_be_the_last() {
+    use crate::devices::tests::crashes::cut_before;
+    use std::sync::atomic::Ordering;
+    let (rig, store, volumes, files) = with_heir();
+    store.close().unwrap();
+    drop(store);
+    for at in 0.. {
+        let mut is_over = true;
+        for keep in 0..2 {
+            let copy = rig.copy();
+            let attach = |store: &Store| {
+                for entry in store.volumes() {
+                    store.attach_volume(entry.number, volumes[usize::from(entry.number)].clone(), None, true).unwrap();
+                }
+            };
+            let store = copy.open(&[0, 1]);
+            attach(&store);
+            let count = cut_before(&copy, at);
+            let work = || -> Result<(), Error> {
+                store.retire_volume(0, 1)?;
+                while store.tertiary_step(true, &describe)?.is_busy {}
+                store.checkpoint()
+            };
+            drop(work());
+            is_over &= count.load(Ordering::SeqCst) <= at;
+            drop(store);
+            copy.lose_power(|index| keep == 1 && index % 2 == 0);
+            let store = copy.open(&[0, 1]);
+            attach(&store);
+            assert_readable(&store, &files);
+            if store.volumes().len() == 2 {
+                store.retire_volume(0, 1).unwrap();
+            }
+            settle(&store);
+            assert_eq!((names(&store), store.in_place_of(1)), (vec!["heir!".into()], 2), "cut at {at}");
+            assert_on(&store, &files, 2);
+            assert_readable(&store, &files);
+            assert_clean(&store);
+        }
+        if is_over {
+            println!("{at} cuts, two ways each");
+            return;
+        }
+    }
+}
