@@ -101,17 +101,20 @@ impl FileSystem {
         let notes = self.judge_new(caller, parent, b"")?;
         let place = self.watched_place(caller, parent)?;
         let mut first = self.files.first_handle();
-        let (inode, value) = self.store.update(caller.wait, |transaction| {
-            let directory = living_directory(transaction, parent)?;
-            self.name_key(transaction, parent, &directory)?;
-            let inode = opened(transaction, &mut first);
-            let mut value = prepare(transaction, caller, parent, &directory, inode, &new)?;
-            value.nlink = 0;
-            value.flags |= NEVER_NAMED;
-            stere_file::put_inode(transaction, inode, &value);
-            stere_file::list_nameless(transaction, inode);
-            Ok::<_, Error>((inode, value))
-        })?;
+        let mut make = || {
+            self.store.update(caller.wait, |transaction| {
+                let directory = living_directory(transaction, parent)?;
+                self.name_key(transaction, parent, &directory)?;
+                let inode = opened(transaction, &mut first);
+                let mut value = prepare(transaction, caller, parent, &directory, inode, &new)?;
+                value.nlink = 0;
+                value.flags |= NEVER_NAMED;
+                stere_file::put_inode(transaction, inode, &value);
+                stere_file::list_nameless(transaction, inode);
+                Ok::<_, Error>((inode, value))
+            })
+        };
+        let (inode, value) = self.with_room(caller, &mut make)?;
         first.keep(inode);
         self.note_open(caller, inode);
         self.files.note_orphan(inode, stere_file::OrphanKind::Removed);
@@ -125,7 +128,9 @@ impl FileSystem {
     pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<Attributes, Error> {
         check_new_name(new_name)?;
         let _notes_of_new_files_only = self.judge_new(caller, new_parent, new_name)?;
-        self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))??;
+        self.with_room(caller, || {
+            self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))?
+        })?;
         self.getattr(caller, inode)
     }
 
@@ -194,7 +199,9 @@ impl FileSystem {
 
     fn make(&self, caller: &Caller<'_>, parent: u64, name: &[u8], new: &New<'_>) -> Result<Attributes, Error> {
         let place = self.watched_place(caller, parent)?;
-        let made = self.make_numbered(caller, parent, name, new, |transaction| transaction.allocate_inode())?;
+        let made = self.with_room(caller, || {
+            self.make_numbered(caller, parent, name, new, |transaction| transaction.allocate_inode())
+        })?;
         self.saw_made(caller, place.as_ref(), name, made.inode, None);
         Ok(made)
     }

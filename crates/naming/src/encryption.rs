@@ -423,7 +423,7 @@ impl FileSystem {
         let known = self.keyring().list();
         let number = known.iter().map(|(record, _)| record.number).max().unwrap_or(0) + 1;
         if number > Encryption::KEY_MAX {
-            return Err(Error::NoSpace);
+            return Err(Error::TooMany("keys in this pool"));
         }
         let is_default = !known.iter().any(|(record, _)| record.is_default && !record.is_removed());
         let key = DataKey::new(number, seed.key.clone());

@@ -48,6 +48,9 @@ pub enum Error {
     /// ENOSPC.
     #[error("no space left in the pool: delete or move files, or add a device with `stere device add`")]
     NoSpace,
+    /// ENOSPC too, and no room helps.
+    #[error("there are too many {0}; remove some first")]
+    TooMany(&'static str),
     /// EDQUOT.
     #[error("the quota of {0} is used up: delete or move files, or raise it with `stere quota set`")]
     OverQuota(String),
@@ -131,7 +134,7 @@ impl Error {
             Error::TooManyLinks => libc::EMLINK,
             Error::NotPermitted(_) | Error::Retained(_) => libc::EPERM,
             Error::Busy | Error::KeyInUse { .. } | Error::PluginInUse { .. } => libc::EBUSY,
-            Error::NoSpace => libc::ENOSPC,
+            Error::NoSpace | Error::TooMany(_) => libc::ENOSPC,
             Error::OverQuota(_) => libc::EDQUOT,
             Error::FileTooBig => libc::EFBIG,
             Error::NoSuchOffset => libc::ENXIO,

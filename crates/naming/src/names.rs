@@ -180,7 +180,7 @@ impl Names {
             None => DirentBucket::default(),
         };
         if bucket.sequences.len() >= DirentBucket::SEQUENCES_MAX {
-            return Err(Error::NoSpace);
+            return Err(Error::TooMany("names in this directory that hash alike"));
         }
         bucket.insert(sequence);
         transaction.put(key, &bucket.encode());

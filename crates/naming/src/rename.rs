@@ -56,7 +56,8 @@ impl FileSystem {
         let source = self.watched_name(caller, parent, name)?;
         let target = self.watched_name(caller, new_parent, new_name)?;
         let place = if source.is_some() { self.place(caller, new_parent)? } else { None };
-        let outcome = self.rename_unwatched(caller, parent, name, new_parent, new_name, flags);
+        let outcome =
+            self.with_room(caller, || self.rename_unwatched(caller, parent, name, new_parent, new_name, flags));
         let is_exchange = flags == RENAME_EXCHANGE;
         self.saw_renamed(caller, [source, target], (place.as_ref(), new_name), is_exchange, &outcome);
         outcome

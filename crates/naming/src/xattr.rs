@@ -68,7 +68,7 @@ pub(crate) fn put(transaction: &mut Transaction<'_>, inode: u64, name: &[u8], va
     // A bucket is one value of the tree; names that collide share it.
     let bytes: usize = bucket.entries.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
     if bytes > stere_format::VALUE_BYTES_MAX - 64 || bucket.entries.len() > 255 {
-        return Err(Error::NoSpace);
+        return Err(Error::TooMany("extended attributes of this file with names like that"));
     }
     transaction.put(key, &bucket.encode());
     Ok(())
@@ -180,6 +180,18 @@ impl FileSystem {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
+        self.with_room(caller, || self.set_attribute(caller, inode, name, value, mode, acl_kill_sgid))
+    }
+
+    fn set_attribute(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: SetMode,
+        acl_kill_sgid: bool,
+    ) -> Result<(), Error> {
         self.check_writable(caller.wait, inode)?;
         if let Some(parsed) = parse_name(name) {
             return self.set_policy(caller, inode, parsed?, Some(value), mode);
@@ -198,7 +210,7 @@ impl FileSystem {
             if !exists {
                 let listed: usize = names(transaction, inode)?.iter().map(|name| name.len() + 1).sum();
                 if listed + name.len() + 1 > LIST_BYTES_MAX {
-                    return Err(Error::NoSpace);
+                    return Err(Error::TooMany("extended attributes of this file"));
                 }
             }
             put(transaction, inode, name, value)?;
@@ -209,6 +221,10 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
+        self.with_room(caller, || self.remove_attribute(caller, inode, name))
+    }
+
+    fn remove_attribute(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
         self.check_writable(caller.wait, inode)?;
         if let Some(parsed) = parse_name(name) {
             let parsed = parsed.map_err(|_| Error::NoAttribute)?;

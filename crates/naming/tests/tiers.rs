@@ -355,3 +355,63 @@ fn a_file_that_is_cut_while_a_write_waits_for_it_stays_cut() {
     expected[5000..].copy_from_slice(TEXT);
     assert!(bytes == expected, "what was cut off came back: {} bytes", bytes.len());
 }
+
+type Call = fn(&FileSystem, u64, usize) -> Result<(), stere_naming::Error>;
+
+fn long_name(number: usize) -> Vec<u8> {
+    format!("{number:0200}").into_bytes()
+}
+
+/// Everything that makes or changes names and attributes; the file it is given is called `cold`.
+const CALLS: [(&str, Call); 7] = [
+    ("mkdir", |fs, _, number| fs.mkdir(&caller(3), ROOT, &long_name(number), 0o755).map(drop)),
+    ("symlink", |fs, _, number| fs.symlink(&caller(3), ROOT, &long_name(number), &[b'x'; 4000]).map(drop)),
+    ("mknod", |fs, _, number| fs.mknod(&caller(3), ROOT, &long_name(number), libc::S_IFIFO | 0o644, 0).map(drop)),
+    ("link", |fs, file, number| fs.link(&caller(3), file, ROOT, &long_name(number)).map(drop)),
+    ("rename", |fs, _, number| {
+        let from = if number == 0 { b"small".to_vec() } else { long_name(number - 1) };
+        fs.rename(&caller(3), ROOT, &from, ROOT, &long_name(number), 0)
+    }),
+    ("setxattr", |fs, file, number| {
+        let name = format!("user.{}", number % 50);
+        fs.setxattr(&caller(3), file, name.as_bytes(), &[number as u8; 50_000], SetMode::Any, false)
+    }),
+    ("tmpfile", |fs, _, _| {
+        let flags = stere_naming::OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        fs.tmpfile(&caller(3), ROOT, 0o600, flags).map(drop)
+    }),
+];
+
+/// P-110. A change of names or attributes that finds no room gets it from archived files; what is pinned stays, and then it is refused.
+#[test]
+fn names_and_attributes_get_room_from_archived_files() {
+    for (call_name, call) in CALLS {
+        let (_rig, fs) = Rig::new(2, 64 << 20);
+        add_volume(&fs);
+        make(&fs, ROOT, "small", b"small");
+        let inode = make(&fs, ROOT, "cold", &content().repeat(20));
+        fs.syncfs(&caller(3)).unwrap();
+        send_down(&fs, inode);
+        fs.set_pinned(Wait::Allowed, inode, true).unwrap();
+        let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
+            Ok(()) => false,
+            Err(error) => {
+                assert_eq!(error.errno(), libc::ENOSPC, "{call_name}: {error}");
+                true
+            }
+        };
+        // Whatever takes room, the larger first.
+        let filler = make(&fs, ROOT, "filler", b"");
+        let filled = (0..).find(|at| is_full(fs.write(&caller(3), filler, at << 16, &[7; 1 << 16], false).map(drop)));
+        let name = |number: usize| format!("filler{number}").into_bytes();
+        (0..).find(|number| is_full(fs.symlink(&caller(3), ROOT, &name(*number), &[b'x'; 4000]).map(drop)));
+        let refused = (0..20_000).find(|number| is_full(call(&fs, inode, *number)));
+        println!("{call_name}: {filled:?} writes, then {refused:?} calls");
+        let refused = refused.expect("the pool is full");
+        assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
+        fs.set_pinned(Wait::Allowed, inode, false).unwrap();
+        call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
+        assert_ne!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
+        assert_clean(&fs);
+    }
+}
