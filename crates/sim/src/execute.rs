@@ -153,6 +153,13 @@ impl History {
             Operation::VerifyVolume { volume, reads } => self.verify_volume(*volume, *reads),
             Operation::CopyMetadata { steps } => self.copy_metadata(*steps),
             Operation::Repack { percent, steps } => self.repack(*percent, *steps),
+            Operation::RepackEmptiest { percent } => self.repack_emptiest(*percent),
+            Operation::RetireVolume { volume, heir } => self.retire_volume(*volume, *heir),
+            Operation::RemoveVolume { volume } => self.remove_volume(*volume),
+            Operation::HoldUploads { are_held } => {
+                self.mounted().store.hold_uploads(*are_held);
+                Ok(())
+            }
             Operation::SettleVolumes => self.settle_volumes(),
             Operation::KeepRoom { under, by } => self.keep_room(*under, *by),
             Operation::ReadWithoutRecall { target, denies } => self.read_without_recall(*target, *denies),

@@ -49,6 +49,14 @@ fn write_without_zeros(content: &mut Content, offset: u64, bytes: &[u8]) {
     }
 }
 
+/// An attribute as it stays: volumes that a file goes to are called otherwise once one of them is retired or removed.
+pub fn lasting(name: &[u8], value: Vec<u8>) -> Vec<u8> {
+    match name == crate::tertiary::TIER && value != b"none" {
+        true => b"volumes".to_vec(),
+        false => value,
+    }
+}
+
 fn attributes(files: &FileSystem, caller: &Caller<'_>, inode: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Trouble> {
     let mut attributes = BTreeMap::new();
     let listed = call(|| format!("listxattr of inode {inode}"), files.listxattr(caller, inode))?;
@@ -58,6 +66,7 @@ fn attributes(files: &FileSystem, caller: &Caller<'_>, inode: u64) -> Result<BTr
             || format!("getxattr of inode {inode}, {}", String::from_utf8_lossy(&name)),
             files.getxattr(caller, inode, &name),
         )?;
+        let value = lasting(&name, value);
         attributes.insert(name, value);
     }
     Ok(attributes)

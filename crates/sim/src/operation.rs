@@ -323,6 +323,19 @@ pub enum Operation {
         volume: u8,
         reads: bool,
     },
+    /// All that is on a volume goes to another one, and the volume goes then.
+    RetireVolume {
+        volume: u8,
+        heir: u8,
+    },
+    /// A volume is removed, if nothing is there only.
+    RemoveVolume {
+        volume: u8,
+    },
+    /// Nothing is copied out, or again.
+    HoldUploads {
+        are_held: bool,
+    },
     /// Metadata goes to volumes, so many objects of it.
     CopyMetadata {
         steps: u8,
@@ -331,6 +344,10 @@ pub enum Operation {
     Repack {
         percent: u8,
         steps: u8,
+    },
+    /// As a mount does by itself: the volume is repacked of which most is dead, if that is so many percent.
+    RepackEmptiest {
+        percent: u8,
     },
     /// Archived segments are released as marks say, of which the high one is so many percent under what is in use, and the low one so
     /// many under that.

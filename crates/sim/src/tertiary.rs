@@ -325,7 +325,9 @@ impl History {
             };
             let mut having = entries.iter().filter(|entry| entry.bit() & tertiary.there != 0);
             let is_lost = segment.is_released() && having.all(is_harmed);
-            tertiary.wanted != tertiary.there && segment.live_bytes() > 0 && !is_lost
+            // What is meant for a volume that was removed goes nowhere.
+            let known = entries.iter().fold(0, |set, entry| set | entry.bit());
+            tertiary.wanted & !tertiary.there & known != 0 && segment.live_bytes() > 0 && !is_lost
         });
         lacking.map(|segment| segment.id).collect()
     }

@@ -173,6 +173,29 @@ impl Generator {
         Operation::WriteMeanwhile { target, offset, length, seed, between }
     }
 
+    /// A volume is retired or removed, and perhaps comes again as a new one; copying out makes a pause.
+    fn take_out_of_use(&mut self, count: u64) -> Vec<Operation> {
+        let mut round = Vec::new();
+        if self.random.chance(1, 8) {
+            round.push(Operation::HoldUploads { are_held: true });
+            round.push(Operation::StepVolumes { count: self.random.between(1, 4) as u8, ends: true });
+            round.push(Operation::HoldUploads { are_held: false });
+        }
+        if self.random.chance(1, 4) {
+            let (volume, heir) = (self.volume(count), self.volume(count));
+            round.push(Operation::RetireVolume { volume, heir });
+            round.extend(self.maybe_armed(16));
+            round.push(Operation::StepVolumes { count: self.random.between(1, 12) as u8, ends: true });
+        }
+        if self.random.chance(1, 12) {
+            round.push(Operation::RemoveVolume { volume: self.volume(count) });
+        }
+        if self.random.chance(1, 4) {
+            round.push(Operation::AddVolume { is_slow: self.random.chance(1, 4) });
+        }
+        round
+    }
+
     /// It is brought back, verified, kept, or left where it is.
     fn come_back(&mut self, path: Path, count: u64) -> Vec<Operation> {
         let mut round = Vec::new();
@@ -188,8 +211,12 @@ impl Generator {
         if self.random.chance(1, 2) {
             round.extend(self.maybe_armed(30));
             let percent = *self.random.pick(&[30, 60, 90, 99, 99]);
-            round.push(Operation::Repack { percent, steps: self.random.between(1, 3) as u8 });
+            round.push(match self.random.chance(1, 3) {
+                true => Operation::RepackEmptiest { percent: 100 - percent },
+                false => Operation::Repack { percent, steps: self.random.between(1, 3) as u8 },
+            });
         }
+        round.extend(self.take_out_of_use(count));
         if self.random.chance(1, 8) {
             round.push(Operation::Pin { path, is_pinned: self.random.chance(2, 3) });
         }
