@@ -18,16 +18,18 @@ use crate::completion::Ticket;
 use crate::error::{DeviceError, Operation};
 use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
+use crate::pending::{PendingRead, Source};
 use crate::{Device, Piece, Scatter, check_range, length_of};
 use faults::Faults;
 use flush::FlushGate;
 use queue::{Job, WriteQueue};
 use readers::Readers;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use system::Transfer;
 use vectors::Plan;
 
@@ -97,6 +99,32 @@ const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duratio
 /// Free bounce memory a device keeps.
 const BOUNCE_RETAINED_BYTES: usize = 8 << 20;
 
+/// How long a read that should take so long is waited for.
+fn patience(expected: Duration) -> Duration {
+    (expected * PATIENCE).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1)
+}
+
+/// A read that somebody else makes; the device learns how long it took.
+struct Elsewhere {
+    open: Arc<OpenFile>,
+    begun: Instant,
+    length: usize,
+    is_hung: bool,
+}
+
+impl Source for Elsewhere {
+    fn file(&self) -> BorrowedFd<'_> {
+        match self.open.faults.as_ref().filter(|_| self.is_hung).and_then(Faults::never) {
+            Some(never) => never,
+            None => self.open.file.as_fd(),
+        }
+    }
+
+    fn ended(&self) {
+        self.open.latency.end(self.begun, self.length);
+    }
+}
+
 impl FileDevice {
     /// Makes a new sparse regular file of this size and opens it. Refuses a path that exists.
     pub fn create(path: &Path, size_bytes: u64, options: &FileOptions) -> Result<FileDevice, DeviceError> {
@@ -162,6 +190,12 @@ impl FileDevice {
             return Err(DeviceError::Unaligned { device, operation, offset, length, block_bytes });
         }
         open.flush.refuse_after_failure(&open.name)
+    }
+
+    /// What a read of so many bytes should take by what reads took lately.
+    fn expected(&self, length: usize) -> Duration {
+        let units = length.div_ceil(LATENCY_UNIT_BYTES).max(1) as u32;
+        Duration::from_micros(u64::from(self.open.latency.microseconds())) * units
     }
 
     /// The widened range of a read, and how much of its head and tail nobody asked for.
@@ -243,8 +277,7 @@ impl Device for FileDevice {
 
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         let length: usize = pieces.iter().map(Scatter::length).sum();
-        let units = length.div_ceil(LATENCY_UNIT_BYTES).max(1) as u32;
-        let expected = Duration::from_micros(u64::from(self.open.latency.microseconds())) * units;
+        let expected = self.expected(length);
         // A fast device is done before another thread is awake.
         if expected < LEAVABLE_FROM {
             return self.read_scattered(offset, pieces);
@@ -262,8 +295,7 @@ impl Device for FileDevice {
             outcome.map_err(|source| DeviceError::io(&open.name, Operation::Read, offset, source))?;
             Ok(buffer)
         };
-        let patience = (expected * PATIENCE).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1);
-        let Some(buffer) = self.readers.read(patience, read) else {
+        let Some(buffer) = self.readers.read(patience(expected), read) else {
             return Err(DeviceError::TooSlow { device: self.open.name.clone() });
         };
         let buffer = buffer?;
@@ -275,6 +307,23 @@ impl Device for FileDevice {
             at += piece.length();
         }
         Ok(())
+    }
+
+    fn pending_read(&self, offset: u64, length: usize) -> Option<PendingRead> {
+        let open = &self.open;
+        check_range(&open.name, Operation::Read, offset, length as u64, open.size_bytes).ok()?;
+        let is_hung = open.faults.as_ref().is_some_and(Faults::hangs);
+        // What fails or is slow on purpose does so on the ways that it knows.
+        if open.faults.is_some() && !is_hung {
+            return None;
+        }
+        let patience = patience(self.expected(length));
+        let (start, head, tail) = self.widen(offset, length);
+        let source = Elsewhere { open: Arc::clone(open), begun: open.latency.begin(), length, is_hung };
+        let buffer = self.bounce.take(head + length + tail);
+        // A socket, which has no places in it.
+        let start = if is_hung { 0 } else { start };
+        Some(PendingRead::new(Box::new(source), start, buffer, head..head + length, patience))
     }
 
     fn latency_us(&self) -> u32 {

@@ -16,6 +16,7 @@ pub mod file;
 mod latency;
 pub mod memory;
 pub mod parallel;
+pub mod pending;
 pub mod planted;
 pub mod probe;
 pub mod volume;
@@ -27,6 +28,7 @@ pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel};
+pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 pub use volume::{DirectoryVolume, Medium, MemoryVolume, PIECE_BYTES, Patience, Volume, VolumeError, VolumeFault};
 
@@ -105,6 +107,12 @@ pub trait Device: Send + Sync {
     /// given them in the time that is to be expected. What the pieces hold then is not defined.
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         self.read_scattered(offset, pieces)
+    }
+
+    /// The read of so many bytes, to be made by the caller in its own way (`pending`); none where this kind of device has to do it itself.
+    fn pending_read(&self, offset: u64, length: usize) -> Option<PendingRead> {
+        let _ = (offset, length);
+        None
     }
 
     /// Queues one write of the pieces, one after the other, at `offset`. The offset and the length of every piece are multiples

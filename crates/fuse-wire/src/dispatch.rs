@@ -29,7 +29,7 @@ pub trait Filesystem: Send + Sync + 'static {
 
     /// Answers a request, now or later. Called on a transport thread: on io_uring, requests of that CPU wait
     /// while this runs, so what takes long (or waits for a device) belongs on another thread; move the
-    /// request there and answer it there.
+    /// request there and answer it there. A small read can be given to the ring itself: `read_beside`.
     fn handle(&self, request: Request);
 
     /// The caller of request `unique` got a signal. `Cancel` tells it already; this is for handlers that

@@ -37,6 +37,7 @@ pub use notify::Notifier;
 pub use operation::{AttributeChanges, CopyFileRange, Forgets, Ioctl, Lock, Operation, TimeChange, Write};
 pub use reply::{Attributes, Entry, Statfs, Timestamp};
 pub use request::{Context, Request};
+pub use ring::{Reading, read_beside, room_beside};
 pub use session::{Options, Session, TransportChoice, TransportOptions};
 
 #[cfg(doctest)]

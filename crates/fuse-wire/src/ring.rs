@@ -8,13 +8,17 @@
 //! Invariants: an entry is armed (the kernel's), held (one `Request`'s), committed (queued) or dead. The thread ends
 //! when all are dead, so memory and ring outlive every request. FORGET and INTERRUPT never come here.
 
+mod beside;
+
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use io_uring::types::Fixed;
 use io_uring::{IoUring, cqueue, opcode as operation, squeue, types};
@@ -29,11 +33,16 @@ use crate::error::Error;
 use crate::operation::arguments::{Arguments, fixed_bytes};
 use crate::request::{Body, Origin, Request};
 
+use beside::Beside;
+pub use beside::{Reading, read_beside, room_beside};
+
 #[cfg(test)]
 mod tests;
 
 /// `user_data` of the poll on the eventfd; entries have their index.
 const WAKE: u64 = u64::MAX;
+/// How long the end of a session waits for reads of its ring at a time.
+const WAIT_AT_END: Duration = Duration::from_secs(1);
 /// The FUSE device's place in the ring's table of files.
 const FUSE_FILE: Fixed = Fixed(0);
 
@@ -153,6 +162,7 @@ pub(crate) struct RingThread {
     /// Entries that are not dead.
     alive: usize,
     completions: Vec<(u64, i32, bool)>,
+    beside: Beside,
 }
 
 impl RingThread {
@@ -164,7 +174,7 @@ impl RingThread {
             IoUring::builder().setup_single_issuer().setup_defer_taskrun().dontfork().build(entries);
         let ring = deferred.or_else(|_| IoUring::builder().dontfork().build(entries))?;
         let alive = shared.arena.count();
-        Ok(Self { ring, shared, alive, completions: Vec::with_capacity(64) })
+        Ok(Self { ring, shared, alive, completions: Vec::with_capacity(64), beside: Beside::default() })
     }
 
     /// Hands all entries to the kernel. An error says that the kernel does not want this ring.
@@ -195,11 +205,14 @@ impl RingThread {
     /// Serves requests until the connection has ended and every request was answered.
     pub fn serve(&mut self, dispatcher: &Dispatcher) {
         OWN_RING.set(Arc::as_ptr(&self.shared));
+        beside::open_to_this_thread();
         if let Err(error) = self.serve_until_dead(dispatcher) {
             dispatcher.shared.fail(Error::Connection(error));
             (dispatcher.abort)();
         }
+        beside::close_to_this_thread();
         OWN_RING.set(std::ptr::null());
+        self.wait_for_beside();
     }
 
     fn serve_until_dead(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
@@ -211,19 +224,65 @@ impl RingThread {
             }
             self.completions = completions;
             self.completions.clear();
+            self.guarded(dispatcher, Beside::tell_late);
+            self.push_reads()?;
             self.push_commits()?;
             if self.alive == 0 {
                 return Ok(());
             }
             let want = usize::from(self.shared.prepare_sleep());
-            let waited = self.ring.submit_and_wait(want);
+            let waited = self.submit_and_wait(want);
             self.shared.sleeping.store(false, Ordering::SeqCst);
             match waited {
                 Ok(_) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME)) => {
+                }
                 Err(error) => return Err(error),
             }
             self.collect();
+        }
+    }
+
+    /// Waits until something completes, or a read beside the requests is late.
+    fn submit_and_wait(&self, want: usize) -> io::Result<usize> {
+        match self.beside.patience() {
+            Some(patience) if want > 0 => {
+                let limit = types::Timespec::from(patience);
+                self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+            }
+            _ => self.ring.submit_and_wait(want),
+        }
+    }
+
+    /// What the file system does with its reads; a panic there takes the session down, as in a handler.
+    fn guarded(&mut self, dispatcher: &Dispatcher, work: impl FnOnce(&mut Beside)) {
+        let beside = &mut self.beside;
+        if catch_unwind(AssertUnwindSafe(|| work(beside))).is_err() {
+            dispatcher.shared.fail(Error::HandlerPanicked);
+            (dispatcher.abort)();
+        }
+    }
+
+    fn push_reads(&mut self) -> io::Result<()> {
+        while let Some(entry) = self.beside.next_entry() {
+            self.push(&entry.into())?;
+        }
+        Ok(())
+    }
+
+    /// Reads that are still under way when all requests have been answered: their memory is the kernel's until they end.
+    fn wait_for_beside(&mut self) {
+        let limit = types::Timespec::from(WAIT_AT_END);
+        while self.beside.is_busy() {
+            let waited = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit));
+            if waited.is_err() {
+                return self.beside.give_up();
+            }
+            self.collect();
+            for (data, _, _) in std::mem::take(&mut self.completions) {
+                drop(self.beside.take(data));
+            }
         }
     }
 
@@ -236,6 +295,10 @@ impl RingThread {
     fn completed(&mut self, data: u64, result: i32, more: bool, dispatcher: &Dispatcher) -> io::Result<()> {
         if data == WAKE {
             return if more { Ok(()) } else { self.arm_wake() };
+        }
+        if Beside::is_own(data) {
+            self.guarded(dispatcher, |beside| beside.completed(data, result));
+            return Ok(());
         }
         let slot = usize::try_from(data).unwrap_or(usize::MAX);
         assert!(slot < self.shared.arena.count(), "completion of entry {slot}");
@@ -304,8 +367,8 @@ impl RingThread {
 
     fn push(&mut self, entry: &squeue::Entry128) -> io::Result<()> {
         loop {
-            // SAFETY: entries point to memory of the arena (or, for REGISTER, to vectors that live until it is
-            // submitted), which outlives the ring.
+            // SAFETY: entries point to memory of the arena (or, for REGISTER, to vectors that live until it is submitted), which
+            // outlives the ring; or to that of a `Reading`, which `Beside` keeps until it has completed, or for ever.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }

@@ -6,15 +6,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{Operation, Request, Unmount, Unmounter};
 use stere_naming::{Caller, FileSystem, Timestamp, Wait};
-use stere_store::waiting;
+use stere_store::{PendingRead, pending, waiting};
 
 use crate::answer::Failure;
+use crate::beside;
 use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
@@ -45,6 +46,8 @@ pub(crate) struct Front {
     complaints: Complaints,
     unmounter: OnceLock<Unmounter>,
     panicked: AtomicBool,
+    /// For what requests leave behind.
+    own: Weak<Front>,
 }
 
 impl Front {
@@ -52,7 +55,7 @@ impl Front {
         use fuse_wire::abi::fopen;
         let limits = &options.limits;
         let cache_directories = if options.cache_directories { fopen::CACHE_DIR } else { 0 };
-        Arc::new(Self {
+        Arc::new_cyclic(|own| Self {
             filesystem,
             ttl: options.time_to_live,
             // The mount is the only writer: what the kernel has cached stays true over close and open.
@@ -64,6 +67,7 @@ impl Front {
             complaints: Complaints::default(),
             unmounter: OnceLock::new(),
             panicked: AtomicBool::new(false),
+            own: Weak::clone(own),
         })
     }
 
@@ -126,6 +130,28 @@ impl Front {
             }
         }
         None
+    }
+
+    /// A read: its own thread has the ring make small ones.
+    fn read_beside(&self, request: Request) {
+        let (left, reads) = pending::collect(|| self.attempt(request, Wait::Never));
+        let Some(request) = left else { return };
+        let left = match self.own.upgrade() {
+            Some(own) => beside::read(own, request, reads),
+            None => Some(request),
+        };
+        left.into_iter().for_each(|request| self.hand_over(request));
+    }
+
+    /// What a request needs has arrived.
+    pub fn try_again(&self, request: Request, arrived: Vec<PendingRead>) {
+        let left = pending::with(arrived, || self.attempt(request, Wait::Never));
+        left.into_iter().for_each(|request| self.hand_over(request));
+    }
+
+    /// To a worker, who may wait.
+    pub fn hand_over(&self, request: Request) {
+        self.lanes.submit(lane_of(request.opcode()), Job::Request(request));
     }
 
     /// Lets go of what the kernel forgot. Only removed files matter, and those few that have to wait go to a worker.
@@ -211,8 +237,11 @@ impl fuse_wire::Filesystem for Front {
         if is_long(request.opcode()) {
             return self.lanes.submit(Lane::Syncing, Job::Request(request));
         }
+        if request.opcode() == opcode::READ {
+            return self.read_beside(request);
+        }
         if let Some(request) = self.attempt(request, Wait::Never) {
-            self.lanes.submit(lane_of(request.opcode()), Job::Request(request));
+            self.hand_over(request);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`mount`] gives a [`FileSystem`](stere_naming::FileSystem) to the kernel. Every request is first tried on the transport's own thread
 //! with `Wait::Never`; one that would have to wait for a device moves to a bounded lane of workers and is repeated
-//! there. Reading, changing and syncing have lanes of their own, so that a slow one of them never holds up the others.
+//! there (small reads are made by the transport's ring instead: `beside`). Reading, changing and syncing have lanes of their own, so that a slow one of them never holds up the others.
 //!
 //! Invariants: a request is answered exactly once, by whoever owns it (`fuse_wire::Request`); errno numbers appear
 //! here and nowhere below; node ids are inode numbers, so they outlive the mount (NFS handles).
@@ -10,6 +10,7 @@
 #![cfg(target_os = "linux")]
 
 mod answer;
+mod beside;
 mod complaints;
 mod error;
 mod front;

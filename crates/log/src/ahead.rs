@@ -165,6 +165,17 @@ impl ReadAhead {
         true
     }
 
+    /// Whether a read follows no earlier one, so that no window is read for it.
+    pub fn is_alone(&self, part: &Part<'_>) -> bool {
+        let place = Place::of(part);
+        !self.state.lock().tracks.iter().any(|track| follows(track, &place))
+    }
+
+    /// Notes a read that was made elsewhere.
+    pub fn note(&self, part: &Part<'_>) {
+        self.state.lock().follow(&Place::of(part));
+    }
+
     /// Notes a read that goes to the devices; reads a window first if it follows an earlier one. True when it did.
     pub fn prepare(&self, stripe: &Stripe, part: &Part<'_>, chunk_bytes: u32) -> bool {
         if part.into.len() > SMALL_BYTES {
@@ -213,6 +224,12 @@ impl ReadAhead {
     }
 }
 
+/// Whether a read comes closely behind the end of an earlier one.
+fn follows(track: &(u64, u64), place: &Place) -> bool {
+    let (segment, end) = (place.segment, place.log_end);
+    track.0 == segment && track.1 <= end && end - track.1 <= FOLLOWS_BYTES
+}
+
 impl State {
     /// A read found a window wrong.
     fn mismatch(&mut self, segment: u64, start: u64) {
@@ -225,15 +242,13 @@ impl State {
 
     /// Notes where a read ended; true when it began closely behind an earlier one's end.
     fn follow(&mut self, place: &Place) -> bool {
-        let (segment, end) = (place.segment, place.log_end);
-        let follows = |track: &(u64, u64)| track.0 == segment && track.1 <= end && end - track.1 <= FOLLOWS_BYTES;
-        let position = self.tracks.iter().position(follows);
+        let position = self.tracks.iter().position(|track| follows(track, place));
         if let Some(position) = position {
             self.tracks.remove(position);
         } else if self.tracks.len() >= TRACKS_MAX {
             self.tracks.pop_front();
         }
-        self.tracks.push_back((segment, end));
+        self.tracks.push_back((place.segment, place.log_end));
         position.is_some()
     }
 }

@@ -15,6 +15,7 @@ mod repair;
 mod segment;
 mod stranded;
 mod stream;
+mod unwaited;
 mod verify;
 mod write;
 

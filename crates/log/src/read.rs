@@ -106,7 +106,7 @@ impl Log {
             return Ok(());
         }
         if wait == Wait::Never {
-            return Err(LogError::WouldBlock);
+            return self.read_without_waiting(parts, &on_devices);
         }
         let (elsewhere, on_devices): (Vec<usize>, Vec<usize>) =
             on_devices.into_iter().partition(|index| parts[*index].segment.is_released());

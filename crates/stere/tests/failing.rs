@@ -196,6 +196,51 @@ fn a_device_that_turns_slow_holds_nobody_up() {
     world.ok("umount mount");
 }
 
+/// P-23: reads that the ring of a mount makes by itself are not waited for either when a device gives nothing back at all; and where there
+/// is no such ring, nothing of the kind happens.
+#[test]
+fn a_device_that_never_answers_is_read_around() {
+    if !can_mount("a_device_that_never_answers_is_read_around") {
+        return;
+    }
+    let has_ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y");
+    let world = with_devices(3, "128M");
+    for (name, policy) in [("copies", "copies=2"), ("parity", "parity=1")] {
+        mount(&world, "rw");
+        fs::create_dir(world.mountpoint().join(name)).unwrap();
+        world.ok(&format!("policy set mount/{name} {policy}"));
+        let file = world.mountpoint().join(format!("{name}/file"));
+        let bytes = content(7, 8 << 20);
+        write_synced(&file, &bytes);
+        world.ok("umount mount");
+        for transport in ["auto", "dev"] {
+            mount(&world, &format!("transport={transport}"));
+            let is_ring = transport == "auto" && has_ring;
+            let file = fs::File::open(&file).unwrap();
+            // SAFETY: the descriptor is open; the call only gives advice.
+            unsafe { libc::posix_fadvise(std::os::fd::AsRawFd::as_raw_fd(&file), 0, 0, libc::POSIX_FADV_RANDOM) };
+            // The extents first, from devices that answer.
+            let mut block = vec![0; 4096];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, 0).unwrap();
+            (0..3).for_each(|number| fs::write(world.path(&format!("d{number}.img.hang")), "").unwrap());
+            let mut longest = Duration::ZERO;
+            for number in 1..10 {
+                let at = number * 801 % 2048 * 4096;
+                let begun = Instant::now();
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, at as u64).unwrap();
+                longest = longest.max(begun.elapsed());
+                assert!(block == bytes[at..at + 4096], "{name} over {transport} at {at}");
+            }
+            println!("{name} over {transport}, ring {is_ring}: at most {longest:?}");
+            assert!(longest < Duration::from_secs(5), "{longest:?}");
+            assert_eq!(longest >= Duration::from_millis(45), is_ring, "{name} over {transport}: {longest:?}");
+            (0..3).for_each(|number| fs::remove_file(world.path(&format!("d{number}.img.hang"))).unwrap());
+            drop(file);
+            world.ok("umount mount");
+        }
+    }
+}
+
 /// `repair_rate=` bounds what repair takes while the mount is in use.
 #[test]
 fn repair_keeps_to_its_rate_while_the_mount_is_in_use() {

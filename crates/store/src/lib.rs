@@ -68,7 +68,7 @@ pub use recover::{DeviceIn, RecoveryReport};
 pub use relocate::{Move, Moved, Recoded};
 pub use scrub::{Damage, ScrubProgress, ScrubReport};
 pub use space::{Reservation, Statistics};
-pub use stere_device::waiting;
+pub use stere_device::{PendingRead, pending, waiting};
 pub use stere_format::ScrubCursor;
 pub use stere_log::Refusal;
 pub use stere_log::{RepairTotals, Wait};

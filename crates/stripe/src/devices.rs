@@ -8,7 +8,7 @@ use crate::error::StripeError;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use stere_device::{Completion, Device, DeviceError, Job, Parallel, Piece, Scatter, Ticket};
+use stere_device::{Completion, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
 
 /// What went wrong and how much was done on a device since it was attached.
@@ -48,7 +48,7 @@ pub struct PoolDevice {
     layout: DeviceLayout,
     /// Relative cost of a read, so that copies on fast devices are preferred.
     read_cost: u32,
-    reads_in_flight: AtomicU32,
+    reads_in_flight: Arc<AtomicU32>,
     /// Writes that have ended, well or not.
     ended: Arc<AtomicU64>,
     /// Of them, how many had ended before a successful flush began.
@@ -129,13 +129,18 @@ impl PoolDevice {
         self.layout.slot_offset(place.slot).ok_or(StripeError::SlotOutOfRange { place, slot_count })
     }
 
-    fn counted_read(&self, length: usize, read: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+    /// Counts a read that begins; it is in flight for as long as this lives.
+    fn count_read(&self, length: usize) -> InFlight {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
         self.reads_in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(&self.reads_in_flight))
+    }
+
+    fn counted_read(&self, length: usize, read: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let in_flight = self.count_read(length);
         let outcome = read();
-        let before = self.reads_in_flight.fetch_sub(1, Ordering::Relaxed);
-        assert!(before > 0, "this read was in flight");
+        drop(in_flight);
         // One that is away says nothing of its health, nor one that was only not waited for.
         let is_no_fault =
             |error: &DeviceError| matches!(error, DeviceError::Absent { .. } | DeviceError::TooSlow { .. });
@@ -143,6 +148,16 @@ impl PoolDevice {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
         }
         outcome
+    }
+}
+
+/// A read in flight.
+struct InFlight(Arc<AtomicU32>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "this read was in flight");
     }
 }
 
@@ -167,6 +182,11 @@ impl Device for PoolDevice {
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
         let length = pieces.iter().map(Scatter::length).sum();
         self.counted_read(length, || self.device.read_scattered_or_leave(offset, pieces))
+    }
+
+    fn pending_read(&self, offset: u64, length: usize) -> Option<PendingRead> {
+        let read = self.device.pending_read(offset, length)?;
+        Some(read.holding(Box::new(self.count_read(length))))
     }
 
     fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
@@ -244,7 +264,7 @@ impl Devices {
             device,
             layout,
             read_cost: read_cost.max(1),
-            reads_in_flight: AtomicU32::new(0),
+            reads_in_flight: Arc::default(),
             ended: Arc::default(),
             flushed: AtomicU64::new(0),
             counters: Counters::default(),

@@ -16,6 +16,7 @@ pub mod geometry;
 mod homes;
 mod hull;
 mod parity;
+mod pending;
 mod placement;
 mod read;
 mod recover;

@@ -164,7 +164,7 @@ impl Stripe {
     }
 
     /// The copy that is cheapest to read now.
-    fn preferred_copy(&self, segment: &SegmentChunks) -> Option<usize> {
+    pub(crate) fn preferred_copy(&self, segment: &SegmentChunks) -> Option<usize> {
         if !parity::is_copies(segment.scheme) {
             return None;
         }

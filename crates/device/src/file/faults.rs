@@ -1,10 +1,13 @@
 //! Faults on demand, for tests of whole mounts: a device that fails or becomes slow while it is in use.
 //!
 //! Only in a process that was started with `STERE_TEST_FAULTS` set, and then told by files beside the image: `IMAGE.fail` holds the
-//! words of what fails (`read`, `write`, `flush`), `IMAGE.slow` how many milliseconds everything takes longer.
+//! words of what fails (`read`, `write`, `flush`), `IMAGE.slow` how many milliseconds everything takes longer. While `IMAGE.hang` is there,
+//! reads that others make for the device never end.
 
 use crate::error::Operation;
 use std::io::Result;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +15,9 @@ use std::time::Duration;
 pub(super) struct Faults {
     fail: PathBuf,
     slow: PathBuf,
+    hang: PathBuf,
+    /// Two ends of which nobody writes to one.
+    never: Option<(UnixStream, UnixStream)>,
 }
 
 impl Faults {
@@ -26,7 +32,16 @@ impl Faults {
             name.push(extension);
             PathBuf::from(name)
         };
-        Faults { fail: beside(".fail"), slow: beside(".slow") }
+        Faults { fail: beside(".fail"), slow: beside(".slow"), hang: beside(".hang"), never: UnixStream::pair().ok() }
+    }
+
+    pub(super) fn hangs(&self) -> bool {
+        self.hang.exists()
+    }
+
+    /// What a read of never ends.
+    pub(super) fn never(&self) -> Option<BorrowedFd<'_>> {
+        self.never.as_ref().map(|(read, _)| read.as_fd())
     }
 
     /// Takes as long as it shall, then fails if it shall.
