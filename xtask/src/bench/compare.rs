@@ -44,11 +44,12 @@ const PEER_SUBJECTS: &[Kind] = &[
 ];
 /// One device, one copy.
 const LOCAL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Ext4, Kind::Xfs, Kind::Btrfs];
-const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::NullTerse, Kind::Ext4];
+const NULL_SUBJECTS: &[Kind] = &[Kind::Stere, Kind::Null, Kind::NullTerse, Kind::Ext4, Kind::Xfs];
 const CEILING_SUBJECTS: &[Kind] = &[
     Kind::Stere,
     Kind::HeldInMemory,
     Kind::Ext4,
+    Kind::Xfs,
     Kind::StereMirror,
     Kind::BtrfsRaid1,
     Kind::StereParity,

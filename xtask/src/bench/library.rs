@@ -32,6 +32,8 @@ const BARS: &[CaseBar] = &[
     bar("library / mount: read", "read", MOUNT, 1.0),
     bar("library / raw: write", "write", RAW, 0.9),
     bar("library / raw: read", "read", RAW, 0.9),
+    CaseBar { what: "mount / raw: write", metric: "write", case: MOUNT, beside: RAW, ratio_min: 0.9 },
+    CaseBar { what: "mount / raw: read", metric: "read", case: MOUNT, beside: RAW, ratio_min: 0.9 },
     bar("library / mount: 4 KiB here and there, one at a time", "random 1", MOUNT, 1.0),
     bar("library / mount: 4 KiB here and there, 16 at a time", "random 16", MOUNT, 1.0),
 ];
