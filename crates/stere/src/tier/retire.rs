@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{Order, POLL, STANDSTILL, Told, ask, ask_tier, open};
+use crate::control::Connection;
 use crate::error::{DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::running::Running;
@@ -62,12 +63,25 @@ pub fn retire(registry: &Registry, pool: &str, order: Order, wait: bool, json: b
     let Told::Retire(mut report) = ask(&mut connection, order)? else {
         return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again");
     };
+    if wait && !is_dry {
+        follow(&mut connection, &mut report, json)?;
+    }
+    if json {
+        println!("{}", to_json(&report)?);
+    } else {
+        print(&report, pool, is_dry);
+    }
+    Ok(if report.waits_for.is_some() { DEGRADED } else { DONE })
+}
+
+/// Waits until it is done, or stands still.
+fn follow(connection: &mut Connection, report: &mut RetireReport, json: bool) -> Result<()> {
     let (mut told, mut stands_since) = (None::<Instant>, None);
-    while wait && !is_dry {
-        let tier = ask_tier(&mut connection, Order::Push)?;
+    loop {
+        let tier = ask_tier(connection, Order::Push)?;
         let Some(known) = tier.volumes.iter().find(|known| known.name == report.volume) else {
             (report.is_done, report.segments_left, report.bytes_left) = (true, 0, 0);
-            break;
+            return Ok(());
         };
         if known.heir.is_none() {
             return refused(format!(
@@ -80,7 +94,7 @@ pub fn retire(registry: &Registry, pool: &str, order: Order, wait: bool, json: b
         stands_since = why.as_ref().map(|_| stands_since.unwrap_or_else(Instant::now));
         if stands_since.is_some_and(|since: Instant| since.elapsed() >= STANDSTILL) {
             report.waits_for = why;
-            break;
+            return Ok(());
         }
         if !json && told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
             println!("{} in {} segments are left", size::show(report.bytes_left), report.segments_left);
@@ -88,12 +102,6 @@ pub fn retire(registry: &Registry, pool: &str, order: Order, wait: bool, json: b
         }
         std::thread::sleep(POLL);
     }
-    if json {
-        println!("{}", to_json(&report)?);
-    } else {
-        print(&report, pool, is_dry);
-    }
-    Ok(if report.waits_for.is_some() { DEGRADED } else { DONE })
 }
 
 fn print(report: &RetireReport, pool: &str, is_dry: bool) {
