@@ -29,12 +29,20 @@ pub(crate) struct Storing {
     pub sealing: Option<Arc<DataKey>>,
     /// Users' plugins that records pass first, and their number.
     pub stack: Option<(u16, Arc<Stack>)>,
+    /// How much becomes one blob at most.
+    pub record_bytes: u64,
 }
 
 impl Storing {
     /// Whether handing data over takes long enough for others not to wait for it.
     pub fn is_slow(&self) -> bool {
         self.compression.algorithm().is_some() || self.sealing.is_some() || self.stack.is_some()
+    }
+
+    /// Where the blob ends that begins here with more bytes to come: at the end of its record.
+    pub fn blob_end(&self, start: u64) -> u64 {
+        let record_bytes = self.record_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        (start / record_bytes + 1) * record_bytes
     }
 
     /// What so many bytes can take: at worst every block becomes a record.

@@ -46,7 +46,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
 use stere_format::{
-    FileKind, InodePolicy, InodeValue, LockedPolicy, RetainPolicy, RuledPolicy, Scheme, SwitchesPolicy, Timestamp,
+    FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledPolicy, Scheme, SwitchesPolicy,
+    Timestamp,
 };
 use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
 use stere_store::{Placement, Store, Wait};
@@ -365,7 +366,9 @@ impl Files {
             0 => None,
             number => Some((number, self.plugins.stack(number).map_err(Error::Plugin)?)),
         };
-        Ok(Storing { placement, compression, sealing: self.sealing(effective.wish.encryption)?, stack })
+        let sealing = self.sealing(effective.wish.encryption)?;
+        let record_bytes = effective.wish.record.bytes().min(RECORD_BYTES).min(self.store.blob_bytes_max() as u64);
+        Ok(Storing { placement, compression, sealing, stack, record_bytes })
     }
 
     /// The encoding that a policy asks for, whether or not its key can be used now.
@@ -474,7 +477,8 @@ pub fn own_policy(value: &InodeValue) -> Own {
     let policy = value.policy.unwrap_or_default();
     let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
-    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches }
+    let record = policy.switches.record.own;
+    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record }
 }
 
 /// What rules decided for an inode.
@@ -483,9 +487,11 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
-    let decided = Decided::from_bytes(decided, switches.decided);
+    let decided = Decided::from_bytes(decided, switches.decided, switches.record.decided);
+    let record = switches.record.ruled;
     let switches = Switches(switches.ruled);
-    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers: 0, switches };
+    let tiers = 0;
+    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record };
     Decision { own, decided }
 }
 
@@ -495,7 +501,8 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
         copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
     } = own;
     let known = InodePolicy { encryption, tiers, ..value.policy.unwrap_or_default() };
-    let switches = SwitchesPolicy { own: own.switches.0, ..known.switches };
+    let record = RecordPolicy { own: own.record, ..known.switches.record };
+    let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
     let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
@@ -504,8 +511,9 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
 pub fn own_locks(value: &InodeValue) -> Own {
     let InodePolicy { locked, switches, .. } = value.policy.unwrap_or_default();
     let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
+    let record = switches.record.locked;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
-    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches }
+    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record }
 }
 
 /// Notes what the administrator locked at an inode.
@@ -515,7 +523,8 @@ pub fn set_own_locks(value: &mut InodeValue, own: Own) {
     } = own;
     let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
     let known = value.policy.unwrap_or_default();
-    let switches = SwitchesPolicy { locked: own.switches.0, ..known.switches };
+    let record = RecordPolicy { locked: own.record, ..known.switches.record };
+    let switches = SwitchesPolicy { locked: own.switches.0, record, ..known.switches };
     let policy = InodePolicy { locked, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
@@ -559,11 +568,12 @@ pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error>
 pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let own = decision.own;
     let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
-    let [decided, decided_switches] = decision.decided.to_bytes();
+    let [decided, decided_switches, decided_record] = decision.decided.to_bytes();
     let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
     let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
     let known = value.policy.unwrap_or_default();
-    let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, ..known.switches };
+    let record = RecordPolicy { ruled: own.record, decided: decided_record, ..known.switches.record };
+    let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
     let policy = InodePolicy { ruled, switches, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

@@ -81,19 +81,21 @@ impl Files {
         if !batch.is_empty() {
             let storing = self.storing(context.wait, inode)?;
             let mut home = self.home(context.wait, inode, content.home, storing.placement)?;
-            let blob_bytes_max = self.store.blob_bytes_max() as u32 / BLOCK as u32 * BLOCK as u32;
             for index in batch {
                 let record = &content.records[index];
                 let start = Content::record_start(*index);
                 for run in record.runs(end_in_record(content, *index)).iter() {
-                    for from in run.clone().step_by(blob_bytes_max as usize) {
-                        let piece = from..run.end.min(from.saturating_add(blob_bytes_max));
+                    let mut from = run.start;
+                    while from < run.end {
+                        let blob_end = storing.blob_end(start + u64::from(from)) - start;
+                        let piece = from..run.end.min(blob_end as u32);
                         let offset = start + u64::from(from);
                         let owner = Owner { inode, offset };
                         let data = record.slice(&piece);
                         let blob = self.append(context.wait, &storing, home, owner, data)?;
                         home = blob.home();
                         appended.push(Appended { start: offset, blob });
+                        from = piece.end;
                     }
                 }
             }

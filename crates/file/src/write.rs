@@ -298,8 +298,10 @@ impl Files {
         data: &[u8],
     ) -> Result<Vec<Appended>, Error> {
         let mut blobs = Vec::with_capacity(1);
-        let mut start = owner.offset;
-        for piece in data.chunks(self.store.blob_bytes_max()) {
+        let (mut start, mut rest) = (owner.offset, data);
+        while !rest.is_empty() {
+            let (piece, others) = rest.split_at(rest.len().min((storing.blob_end(start) - start) as usize));
+            rest = others;
             let owner = Owner { offset: start, ..owner };
             let blob = self.append(context.wait, storing, home, owner, piece)?;
             home = blob.home();

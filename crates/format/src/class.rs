@@ -21,6 +21,8 @@ pub struct ClassValue {
     pub encryption: u16,
     /// What is switched on or off, as in [`crate::SwitchesPolicy`].
     pub switches: u8,
+    /// How large records are, as in [`crate::RecordPolicy`].
+    pub record: u8,
 }
 
 impl ClassValue {
@@ -39,8 +41,8 @@ impl ClassValue {
         out.put_u64(self.changed_seconds as u64);
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
-        out.put_u8(self.switches);
-        out.put_zeros(7);
+        out.extend_from_slice(&[self.switches, self.record]);
+        out.put_zeros(6);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         out
@@ -59,13 +61,22 @@ impl ClassValue {
         reader.zeros(1)?;
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
-        let switches = reader.u8()?;
-        reader.zeros(7)?;
+        let [switches, record] = reader.array()?;
+        reader.zeros(6)?;
         let name = reader.utf8(name_bytes, "name")?;
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
-        let numbers =
-            Self { copies, parity_k, parity_m, compression, redundancy, encryption, switches, ..Self::default() };
+        let numbers = Self {
+            copies,
+            parity_k,
+            parity_m,
+            compression,
+            redundancy,
+            encryption,
+            switches,
+            record,
+            ..Self::default()
+        };
         Ok(Self { name, changed_seconds, into, ..numbers })
     }
 }
@@ -87,6 +98,7 @@ mod tests {
             redundancy: 11,
             encryption: 0x0102,
             switches: 0x0a,
+            record: 3,
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

@@ -63,6 +63,20 @@ pub struct SwitchesPolicy {
     pub decided: u8,
     /// What the administrator locked.
     pub locked: u8,
+    /// Sizes of records, which have their place here.
+    pub record: RecordPolicy,
+}
+
+/// How large records are; zero means that nothing is said. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RecordPolicy {
+    pub own: u8,
+    /// What rules decided.
+    pub ruled: u8,
+    /// Whether that counts, and goes before what is said, as in [`SwitchesPolicy`].
+    pub decided: u8,
+    /// What the administrator locked.
+    pub locked: u8,
 }
 
 /// Versions. Meaning is the policy layer's.
@@ -160,9 +174,9 @@ impl InodePolicy {
             out.put_u64(versions.seconds);
         }
         if self.has_switches() {
-            let SwitchesPolicy { own, ruled, decided, locked } = self.switches;
+            let SwitchesPolicy { own, ruled, decided, locked, record } = self.switches;
             out.extend_from_slice(&[own, ruled, decided, locked]);
-            out.put_zeros(4);
+            out.extend_from_slice(&[record.own, record.ruled, record.decided, record.locked]);
         }
     }
 
@@ -230,8 +244,9 @@ impl InodePolicy {
         }
         if form & HAS_SWITCHES != 0 {
             let [own, ruled, decided, locked] = reader.array()?;
-            reader.zeros(4)?;
-            policy.switches = SwitchesPolicy { own, ruled, decided, locked };
+            policy.switches = SwitchesPolicy { own, ruled, decided, locked, ..SwitchesPolicy::default() };
+            let [own, ruled, decided, locked] = reader.array()?;
+            policy.switches.record = RecordPolicy { own, ruled, decided, locked };
             reader.check(policy.has_switches(), "seventh part of the policy", 0)?;
         }
         Ok(policy)

@@ -67,6 +67,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 encryption: value.encryption,
                 tiers: 0,
                 switches: Switches(value.switches),
+                record: value.record,
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -86,7 +87,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
     let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
-    let (changed_seconds, switches) = (now_seconds, definition.own.switches.0);
+    let (changed_seconds, switches, record) = (now_seconds, definition.own.switches.0, definition.own.record);
     let numbers = ClassValue {
         copies,
         parity_k,
@@ -95,6 +96,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         redundancy,
         encryption,
         switches,
+        record,
         ..ClassValue::default()
     };
     ClassValue { name, changed_seconds, into, ..numbers }.encode()

@@ -110,7 +110,7 @@ impl FileSystem {
         let says = |rule: &String| {
             let words = [setting.word(), "class", "redundancy", "copies", "parity"];
             let related = match setting {
-                Setting::Compress => &words[..2],
+                Setting::Compress | Setting::Record => &words[..2],
                 Setting::Encrypt => &words[..1],
                 Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => &words[..2],
                 _ => &words[..],

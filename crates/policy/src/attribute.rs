@@ -7,6 +7,7 @@ use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
+use crate::record::RecordSize;
 use crate::switches::{Switch, Switches};
 
 /// A recognised policy name.
@@ -53,6 +54,8 @@ pub enum Setting {
     Dedup,
     /// `backup`.
     Backup,
+    /// `record`.
+    Record,
 }
 
 /// Facts that can be read.
@@ -88,7 +91,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 11] = [
+    pub const ALL: [Setting; 12] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -100,6 +103,7 @@ impl Setting {
         Setting::Audit,
         Setting::Dedup,
         Setting::Backup,
+        Setting::Record,
     ];
 
     /// The switch that it is, if it is one.
@@ -127,6 +131,7 @@ impl Setting {
             Setting::Audit => "audit",
             Setting::Dedup => "dedup",
             Setting::Backup => "backup",
+            Setting::Record => "record",
         }
     }
 
@@ -144,6 +149,7 @@ impl Setting {
             Setting::Audit => "user.stere.audit",
             Setting::Dedup => "user.stere.dedup",
             Setting::Backup => "user.stere.backup",
+            Setting::Record => "user.stere.record",
         }
     }
 
@@ -161,6 +167,7 @@ impl Setting {
             Setting::Audit => "yes (note what happens to files) or no",
             Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
             Setting::Backup => "yes (copied to the pool's destinations, see `stere backup add`) or no",
+            Setting::Record => "4K, 8K, 16K and so on up to 1M",
         }
     }
 
@@ -281,6 +288,8 @@ pub struct Own {
     pub tiers: u16,
     /// What is switched on or off.
     pub switches: Switches,
+    /// Code of the size of records, 0 when not set.
+    pub record: u8,
 }
 
 /// Says that files go to no tertiary volume.
@@ -325,6 +334,7 @@ impl Own {
                 self.encryption = text.and_then(Encryption::from_text).ok_or_else(refused)?.code();
             }
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
+            Setting::Record => self.record = text.and_then(RecordSize::from_text).ok_or_else(refused)?.code(),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
@@ -343,6 +353,7 @@ impl Own {
             Setting::Compress => self.compression = 0,
             Setting::Encrypt => self.encryption = 0,
             Setting::Tier => self.tiers = 0,
+            Setting::Record => self.record = 0,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
@@ -361,6 +372,7 @@ impl Own {
             Setting::Compress => Compression::from_code(self.compression).map(Compression::text),
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
+            Setting::Record => RecordSize::from_code(self.record).map(RecordSize::text),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
@@ -416,6 +428,11 @@ impl Own {
     /// The compression asked for here.
     pub fn compression(&self) -> Option<Compression> {
         Compression::from_code(self.compression)
+    }
+
+    /// The size of records asked for here.
+    pub fn record(&self) -> Option<RecordSize> {
+        RecordSize::from_code(self.record)
     }
 
     /// The encryption asked for here.

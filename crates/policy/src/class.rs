@@ -5,6 +5,7 @@
 
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::record::RecordSize;
 
 /// A class of files. What it asks for, and how people call it, the pool's [`Classes`](crate::Classes) know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -176,6 +177,8 @@ pub struct Wish {
     pub encryption: Encryption,
     /// Its tertiary volumes.
     pub tier: TierWish,
+    /// How large its records are at most.
+    pub record: RecordSize,
 }
 
 impl Wish {

@@ -10,6 +10,7 @@ use crate::attribute::{Own, Setting};
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::record::RecordSize;
 use crate::switches::Switches;
 
 /// What a class is called and what it asks for.
@@ -139,6 +140,11 @@ impl Classes {
         self.own(class)?.encryption()
     }
 
+    /// How large its records are at most.
+    pub fn record(&self, class: Class) -> Option<RecordSize> {
+        self.own(class)?.record()
+    }
+
     /// What it switches on or off.
     pub fn switches(&self, class: Class) -> Switches {
         self.own(class).map(|own| own.switches).unwrap_or_default()
@@ -152,6 +158,7 @@ impl Classes {
             compression: self.compression(class).unwrap_or(Compression::NONE),
             encryption: self.encryption(class).unwrap_or(Encryption::NO),
             tier: self.resolve(class).tier().unwrap_or_default(),
+            record: self.record(class).unwrap_or(RecordSize::USUAL),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::class::{Class, SchemeWish, TierWish, Wish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::record::RecordSize;
 use crate::rules::{Decided, Decision};
 use crate::switches::{Switch, Switches};
 
@@ -65,6 +66,8 @@ pub struct Effective {
     pub encryption_source: Source,
     /// Who decided the tertiary volumes.
     pub tier_source: Source,
+    /// Who decided the size of records.
+    pub record_source: Source,
     /// Number of the stack of users' plugins, 0 for none. Whoever knows the stacks fills it in; it is inherited like the rest.
     pub plugins: u16,
     /// What is switched on, and who said so.
@@ -88,6 +91,7 @@ impl Effective {
             Setting::Redundancy => None,
             Setting::Compress => Some(self.wish.compression.text()),
             Setting::Encrypt => Some(self.wish.encryption.text()),
+            Setting::Record => Some(self.wish.record.text()),
             Setting::Tier => match self.wish.tier {
                 TierWish::Unsaid => None,
                 TierWish::Nowhere => Some("none".to_owned()),
@@ -108,6 +112,7 @@ impl Effective {
             Setting::Compress => self.compression_source,
             Setting::Encrypt => self.encryption_source,
             Setting::Tier => self.tier_source,
+            Setting::Record => self.record_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
@@ -123,6 +128,7 @@ impl Effective {
             Setting::Compress => own.compression() == Some(self.wish.compression),
             Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
+            Setting::Record => own.record() == Some(self.wish.record),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
@@ -169,6 +175,7 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         compression_source: Source::Pool,
         encryption_source: Source::Pool,
         tier_source: Source::Pool,
+        record_source: Source::Pool,
         plugins: 0,
         switches: Switch::ALL.map(|switch| (switches.get(switch) == Some(true), Source::Pool)),
     }
@@ -190,6 +197,7 @@ struct Findings {
     compression: Option<(Compression, Source)>,
     encryption: Option<(Encryption, Source)>,
     tier: Option<(TierWish, Source)>,
+    record: Option<(RecordSize, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
 }
 
@@ -213,6 +221,9 @@ impl Findings {
         let encryption = decision.encryption().filter(|_| self.encryption.is_none() && counts(Decided::ENCRYPTION));
         if let Some(encryption) = encryption {
             self.encryption = Some((encryption, Source::Rule));
+        }
+        if let Some(record) = decision.record().filter(|_| self.record.is_none() && counts(Decided::RECORD)) {
+            self.record = Some((record, Source::Rule));
         }
         for switch in Switch::ALL {
             let found = &mut self.switches[switch as usize];
@@ -244,6 +255,10 @@ impl Findings {
             let wish = own.encryption().or(speaks.and_then(|class| classes.encryption(class)));
             self.encryption = wish.map(|wish| (wish, source));
         }
+        if self.record.is_none() {
+            let wish = own.record().or(speaks.and_then(|class| classes.record(class)));
+            self.record = wish.map(|wish| (wish, source));
+        }
         for switch in Switch::ALL {
             let of_class = || classes.switches(speaks?).get(switch);
             let found = &mut self.switches[switch as usize];
@@ -262,7 +277,8 @@ impl Findings {
             nearer(self.compression, (above.wish.compression, above.compression_source));
         let (encryption, encryption_source) = nearer(self.encryption, (above.wish.encryption, above.encryption_source));
         let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
-        let wish = Wish { class, scheme, compression, encryption, tier };
+        let (record, record_source) = nearer(self.record, (above.wish.record, above.record_source));
+        let wish = Wish { class, scheme, compression, encryption, tier, record };
         let switches =
             Switch::ALL.map(|switch| nearer(self.switches[switch as usize], above.switches[switch as usize]));
         Effective {
@@ -272,6 +288,7 @@ impl Findings {
             compression_source,
             encryption_source,
             tier_source,
+            record_source,
             plugins: above.plugins,
             switches,
         }

@@ -367,7 +367,9 @@ pub fn samples() -> Vec<Sample> {
         LockedPolicy { copies: 3, class: 16, compression: 2, encryption: 5, tiers: 0x8000, ..Default::default() };
     let retain = Some(RetainPolicy { kind: 2, after_seconds: 0, seconds: 1_900_000_000 });
     let retained_policy = InodePolicy { compression: 2, retain, ..InodePolicy::default() };
-    let switches = SwitchesPolicy { own: 2, ruled: 8, decided: 0x22, locked: 4 };
+    let record = RecordPolicy { own: 3, ruled: 1, decided: 0x11, locked: 9 };
+    let switches = SwitchesPolicy { own: 2, ruled: 8, decided: 0x22, locked: 4, ..SwitchesPolicy::default() };
+    let with_records = InodePolicy { switches: SwitchesPolicy { record, ..switches }, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
@@ -422,6 +424,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
+        ("inode-records", "inode", inode(0o100_644, Some(with_records), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{FileKind, InodeValue};
-use stere_policy::{Effective, RuleSet, Setting, Switch};
+use stere_policy::{Effective, RecordSize, RuleSet, Setting, Switch};
 
 use super::Scopes;
 use crate::error::Error;
@@ -122,7 +122,9 @@ impl FileSystem {
         let words = Setting::ALL.into_iter().filter_map(|setting| {
             // What is off unless somebody says otherwise is told where it is on.
             let is_on = setting.switch().is_none_or(|switch| effective.is_on(switch));
-            let is_told = is_on && (setting != Setting::Encrypt || effective.wish.encryption.is_on());
+            let is_told = is_on
+                && (setting != Setting::Encrypt || effective.wish.encryption.is_on())
+                && (setting != Setting::Record || effective.wish.record != RecordSize::USUAL);
             let value = effective.value(setting, devices).filter(|_| is_told)?;
             let is_named = matches!(setting, Setting::Class | Setting::Tier);
             let value = if is_named { self.with_name(setting, value) } else { value };

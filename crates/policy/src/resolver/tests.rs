@@ -145,7 +145,17 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
     resolver.set_classes(classes.clone());
     let effective = resolve(&resolver, 3, &entries);
     let (scheme, compression, encryption) = (SchemeWish::Copies(4), Compression::LZ4, Encryption::DEFAULT);
-    assert_eq!(effective.wish, Wish { class: photos, scheme, compression, encryption, tier: TierWish::Unsaid });
+    assert_eq!(
+        effective.wish,
+        Wish {
+            class: photos,
+            scheme,
+            compression,
+            encryption,
+            tier: TierWish::Unsaid,
+            record: crate::RecordSize::USUAL
+        }
+    );
     assert_eq!((effective.scheme_source, effective.compression_source), (Source::Inode(2), Source::Inode(1)));
     let gone = crate::Definition { name: "photos".into(), own, into: Some(Class::Scratch) };
     classes.put(photos, gone);
@@ -172,7 +182,14 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         (5, 2, Own::default()),
     ];
     let (scheme, compression, encryption) = (SchemeWish::Copies(2), Compression::LZ4, Encryption::DEFAULT);
-    let expected = Wish { class: squeezed, scheme, compression, encryption, tier: TierWish::Unsaid };
+    let expected = Wish {
+        class: squeezed,
+        scheme,
+        compression,
+        encryption,
+        tier: TierWish::Unsaid,
+        record: crate::RecordSize::USUAL,
+    };
     for inode in [3, 4, 3] {
         let effective = resolve(&resolver, inode, &entries);
         assert_eq!((effective.wish, effective.scheme_source), (expected, Source::Pool), "inode {inode}");

@@ -1,7 +1,8 @@
 //! What the rules that match a file come to: for each key the most conservative value, and whether it overrides.
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
-//! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not.
+//! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not; the smallest
+//! records.
 
 use super::Rule;
 use crate::attribute::Own;
@@ -9,11 +10,12 @@ use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::record::RecordSize;
 use crate::switches::Switch;
 
-/// Which keys rules decided, a set of bits: two bytes on media, in each of which the upper half says what overrides.
+/// Which keys rules decided, a set of bits: three bytes on media, in each of which the upper half says what overrides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Decided(pub u16);
+pub struct Decided(pub u32);
 
 impl Decided {
     /// The class.
@@ -26,16 +28,19 @@ impl Decided {
     pub const ENCRYPTION: Decided = Decided(8);
     /// The switches: provenance, then the others.
     const SWITCHES: [Decided; Switch::ALL.len()] = [Decided(0x100), Decided(0x200), Decided(0x400), Decided(0x800)];
+    /// The size of records.
+    pub const RECORD: Decided = Decided(0x1_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
-    pub fn from_bytes(decided: u8, switches: u8) -> Decided {
-        Decided(u16::from_le_bytes([decided, switches]))
+    pub fn from_bytes(decided: u8, switches: u8, record: u8) -> Decided {
+        Decided(u32::from_le_bytes([decided, switches, record, 0]))
     }
 
-    /// The bytes on media: that of the switches is the second one.
-    pub fn to_bytes(self) -> [u8; 2] {
-        self.0.to_le_bytes()
+    /// The bytes on media: that of the switches is the second one, that of the size of records the third.
+    pub fn to_bytes(self) -> [u8; 3] {
+        let [decided, switches, record, _] = self.0.to_le_bytes();
+        [decided, switches, record]
     }
 
     /// A switch.
@@ -68,6 +73,9 @@ impl Decided {
         }
         if own.encryption().or(class.and_then(|class| classes.encryption(class))).is_some() {
             keys.note(Decided::ENCRYPTION, false);
+        }
+        if own.record().or(class.and_then(|class| classes.record(class))).is_some() {
+            keys.note(Decided::RECORD, false);
         }
         for switch in Switch::ALL {
             let of_class = class.and_then(|class| classes.switches(class).get(switch));
@@ -123,6 +131,11 @@ impl Decision {
         self.own.encryption().filter(|_| self.decided.has(Decided::ENCRYPTION))
     }
 
+    /// The size of records that was decided.
+    pub fn record(&self) -> Option<RecordSize> {
+        self.own.record().filter(|_| self.decided.has(Decided::RECORD))
+    }
+
     /// What was decided about a switch.
     pub fn switch(&self, switch: Switch) -> Option<bool> {
         self.own.switches.get(switch).filter(|_| self.decided.has(Decided::switch(switch)))
@@ -144,6 +157,10 @@ impl Decision {
         if let Some(encryption) = encryption {
             self.own.encryption = encryption.code();
             self.decided.note(Decided::ENCRYPTION, overrides);
+        }
+        if let Some(record) = own.record().filter(|_| is_open(Decided::RECORD, self.record().is_some())) {
+            self.own.record = record.code();
+            self.decided.note(Decided::RECORD, overrides);
         }
         for switch in Switch::ALL {
             let key = Decided::switch(switch);
@@ -169,6 +186,8 @@ impl Decision {
         own.compression = compressions.min().map_or(0, Compression::code);
         let encryptions = [self.encryption(), other.encryption()].into_iter().flatten();
         own.encryption = encryptions.max().map_or(0, Encryption::code);
+        let records = [self.record(), other.record()].into_iter().flatten();
+        own.record = records.min().map_or(0, RecordSize::code);
         own.switches = self.own.switches.or_more(other.own.switches);
         let decided = [self.class(), other.class()].into_iter().flatten();
         own.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
@@ -202,6 +221,9 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let encryption = rule.own.encryption().or(class.and_then(|class| classes.encryption(class)));
         let encryptions = [merged.encryption(), encryption].into_iter().flatten();
         merged.encryption = encryptions.max().map_or(0, Encryption::code);
+        let record = rule.own.record().or(class.and_then(|class| classes.record(class)));
+        let records = [merged.record(), record].into_iter().flatten();
+        merged.record = records.min().map_or(0, RecordSize::code);
         let mut switches = class.map(|class| classes.switches(class)).unwrap_or_default();
         for switch in Switch::ALL {
             if let Some(is_on) = rule.own.switches.get(switch) {

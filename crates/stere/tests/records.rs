@@ -1,0 +1,52 @@
+//! `record=` with the real binary on a real mount (P-118): needs root and /dev/fuse, and says loudly when it skips.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use support::{World, can_mount};
+
+#[test]
+fn small_records_are_stored_and_read_as_such() {
+    if !can_mount("small_records_are_stored_and_read_as_such") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let mount = world.mountpoint();
+    fs::create_dir(mount.join("db")).unwrap();
+    world.refused("policy set mount/db record=6K", 1, &["record cannot be '6K'", "4K, 8K"]);
+    world.ok("policy set mount/db compress=zstd record=4K");
+    assert!(world.ok("policy explain mount/db").contains("record is 4K: set here"));
+    world.ok("policy set mount/db rules=*.log:record=128K");
+    let text: Vec<u8> = (0..200_000_u32).flat_map(|number| format!("row {}\n", number % 5000).into_bytes()).collect();
+    let stored = |name: &str| -> u64 {
+        fs::write(mount.join(name), &text).unwrap();
+        world.ok("flush mount --wait");
+        let mut value = [0; 32];
+        let length = rustix::fs::getxattr(mount.join(name), "user.stere.stored", &mut value[..]).unwrap();
+        std::str::from_utf8(&value[..length]).unwrap().parse().unwrap()
+    };
+    let (small, large) = (stored("db/table"), stored("db/table.log"));
+    assert!(small > 2 * large, "what is cut small is compressed less: {small} and {large}");
+    let file = fs::OpenOptions::new().read(true).write(true).open(mount.join("db/table")).unwrap();
+    for at in (0..text.len() as u64).step_by(40_000) {
+        file.write_all_at(b"changed", at).unwrap();
+    }
+    drop(file);
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+    world.ok("mount tank mount");
+    let read = fs::read(mount.join("db/table")).unwrap();
+    let mut expected = text.clone();
+    for at in (0..text.len()).step_by(40_000) {
+        let end = text.len().min(at + 7);
+        expected[at..end].copy_from_slice(&b"changed"[..end - at]);
+    }
+    expected.resize(read.len().max(text.len()), 0);
+    assert!(read[..text.len()] == expected[..text.len()], "other bytes");
+    assert!(fs::read(mount.join("db/table.log")).unwrap() == text);
+    assert!(world.ok("capabilities --json").contains("\"record\""));
+    world.ok("umount mount");
+}
