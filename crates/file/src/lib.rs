@@ -26,6 +26,7 @@ mod keys;
 mod orphan;
 mod owed;
 mod plugins;
+mod policy;
 mod ranges;
 mod read;
 mod reconcile;
@@ -45,11 +46,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
-use stere_format::{
-    FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledPolicy, Scheme, SwitchesPolicy,
-    Timestamp,
-};
-use stere_policy::{Ancestor, Class, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
+use stere_format::{FileKind, InodeValue, Scheme, Timestamp};
+use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
@@ -62,13 +60,20 @@ pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
 pub use orphan::{Unlink, free_empty, list_nameless, unlist};
 pub use plugins::{Plugins, own_stack, set_own_stack};
+use policy::says;
+pub use policy::{
+    check_changeable, own_locks, own_policy, own_retain, rule_decision, set_own_locks, set_own_policy, set_own_retain,
+    set_rule_decision,
+};
 pub use read::ReadOutcome;
 pub use reconcile::{Reconciled, SharedWishes};
 pub use record::RECORD_BYTES;
 pub use seek::Whence;
 pub use set_aside::counted as preallocated_bytes;
 pub use size::AttributeChange;
-pub use versions::{HAS_VERSIONS, OF_VERSIONS, own_versions, set_own_versions, set_version_order, version_order};
+pub use versions::{
+    HAS_VERSIONS, OF_VERSIONS, own_versions, set_own_versions, set_version_order, stored_wish, version_order, wished,
+};
 
 use accounts::Accounts;
 use encode::{AskedEncoding, Decoded, Storing};
@@ -314,13 +319,7 @@ impl Files {
     /// The policy that holds for an inode.
     pub fn effective(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
         let fetch = |number| Ok(keys::inode_if_any(keys, number)?.map(|value| says(&value)));
-        let resolved: Result<Effective, Error> =
-            self.resolver.resolve(inode, &says(value), &rule_decision(value), fetch);
-        let mut effective = resolved?;
-        if self.plugins.has_stacks() {
-            effective.plugins = self.stack_number(keys, inode, value)?;
-        }
-        Ok(effective)
+        self.resolver.resolve(inode, &says(value), &rule_decision(value), fetch)
     }
 
     /// The policy of what is made in a directory, before any rules; from memory, once it was asked for.
@@ -465,117 +464,6 @@ impl Files {
             content.dirty_since = self.age.load(Ordering::Acquire);
         }
     }
-}
-
-/// What an inode contributes to the policies of what lies below it.
-fn says(value: &InodeValue) -> Ancestor {
-    Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent }
-}
-
-/// What an inode says about its policy itself.
-pub fn own_policy(value: &InodeValue) -> Own {
-    let policy = value.policy.unwrap_or_default();
-    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
-    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
-    let record = policy.switches.record.own;
-    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record }
-}
-
-/// What rules decided for an inode.
-pub fn rule_decision(value: &InodeValue) -> Decision {
-    let InodePolicy { ruled, switches, .. } = value.policy.unwrap_or_default();
-    let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
-    let encryption = u16::from(encryption);
-    let (parity_data, parity) = (parity_k, parity_m);
-    let decided = Decided::from_bytes(decided, switches.decided, switches.record.decided);
-    let record = switches.record.ruled;
-    let switches = Switches(switches.ruled);
-    let tiers = 0;
-    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record };
-    Decision { own, decided }
-}
-
-/// Notes what an inode says about its policy itself.
-pub fn set_own_policy(value: &mut InodeValue, own: Own) {
-    let Own {
-        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
-    } = own;
-    let known = InodePolicy { encryption, tiers, ..value.policy.unwrap_or_default() };
-    let record = RecordPolicy { own: own.record, ..known.switches.record };
-    let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
-    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, ..known };
-    value.policy = (policy != InodePolicy::default()).then_some(policy);
-}
-
-/// What the administrator locked at an inode.
-pub fn own_locks(value: &InodeValue) -> Own {
-    let InodePolicy { locked, switches, .. } = value.policy.unwrap_or_default();
-    let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
-    let record = switches.record.locked;
-    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
-    Own { copies, parity_data, parity, class, compression, redundancy, encryption, tiers, switches, record }
-}
-
-/// Notes what the administrator locked at an inode.
-pub fn set_own_locks(value: &mut InodeValue, own: Own) {
-    let Own {
-        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
-    } = own;
-    let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
-    let known = value.policy.unwrap_or_default();
-    let record = RecordPolicy { locked: own.record, ..known.switches.record };
-    let switches = SwitchesPolicy { locked: own.switches.0, record, ..known.switches };
-    let policy = InodePolicy { locked, switches, ..known };
-    value.policy = (policy != InodePolicy::default()).then_some(policy);
-}
-
-/// What an inode says of retention.
-pub fn own_retain(value: &InodeValue) -> Option<Retain> {
-    let RetainPolicy { kind, after_seconds, seconds } = value.policy?.retain?;
-    let retention = match kind {
-        2 => Retention::Until(seconds as i64),
-        3 => Retention::For(seconds),
-        _ => Retention::Nothing,
-    };
-    Some(Retain { retention, after: after_seconds })
-}
-
-/// Notes what an inode says of retention.
-pub fn set_own_retain(value: &mut InodeValue, retain: Option<Retain>) {
-    let retain = retain.map(|retain| {
-        let (kind, seconds) = match retain.retention {
-            Retention::Nothing => (1, 0),
-            Retention::Until(until) => (2, until as u64),
-            Retention::For(seconds) => (3, seconds),
-        };
-        RetainPolicy { kind, after_seconds: retain.after, seconds }
-    });
-    let policy = InodePolicy { retain, ..value.policy.unwrap_or_default() };
-    value.policy = (policy != InodePolicy::default()).then_some(policy);
-}
-
-/// Refuses to change a file that is retained. Directories only say so of files.
-pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error> {
-    match own_retain(value).map(|retain| retain.retention) {
-        Some(Retention::Until(until)) if value.kind() == Some(FileKind::File) && until > now.seconds => {
-            Err(Error::Retained(until))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Notes what rules decided for an inode.
-pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
-    let own = decision.own;
-    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
-    let [decided, decided_switches, decided_record] = decision.decided.to_bytes();
-    let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
-    let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
-    let known = value.policy.unwrap_or_default();
-    let record = RecordPolicy { ruled: own.record, decided: decided_record, ..known.switches.record };
-    let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
-    let policy = InodePolicy { ruled, switches, ..known };
-    value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// The inode with what is in memory of it laid over.

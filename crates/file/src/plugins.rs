@@ -10,18 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
 use stere_format::{InodeValue, PluginRecord, PluginStack};
 use stere_plugin::{Loader, Member, PluginFailure, Stack, StackFailure, UserPlugin};
 
 use crate::Files;
-use crate::error::Error;
-use crate::keys::{self, Keys};
 
-/// Directories above one another beyond which metadata is damaged.
-const DEPTH_MAX: usize = 4096;
-/// Directories whose stack is remembered.
-const KEPT_MAX: usize = 65_536;
 /// What an inode says that shall have no plugins; what is above it is 1 + the number of a stack.
 const NONE: u16 = 1;
 
@@ -31,7 +24,6 @@ pub struct Plugins {
     loader: Option<Arc<dyn Loader>>,
     has_stacks: AtomicBool,
     known: Mutex<Known>,
-    directories: Mutex<FxHashMap<u64, (u64, u16)>>,
     changes: Mutex<()>,
 }
 
@@ -172,18 +164,25 @@ impl Plugins {
             _ => number,
         }
     }
+}
 
-    fn remembered(&self, directory: u64, generation: u64) -> Option<u16> {
-        let known = self.directories.lock().get(&directory).copied();
-        known.filter(|(known, _)| *known == generation).map(|(_, stack)| stack)
-    }
-
-    fn remember(&self, directory: u64, generation: u64, stack: u16) {
-        let mut directories = self.directories.lock();
-        if directories.len() >= KEPT_MAX {
-            directories.clear();
-        }
-        directories.insert(directory, (generation, stack));
+impl stere_policy::Stacks for Plugins {
+    /// The newest that is written so and of which nothing was removed.
+    fn stack(&self, text: &str) -> Option<u16> {
+        let known = self.known.lock();
+        let is_it = |stack: &PluginStack| {
+            let mut written = text.split(',').map(str::trim);
+            let are_all = stack.members.iter().all(|member| {
+                let Some((name, parameters)) = written.next().map(|one| one.split_once(':').unwrap_or((one, "")))
+                else {
+                    return false;
+                };
+                let plugin = known.plugins.get(&member.plugin).filter(|plugin| !plugin.record.is_removed);
+                plugin.is_some_and(|plugin| plugin.record.name == name) && member.parameters == parameters
+            });
+            are_all && written.next().is_none()
+        };
+        known.stacks.iter().rev().find(|(_, stack)| is_it(stack)).map(|(number, _)| *number)
     }
 }
 
@@ -207,42 +206,5 @@ impl Files {
     /// The pool's plugins. Who reads what the pool says of them puts it there.
     pub fn plugins(&self) -> &Arc<Plugins> {
         &self.plugins
-    }
-
-    /// The stack that holds for an inode, and who said so: the inode's number, or none.
-    pub fn stack_source(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<(u16, Option<u64>), Error> {
-        let (mut at, mut value) = (inode, value.clone());
-        for _ in 0..DEPTH_MAX {
-            if let Some(stack) = own_stack(&value) {
-                return Ok((stack, Some(at)));
-            }
-            if value.parent == at {
-                break;
-            }
-            at = value.parent;
-            match keys::inode_if_any(keys, at)? {
-                Some(above) => value = above,
-                None => break,
-            }
-        }
-        Ok((0, None))
-    }
-
-    /// The stack that holds for an inode.
-    pub(crate) fn stack_number(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<u16, Error> {
-        if let Some(stack) = own_stack(value) {
-            return Ok(stack);
-        }
-        let (parent, generation) = (value.parent, self.resolver.generation());
-        if parent == inode {
-            return Ok(0);
-        }
-        if let Some(stack) = self.plugins.remembered(parent, generation) {
-            return Ok(stack);
-        }
-        let Some(above) = keys::inode_if_any(keys, parent)? else { return Ok(0) };
-        let (stack, _) = self.stack_source(keys, parent, &above)?;
-        self.plugins.remember(parent, generation, stack);
-        Ok(stack)
     }
 }

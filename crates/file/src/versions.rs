@@ -23,7 +23,12 @@ fn put(value: &mut InodeValue, versions: Option<VersionsPolicy>) {
 
 /// What an inode says of versions of files.
 pub fn own_versions(value: &InodeValue) -> Option<Versions> {
-    match stored(value)? {
+    wished(stored(value)?)
+}
+
+/// What is wished for, if it is a wish.
+pub fn wished(versions: VersionsPolicy) -> Option<Versions> {
+    match versions {
         VersionsPolicy { kind: NO, .. } => Some(Versions::No),
         VersionsPolicy { kind: KEPT, count, seconds } => {
             Some(Versions::Kept { count: (count > 0).then_some(count), seconds: (seconds > 0).then_some(seconds) })
@@ -34,13 +39,17 @@ pub fn own_versions(value: &InodeValue) -> Option<Versions> {
 
 /// Notes what an inode says of versions of files.
 pub fn set_own_versions(value: &mut InodeValue, versions: Option<Versions>) {
-    let versions = versions.map(|versions| match versions {
+    put(value, versions.map(stored_wish));
+}
+
+/// A wish as it is stored.
+pub fn stored_wish(versions: Versions) -> VersionsPolicy {
+    match versions {
         Versions::No => VersionsPolicy { kind: NO, count: 0, seconds: 0 },
         Versions::Kept { count, seconds } => {
             VersionsPolicy { kind: KEPT, count: count.unwrap_or(0), seconds: seconds.unwrap_or(0) }
         }
-    });
-    put(value, versions);
+    }
 }
 
 /// Of a version: its place in the order in which versions go.

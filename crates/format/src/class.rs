@@ -1,5 +1,6 @@
 //! A class of files as the pool knows it: how it is called and what it sets. Meaning is the policy layer's.
 
+use crate::RuledMore;
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
 
@@ -23,6 +24,8 @@ pub struct ClassValue {
     pub switches: u8,
     /// How large records are, as in [`crate::RecordPolicy`].
     pub record: u8,
+    /// Plugins and versions.
+    pub more: RuledMore,
 }
 
 impl ClassValue {
@@ -41,10 +44,14 @@ impl ClassValue {
         out.put_u64(self.changed_seconds as u64);
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
-        out.extend_from_slice(&[self.switches, self.record]);
-        out.put_zeros(6);
+        let has_more = self.more != RuledMore::default();
+        out.extend_from_slice(&[self.switches, self.record, u8::from(has_more)]);
+        out.put_zeros(5);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
+        if has_more {
+            self.more.encode_to(&mut out);
+        }
         out
     }
 
@@ -61,9 +68,11 @@ impl ClassValue {
         reader.zeros(1)?;
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
-        let [switches, record] = reader.array()?;
-        reader.zeros(6)?;
+        let [switches, record, has_more] = reader.array()?;
+        reader.check(has_more <= 1, "parts", u64::from(has_more))?;
+        reader.zeros(5)?;
         let name = reader.utf8(name_bytes, "name")?;
+        let more = if has_more == 1 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
         let numbers = Self {
@@ -75,6 +84,7 @@ impl ClassValue {
             encryption,
             switches,
             record,
+            more,
             ..Self::default()
         };
         Ok(Self { name, changed_seconds, into, ..numbers })
@@ -99,6 +109,7 @@ mod tests {
             encryption: 0x0102,
             switches: 0x0a,
             record: 3,
+            more: RuledMore { plugins: 4, versions: None },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

@@ -51,6 +51,16 @@ pub struct InodePolicy {
     pub versions: Option<VersionsPolicy>,
     /// What is switched on or off.
     pub switches: SwitchesPolicy,
+    /// What rules decided beside `ruled`.
+    pub ruled_more: RuledMore,
+}
+
+/// What rules decided of plugins and versions; which of that counts stands in [`RecordPolicy::decided`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RuledMore {
+    /// As [`InodePolicy::plugins`].
+    pub plugins: u16,
+    pub versions: Option<VersionsPolicy>,
 }
 
 /// What is switched on or off: two bits for each switch, 1 off, 2 on. Meaning is the policy layer's.
@@ -92,6 +102,34 @@ pub struct VersionsPolicy {
 
 impl VersionsPolicy {
     const KINDS: std::ops::RangeInclusive<u8> = 1..=3;
+    /// Of those that are only a wish.
+    const WISHES: std::ops::RangeInclusive<u8> = 1..=2;
+}
+
+impl RuledMore {
+    /// In bytes.
+    pub const SIZE: usize = 16;
+
+    pub(crate) fn encode_to(&self, out: &mut Vec<u8>) {
+        let VersionsPolicy { kind, count, seconds } =
+            self.versions.unwrap_or(VersionsPolicy { kind: 0, count: 0, seconds: 0 });
+        out.extend_from_slice(&[kind, 0]);
+        out.put_u16(self.plugins);
+        out.put_u32(count);
+        out.put_u64(seconds);
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [kind, reserved] = reader.array()?;
+        let plugins = reader.u16()?;
+        let (count, seconds) = (reader.u32()?, reader.u64()?);
+        let is_known = VersionsPolicy::WISHES.contains(&kind) || (kind == 0 && (count, seconds) == (0, 0));
+        reader.check(is_known && reserved == 0, "kind of versions", u64::from(kind))?;
+        let versions = (kind != 0).then_some(VersionsPolicy { kind, count, seconds });
+        let value = Self { plugins, versions };
+        reader.check(value != Self::default(), "plugins and versions", 0)?;
+        Ok(value)
+    }
 }
 
 /// Retention. Meaning is the policy layer's.
@@ -176,7 +214,11 @@ impl InodePolicy {
         if self.has_switches() {
             let SwitchesPolicy { own, ruled, decided, locked, record } = self.switches;
             out.extend_from_slice(&[own, ruled, decided, locked]);
-            out.extend_from_slice(&[record.own, record.ruled, record.decided, record.locked]);
+            let more = if self.ruled_more == RuledMore::default() { 0 } else { HAS_RULED_MORE };
+            out.extend_from_slice(&[record.own, record.ruled, record.decided | more, record.locked]);
+            if more != 0 {
+                self.ruled_more.encode_to(out);
+            }
         }
     }
 
@@ -192,7 +234,7 @@ impl InodePolicy {
 
     /// Whether the seventh part is needed.
     fn has_switches(&self) -> bool {
-        self.switches != SwitchesPolicy::default()
+        self.switches != SwitchesPolicy::default() || self.ruled_more != RuledMore::default()
     }
 
     fn form(&self) -> u8 {
@@ -246,7 +288,10 @@ impl InodePolicy {
             let [own, ruled, decided, locked] = reader.array()?;
             policy.switches = SwitchesPolicy { own, ruled, decided, locked, ..SwitchesPolicy::default() };
             let [own, ruled, decided, locked] = reader.array()?;
-            policy.switches.record = RecordPolicy { own, ruled, decided, locked };
+            policy.switches.record = RecordPolicy { own, ruled, decided: decided & !HAS_RULED_MORE, locked };
+            if decided & HAS_RULED_MORE != 0 {
+                policy.ruled_more = RuledMore::read(reader)?;
+            }
             reader.check(policy.has_switches(), "seventh part of the policy", 0)?;
         }
         Ok(policy)
@@ -291,6 +336,8 @@ const HAS_RETAIN: u8 = 16;
 const HAS_VOLUME: u8 = 32;
 const HAS_VERSIONS: u8 = 64;
 const HAS_SWITCHES: u8 = 128;
+/// In the byte of the seventh part that tells what counts of records.
+const HAS_RULED_MORE: u8 = 128;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {

@@ -60,8 +60,8 @@ pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
-    InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledPolicy, SwitchesPolicy, Timestamp,
-    VersionsPolicy,
+    InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy, SwitchesPolicy,
+    Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;

@@ -8,9 +8,10 @@
 use std::ops::ControlFlow;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassValue, InodeValue, Key, key};
+use stere_format::{ClassValue, InodeValue, Key, RuledMore, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, is_class_name,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, Versions,
+    is_class_name,
 };
 use stere_store::{Store, Transaction, Wait};
 
@@ -68,6 +69,8 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 tiers: 0,
                 switches: Switches(value.switches),
                 record: value.record,
+                plugins: value.more.plugins,
+                versions: value.more.versions.and_then(stere_file::wished),
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -88,6 +91,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
     let (changed_seconds, switches, record) = (now_seconds, definition.own.switches.0, definition.own.record);
+    let (plugins, versions) = (definition.own.plugins, definition.own.versions.map(stere_file::stored_wish));
     let numbers = ClassValue {
         copies,
         parity_k,
@@ -97,6 +101,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         encryption,
         switches,
         record,
+        more: RuledMore { plugins, versions },
         ..ClassValue::default()
     };
     ClassValue { name, changed_seconds, into, ..numbers }.encode()
@@ -165,6 +170,28 @@ fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Re
 }
 
 impl FileSystem {
+    /// As `with_settings`; plugins and versions too, which are lists.
+    fn with_lists(
+        &self,
+        caller: &Caller<'_>,
+        class: Class,
+        before: Own,
+        settings: &[(String, String)],
+    ) -> Result<Own, Error> {
+        let is_list = |(key, _): &&(String, String)| matches!(key.as_str(), "plugins" | "versions");
+        let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
+        let others: Vec<(String, String)> = others.into_iter().cloned().collect();
+        let mut own = with_settings(class, before, &others)?;
+        for (key, value) in lists {
+            match key.as_str() {
+                "plugins" => own.plugins = self.plugins_wish(caller, value)?,
+                _ if value.is_empty() => own.versions = None,
+                _ => own.versions = Some(Versions::parse(value.as_bytes())?),
+            }
+        }
+        Ok(own)
+    }
+
     /// A policy's class by its number.
     pub(crate) fn with_class_number(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
         if name.is_empty() {
@@ -191,7 +218,10 @@ impl FileSystem {
                 rules += self.count(wait, Key::class_rules(one.code(), 0), Key::class_rules(one.code(), u64::MAX))?;
                 rules += u64::from(self.rules.name_class(one));
             }
-            let settings = definition.settings().into_iter().map(|(setting, value)| (setting.word(), value)).collect();
+            let settings = definition.settings().into_iter().map(|(setting, value)| (setting.word(), value));
+            let plugins = self.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
+            let versions = definition.own.versions.map(|versions| ("versions", versions.text()));
+            let settings = settings.chain(plugins).chain(versions).collect();
             let (name, is_built_in) = (definition.name.clone(), class.is_built_in());
             Ok(ClassInfo { name, is_built_in, settings, members, rules })
         });
@@ -222,7 +252,7 @@ impl FileSystem {
             ));
         }
         let class = classes.unused().ok_or(Error::Invalid("a pool has 240 classes in all its life; change one"))?;
-        let own = with_settings(class, Own::default(), settings)?;
+        let own = self.with_lists(caller, class, Own::default(), settings)?;
         if own.is_empty() {
             return Err(Error::Invalid("a class sets something, for example copies=3 or compress=zstd"));
         }
@@ -236,7 +266,7 @@ impl FileSystem {
         let mut classes = (*self.files.resolver().classes()).clone();
         let class = classes.find(name).ok_or_else(|| unknown(name))?;
         let definition = classes.get(class).cloned().ok_or_else(|| unknown(name))?;
-        let own = with_settings(class, definition.own, settings)?;
+        let own = self.with_lists(caller, class, definition.own, settings)?;
         if own == definition.own {
             return Ok(false);
         }
@@ -275,6 +305,9 @@ impl FileSystem {
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::class(class.code()), &bytes);
             self.note_watched(transaction, classes.switches(class))?;
+            if classes.versions(class).is_some() {
+                self.begin_versions(transaction);
+            }
             for inode in self.concerned(transaction, &before, class)? {
                 self.note_reconcile(transaction, inode)?;
             }

@@ -223,7 +223,7 @@ impl FileSystem {
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
-        let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone())?;
+        let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone(), files.plugins().clone())?;
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
         let accounting = Accounting::default();
         let versions = Versions::load(&store)?;

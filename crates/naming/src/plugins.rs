@@ -183,11 +183,40 @@ impl FileSystem {
         let (from, to) = tree(key::tree::NAMES);
         self.store.for_each_key(from, to, |key, bytes| {
             if key.kind == key::kind::INODE {
-                let own = InodeValue::decode(bytes).ok().and_then(|value| own_stack(&value));
-                policies += u64::from(own.is_some_and(|own| stacks.contains(&own)));
+                let Ok(value) = InodeValue::decode(bytes) else { return };
+                let ruled = stere_file::rule_decision(&value).plugins().map(|plugins| plugins - 1);
+                let asks = [own_stack(&value), ruled].into_iter().flatten().any(|asked| stacks.contains(&asked));
+                policies += u64::from(asks);
             }
         })?;
+        let classes = self.files.resolver().classes();
+        let by_class = |definition: &stere_policy::Definition| {
+            definition.own.plugins.checked_sub(1).is_some_and(|stack| stacks.contains(&stack))
+        };
+        policies += classes.in_use().filter(|(_, definition)| by_class(definition)).count() as u64;
         Ok((records, policies))
+    }
+
+    /// Sees to it that every stack there is which these texts name, so that rules and classes can mean it.
+    pub(crate) fn make_stacks(&self, caller: &Caller<'_>, texts: &[String]) -> Result<(), Error> {
+        for text in texts {
+            self.stack_of_text(caller, text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// What a class or a rule says of plugins, as in `Own`.
+    pub(crate) fn plugins_wish(&self, caller: &Caller<'_>, text: &str) -> Result<u16, Error> {
+        match text {
+            "" => Ok(0),
+            "none" => Ok(1),
+            _ => Ok(self.stack_of_text(caller, text.as_bytes())? + 1),
+        }
+    }
+
+    /// The other way.
+    pub(crate) fn plugins_wish_text(&self, plugins: u16) -> Option<String> {
+        plugins.checked_sub(1).map(|stack| String::from_utf8_lossy(&self.stack_text(stack)).into_owned())
     }
 
     /// The number of the stack that a text means: names of plugins, each with its parameters behind a colon.
@@ -270,16 +299,9 @@ impl FileSystem {
 
     /// Which plugins an inode has, and who said so.
     pub(crate) fn effective_plugins(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let (stack, source) = self.store.view(caller.wait, |view| {
-            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            Ok::<_, Error>(self.files.stack_source(view, inode, &value)?)
-        })?;
-        let source = match source {
-            None => b"default class of the pool".to_vec(),
-            Some(number) if number == inode => b"set here".to_vec(),
-            Some(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
-        };
-        Ok((self.stack_text(stack), source))
+        let effective = self.effective(caller, inode)?;
+        let source = self.source_text(caller, inode, effective.plugins_source, &["plugins", "class"])?;
+        Ok((self.stack_text(effective.plugins), source))
     }
 
     /// What came of a call on a file's content; where a plugin failed, that is told with the file's path.

@@ -94,29 +94,39 @@ impl FileSystem {
     }
 
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
-        let text = match self.effective(caller, inode)?.source(setting) {
+        let related: &[&str] = match setting {
+            Setting::Encrypt => &["encrypt"],
+            Setting::Copies | Setting::Parity | Setting::Redundancy | Setting::Class | Setting::Tier => {
+                &["class", "redundancy", "copies", "parity"]
+            }
+            _ => &[setting.word(), "class"],
+        };
+        let source = self.effective(caller, inode)?.source(setting);
+        self.source_text(caller, inode, source, related)
+    }
+
+    /// Who decided, in words; of rules those that say something of these `keys`.
+    pub(crate) fn source_text(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        source: Source,
+        keys: &[&str],
+    ) -> Result<Vec<u8>, Error> {
+        let text = match source {
             Source::Pool => b"default class of the pool".to_vec(),
             Source::Inode(number) if number == inode => b"set here".to_vec(),
             Source::Lock(number) if number == inode => b"locked here by the administrator".to_vec(),
             Source::Lock(number) => [b"locked by the administrator at ", &*self.path_of(caller.wait, number)?].concat(),
-            Source::Rule => self.rule_source(caller, inode, setting)?,
+            Source::Rule => self.rule_source(caller, inode, keys)?,
             Source::Inode(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
         };
         Ok(text)
     }
 
-    /// The rules that matched the file and say something about this key.
-    fn rule_source(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
-        let says = |rule: &String| {
-            let words = [setting.word(), "class", "redundancy", "copies", "parity"];
-            let related = match setting {
-                Setting::Compress | Setting::Record => &words[..2],
-                Setting::Encrypt => &words[..1],
-                Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => &words[..2],
-                _ => &words[..],
-            };
-            related.iter().any(|word| rule.contains(&format!("{word}=")))
-        };
+    /// The rules that matched the file and say something about one of these keys.
+    fn rule_source(&self, caller: &Caller<'_>, inode: u64, keys: &[&str]) -> Result<Vec<u8>, Error> {
+        let says = |rule: &String| keys.iter().any(|word| rule.contains(&format!("{word}=")));
         for matched in self.matched(caller.wait, caller.now, inode)? {
             let rules: Vec<String> = matched.rules.into_iter().filter(says).collect();
             if rules.is_empty() {

@@ -356,6 +356,7 @@ impl FileSystem {
                     let is_version = self.review_version(caller, &met)?;
                     if !is_version {
                         self.review_met(caller, job, &met)?;
+                        self.pass_versions_on(caller, met.inode)?;
                     }
                     if !is_version && let Some(directory) = job.walk.directory(&met) {
                         self.await_retention_of_met(caller, met.inode, directory)?;

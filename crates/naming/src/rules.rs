@@ -7,6 +7,7 @@
 //! decision is never older than the transaction that it is part of.
 
 mod forecast;
+mod review;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,10 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use stere_file::{Keys, inode_if_any};
+use stere_file::{Keys, Plugins, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{
-    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Switch, Switches, Vocabulary, merge,
+    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Stacks, Switch, Switches, Vocabulary,
+    merge,
 };
 use stere_store::{Store, Transaction, Wait};
 
@@ -148,6 +150,7 @@ pub(crate) struct Rules {
     /// When what changes by itself is looked at next, in seconds.
     next_review: AtomicU64,
     people: Option<Arc<dyn People>>,
+    plugins: Option<Arc<Plugins>>,
 }
 
 /// A version of the pool's rules, counted from 1.
@@ -155,6 +158,17 @@ pub(crate) struct Rules {
 pub struct RulesVersion {
     pub version: u64,
     pub rules: RulesValue,
+}
+
+/// Writes down which stacks rules name; all of them are one here.
+#[derive(Default)]
+struct NamedStacks(std::cell::RefCell<Vec<String>>);
+
+impl Stacks for NamedStacks {
+    fn stack(&self, text: &str) -> Option<u16> {
+        self.0.borrow_mut().push(text.to_owned());
+        Some(0)
+    }
 }
 
 /// Collects from the pool's lists, entry by entry in the order of their numbers.
@@ -177,8 +191,13 @@ fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Op
 
 impl Rules {
     /// Reads what the pool says.
-    pub fn load(store: &Store, classes: &Classes, people: Option<Arc<dyn People>>) -> Result<Rules, Error> {
-        let rules = Rules { people, ..Rules::default() };
+    pub fn load(
+        store: &Store,
+        classes: &Classes,
+        people: Option<Arc<dyn People>>,
+        plugins: Arc<Plugins>,
+    ) -> Result<Rules, Error> {
+        let rules = Rules { people, plugins: Some(plugins), ..Rules::default() };
         type Last = (u64, Option<RulesVersion>);
         let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
@@ -198,7 +217,8 @@ impl Rules {
 
     /// What words in rules mean here.
     pub fn vocabulary<'a>(&'a self, classes: &'a Classes) -> Vocabulary<'a> {
-        Vocabulary { classes, people: self.people.as_deref() }
+        let stacks = self.plugins.as_deref().map(|plugins| plugins as &dyn Stacks);
+        Vocabulary { classes, people: self.people.as_deref(), stacks }
     }
 
     /// Rules that were understood when they were set; a newer stere may have set them.
@@ -406,10 +426,11 @@ impl FileSystem {
     /// Sets or removes a directory's own rules.
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
-        let (mut named, mut asked) = (Vec::new(), Vec::new());
+        let (mut named, mut asked, mut keeps_versions) = (Vec::new(), Vec::new(), false);
         if let Some(text) = text {
-            let set = self.parse_rules(&String::from_utf8_lossy(text), false)?;
+            let set = self.parse_rules(caller, &String::from_utf8_lossy(text), false)?;
             named = classes_of(&set);
+            keeps_versions = set.rules().iter().any(|rule| rule.own.versions.is_some());
             let settings = |rule: &Rule| {
                 let own = rule.own;
                 Setting::ALL.into_iter().filter(move |key| own.get(*key).is_some()).map(move |key| (key, own))
@@ -424,6 +445,9 @@ impl FileSystem {
             }
             self.check_locks(transaction, inode, value, &asked)?;
             self.note_watched(transaction, says)?;
+            if keeps_versions {
+                self.begin_versions(transaction);
+            }
             value.ctime = caller.now;
             self.forget_rules(transaction, inode, value)?;
             for class in &named {
@@ -448,8 +472,13 @@ impl FileSystem {
     }
 
     /// Rules that somebody sets now.
-    pub(crate) fn parse_rules(&self, text: &str, may_override: bool) -> Result<RuleSet, Error> {
+    pub(crate) fn parse_rules(&self, caller: &Caller<'_>, text: &str, may_override: bool) -> Result<RuleSet, Error> {
         let classes = self.files.resolver().classes();
+        // Stacks of plugins that they name have a number before they are understood.
+        let named = NamedStacks::default();
+        let vocabulary = Vocabulary { stacks: Some(&named), ..self.rules.vocabulary(&classes) };
+        RuleSet::parse(text, may_override, vocabulary).map_err(stere_policy::PolicyError::from)?;
+        self.make_stacks(caller, &named.0.into_inner())?;
         let set = RuleSet::parse(text, may_override, self.rules.vocabulary(&classes))
             .map_err(stere_policy::PolicyError::from)?;
         self.check_rules_key(&set)?;
@@ -476,7 +505,7 @@ impl FileSystem {
 
     /// Makes these the pool's rules. What they change is done in the background.
     pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
-        let set = self.parse_rules(text, true)?;
+        let set = self.parse_rules(caller, text, true)?;
         let last_version: u64 = collect(&self.store, caller.wait, |last, kind, number, _| {
             if kind == key::kind::RULES {
                 *last = number;
@@ -489,6 +518,9 @@ impl FileSystem {
         self.store.update(caller.wait, |transaction| {
             transaction.put(Key::rules(version), &entry);
             self.note_watched(transaction, says)?;
+            if set.rules().iter().any(|rule| rule.own.versions.is_some()) {
+                self.begin_versions(transaction);
+            }
             self.note_reconcile(transaction, ROOT)
         })?;
         self.begin_to_watch(says);
@@ -548,43 +580,4 @@ fn read_levels(keys: &impl Keys, directory: u64, classes: &Classes) -> Result<Ve
         at = value.parent;
     }
     Ok(levels)
-}
-
-/// How often what changes by itself (size, age, owner) is looked at, in seconds.
-const REVIEW_SECONDS: u64 = 3600;
-
-impl FileSystem {
-    /// Now and then notes that files are to be looked at whose rules ask for what changes without a name being changed.
-    pub(crate) fn review_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        let now = u64::try_from(caller.now.seconds).unwrap_or(0);
-        let due = self.rules.next_review.load(Ordering::Acquire);
-        if now < due {
-            return Ok(());
-        }
-        self.rules.next_review.store(now + REVIEW_SECONDS, Ordering::Release);
-        if due == 0 {
-            return Ok(());
-        }
-        let changes_by_itself = |set: &Arc<RuleSet>| set.changes_by_itself();
-        let mut roots: Vec<u64> = Vec::new();
-        if self.rules.pool.lock().1.as_ref().is_some_and(changes_by_itself) {
-            roots.push(ROOT);
-        }
-        for scopes in self.rules.kept.lock().values() {
-            let of_directories =
-                scopes.levels.iter().filter(|level| level.rules.as_ref().is_some_and(changes_by_itself));
-            roots.extend(of_directories.map(|level| level.directory));
-        }
-        roots.sort_unstable();
-        roots.dedup();
-        for root in roots {
-            self.store.update(caller.wait, |transaction: &mut Transaction<'_>| {
-                match inode_if_any(transaction, root)? {
-                    Some(_) => self.note_reconcile(transaction, root),
-                    None => Ok(()),
-                }
-            })?;
-        }
-        Ok(())
-    }
 }

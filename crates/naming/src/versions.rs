@@ -20,12 +20,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_versions, set_own_versions};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::Versions as Wanted;
+use stere_policy::{Source, Versions as Wanted};
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
 use crate::names::{Found, damaged};
-use crate::policy::nearest;
 use crate::{Caller, FileSystem, SetMode, classes, xattr};
 
 /// The attribute that says how many and how long.
@@ -68,20 +67,6 @@ impl Versions {
     }
 }
 
-/// What the nearest says from this inode upward, and which it is.
-fn said(keys: &impl Keys, inode: u64) -> Result<Option<(u64, Wanted)>, Error> {
-    nearest(keys, inode, own_versions)
-}
-
-/// The same for a file with a name in this directory: whether versions are kept.
-fn keeps(keys: &impl Keys, directory: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
-    let wanted = match own_versions(value) {
-        Some(wanted) => Some(wanted),
-        None => said(keys, directory)?.map(|(_, wanted)| wanted),
-    };
-    Ok(wanted.filter(|wanted| *wanted != Wanted::No))
-}
-
 /// Notes the sequence of a file's name in its directory: a hint, with which its name is found when it changes.
 pub(crate) fn note_name(value: &mut InodeValue, sequence: u64) {
     if value.kind() == Some(FileKind::File) {
@@ -95,6 +80,38 @@ pub(crate) fn check_not_of_versions(value: &InodeValue) -> Result<(), Error> {
 }
 
 impl FileSystem {
+    /// Which versions policy keeps of an inode, and who said so; nothing where nobody says anything.
+    fn said(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<(Wanted, Source)>, Error> {
+        let effective = self.files.effective(keys, inode, value)?;
+        Ok(effective.versions.map(|wanted| (wanted, effective.versions_source)))
+    }
+
+    /// The same for a file with a name in this directory: whether versions are kept.
+    fn keeps(&self, keys: &impl Keys, directory: u64, inode: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
+        let named = InodeValue { parent: directory, ..value.clone() };
+        let wanted = self.said(keys, inode, &named)?.map(|(wanted, _)| wanted);
+        Ok(wanted.filter(|wanted| *wanted != Wanted::No))
+    }
+
+    /// What is kept of this file because of itself or of rules that match it, and not of all in its directory.
+    fn kept_of_own(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
+        let said = self.said(keys, inode, value)?;
+        Ok(said
+            .filter(|(_, source)| matches!(source, Source::Rule) || *source == Source::Inode(inode))
+            .map(|(wanted, _)| wanted))
+    }
+
+    pub(crate) fn is_keeping_versions(&self) -> bool {
+        self.versions.is_used()
+    }
+
+    /// From now on there are versions: to be noted in the transaction that makes somebody want some.
+    pub(crate) fn begin_versions(&self, transaction: &mut Transaction<'_>) {
+        // Before anybody can see it who would not keep anything.
+        self.versions.is_used.store(true, Ordering::Release);
+        transaction.put(Key::version(0, 0), &[1]);
+    }
+
     /// Refuses to change a version; one that was removed while it was open may be changed over the handles that are left.
     pub(crate) fn check_no_version(&self, inode: u64, value: &InodeValue) -> Result<(), Error> {
         if value.flags & OF_VERSIONS != 0 && self.versions.open.lock().contains(&inode) {
@@ -231,7 +248,8 @@ impl FileSystem {
         }
         let asks = |value: &InodeValue| {
             let is_file_of_users = value.flags & OF_VERSIONS == 0 && value.nlink > 0;
-            if !is_file_of_users || self.store.view(caller.wait, |view| keeps(view, value.parent, value))?.is_none() {
+            let is_kept = || self.store.view(caller.wait, |view| self.keeps(view, value.parent, inode, value));
+            if !is_file_of_users || is_kept()?.is_none() {
                 return Ok(false);
             }
             Ok(!self.is_short_of_room())
@@ -266,14 +284,8 @@ impl FileSystem {
                 value.flags = OF_VERSIONS | file.value.flags & xattr::FLAGS;
                 xattr::copy(transaction, inode, copy)?;
                 stere_file::unlist(transaction, copy);
-                self.shelve(
-                    transaction,
-                    caller,
-                    (directory, &name),
-                    copy,
-                    &mut value.clone(),
-                    own_versions(&file.value),
-                )
+                let own = self.kept_of_own(transaction, inode, &file.value)?;
+                self.shelve(transaction, caller, (directory, &name), copy, &mut value.clone(), own)
             })
         });
         if !matches!(kept, Ok(true)) {
@@ -324,7 +336,7 @@ impl FileSystem {
     ) -> Result<bool, Error> {
         let size = unlink.size.unwrap_or(value.size);
         let is_one = found.kind == FileKind::File && value.nlink == 1 && size > 0;
-        if !is_one || keeps(transaction, place.0, value)?.is_none() {
+        if !is_one || self.keeps(transaction, place.0, found.inode, value)?.is_none() {
             return Ok(false);
         }
         let directory = crate::directory(transaction, place.0)?;
@@ -332,7 +344,7 @@ impl FileSystem {
         if self.name_key(transaction, place.0, &directory).is_err_and(is_of_key) {
             return Ok(false);
         }
-        let (mut kept, own) = (value.clone(), own_versions(value));
+        let (mut kept, own) = (value.clone(), self.kept_of_own(transaction, found.inode, value)?);
         forget_own(&mut kept);
         let is_kept = self.shelve(transaction, caller, place, found.inode, &mut kept, own)?;
         if is_kept && unlink.is_in_use {
@@ -350,8 +362,7 @@ impl FileSystem {
         mode: SetMode,
     ) -> Result<(), Error> {
         let wanted = value.filter(|text| !text.is_empty()).map(Wanted::parse).transpose()?;
-        // Before anybody can see it who would not keep anything.
-        self.versions.is_used.store(true, Ordering::Release);
+        let _until_it_holds = self.changing_policy();
         self.changing_attribute(caller, inode, |transaction, value| {
             if !matches!(value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
@@ -359,9 +370,11 @@ impl FileSystem {
             xattr::check_mode(mode, own_versions(value).is_some())?;
             stere_file::check_changeable(value, caller.now)?;
             set_own_versions(value, wanted);
-            transaction.put(Key::version(0, 0), &[1]);
+            self.begin_versions(transaction);
             self.note_reconcile(transaction, inode)
         })?;
+        self.files.resolver().invalidate();
+        self.rules.note_change();
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         match value.kind() {
             Some(FileKind::File) => self.pass_on(caller, inode, &value),
@@ -377,12 +390,9 @@ impl FileSystem {
 
     /// What holds for an inode, and who said so.
     pub(crate) fn effective_versions(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let found = self.store.view(caller.wait, |view| said(view, inode))?;
-        let (by, wanted) = found.ok_or(Error::NoAttribute)?;
-        let source = match by == inode {
-            true => b"set here".to_vec(),
-            false => [b"inherited from ", &*self.path_of(caller.wait, by)?].concat(),
-        };
+        let effective = self.effective(caller, inode)?;
+        let wanted = effective.versions.ok_or(Error::NoAttribute)?;
+        let source = self.source_text(caller, inode, effective.versions_source, &["versions", "class"])?;
         Ok((wanted.text().into_bytes(), source))
     }
 }

@@ -1,4 +1,4 @@
-//! Versions and the rest of policy: encrypted, compressed and copied as their files, found by who may find those (P-53, P-80, P-81).
+//! Versions and the rest of policy: encrypted, compressed and copied as their files, found by who may find those (P-53, P-80, P-81, P-117).
 
 mod support;
 
@@ -143,5 +143,84 @@ fn versions_are_as_private_as_what_they_are_of() {
     change(top, 0o700, 8);
     assert_eq!((mode(shelf), fs.getattr(&caller(5), shelf).unwrap().uid), (0o500, 8));
     fs.rmdir(&caller(5), ROOT, b"top").unwrap_err();
+    assert_clean(&fs);
+}
+
+fn settle(fs: &FileSystem) {
+    reconcile(fs);
+    while fs.step(&caller(9), 1000).unwrap() {}
+}
+
+/// P-117: rules say which files have versions; what they say now holds for the versions that there are.
+#[test]
+fn rules_say_which_files_have_versions() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let top = directory(&fs, "d", "rules", "*.odt: versions=3; keep*: versions=5,30d; *.tmp: versions=no");
+    let make_and_change = |fs: &FileSystem, name: &str, times: u8| {
+        let file = make(fs, top, name, b"first");
+        (0..times).for_each(|time| write(fs, file, 0, &[b'a' + time; 9]));
+        file
+    };
+    let odt = make_and_change(&fs, "a.odt", 1);
+    make_and_change(&fs, "plain", 2);
+    assert_eq!((fact(&fs, odt, "effective.versions"), versions(&fs, top, "a.odt").unwrap().len()), ("3".into(), 1));
+    assert!(fact(&fs, odt, "source.versions").contains("rule of /d: *.odt: versions=3"));
+    assert!(versions(&fs, top, "plain").is_err(), "no rule matches");
+    // The number holds, and removal keeps too. A file's own word goes before rules of its directory.
+    (0..5).for_each(|time| write(&fs, odt, 0, &[b'k' + time; 9]));
+    settle(&fs);
+    assert_eq!(versions(&fs, top, "a.odt").unwrap().len(), 3);
+    let both = make_and_change(&fs, "keep.odt", 0);
+    assert_eq!(fact(&fs, both, "effective.versions"), "5", "as many as one rule keeps, as long as one does");
+    fs.unlink(&caller(5), top, b"keep.odt").unwrap();
+    assert_eq!(versions(&fs, top, "keep.odt").unwrap().len(), 1);
+    fs.syncfs(&caller(6)).unwrap();
+    let fs = rig.reopen(fs, true);
+    assert_eq!(fact(&fs, odt, "effective.versions"), "3");
+    check(&fs, versions(&fs, top, "a.odt").unwrap()[0], b"lllllllll");
+    // Other rules: of what exists as many stay as they say.
+    set(&fs, top, "rules", "*.odt: versions=1");
+    settle(&fs);
+    assert_eq!((fact(&fs, odt, "effective.versions"), versions(&fs, top, "a.odt").unwrap().len()), ("1".into(), 1));
+    set(&fs, odt, "versions", "7");
+    settle(&fs);
+    (0..3).for_each(|time| write(&fs, odt, 0, &[b's' + time; 9]));
+    settle(&fs);
+    assert_eq!(versions(&fs, top, "a.odt").unwrap().len(), 4);
+    set(&fs, odt, "versions", "no");
+    settle(&fs);
+    assert!(versions(&fs, top, "a.odt").is_err());
+    assert_clean(&fs);
+}
+
+/// P-117: so do classes, and a changed class holds for what has it.
+#[test]
+fn classes_say_which_files_have_versions() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let settings = |value: &str| [("versions".to_owned(), value.to_owned())];
+    fs.create_class(&caller(2), "papers", &settings("4,30d")).unwrap();
+    assert!(fs.create_class(&caller(2), "wrong", &settings("0")).is_err());
+    let top = directory(&fs, "d", "class", "papers");
+    let file = make(&fs, top, "f", b"first");
+    (0..6).for_each(|time| write(&fs, file, 0, &[b'a' + time; 9]));
+    settle(&fs);
+    assert_eq!((fact(&fs, file, "effective.versions"), versions(&fs, top, "f").unwrap().len()), ("4,30d".into(), 4));
+    assert_eq!(fact(&fs, file, "source.versions"), "inherited from /d");
+    fs.syncfs(&caller(6)).unwrap();
+    let fs = rig.reopen(fs, true);
+    assert!(fs.change_class(&caller(3), "papers", &settings("2")).unwrap());
+    settle(&fs);
+    assert_eq!(versions(&fs, top, "f").unwrap().len(), 2);
+    let told = fs.classes(stere_naming::Wait::Allowed).unwrap();
+    assert_eq!(told.last().unwrap().settings, [("versions", "2".to_owned())]);
+    // A rule that names the class says it too.
+    let other = directory(&fs, "other", "rules", "*.pdf: class=papers");
+    let pdf = make(&fs, other, "x.pdf", b"first");
+    write(&fs, pdf, 0, b"second");
+    assert_eq!(versions(&fs, other, "x.pdf").unwrap().len(), 1);
+    assert!(fs.change_class(&caller(3), "papers", &[settings("")[0].clone(), ("copies".into(), "1".into())]).unwrap());
+    settle(&fs);
+    write(&fs, pdf, 0, b"third");
+    assert_eq!(versions(&fs, other, "x.pdf").unwrap().len(), 1, "what is there stays, and nothing new is kept");
     assert_clean(&fs);
 }

@@ -9,6 +9,7 @@ use crate::encryption::Encryption;
 use crate::error::PolicyError;
 use crate::record::RecordSize;
 use crate::switches::{Switch, Switches};
+use crate::versions::Versions;
 
 /// A recognised policy name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -290,6 +291,10 @@ pub struct Own {
     pub switches: Switches,
     /// Code of the size of records, 0 when not set.
     pub record: u8,
+    /// Users' plugins: 1 none, 1 and the number of a stack, 0 when not set.
+    pub plugins: u16,
+    /// Versions.
+    pub versions: Option<Versions>,
 }
 
 /// Says that files go to no tertiary volume.

@@ -12,6 +12,7 @@ use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::switches::Switches;
+use crate::versions::Versions;
 
 /// What a class is called and what it asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +144,16 @@ impl Classes {
     /// How large its records are at most.
     pub fn record(&self, class: Class) -> Option<RecordSize> {
         self.own(class)?.record()
+    }
+
+    /// Which plugins it asks for, as in [`Own`]; 0 if it says nothing.
+    pub fn plugins(&self, class: Class) -> u16 {
+        self.own(class).map_or(0, |own| own.plugins)
+    }
+
+    /// Which versions it keeps.
+    pub fn versions(&self, class: Class) -> Option<Versions> {
+        self.own(class)?.versions
     }
 
     /// What it switches on or off.

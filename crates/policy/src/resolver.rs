@@ -20,6 +20,7 @@ use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::rules::{Decided, Decision};
 use crate::switches::{Switch, Switches};
+use crate::versions::Versions;
 
 /// What one inode contributes: its own policy and the directory above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +69,14 @@ pub struct Effective {
     pub tier_source: Source,
     /// Who decided the size of records.
     pub record_source: Source,
-    /// Number of the stack of users' plugins, 0 for none. Whoever knows the stacks fills it in; it is inherited like the rest.
+    /// Number of the stack of users' plugins, 0 for none.
     pub plugins: u16,
+    /// Who decided that.
+    pub plugins_source: Source,
+    /// Which versions are kept; nothing where nobody says anything.
+    pub versions: Option<Versions>,
+    /// Who decided that.
+    pub versions_source: Source,
     /// What is switched on, and who said so.
     pub switches: [(bool, Source); Switch::ALL.len()],
 }
@@ -176,7 +183,10 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         encryption_source: Source::Pool,
         tier_source: Source::Pool,
         record_source: Source::Pool,
-        plugins: 0,
+        plugins: classes.plugins(default).saturating_sub(1),
+        plugins_source: Source::Pool,
+        versions: classes.versions(default),
+        versions_source: Source::Pool,
         switches: Switch::ALL.map(|switch| (switches.get(switch) == Some(true), Source::Pool)),
     }
 }
@@ -198,6 +208,8 @@ struct Findings {
     encryption: Option<(Encryption, Source)>,
     tier: Option<(TierWish, Source)>,
     record: Option<(RecordSize, Source)>,
+    plugins: Option<(u16, Source)>,
+    versions: Option<(Option<Versions>, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
 }
 
@@ -224,6 +236,14 @@ impl Findings {
         }
         if let Some(record) = decision.record().filter(|_| self.record.is_none() && counts(Decided::RECORD)) {
             self.record = Some((record, Source::Rule));
+        }
+        let plugins = decision.plugins().filter(|_| self.plugins.is_none() && counts(Decided::PLUGINS));
+        if let Some(plugins) = plugins {
+            self.plugins = Some((plugins - 1, Source::Rule));
+        }
+        let versions = decision.versions().filter(|_| self.versions.is_none() && counts(Decided::VERSIONS));
+        if let Some(versions) = versions {
+            self.versions = Some((Some(versions), Source::Rule));
         }
         for switch in Switch::ALL {
             let found = &mut self.switches[switch as usize];
@@ -259,6 +279,15 @@ impl Findings {
             let wish = own.record().or(speaks.and_then(|class| classes.record(class)));
             self.record = wish.map(|wish| (wish, source));
         }
+        if self.plugins.is_none() {
+            let of_class = speaks.map_or(0, |class| classes.plugins(class));
+            let wish = if own.plugins == 0 { of_class } else { own.plugins };
+            self.plugins = wish.checked_sub(1).map(|stack| (stack, source));
+        }
+        if self.versions.is_none() {
+            let wish = own.versions.or(speaks.and_then(|class| classes.versions(class)));
+            self.versions = wish.map(|wish| (Some(wish), source));
+        }
         for switch in Switch::ALL {
             let of_class = || classes.switches(speaks?).get(switch);
             let found = &mut self.switches[switch as usize];
@@ -279,6 +308,8 @@ impl Findings {
         let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
         let (record, record_source) = nearer(self.record, (above.wish.record, above.record_source));
         let wish = Wish { class, scheme, compression, encryption, tier, record };
+        let (plugins, plugins_source) = nearer(self.plugins, (above.plugins, above.plugins_source));
+        let (versions, versions_source) = nearer(self.versions, (above.versions, above.versions_source));
         let switches =
             Switch::ALL.map(|switch| nearer(self.switches[switch as usize], above.switches[switch as usize]));
         Effective {
@@ -289,7 +320,10 @@ impl Findings {
             encryption_source,
             tier_source,
             record_source,
-            plugins: above.plugins,
+            plugins,
+            plugins_source,
+            versions,
+            versions_source,
             switches,
         }
     }

@@ -35,18 +35,26 @@ pub trait People: Send + Sync + std::fmt::Debug {
     fn group(&self, name: &str) -> Option<u32>;
 }
 
+/// Stacks of users' plugins, as the pool knows them.
+pub trait Stacks {
+    /// The number of the stack that is written so.
+    fn stack(&self, text: &str) -> Option<u16>;
+}
+
 /// What words in rules may mean.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Vocabulary<'a> {
     /// The pool's classes.
     pub classes: &'a Classes,
     /// Who is known; without it rules name users and groups by numbers alone.
     pub people: Option<&'a dyn People>,
+    /// The pool's stacks of plugins; without it any may be named, and none is meant.
+    pub stacks: Option<&'a dyn Stacks>,
 }
 
 impl<'a> From<&'a Classes> for Vocabulary<'a> {
     fn from(classes: &'a Classes) -> Vocabulary<'a> {
-        Vocabulary { classes, people: None }
+        Vocabulary { classes, people: None, stacks: None }
     }
 }
 

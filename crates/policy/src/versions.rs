@@ -44,6 +44,19 @@ impl Versions {
         Ok(Versions::Kept { count, seconds })
     }
 
+    /// Of two that both hold: as many as one of them keeps, as long as one of them does.
+    pub fn or_more(self, other: Versions) -> Versions {
+        fn most<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.zip(other).map(|(one, other)| one.max(other))
+        }
+        match (self, other) {
+            (Versions::No, kept) | (kept, Versions::No) => kept,
+            (Versions::Kept { count, seconds }, Versions::Kept { count: others, seconds: others_seconds }) => {
+                Versions::Kept { count: most(count, others), seconds: most(seconds, others_seconds) }
+            }
+        }
+    }
+
     /// As people write it.
     pub fn text(self) -> String {
         match self {
@@ -69,6 +82,23 @@ mod tests {
             assert_eq!(shown(text), Ok(meant.into()), "{text}");
             assert_eq!(shown(meant), Ok(meant.into()));
         }
+    }
+
+    #[test]
+    fn of_two_as_much_is_kept_as_one_of_them_keeps() {
+        let both = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| Versions::parse(text.as_bytes()).unwrap());
+            assert_eq!(one.or_more(other), other.or_more(one));
+            one.or_more(other).text()
+        };
+        assert_eq!(both("3,30d", "5,1d"), "5,30d");
+        assert_eq!(both("3,30d", "5"), "5");
+        assert_eq!(both("no", "1d"), "1d");
+        // However long, and however many.
+        assert_eq!(
+            Versions::parse(b"3").unwrap().or_more(Versions::parse(b"1d").unwrap()),
+            Versions::Kept { count: None, seconds: None }
+        );
     }
 
     #[test]

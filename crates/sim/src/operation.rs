@@ -415,9 +415,13 @@ pub const POLICIES: [(&[u8], &[u8]); 13] = [
     (b"user.stere.redundancy", b"6"),
     (b"user.stere.rules", b"a: copies=3, compress=lz4; b: parity=2+1; *: compress=zstd:1"),
     (b"user.stere.rules", b"size>100K: copies=3; *: copies=2, compress=lz4"),
-    (b"user.stere.rules", b"c: parity=2+2; d/**: compress=zstd:1"),
+    (b"user.stere.rules", b"c: parity=2+2; d/**: compress=zstd:1, record=8K"),
 ];
 
 /// Rules of the whole pool.
-pub const RULES: [&str; 4] =
-    ["", "*: compress=lz4", "! a: copies=3; size>64K: compress=zstd:1", "b: parity=2+1; ! *: compress=none"];
+pub const RULES: [&str; 4] = [
+    "",
+    "*: compress=lz4, record=16K",
+    "! a: copies=3; size>64K: compress=zstd:1",
+    "b: parity=2+1; ! *: compress=none",
+];

@@ -65,7 +65,6 @@ fn program() -> Value {
             "links": LINKS_MAX,
             "name_bytes": NAME_BYTES_MAX,
             "record_bytes": RECORD_BYTES,
-            "record_bytes_least": 4096,
             "tertiary_volumes": TERTIARY_MAX,
             "units": WIDTH_MAX,
         },

@@ -98,16 +98,18 @@ fn why_not(key: &str, value: &str) -> String {
         None => match parse(value) {
             Err(error) => format!("the rules are not understood: {error}"),
             Ok(_) => {
-                "the rules name a class that the pool does not have; `stere class list POOL` tells which it has".into()
+                format!(
+                    "the rules '{value}' name a class or plugins that the pool does not have; `stere class list POOL` and `stere plugin list POOL` tell which it has"
+                )
             }
         },
     }
 }
 
-/// Rules, whatever classes they name.
+/// Rules, whatever classes and plugins they name.
 fn parse(text: &str) -> std::result::Result<RuleSet, RuleError> {
     let (classes, people) = (Classes::of_any_name(), people::system());
-    RuleSet::parse(text, false, Vocabulary { classes: &classes, people: people.as_deref() })
+    RuleSet::parse(text, false, Vocabulary { classes: &classes, people: people.as_deref(), stacks: None })
 }
 
 /// Why something may not be set, which the system call does not tell.

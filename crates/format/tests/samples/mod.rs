@@ -369,6 +369,9 @@ pub fn samples() -> Vec<Sample> {
     let retained_policy = InodePolicy { compression: 2, retain, ..InodePolicy::default() };
     let record = RecordPolicy { own: 3, ruled: 1, decided: 0x11, locked: 9 };
     let switches = SwitchesPolicy { own: 2, ruled: 8, decided: 0x22, locked: 4, ..SwitchesPolicy::default() };
+    let wish = VersionsPolicy { kind: 2, count: 10, seconds: 30 * 86_400 };
+    let ruled_more = RuledMore { plugins: 3, versions: Some(wish) };
+    let with_ruled_more = InodePolicy { ruled_more, ..InodePolicy::default() };
     let with_records = InodePolicy { switches: SwitchesPolicy { record, ..switches }, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
@@ -406,6 +409,7 @@ pub fn samples() -> Vec<Sample> {
         ("backup", "backup", backup().encode()),
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
+        ("class-more", "class", ClassValue { record: 4, more: ruled_more, ..class(None) }.encode()),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
@@ -424,6 +428,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
+        ("inode-ruled-more", "inode", inode(0o100_644, Some(with_ruled_more), b"").encode()),
         ("inode-records", "inode", inode(0o100_644, Some(with_records), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{FileKind, InodeValue};
-use stere_policy::{Effective, RecordSize, RuleSet, Setting, Switch};
+use stere_policy::{Effective, RecordSize, RuleSet, Setting, Switch, Versions};
 
 use super::Scopes;
 use crate::error::Error;
@@ -41,8 +41,7 @@ pub struct RulesForecast<'a> {
 impl FileSystem {
     /// Begins to tell what these rules would change if this directory had them instead of its own.
     pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
-        let set = RuleSet::parse(text, false, self.rules.vocabulary(&self.files.resolver().classes()))
-            .map_err(stere_policy::PolicyError::from)?;
+        let set = self.parse_rules(caller, text, false)?;
         let kind = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
@@ -105,8 +104,9 @@ impl RulesForecast<'_> {
         stere_file::set_rule_decision(&mut value, decision);
         let after = effective(&value)?;
         let devices = files.device_count();
-        let is_other =
-            before.wish != after.wish || Switch::ALL.into_iter().any(|one| before.is_on(one) != after.is_on(one));
+        let is_other = before.wish != after.wish
+            || (before.plugins, before.versions) != (after.plugins, after.versions)
+            || Switch::ALL.into_iter().any(|one| before.is_on(one) != after.is_on(one));
         Ok(is_other.then(|| RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
@@ -130,6 +130,10 @@ impl FileSystem {
             let value = if is_named { self.with_name(setting, value) } else { value };
             Some(format!("{}={value}", setting.word()))
         });
-        words.collect::<Vec<_>>().join(" ")
+        let plugins = (effective.plugins != 0).then(|| self.plugins_wish_text(effective.plugins + 1)).flatten();
+        let versions = effective.versions.map(Versions::text);
+        let lists = [("plugins", plugins), ("versions", versions)];
+        let lists = lists.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        words.chain(lists).collect::<Vec<_>>().join(" ")
     }
 }

@@ -4,13 +4,12 @@
 
 use std::ops::ControlFlow;
 
-use stere_file::{Gone, OF_VERSIONS, inode_if_any, set_version_order, version_order};
+use stere_file::{Gone, Keys, OF_VERSIONS, inode_if_any, set_version_order, version_order};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, Key, key};
 use stere_policy::Versions as Wanted;
 use stere_store::{Transaction, Wait};
 
-use super::said;
 use super::shelf::{ORDER_BY_MOMENT, entry_of, order};
 use crate::error::Error;
 use crate::names::damaged;
@@ -110,7 +109,7 @@ impl FileSystem {
     fn is_counted(&self, caller: &Caller<'_>, drawer: u64) -> Result<bool, Error> {
         self.store.update(caller.wait, |transaction| {
             // Others may have come since.
-            let is_counted = excess_of(transaction, drawer)?.is_empty();
+            let is_counted = self.excess_of(transaction, drawer)?.is_empty();
             if is_counted {
                 transaction.delete(Key::versions_many(drawer));
             }
@@ -119,7 +118,7 @@ impl FileSystem {
     }
 
     fn excess(&self, wait: Wait, drawer: u64) -> Result<Vec<u64>, Error> {
-        self.store.view(wait, |view| excess_of(view, drawer))
+        self.store.view(wait, |view| self.excess_of(view, drawer))
     }
 
     /// Removes versions while the pool is nearly full. Tells whether it still is and there are more.
@@ -152,7 +151,7 @@ impl FileSystem {
                 Ok::<_, Error>(())
             })?,
             _ if version_order(&value).is_some() => {
-                self.store.update(caller.wait, |transaction| reorder(transaction, caller, met.inode))?;
+                self.store.update(caller.wait, |transaction| self.reorder(transaction, caller, met.inode))?;
             }
             _ => {}
         }
@@ -160,37 +159,42 @@ impl FileSystem {
     }
 }
 
-/// Versions of a name beyond the number that is to be kept, the oldest first.
-fn excess_of(keys: &impl stere_file::Keys, drawer: u64) -> Result<Vec<u64>, Error> {
-    let Some((_, Wanted::Kept { count: Some(count), .. })) = said(keys, drawer)? else { return Ok(Vec::new()) };
-    let (mut versions, mut failure) = (Vec::new(), None);
-    keys.visit(Key::dirent(drawer, 0), Key::dirent(drawer, u64::MAX), &mut |_, bytes| {
-        match DirentView::decode(bytes) {
-            Ok(entry) if entry.kind == FileKind::File => versions.push(entry.inode),
-            Ok(_) => {}
-            Err(error) => failure = Some(damaged(drawer, &error)),
-        }
-        if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    versions.truncate(versions.len().saturating_sub(count as usize));
-    failure.map_or(Ok(versions), Err)
-}
-
-/// Gives a version the place that what is said now gives it. Where nothing is said it keeps the one it has.
-fn reorder(transaction: &mut Transaction<'_>, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-    let Some(mut value) = inode_if_any(transaction, inode)? else { return Ok(()) };
-    let Some((before, (_, wanted))) = version_order(&value).zip(said(transaction, value.parent)?) else {
-        return Ok(());
-    };
-    let place = match wanted {
-        Wanted::No => order(caller.now.seconds, Some(0)),
-        Wanted::Kept { seconds, .. } => order(value.ctime.seconds, seconds),
-    };
-    if place != before {
-        transaction.delete(Key::version(before, inode));
-        transaction.put(Key::version(place, inode), &[1]);
-        set_version_order(&mut value, place);
-        stere_file::put_inode(transaction, inode, &value);
+impl FileSystem {
+    /// Versions of a name beyond the number that is to be kept, the oldest first.
+    fn excess_of(&self, keys: &impl Keys, drawer: u64) -> Result<Vec<u64>, Error> {
+        let Some(value) = inode_if_any(keys, drawer)? else { return Ok(Vec::new()) };
+        let Some((Wanted::Kept { count: Some(count), .. }, _)) = self.said(keys, drawer, &value)? else {
+            return Ok(Vec::new());
+        };
+        let (mut versions, mut failure) = (Vec::new(), None);
+        keys.visit(Key::dirent(drawer, 0), Key::dirent(drawer, u64::MAX), &mut |_, bytes| {
+            match DirentView::decode(bytes) {
+                Ok(entry) if entry.kind == FileKind::File => versions.push(entry.inode),
+                Ok(_) => {}
+                Err(error) => failure = Some(damaged(drawer, &error)),
+            }
+            if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        versions.truncate(versions.len().saturating_sub(count as usize));
+        failure.map_or(Ok(versions), Err)
     }
-    Ok(())
+
+    /// Gives a version the place that what is said now gives it. Where nothing is said it keeps the one it has.
+    fn reorder(&self, transaction: &mut Transaction<'_>, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        let Some(mut value) = inode_if_any(transaction, inode)? else { return Ok(()) };
+        let Some(above) = inode_if_any(transaction, value.parent)? else { return Ok(()) };
+        let said = self.said(transaction, value.parent, &above)?;
+        let Some((before, (wanted, _))) = version_order(&value).zip(said) else { return Ok(()) };
+        let place = match wanted {
+            Wanted::No => order(caller.now.seconds, Some(0)),
+            Wanted::Kept { seconds, .. } => order(value.ctime.seconds, seconds),
+        };
+        if place != before {
+            transaction.delete(Key::version(before, inode));
+            transaction.put(Key::version(place, inode), &[1]);
+            set_version_order(&mut value, place);
+            stere_file::put_inode(transaction, inode, &value);
+        }
+        Ok(())
+    }
 }

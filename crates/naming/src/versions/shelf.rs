@@ -12,7 +12,6 @@ use stere_format::{FileKind, InodePolicy, InodeValue, Key, Timestamp};
 use stere_policy::{Versions as Wanted, show_moment};
 use stere_store::Transaction;
 
-use super::keeps;
 use crate::error::Error;
 use crate::names::{Found, damaged, is_empty};
 use crate::{Caller, FileSystem, ROOT, acl, classes, xattr};
@@ -184,7 +183,7 @@ impl FileSystem {
             set_own_versions(&mut above, own);
             stere_file::put_inode(transaction, drawer, &above);
         }
-        let wanted = keeps(transaction, drawer, &above)?;
+        let wanted = self.keeps(transaction, above.parent, drawer, &above)?;
         let (count, seconds) = match wanted {
             Some(Wanted::Kept { count, seconds }) => (count, seconds),
             _ => (None, None),
@@ -255,6 +254,17 @@ impl FileSystem {
         Ok(())
     }
 
+    /// A walk over what a change of policy concerns met a file: what it or its rules say now holds for its versions too.
+    pub(crate) fn pass_versions_on(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        if !self.is_keeping_versions() {
+            return Ok(());
+        }
+        match self.store.view(caller.wait, |view| inode_if_any(view, inode))? {
+            Some(value) if value.nlink > 0 => self.pass_on(caller, inode, &value),
+            _ => Ok(()),
+        }
+    }
+
     /// What a file says of versions itself holds for those of its name from now on.
     pub(super) fn pass_on(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
         let Some((directory, name)) = self.place_of(caller.wait, inode, value)? else { return Ok(()) };
@@ -264,7 +274,11 @@ impl FileSystem {
             let Some(drawer) = self.names.find(transaction, shelf.inode, &name)? else { return Ok(()) };
             let Some(now) = inode_if_any(transaction, inode)? else { return Ok(()) };
             let mut value = crate::directory(transaction, drawer.inode)?;
-            set_own_versions(&mut value, own_versions(&now));
+            let own = self.kept_of_own(transaction, inode, &now)?;
+            if own_versions(&value) == own {
+                return Ok(());
+            }
+            set_own_versions(&mut value, own);
             stere_file::put_inode(transaction, drawer.inode, &value);
             self.note_reconcile(transaction, drawer.inode)
         })

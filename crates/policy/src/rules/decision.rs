@@ -2,7 +2,7 @@
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
 //! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not; the smallest
-//! records.
+//! records; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
 
 use super::Rule;
 use crate::attribute::Own;
@@ -12,6 +12,7 @@ use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::record::RecordSize;
 use crate::switches::Switch;
+use crate::versions::Versions;
 
 /// Which keys rules decided, a set of bits: three bytes on media, in each of which the upper half says what overrides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +31,10 @@ impl Decided {
     const SWITCHES: [Decided; Switch::ALL.len()] = [Decided(0x100), Decided(0x200), Decided(0x400), Decided(0x800)];
     /// The size of records.
     pub const RECORD: Decided = Decided(0x1_0000);
+    /// The users' plugins.
+    pub const PLUGINS: Decided = Decided(0x2_0000);
+    /// The versions.
+    pub const VERSIONS: Decided = Decided(0x4_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
@@ -76,6 +81,12 @@ impl Decided {
         }
         if own.record().or(class.and_then(|class| classes.record(class))).is_some() {
             keys.note(Decided::RECORD, false);
+        }
+        if own.plugins != 0 || class.is_some_and(|class| classes.plugins(class) != 0) {
+            keys.note(Decided::PLUGINS, false);
+        }
+        if own.versions.or(class.and_then(|class| classes.versions(class))).is_some() {
+            keys.note(Decided::VERSIONS, false);
         }
         for switch in Switch::ALL {
             let of_class = class.and_then(|class| classes.switches(class).get(switch));
@@ -136,6 +147,16 @@ impl Decision {
         self.own.record().filter(|_| self.decided.has(Decided::RECORD))
     }
 
+    /// The plugins that were decided, as in [`Own`].
+    pub fn plugins(&self) -> Option<u16> {
+        Some(self.own.plugins).filter(|plugins| *plugins != 0 && self.decided.has(Decided::PLUGINS))
+    }
+
+    /// The versions that were decided.
+    pub fn versions(&self) -> Option<Versions> {
+        self.own.versions.filter(|_| self.decided.has(Decided::VERSIONS))
+    }
+
     /// What was decided about a switch.
     pub fn switch(&self, switch: Switch) -> Option<bool> {
         self.own.switches.get(switch).filter(|_| self.decided.has(Decided::switch(switch)))
@@ -161,6 +182,14 @@ impl Decision {
         if let Some(record) = own.record().filter(|_| is_open(Decided::RECORD, self.record().is_some())) {
             self.own.record = record.code();
             self.decided.note(Decided::RECORD, overrides);
+        }
+        if own.plugins != 0 && is_open(Decided::PLUGINS, self.plugins().is_some()) {
+            self.own.plugins = own.plugins;
+            self.decided.note(Decided::PLUGINS, overrides);
+        }
+        if own.versions.is_some() && is_open(Decided::VERSIONS, self.versions().is_some()) {
+            self.own.versions = own.versions;
+            self.decided.note(Decided::VERSIONS, overrides);
         }
         for switch in Switch::ALL {
             let key = Decided::switch(switch);
@@ -188,6 +217,8 @@ impl Decision {
         own.encryption = encryptions.max().map_or(0, Encryption::code);
         let records = [self.record(), other.record()].into_iter().flatten();
         own.record = records.min().map_or(0, RecordSize::code);
+        own.plugins = more_plugins(self.plugins().unwrap_or(0), other.plugins().unwrap_or(0));
+        own.versions = more_versions(self.versions(), other.versions());
         own.switches = self.own.switches.or_more(other.own.switches);
         let decided = [self.class(), other.class()].into_iter().flatten();
         own.class = decided.reduce(|one, other| more_conservative_class(one, other, classes)).map_or(0, Class::code);
@@ -198,6 +229,15 @@ impl Decision {
 fn more_conservative_scheme(one: SchemeWish, other: SchemeWish) -> SchemeWish {
     let rank = |wish: SchemeWish| (wish.survives(), matches!(wish, SchemeWish::Copies(_)));
     if rank(other) > rank(one) { other } else { one }
+}
+
+/// Plugins rather than none (1), and of two stacks the first.
+fn more_plugins(one: u16, other: u16) -> u16 {
+    if one > 1 || other == 0 { one } else { other }
+}
+
+fn more_versions(one: Option<Versions>, other: Option<Versions>) -> Option<Versions> {
+    [one, other].into_iter().flatten().reduce(Versions::or_more)
 }
 
 fn more_conservative_class(one: Class, other: Class, classes: &Classes) -> Class {
@@ -224,6 +264,11 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let record = rule.own.record().or(class.and_then(|class| classes.record(class)));
         let records = [merged.record(), record].into_iter().flatten();
         merged.record = records.min().map_or(0, RecordSize::code);
+        let of_class = class.map_or(0, |class| classes.plugins(class));
+        let plugins = if rule.own.plugins == 0 { of_class } else { rule.own.plugins };
+        merged.plugins = more_plugins(merged.plugins, plugins);
+        let versions = rule.own.versions.or(class.and_then(|class| classes.versions(class)));
+        merged.versions = more_versions(merged.versions, versions);
         let mut switches = class.map(|class| classes.switches(class)).unwrap_or_default();
         for switch in Switch::ALL {
             if let Some(is_on) = rule.own.switches.get(switch) {

@@ -3,9 +3,10 @@
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
-use super::{People, Rule, RuleSet, Vocabulary};
+use super::{People, Rule, RuleSet, Stacks, Vocabulary};
 use crate::attribute::{Own, Setting};
 use crate::class::Class;
+use crate::versions::Versions;
 
 /// Bytes of text that a set of rules may have.
 pub const RULES_BYTES_MAX: usize = 48 << 10;
@@ -49,6 +50,23 @@ impl<'a> Piece<'a> {
         (Piece { text: &self.text[..at], ..*self }, self.from(at + 1))
     }
 
+    /// Settings, between commas; lists (of versions and plugins) have commas of their own.
+    fn settings(&self) -> Vec<Piece<'a>> {
+        let mut settings: Vec<Piece<'a>> = Vec::new();
+        for piece in self.pieces(|character| character == ',') {
+            let key = piece.text.split('=').next().unwrap_or_default();
+            let goes_on = !piece.text.contains('=') || key.contains(':');
+            match settings.last_mut().filter(|last| goes_on && is_list(last.text)) {
+                Some(last) => {
+                    let (start, end) = (last.column - self.column, piece.column - self.column + piece.text.len());
+                    last.text = &self.text[start..end];
+                }
+                None => settings.push(piece),
+            }
+        }
+        settings
+    }
+
     /// Cuts at every separator that no backslash escapes.
     fn pieces(&self, is_separator: impl Fn(char) -> bool) -> Vec<Piece<'a>> {
         let (mut pieces, mut start, mut is_escaped) = (Vec::new(), 0, false);
@@ -71,8 +89,9 @@ impl RuleSet {
         may_override: bool,
         vocabulary: impl Into<Vocabulary<'a>>,
     ) -> Result<RuleSet, RuleError> {
-        let Vocabulary { classes, people } = vocabulary.into();
-        RuleSet::parse_with(text, may_override, &Words { class_of: &|name| classes.find(name), people, is_new: true })
+        let Vocabulary { classes, people, stacks } = vocabulary.into();
+        let class_of = |name: &str| classes.find(name);
+        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, is_new: true })
     }
 
     /// Parses rules that were accepted before; classes and people that they name may be gone since.
@@ -81,9 +100,9 @@ impl RuleSet {
         may_override: bool,
         vocabulary: impl Into<Vocabulary<'a>>,
     ) -> Result<RuleSet, RuleError> {
-        let Vocabulary { classes, people } = vocabulary.into();
+        let Vocabulary { classes, people, stacks } = vocabulary.into();
         let class_of = |name: &str| classes.find_even_deleted(name);
-        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, is_new: false })
+        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, is_new: false })
     }
 
     fn parse_with(text: &str, may_override: bool, words: &Words<'_>) -> Result<RuleSet, RuleError> {
@@ -108,6 +127,7 @@ impl RuleSet {
 struct Words<'a> {
     class_of: &'a dyn Fn(&str) -> Option<Class>,
     people: Option<&'a dyn People>,
+    stacks: Option<&'a dyn Stacks>,
     /// The rules were not accepted yet.
     is_new: bool,
 }
@@ -190,12 +210,12 @@ impl Builder {
         if !has_pattern {
             self.others.push(index);
         }
-        let settings_of = settings.pieces(|character| character == ',');
+        let settings_of = settings.settings();
         if settings_of.is_empty() {
             return Err(settings.error("a rule sets something, for example copies=2"));
         }
         for setting in settings_of {
-            set(&mut rule.own, setting, words.class_of)?;
+            set(&mut rule.own, setting, words)?;
         }
         self.rules.push(rule);
         Ok(())
@@ -227,13 +247,48 @@ fn unescaped(text: &str, wanted: char) -> Option<usize> {
     None
 }
 
-fn set(own: &mut Own, piece: Piece<'_>, class_of: &dyn Fn(&str) -> Option<Class>) -> Result<(), RuleError> {
+fn is_list(setting: &str) -> bool {
+    setting.split_once('=').is_some_and(|(key, _)| matches!(key.trim(), "versions" | "plugins"))
+}
+
+/// Versions and plugins, which are lists.
+fn set_list(own: &mut Own, piece: Piece<'_>, key: &str, value: &str, words: &Words<'_>) -> Result<(), RuleError> {
+    let is_set = if key == "versions" { own.versions.is_some() } else { own.plugins != 0 };
+    if is_set {
+        return Err(piece.error(format!("'{key}' is set twice in this rule")));
+    }
+    if key == "versions" {
+        let versions = Versions::parse(value.as_bytes()).map_err(|error| piece.error(error.to_string()))?;
+        own.versions = Some(versions);
+        return Ok(());
+    }
+    own.plugins = match words.stacks {
+        _ if value == "none" => 1,
+        None => 0,
+        // Plugins that are gone do nothing any more.
+        Some(stacks) => match stacks.stack(value) {
+            Some(number) => number + 1,
+            None if words.is_new => {
+                return Err(piece.error(format!(
+                    "'{value}': the pool does not have these plugins; `stere plugin list` tells which it has"
+                )));
+            }
+            None => 0,
+        },
+    };
+    Ok(())
+}
+
+fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleError> {
     let (key, value) =
         piece.text.split_once('=').ok_or_else(|| piece.error("settings are KEY=VALUE, separated by commas"))?;
     let (key, value) = (key.trim(), value.trim());
+    if is_list(piece.text) {
+        return set_list(own, piece, key, value, words);
+    }
     let setting = Setting::from_word(key).ok_or_else(|| {
         let known: Vec<&str> = Setting::ALL.into_iter().map(Setting::word).collect();
-        piece.error(format!("'{key}' is not a key of policy; the keys are {}", known.join(", ")))
+        piece.error(format!("'{key}' is not a key of policy; the keys are {}, plugins, versions", known.join(", ")))
     })?;
     if setting == Setting::Tier {
         return Err(piece.error("rules name no tertiary volumes; use class=archive, and set 'tier' on the directory"));
@@ -248,7 +303,7 @@ fn set(own: &mut Own, piece: Piece<'_>, class_of: &dyn Fn(&str) -> Option<Class>
         return Err(piece.error("a rule can say encrypt=yes or encrypt=no; which key it is, a directory says"));
     }
     if setting == Setting::Class {
-        let class = class_of(value)
+        let class = (words.class_of)(value)
             .ok_or_else(|| piece.error(format!("'{value}' is no class; give {}", setting.expected())))?;
         own.class = class.code();
         return Ok(());

@@ -215,7 +215,7 @@ impl People for Anna {
 #[test]
 fn owners_and_groups_may_be_named() {
     let classes = Classes::default();
-    let vocabulary = Vocabulary { classes: &classes, people: Some(&Anna) };
+    let vocabulary = Vocabulary { people: Some(&Anna), ..Vocabulary::from(&classes) };
     let text = "owner=anna: copies=1; group!=staff: copies=2; owner=7: copies=3";
     let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
     let matched = |rules: &RuleSet, owner: u32, group: u32| {
@@ -234,4 +234,54 @@ fn owners_and_groups_may_be_named() {
     let stored = RuleSet::parse_stored(text, false, &classes).expect("they were accepted once");
     assert_eq!(matched(&stored, 1000, 50), [2]);
     assert_eq!(matched(&stored, u32::MAX, 50), [2]);
+}
+
+struct Known;
+
+impl Stacks for Known {
+    fn stack(&self, text: &str) -> Option<u16> {
+        ["delta:width=4,rotate:13", "rotate:13"].iter().position(|known| *known == text).map(|at| at as u16 + 1)
+    }
+}
+
+/// P-117: lists have commas of their own, and of several rules as much is kept as one says.
+#[test]
+fn rules_name_versions_and_plugins() {
+    let classes = Classes::default();
+    let vocabulary = Vocabulary { stacks: Some(&Known), ..Vocabulary::from(&classes) };
+    let text = "*.odt: versions=10,30d, copies=3, plugins=delta:width=4,rotate:13; a*: versions=20,1d, plugins=rotate:13; \
+                *.tmp: versions=no, plugins=none";
+    let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
+    let merged = |name: &str| {
+        let own = merge(rules.matching(&file(name)), &classes);
+        (own.copies, own.plugins, own.versions.map(crate::Versions::text).unwrap_or_default())
+    };
+    assert_eq!(merged("x.odt"), (3, 2, "10,30d".into()));
+    assert_eq!(merged("a.odt"), (3, 2, "20,30d".into()), "of two stacks the first");
+    assert_eq!(merged("a"), (0, 3, "20,1d".into()));
+    assert_eq!(merged("x.tmp"), (0, 1, "no".into()));
+    assert_eq!(merged("a.tmp"), (0, 3, "20,1d".into()), "plugins rather than none");
+    for (bad, what) in [
+        ("*: versions=10,10", "'10,10' is no value for policy key 'versions'"),
+        ("*: versions=1, versions=2", "set twice"),
+        ("*: plugins=gone", "does not have these plugins"),
+        ("*: plugins=none, plugins=none", "set twice"),
+        ("*: copies=2,3", "KEY=VALUE"),
+    ] {
+        let error = RuleSet::parse(bad, false, vocabulary).expect_err(bad).to_string();
+        assert!(error.contains(what), "{bad}: {error}");
+    }
+    let stored = RuleSet::parse_stored("*: plugins=gone, copies=2", false, vocabulary).expect("accepted once");
+    assert_eq!(merge(stored.matching(&file("x")), &classes).plugins, 0, "what is gone does nothing");
+    // Decisions keep them apart by authority, and for a file with several names the stricter.
+    let mut decision = Decision::default();
+    decision.add(&merge(rules.matching(&file("a.odt")), &classes), false, Decided::VERSIONS);
+    assert_eq!((decision.versions(), decision.plugins()), (None, Some(2)));
+    decision.add(&merge(rules.matching(&file("x.tmp")), &classes), true, Decided::default());
+    assert_eq!(decision.versions(), Some(crate::Versions::No));
+    assert!(decision.decided.overrides(Decided::VERSIONS) && !decision.decided.overrides(Decided::PLUGINS));
+    let mut other = Decision::default();
+    other.add(&merge(rules.matching(&file("a")), &classes), false, Decided::default());
+    let both = decision.or_more(&other, &classes);
+    assert_eq!((both.versions().map(crate::Versions::text), both.plugins()), (Some("20,1d".into()), Some(2)));
 }

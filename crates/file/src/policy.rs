@@ -1,0 +1,152 @@
+//! What an inode says of policy, as the policy layer knows it: set here, decided by rules, locked, and retention.
+//!
+//! Invariant: what is noted and read again is the same; a part of the policy that says nothing takes no room.
+//! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
+
+use stere_format::{
+    FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
+    SwitchesPolicy, Timestamp,
+};
+use stere_policy::{Ancestor, Decided, Decision, Own, Retain, Retention, Switches};
+
+use crate::error::Error;
+use crate::versions::{own_versions, stored_wish, wished};
+
+/// What an inode contributes to the policies of what lies below it.
+pub(crate) fn says(value: &InodeValue) -> Ancestor {
+    Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent }
+}
+
+/// What an inode says about its policy itself.
+pub fn own_policy(value: &InodeValue) -> Own {
+    let policy = value.policy.unwrap_or_default();
+    let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
+    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
+    let (record, plugins, versions) = (policy.switches.record.own, policy.plugins, own_versions(value));
+    Own {
+        copies,
+        parity_data,
+        parity,
+        class,
+        compression,
+        redundancy,
+        encryption,
+        tiers,
+        switches,
+        record,
+        plugins,
+        versions,
+    }
+}
+
+/// What rules decided for an inode.
+pub fn rule_decision(value: &InodeValue) -> Decision {
+    let InodePolicy { ruled, switches, ruled_more, .. } = value.policy.unwrap_or_default();
+    let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
+    let encryption = u16::from(encryption);
+    let (parity_data, parity) = (parity_k, parity_m);
+    let decided = Decided::from_bytes(decided, switches.decided, switches.record.decided);
+    let record = switches.record.ruled;
+    let switches = Switches(switches.ruled);
+    let (plugins, versions) = (ruled_more.plugins, ruled_more.versions.and_then(wished));
+    let own = Own {
+        copies,
+        parity_data,
+        parity,
+        class,
+        compression,
+        redundancy,
+        encryption,
+        tiers: 0,
+        switches,
+        record,
+        plugins,
+        versions,
+    };
+    Decision { own, decided }
+}
+
+/// Notes what an inode says about its policy itself.
+pub fn set_own_policy(value: &mut InodeValue, own: Own) {
+    let Own {
+        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
+    } = own;
+    let known = InodePolicy { encryption, tiers, ..value.policy.unwrap_or_default() };
+    let record = RecordPolicy { own: own.record, ..known.switches.record };
+    let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
+    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, ..known };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// What the administrator locked at an inode.
+pub fn own_locks(value: &InodeValue) -> Own {
+    let InodePolicy { locked, switches, .. } = value.policy.unwrap_or_default();
+    let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
+    let record = switches.record.locked;
+    let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
+    let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, ..Own::default() };
+    Own { tiers, switches, record, ..own }
+}
+
+/// Notes what the administrator locked at an inode.
+pub fn set_own_locks(value: &mut InodeValue, own: Own) {
+    let Own {
+        copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, encryption, tiers, ..
+    } = own;
+    let locked = LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers };
+    let known = value.policy.unwrap_or_default();
+    let record = RecordPolicy { locked: own.record, ..known.switches.record };
+    let switches = SwitchesPolicy { locked: own.switches.0, record, ..known.switches };
+    let policy = InodePolicy { locked, switches, ..known };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// What an inode says of retention.
+pub fn own_retain(value: &InodeValue) -> Option<Retain> {
+    let RetainPolicy { kind, after_seconds, seconds } = value.policy?.retain?;
+    let retention = match kind {
+        2 => Retention::Until(seconds as i64),
+        3 => Retention::For(seconds),
+        _ => Retention::Nothing,
+    };
+    Some(Retain { retention, after: after_seconds })
+}
+
+/// Notes what an inode says of retention.
+pub fn set_own_retain(value: &mut InodeValue, retain: Option<Retain>) {
+    let retain = retain.map(|retain| {
+        let (kind, seconds) = match retain.retention {
+            Retention::Nothing => (1, 0),
+            Retention::Until(until) => (2, until as u64),
+            Retention::For(seconds) => (3, seconds),
+        };
+        RetainPolicy { kind, after_seconds: retain.after, seconds }
+    });
+    let policy = InodePolicy { retain, ..value.policy.unwrap_or_default() };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
+
+/// Refuses to change a file that is retained. Directories only say so of files.
+pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error> {
+    match own_retain(value).map(|retain| retain.retention) {
+        Some(Retention::Until(until)) if value.kind() == Some(FileKind::File) && until > now.seconds => {
+            Err(Error::Retained(until))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Notes what rules decided for an inode.
+pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
+    let own = decision.own;
+    let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
+    let [decided, decided_switches, decided_record] = decision.decided.to_bytes();
+    let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
+    let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
+    let known = value.policy.unwrap_or_default();
+    let record = RecordPolicy { ruled: own.record, decided: decided_record, ..known.switches.record };
+    let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
+    let ruled_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
+    let policy = InodePolicy { ruled, switches, ruled_more, ..known };
+    value.policy = (policy != InodePolicy::default()).then_some(policy);
+}
