@@ -72,6 +72,8 @@ impl FileSystem {
             Computed::RetainSource => Ok(self.effective_retain(caller, inode)?.1),
             Computed::EffectiveVersions => Ok(self.effective_versions(caller, inode)?.0),
             Computed::VersionsSource => Ok(self.effective_versions(caller, inode)?.1),
+            Computed::EffectivePin => Ok(self.effective_pin(caller, inode)?.0),
+            Computed::PinSource => Ok(self.effective_pin(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

@@ -7,14 +7,17 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Class, Encryption, Own, PolicyError, Setting};
+use stere_policy::{Class, Encryption, Own, PolicyError, Setting, Source};
 use stere_store::{Released, TierFile, Transaction, Wait};
 
 use crate::error::Error;
 use crate::names::Form;
 use crate::walk::{Walk, path_and_form};
-use crate::{Caller, FileSystem};
+use crate::{Caller, FileSystem, SetMode, xattr};
 
+/// The attribute that keeps content on devices.
+pub(crate) const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
+const PIN_EXPECTED: &str = "yes or no";
 /// Deeper than any path.
 const DEPTH_MAX: usize = 4096;
 /// Extents looked at in one view.
@@ -117,6 +120,53 @@ impl FileSystem {
             }
             Ok(())
         })
+    }
+
+    /// The same by the attribute: `yes`, or nothing. What is on volumes only stays there until somebody wants it.
+    pub(crate) fn set_pin(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let is_pinned = match value {
+            None | Some(b"" | b"no") => false,
+            Some(b"yes") => true,
+            Some(other) => {
+                let (key, value) = ("pin", String::from_utf8_lossy(other).into_owned());
+                return Err(PolicyError::BadValue { key, value, expected: PIN_EXPECTED }.into());
+            }
+        };
+        let exists = self.store.view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::pinned(inode))?.is_some()))?;
+        xattr::check_mode(mode, exists)?;
+        let kind = self.inode_value(caller.wait, inode)?.and_then(|value| value.kind());
+        if !matches!(kind, Some(FileKind::File | FileKind::Directory)) {
+            return Err(Error::NotPermitted("policy can be set on files and directories"));
+        }
+        self.set_pinned(caller.wait, inode, is_pinned)
+    }
+
+    pub(crate) fn own_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let is_pinned =
+            self.store.view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::pinned(inode))?.is_some()))?;
+        if is_pinned { Ok(b"yes".to_vec()) } else { Err(Error::NoAttribute) }
+    }
+
+    /// Whether an inode is pinned, or lies below one that is, and who said so.
+    pub(crate) fn effective_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let mut at = inode;
+        for _ in 0..DEPTH_MAX {
+            if self.own_pin(caller, at).is_ok() {
+                return Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?));
+            }
+            let value = self.inode_value(caller.wait, at)?.ok_or(Error::Stale)?;
+            if value.parent == at {
+                break;
+            }
+            at = value.parent;
+        }
+        Err(Error::NoAttribute)
     }
 
     /// The inodes below which everything stays on devices; those that were removed since are forgotten.

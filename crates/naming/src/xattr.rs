@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, versions};
+use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, tier, versions};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -151,6 +151,7 @@ impl FileSystem {
                 Ok(Name::Plugins) => self.own_plugins(caller, inode),
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
                 Ok(Name::Versions) => self.own_versions_text(caller, inode),
+                Ok(Name::Pin) => self.own_pin(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -261,6 +262,9 @@ impl FileSystem {
             if stere_file::own_versions(&value).is_some() {
                 list.push(versions::ATTRIBUTE.to_vec());
             }
+            if view.get(&Key::pinned(inode))?.is_some() {
+                list.push(tier::PIN_ATTRIBUTE.to_vec());
+            }
             Ok::<_, Error>(list)
         })?;
         list.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
@@ -307,6 +311,7 @@ impl FileSystem {
             Name::Plugins => return self.set_plugins(caller, inode, value, mode),
             Name::Retain => return self.set_retain(caller, inode, value, mode),
             Name::Versions => return self.set_versions(caller, inode, value, mode),
+            Name::Pin => return self.set_pin(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;

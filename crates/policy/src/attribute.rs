@@ -26,6 +26,8 @@ pub enum Name {
     Retain,
     /// How many versions of files are kept, and how long.
     Versions,
+    /// Whether content stays on devices.
+    Pin,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -78,6 +80,10 @@ pub enum Computed {
     EffectiveVersions,
     /// `source.versions`: who decided that.
     VersionsSource,
+    /// `effective.pin`: whether content stays on devices.
+    EffectivePin,
+    /// `source.pin`: who decided that.
+    PinSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -190,10 +196,13 @@ impl Computed {
             Computed::Effective(_)
             | Computed::EffectivePlugins
             | Computed::EffectiveRetain
+            | Computed::EffectivePin
             | Computed::EffectiveVersions => "effective",
-            Computed::Source(_) | Computed::PluginsSource | Computed::RetainSource | Computed::VersionsSource => {
-                "source"
-            }
+            Computed::Source(_)
+            | Computed::PluginsSource
+            | Computed::RetainSource
+            | Computed::VersionsSource
+            | Computed::PinSource => "source",
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -234,6 +243,9 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "versions" {
         return Some(Name::Versions);
     }
+    if key == "pin" {
+        return Some(Name::Pin);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
@@ -243,6 +255,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::EffectivePlugins),
             "retain" => Some(Computed::EffectiveRetain),
             "versions" => Some(Computed::EffectiveVersions),
+            "pin" => Some(Computed::EffectivePin),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);
@@ -253,6 +266,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::PluginsSource),
             "retain" => Some(Computed::RetainSource),
             "versions" => Some(Computed::VersionsSource),
+            "pin" => Some(Computed::PinSource),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);

@@ -24,6 +24,8 @@ const PLUGINS: &str = "plugins";
 const RETAIN: &str = "retain";
 /// Which versions of files are kept.
 const VERSIONS: &str = "versions";
+/// Whether content stays on devices.
+const PIN: &str = "pin";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
@@ -91,6 +93,7 @@ fn why_not(key: &str, value: &str) -> String {
         Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
         None if key == RETAIN => format!("retain cannot be '{value}'; give {RETAIN_EXPECTED}"),
         None if key == VERSIONS => format!("versions cannot be '{value}'; give {VERSIONS_EXPECTED}"),
+        None if key == PIN => format!("pin cannot be '{value}'; give yes or no"),
         None if key == PLUGINS => {
             let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
             format!("plugins cannot be '{value}'; give {expected}")
@@ -185,7 +188,7 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS].into_iter().find(|known| *known == key) {
+    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS, PIN].into_iter().find(|known| *known == key) {
         return Ok(known);
     }
     let known = Setting::ALL.into_iter().map(Setting::word);
@@ -241,7 +244,8 @@ pub fn facts(path: &Path) -> Result<BTreeMap<String, String>> {
             facts.insert(format!("lock.{}", setting.word()), value);
         }
     }
-    let others = [RULES, PLUGINS, "effective.plugins", RETAIN, "effective.retain", VERSIONS, "effective.versions"];
+    let lists = [RULES, PLUGINS, "effective.plugins", VERSIONS, "effective.versions"];
+    let others = [RETAIN, "effective.retain", PIN, "effective.pin"].into_iter().chain(lists);
     for fact in FACTS.into_iter().chain(others) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
@@ -283,7 +287,7 @@ fn explain(path: &Path) -> Result<u8> {
         let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
         println!("plugins is {plugins}: {source}");
     }
-    for key in [RETAIN, VERSIONS] {
+    for key in [RETAIN, VERSIONS, PIN] {
         if let Some(value) = read(path, &format!("effective.{key}"))? {
             let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
             println!("{key} is {value}: {source}");

@@ -1,4 +1,4 @@
-//! `record=` with the real binary on a real mount (P-118): needs root and /dev/fuse, and says loudly when it skips.
+//! `record=` and `pin=` with the real binary on a real mount (P-118, P-74): needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
@@ -48,5 +48,36 @@ fn small_records_are_stored_and_read_as_such() {
     assert!(read[..text.len()] == expected[..text.len()], "other bytes");
     assert!(fs::read(mount.join("db/table.log")).unwrap() == text);
     assert!(world.ok("capabilities --json").contains("\"record\""));
+    world.ok("umount mount");
+}
+
+/// P-74: the attribute and the command say the same.
+#[test]
+fn a_pin_is_set_by_attribute_too() {
+    if !can_mount("a_pin_is_set_by_attribute_too") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    fs::create_dir(world.mountpoint().join("db")).unwrap();
+    fs::write(world.mountpoint().join("db/f"), "x").unwrap();
+    world.refused("policy set mount/db pin=perhaps", 1, &["pin cannot be 'perhaps'", "yes or no"]);
+    world.ok("policy set mount/db pin=yes");
+    assert!(world.ok("policy explain mount/db/f").contains("pin is yes: inherited from /db"));
+    let listed = || {
+        let mut names = vec![0; 4096];
+        let length = rustix::fs::listxattr(world.mountpoint().join("db"), &mut names[..]).unwrap();
+        names[..length].split(|byte| *byte == 0).any(|name| name == b"user.stere.pin")
+    };
+    assert!(listed());
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    assert!(world.json("tier queue tank --json")["pinned"].as_array().is_some_and(|pinned| pinned.len() == 1));
+    world.ok("tier unpin mount/db");
+    assert!(!listed() && !world.ok("policy explain mount/db/f").contains("pin is"));
+    world.ok("tier pin mount/db");
+    assert!(world.ok("policy get mount/db").contains("pin=yes"));
+    world.ok("policy unset mount/db pin");
+    assert!(!listed());
     world.ok("umount mount");
 }
