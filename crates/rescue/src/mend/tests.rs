@@ -70,7 +70,7 @@ fn accounts_that_are_wrong_are_counted_anew() {
     let (rig, _) = filled();
     let caller = crate::tests::rig::caller();
     let volume = rig.files.mkdir(&caller, ROOT, b"volume", 0o755).unwrap().inode;
-    let limits = stere_naming::Limits { bytes: Some(Some(1 << 30)), inodes: None };
+    let limits = stere_naming::Limits { bytes: Some(Some(1 << 30)), inodes: None, ..Default::default() };
     let number = rig.files.create_volume(&caller, volume, limits).unwrap();
     rig.files.mkdir(&caller, volume, b"in it", 0o755).unwrap();
     while rig.files.step(&caller, 100).unwrap() {}
