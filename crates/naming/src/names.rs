@@ -10,6 +10,8 @@ use std::hash::Hasher;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 use stere_crypt::{CryptError, DataKey, Keyring, opaque_name, opaque_sequence};
 use stere_file::Keys;
@@ -22,6 +24,8 @@ use crate::error::Error;
 /// Longest name.
 pub const NAME_BYTES_MAX: usize = 255;
 pub(crate) const SEQUENCE_FIRST: u64 = InodeValue::DIRENT_SEQUENCE_FIRST;
+/// Directories whose names' places are remembered.
+const PLACES_MAX: usize = 65_536;
 /// What a name adds to its directory's size besides its bytes.
 const ENTRY_BYTES: u64 = 24;
 
@@ -71,16 +75,53 @@ impl NameHasher {
 pub(crate) struct Names {
     hasher: NameHasher,
     keyring: Arc<Keyring>,
+    /// Where in the directory above it a directory's name was found last.
+    places: Arc<Mutex<FxHashMap<u64, u64>>>,
 }
 
 impl Names {
     pub fn new(hash_key: &[u8; 16], keyring: Arc<Keyring>) -> Names {
-        Names { hasher: NameHasher::new(hash_key), keyring }
+        Names { hasher: NameHasher::new(hash_key), keyring, places: Arc::default() }
     }
 
     /// For those who have no keys.
     pub fn without_keys(hash_key: &[u8; 16]) -> Names {
         Names::new(hash_key, Arc::new(Keyring::new(None)))
+    }
+
+    /// A name that an inode has in the directory that it lies in: where it is, and how it is shown. It is looked for at the place that is
+    /// known of it before all names are looked through.
+    pub fn name_of(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<(Vec<u8>, Form)>, Error> {
+        let shown = |key: &Key, bytes: &[u8]| {
+            let entry = DirentView::decode(bytes).ok().filter(|entry| entry.inode == inode)?;
+            let (name, form) = self.shown(value.parent, key.position, &entry);
+            Some((name.into_owned(), form))
+        };
+        let known = match value.kind() {
+            Some(FileKind::File) if value.nlink == 1 => Some(u64::from(value.rdev)),
+            _ => self.places.lock().get(&inode).copied(),
+        };
+        if let Some(key) = known.map(|sequence| Key::dirent(value.parent, sequence))
+            && let Some(bytes) = keys.value(&key)?
+            && let Some(name) = shown(&key, &bytes)
+        {
+            return Ok(Some(name));
+        }
+        let mut found = None;
+        let (first, end) = (Key::dirent(value.parent, 0), Key::dirent(value.parent, u64::MAX));
+        keys.visit(first, end, &mut |key, bytes| {
+            found = shown(key, bytes).map(|name| (key.position, name));
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let Some((sequence, name)) = found else { return Ok(None) };
+        if value.kind() == Some(FileKind::Directory) {
+            let mut places = self.places.lock();
+            if places.len() >= PLACES_MAX {
+                places.clear();
+            }
+            places.insert(inode, sequence);
+        }
+        Ok(Some(name))
     }
 
     /// Looks a name up.

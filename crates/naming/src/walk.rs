@@ -171,16 +171,7 @@ pub(crate) fn path_and_form(
         }
         let found = store.view(wait, |view| {
             let Some(value) = stere_file::inode_if_any(view, at)? else { return Ok(None) };
-            let (parent, mut name) = (value.parent, None);
-            view.scan(Key::dirent(parent, 0), Key::dirent(parent, u64::MAX), |key, bytes| {
-                let entry = DirentView::decode(bytes).ok().filter(|entry| entry.inode == at);
-                name = entry.map(|entry| {
-                    let (name, form) = names.shown(parent, key.position, &entry);
-                    (name.into_owned(), form)
-                });
-                if name.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-            Ok::<_, Error>(name.map(|name| (parent, name)))
+            Ok::<_, Error>(names.name_of(view, at, &value)?.map(|name| (value.parent, name)))
         })?;
         let Some((parent, (name, form))) = found else { return Ok(None) };
         parts.push(name);
