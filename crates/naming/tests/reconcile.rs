@@ -113,7 +113,7 @@ fn a_crash_at_any_point_keeps_content_and_protection_and_the_work_goes_on() {
         set_only(&fs, directory, after);
         fs.syncfs(&caller(3)).unwrap();
         let mut fs = fs;
-        let mut random = seed * 0x9e37_79b9_7f4a_7c15 + 1;
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
