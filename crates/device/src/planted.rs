@@ -92,11 +92,17 @@ pub enum Bug {
     LaterForgotten,
     /// store, `tertiary/metadata.rs`: what only the older state needs is deleted before the new one is there (P-72).
     OlderStateDeleted,
+    /// naming, `rename.rs`: what is renamed over may be retained (P-59).
+    RetainedReplaced,
+    /// naming, `retention.rs`: a moment may become an earlier one (P-59).
+    MomentShortened,
+    /// naming, `versions.rs`: what cannot be kept is not changed (P-6, P-82).
+    VersionNeedsRoom,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 44] = [
+    pub const ALL: [Bug; 47] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -141,6 +147,9 @@ impl Bug {
         Bug::RecallAnyway,
         Bug::LaterForgotten,
         Bug::OlderStateDeleted,
+        Bug::RetainedReplaced,
+        Bug::MomentShortened,
+        Bug::VersionNeedsRoom,
     ];
 }
 

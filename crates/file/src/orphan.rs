@@ -366,6 +366,7 @@ impl Files {
     /// Frees a piece of what lies behind a cut file's size. Tells whether nothing is left.
     fn truncation_step(&self, context: &Context, inode: u64) -> Result<bool, Error> {
         let (done, nameless) = self.store.update(context.wait, |transaction| {
+            transaction.set_freeing();
             let Some(mut value) = keys::inode_if_any(transaction, inode)? else {
                 transaction.delete(Key::orphan(inode));
                 return Ok((true, false));

@@ -53,6 +53,9 @@ impl Files {
             self.grant_size(context, inode, content, size)?;
         }
         let resized = self.store.update(context.wait, |transaction| {
+            if !grows {
+                transaction.set_freeing();
+            }
             let mut value = keys::inode(transaction, inode)?;
             let mut complete = true;
             if cuts {

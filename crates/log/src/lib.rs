@@ -19,13 +19,13 @@ mod unwaited;
 mod verify;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::{BufferPool, Completion};
-use stere_format::{BLOCK_BYTES, PoolId, Scheme};
+use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
@@ -108,6 +108,27 @@ impl LogStatistics {
     }
 }
 
+/// What data is alike in that may lie in the same segment, but for its temperature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DataKind {
+    pub scheme: Scheme,
+    pub class: u8,
+    pub home: Option<DeviceIndex>,
+    pub tertiary: u16,
+}
+
+impl DataKind {
+    /// The kind of what a stream takes.
+    pub fn of(key: &StreamKey) -> DataKind {
+        DataKind { scheme: key.scheme, class: key.class, home: key.home, tertiary: key.tertiary }
+    }
+
+    /// Whether data of this scheme and class, for no volume, is of this kind.
+    pub fn takes(&self, scheme: Scheme, class: u8) -> bool {
+        (self.scheme, self.class, self.tertiary) == (scheme, class, 0)
+    }
+}
+
 /// The streams and segments of a pool.
 pub struct Log {
     pub stripe: Arc<Stripe>,
@@ -122,6 +143,8 @@ pub struct Log {
     repairs: Repairs,
     // Ordered: these are walked, and what that does to devices must be the same in every run.
     streams: RwLock<BTreeMap<StreamKey, Arc<Mutex<Stream>>>>,
+    /// Kinds of data that there are segments of, or streams: each may come to have open segments that are not full.
+    kinds: Mutex<BTreeSet<DataKind>>,
     rows: RwLock<BTreeMap<(u64, u32), RowInMemory>>,
     flying_bytes: Mutex<usize>,
     arrivals: Mutex<()>,
@@ -154,6 +177,7 @@ impl Log {
             ahead: ReadAhead::default(),
             repairs: Repairs::default(),
             streams: RwLock::default(),
+            kinds: Mutex::default(),
             rows: RwLock::default(),
             flying_bytes: Mutex::new(0),
             arrivals: Mutex::new(()),
@@ -194,7 +218,14 @@ impl Log {
         if let Some(stream) = self.streams.read().get(key) {
             return stream.clone();
         }
+        self.note_kind(key);
         self.streams.write().entry(*key).or_default().clone()
+    }
+
+    pub(crate) fn note_kind(&self, key: &StreamKey) {
+        if key.kind == SegmentKind::Data {
+            self.kinds.lock().insert(DataKind::of(key));
+        }
     }
 
     /// Room that data leaves for metadata.

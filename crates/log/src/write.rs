@@ -9,14 +9,13 @@ use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
-    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentChunks, SegmentKind,
-    SummaryEntry,
+    Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
 use stere_stripe::{Kept, split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
-use crate::{Log, LogError, MetaRoom, Wait};
+use crate::{DataKind, Log, LogError, MetaRoom, Wait};
 
 /// Rows grow to about this many logical bytes before they leave for the devices.
 pub const ROW_BYTES_TARGET: usize = 1 << 20;
@@ -333,24 +332,16 @@ impl Log {
             (_, 0) => {
                 // The cleaner needs an open segment for each kind of data that it may have to move.
                 let mut kept = vec![Kept { scheme, segments: wanted }, Kept { scheme: key.scheme, segments: 1 }];
-                kept.extend(self.data_kinds().into_iter().map(|scheme| Kept { scheme, segments: 1 }));
+                kept.extend(self.data_kinds().into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 1 }));
                 kept
             }
             (_, _) => vec![Kept { scheme, segments: needed }],
         }
     }
 
-    /// The schemes of the kinds of data (scheme, class and home) that have streams: each has open segments that are not full.
-    pub fn data_kinds(&self) -> Vec<Scheme> {
-        let streams = self.streams.read();
-        let mut kinds: Vec<_> = streams
-            .keys()
-            .filter(|key| key.kind == SegmentKind::Data)
-            .map(|key| (key.scheme, key.class, key.home))
-            .collect();
-        kinds.sort_unstable_by_key(|(scheme, class, home)| (scheme.data, scheme.parity, *class, *home));
-        kinds.dedup();
-        kinds.into_iter().map(|(scheme, _, _)| scheme).collect()
+    /// The kinds of data that there are: each has, or may come to have, open segments that are not full.
+    pub fn data_kinds(&self) -> Vec<DataKind> {
+        self.kinds.lock().iter().copied().collect()
     }
 
     /// Whether this stream could begin a new segment now.
@@ -374,8 +365,20 @@ impl Log {
 
     /// Whether this stream would take a record of this length now, in its open segment or in a new one.
     pub fn can_take(&self, key: &StreamKey, length: usize) -> bool {
+        self.fits_in_open_segment(key, length) || self.can_begin(key)
+    }
+
+    /// The same for a stream of the cleaner and a record that was accepted: a new segment is begun for it only if one for each kind of
+    /// data that the cleaner may have to move can be begun after it.
+    pub fn can_take_accepted(&self, key: &StreamKey, length: usize) -> bool {
+        let mut kept = self.kept_for_others(key);
+        kept.extend(self.data_kinds().into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 1 }));
+        self.fits_in_open_segment(key, length) || self.stripe.room(key.scheme, &kept).0 > 0
+    }
+
+    fn fits_in_open_segment(&self, key: &StreamKey, length: usize) -> bool {
         let stream = self.streams.read().get(key).cloned();
-        let fits = stream.is_some_and(|stream| {
+        stream.is_some_and(|stream| {
             let guard = stream.lock();
             guard.row.as_ref().is_some_and(|row| row.fits(length, SUMMARY_ENTRY_BYTES_MAX))
                 // With a row open the segment's end is not known yet.
@@ -384,8 +387,7 @@ impl Log {
                         .segment
                         .as_ref()
                         .is_some_and(|segment| self.row_limit(segment) >= row_bytes_for(length).max(ROW_BYTES_MIN)))
-        });
-        fits || self.can_begin(key)
+        })
     }
 
     /// Seals what the streams of single devices have not appended to for `rounds_max` calls of this, so that no segment

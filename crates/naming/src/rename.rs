@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::{FileKind, InodeValue};
 use stere_plugin::EventKind;
@@ -202,7 +203,9 @@ impl FileSystem {
         for inode in [rename.new_parent, source.inode, expected.inode] {
             self.check_no_version_in(transaction, inode)?;
         }
-        stere_file::check_changeable(&victim, caller.now)?;
+        if !is_planted(Bug::RetainedReplaced) {
+            stere_file::check_changeable(&victim, caller.now)?;
+        }
         self.forget_rules(transaction, expected.inode, &victim)?;
         self.close_volume_at(transaction, expected.inode, &victim)?;
         let place = (rename.new_parent, rename.new_name);

@@ -23,8 +23,9 @@ const REMEMBERED_MAX: usize = 100_000;
 pub(crate) struct Room {
     /// One makes room at a time; others wait for it.
     making: Mutex<()>,
-    /// Segments that could not be released when somebody found no room: they are not looked at again for the next one.
-    hopeless: Mutex<BTreeSet<u64>>,
+    /// Segments that could not be released when somebody found no room, with what was live in them: as long as that is so they are not
+    /// looked at again for the next one.
+    hopeless: Mutex<BTreeMap<u64, u64>>,
     changed: Mutex<BTreeSet<u64>>,
 }
 
@@ -99,8 +100,17 @@ impl FileSystem {
     }
 
     fn may_make_room(&self) -> bool {
-        let releasable = self.store.releasable_segments();
-        !is_planted(Bug::WriterNotServed) && !releasable.is_subset(&self.room.hopeless.lock())
+        if is_planted(Bug::WriterNotServed) {
+            return false;
+        }
+        let releasable = self.with_live_bytes(self.store.releasable_segments());
+        let hopeless = self.room.hopeless.lock();
+        releasable.into_iter().any(|(segment, live_bytes)| hopeless.get(&segment) != Some(&live_bytes))
+    }
+
+    fn with_live_bytes(&self, segments: BTreeSet<u64>) -> BTreeMap<u64, u64> {
+        let table = self.store.segments();
+        segments.into_iter().filter_map(|id| Some((id, table.get(id)?.live_bytes()))).collect()
     }
 
     /// True if there is more room than before.
@@ -115,7 +125,7 @@ impl FileSystem {
         let marks = self.store.tier_marks(caller.wait)?;
         let released = self.release_until(caller, marks.low, least)?;
         if released == 0 {
-            *self.room.hopeless.lock() = now;
+            *self.room.hopeless.lock() = self.with_live_bytes(now);
             return Ok(false);
         }
         // What was released is free with the one after.

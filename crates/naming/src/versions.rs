@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use stere_device::planted::{Bug, is_planted};
 use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_versions, set_own_versions};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
@@ -257,9 +258,30 @@ impl FileSystem {
         self.files.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
     }
 
+    /// What there is no room for is not kept: neither a full pool nor a quota refuses a change because of what was there before it.
     fn keep_copy(&self, caller: &Caller<'_>, inode: u64, file: &Unchanged<'_>) -> Result<(), Error> {
         let Some((directory, name)) = self.place_of(caller.wait, inode, &file.value)? else { return Ok(()) };
-        let (copy, mut value) = self.store.update(caller.wait, |transaction| {
+        let kept = self
+            .begin_copy(caller, directory, file)
+            .and_then(|(copy, value)| self.fill_copy(caller, inode, file, (directory, &name), (copy, value)));
+        match kept {
+            Err(Error::NoSpace) if !is_planted(Bug::VersionNeedsRoom) => {
+                self.note_full();
+                Ok(())
+            }
+            Err(Error::OverQuota(_)) => Ok(()),
+            kept => kept,
+        }
+    }
+
+    /// Makes an inode for a version, which nobody knows yet.
+    fn begin_copy(
+        &self,
+        caller: &Caller<'_>,
+        directory: u64,
+        file: &Unchanged<'_>,
+    ) -> Result<(u64, InodeValue), Error> {
+        self.store.update(caller.wait, |transaction| {
             transaction.set_owed();
             let copy = transaction.allocate_inode();
             let mut value = InodeValue {
@@ -275,7 +297,18 @@ impl FileSystem {
             stere_file::put_inode(transaction, copy, &value);
             stere_file::list_nameless(transaction, copy);
             Ok::<_, Error>((copy, value))
-        })?;
+        })
+    }
+
+    /// Gives it what the file holds, and its place; if that fails, it is freed at once.
+    fn fill_copy(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        file: &Unchanged<'_>,
+        place: (u64, &[u8]),
+        (copy, mut value): (u64, InodeValue),
+    ) -> Result<(), Error> {
         let copied = file.copy_to(copy).map_err(Error::from);
         let kept = copied.and_then(|()| {
             self.store.update(caller.wait, |transaction| {
@@ -285,24 +318,14 @@ impl FileSystem {
                 xattr::copy(transaction, inode, copy)?;
                 stere_file::unlist(transaction, copy);
                 let own = self.kept_of_own(transaction, inode, &file.value)?;
-                self.shelve(transaction, caller, (directory, &name), copy, &mut value.clone(), own)
+                self.shelve(transaction, caller, place, copy, &mut value.clone(), own)
             })
         });
         if !matches!(kept, Ok(true)) {
-            // Nobody knows it, so it is freed at once.
             self.files.note_orphan(copy, stere_file::OrphanKind::Removed);
             self.files.forget(&caller.context(), copy)?;
         }
-        match kept {
-            Ok(_) => Ok(()),
-            Err(Error::NoSpace) => {
-                self.note_full();
-                Ok(())
-            }
-            // What the owner's quota leaves no room for is not kept.
-            Err(Error::OverQuota(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
+        kept.map(drop)
     }
 
     /// The pool is full: what is changed now is changed for good, until versions have made room.

@@ -242,6 +242,11 @@ impl Machine {
         state.volumes.iter_mut().for_each(VolumeState::begin_step);
     }
 
+    /// Time goes by in which nothing happens.
+    pub fn pass(&self, nanoseconds: u64) {
+        self.state.lock().clock_ns += nanoseconds;
+    }
+
     /// Hash over all that was done on all devices.
     pub fn trace(&self) -> u64 {
         self.state.lock().trace

@@ -95,6 +95,7 @@ impl History {
         match self.mounted().files.setxattr(&user, inode, ATTRIBUTE, value, SetMode::Any, false) {
             Ok(()) => {}
             Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
+            Err(error) if self.is_of_retention(inode, &error) => return Ok(()),
             Err(error) => return Err(self.unexpected("setxattr of encryption", error.errno(), &error.to_string())),
         }
         let kept = self.mounted().files.getxattr(&user, inode, ATTRIBUTE);

@@ -182,6 +182,11 @@ impl History {
             Operation::Offline { device } => self.offline(usize::from(*device)),
             Operation::Online { device } => self.online(usize::from(*device)),
             Operation::MendSome { steps } => self.mend_some(*steps),
+            Operation::Retain { path, days } => self.retain(*path, *days),
+            Operation::PassDays { days } => {
+                self.pass_days(*days);
+                Ok(())
+            }
             Operation::Rebalance => {
                 self.mounted().store.set_rebalancing(true);
                 Ok(())
@@ -224,7 +229,7 @@ impl History {
         Ok(directory.map(|directory| (directory, NAMES[usize::from(path.name)])))
     }
 
-    fn inode_of(&mut self, path: Path) -> Result<Option<u64>, Stop> {
+    pub(crate) fn inode_of(&mut self, path: Path) -> Result<Option<u64>, Stop> {
         match self.parent_of(path)? {
             Some((directory, name)) => self.lookup(directory, name),
             None => Ok(None),
@@ -248,12 +253,17 @@ impl History {
         if matches!(target, Target::Slot(_)) {
             return work(self, inode);
         }
-        let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
-        let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
+        let opened = self.mounted().files.open(&caller(&self.machine), inode, self.open_flags(inode));
         let handle = self.must("open", opened)?;
         self.model.open(inode);
         work(self, inode)?;
         self.release(Slot { inode, handle })
+    }
+
+    /// For writing, but what is retained is opened for reading only.
+    fn open_flags(&self, inode: u64) -> OpenFlags {
+        let write = self.model.check_changeable(inode).is_ok();
+        OpenFlags { write, truncate: false, exclusive: false, read: !write }
     }
 
     /// The inode behind a handle. A crash closes all handles; one that is wanted again is opened on some file that is there.
@@ -266,8 +276,7 @@ impl History {
                 self.create(Path { directory: 0, name: slot }, slot)?;
             } else {
                 let inode = inodes[index * 7 % inodes.len()];
-                let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
-                let opened = self.mounted().files.open(&caller(&self.machine), inode, flags);
+                let opened = self.mounted().files.open(&caller(&self.machine), inode, self.open_flags(inode));
                 let handle = self.must("open", opened)?;
                 self.model.open(inode);
                 self.slots[index] = Some(Slot { inode, handle });

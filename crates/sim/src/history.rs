@@ -210,6 +210,7 @@ impl History {
         self.summary.operations += 1;
         // Time goes on between calls.
         self.machine.begin_step(self.random.below(3_000_000_000));
+        self.tell_time();
         let outcome = self.execute(operation);
         let outcome = match outcome {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
@@ -257,10 +258,43 @@ impl History {
         self.machine.faults_struck().iter().any(|(kind, _)| kinds(*kind))
     }
 
+    /// Where what takes room lies, for whoever looks into a seed.
+    fn show_room(&self) {
+        let store = &self.mounted().store;
+        for (_, entry) in self.members() {
+            println!(
+                "     device {} ({:?}): {:?}",
+                entry.index,
+                entry.device_state(),
+                store.device_usage(entry.index).ok()
+            );
+        }
+        for segment in store.segments().all() {
+            let placed = segment.placed();
+            let devices: Vec<u16> = placed.chunks.iter().map(|chunk| chunk.device).collect();
+            println!(
+                "     segment {} {:?} class {} {}+{} on {devices:?}, missing {:b}: {} bytes live, sealed {}, volumes {}",
+                segment.id,
+                segment.kind,
+                segment.class,
+                placed.scheme.data,
+                placed.scheme.parity,
+                segment.missing(),
+                segment.live_bytes(),
+                segment.is_sealed(),
+                segment.tertiary().there
+            );
+        }
+        println!("     {:?}", store.statistics(stere_format::Scheme { data: 1, parity: 1 }));
+    }
+
     /// What to make of an error that the model does not have.
     pub(crate) fn unexpected(&mut self, what: &str, errno: Errno, text: &str) -> Stop {
         if self.machine.is_off() {
             return Stop::Power;
+        }
+        if self.verbose && errno == libc::ENOSPC {
+            self.show_room();
         }
         let is_trouble = matches!(errno, libc::EIO | libc::EROFS);
         let struck = self.has_struck(|_| true) || self.kept_image.is_some();

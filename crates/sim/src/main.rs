@@ -30,9 +30,6 @@ struct Arguments {
     /// Histories run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Let devices go away, be lost and be added in full pools too, and encrypt and keep versions, where what was accepted may then lack room
-    #[arg(long)]
-    away_in_full: bool,
     /// A bug to be planted in the layers.
     #[cfg(feature = "planted-bugs")]
     #[arg(long)]
@@ -117,7 +114,6 @@ fn main() -> ExitCode {
         profile: profile.flatten(),
         canary,
         twice,
-        away_in_full: arguments.away_in_full,
         #[cfg(feature = "planted-bugs")]
         bug: bug(arguments.bug.as_deref()),
     };

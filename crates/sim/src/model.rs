@@ -1,7 +1,7 @@
 //! The reference: what a POSIX file system is after each operation, in the plainest data structures.
 //!
 //! Inodes carry the numbers that the real file system gave them, so that both sides talk about the same thing. Errors are
-//! Linux numbers. Times are not modelled. Cloning is cheap (contents are shared), because the oracle keeps a copy for every
+//! Linux numbers. Of times only that is modelled until which a file is retained. Cloning is cheap (contents are shared), because the oracle keeps a copy for every
 //! operation that a crash could still undo. Read next: `content.rs`, `oracle.rs`.
 
 use std::collections::BTreeMap;
@@ -72,13 +72,15 @@ impl Node {
 #[derive(Debug, Clone)]
 pub struct Model {
     pub nodes: BTreeMap<u64, Node>,
+    /// The time, in seconds since 1970, as far as calls are concerned.
+    pub now_seconds: i64,
 }
 
 impl Default for Model {
     fn default() -> Model {
         let mut root = Node::new(Kind::Directory(BTreeMap::new()), 0o755);
         root.parent = ROOT;
-        Model { nodes: BTreeMap::from([(ROOT, root)]) }
+        Model { nodes: BTreeMap::from([(ROOT, root)]), now_seconds: 0 }
     }
 }
 
@@ -159,6 +161,7 @@ impl Model {
             return Err(libc::EPERM);
         }
         self.check_free(directory, name)?;
+        self.check_changeable(inode)?;
         let node = self.node_mut(inode);
         if node.nlink == 0 && !node.nameless {
             return Err(libc::ENOENT);
@@ -187,6 +190,7 @@ impl Model {
             (false, Kind::Directory(_)) => return Err(libc::EISDIR),
             (false, _) => {}
         }
+        self.check_changeable(inode)?;
         self.names_mut(directory).remove(name);
         self.drop_name(inode);
         Ok(())
@@ -218,6 +222,8 @@ impl Model {
             (_, Some(target)) if target == source => return Ok(()),
             _ => {}
         }
+        self.check_changeable(source)?;
+        target.map_or(Ok(()), |target| self.check_changeable(target))?;
         let source_is_directory = self.is_directory(source);
         if source_is_directory && self.is_below(to.0, source) {
             return Err(libc::EINVAL);

@@ -108,7 +108,7 @@ pub fn observe_with(
     caller: &Caller<'_>,
     read: &dyn Fn(u64) -> Result<Content, Trouble>,
 ) -> Result<Model, Trouble> {
-    let mut model = Model { nodes: BTreeMap::new() };
+    let mut model = Model { nodes: BTreeMap::new(), now_seconds: 0 };
     let mut left = vec![(ROOT, ROOT)];
     while let Some((inode, parent)) = left.pop() {
         if let Some(known) = model.nodes.get(&inode) {

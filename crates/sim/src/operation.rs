@@ -364,6 +364,15 @@ pub enum Operation {
     SettleVolumes,
     /// With all devices gone, volumes give back what was published.
     RescueFromVolumes,
+    /// A file is to stay as it is for so many days from now; with none it is to be free.
+    Retain {
+        path: Path,
+        days: u8,
+    },
+    /// Days go by.
+    PassDays {
+        days: u8,
+    },
 }
 
 /// What kind of life a history leads.

@@ -24,8 +24,6 @@ pub struct Request {
     /// Kinds to choose from; empty: histories without faults only.
     pub faults: Vec<FaultKind>,
     pub threads: usize,
-    /// Devices go away, are lost and added in full pools too, which also encrypt and keep versions.
-    pub away_in_full: bool,
     /// Only histories of this profile.
     pub profile: Option<Profile>,
     pub canary: bool,
@@ -121,16 +119,13 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     let drawn = Profile::draw(&mut random);
     let profile = request.profile.unwrap_or(drawn);
     let mut pool = draw_pool(&mut random, profile);
-    // Not drawn, so that the others stay the histories that they were. What is accepted counts on less room than records and versions
-    // may take that are made of it, so a pool that is full may lack some then.
-    let may_be_special = profile != Profile::Full || request.away_in_full;
+    // Not drawn, so that the others stay the histories that they were.
     pool.encrypts = match seed % 10 {
-        _ if !may_be_special => Encrypts::Nothing,
         3 => Encrypts::Everything,
         5 | 8 => Encrypts::Some,
         _ => Encrypts::Nothing,
     };
-    pool.keeps_versions = may_be_special && matches!(seed % 10, 5 | 6);
+    pool.keeps_versions = matches!(seed % 10, 5 | 6);
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;
@@ -148,8 +143,6 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         }
     }
     let may_fill = profile == Profile::Full;
-    // A full pool that gets a much larger device may still lack room for what it accepted after that.
-    faults.retain(|(_, kind, _)| !may_fill || request.away_in_full || !kind.is_absence());
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
     let operations =

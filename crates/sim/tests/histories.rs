@@ -11,7 +11,6 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
         steps: 60,
         faults: faults.to_vec(),
         threads: 2,
-        away_in_full: false,
         profile: None,
         canary: false,
         twice: false,

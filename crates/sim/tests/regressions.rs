@@ -376,3 +376,84 @@ fn a_device_that_goes_while_a_segment_comes_back_is_no_error() {
         }
     }
 }
+
+/// P-6, P-82: a version that found no room refused the truncation that it was made for.
+#[test]
+fn a_version_that_finds_no_room_refuses_no_change() {
+    let pool = PoolConfig {
+        device_bytes: vec![67_215_360],
+        block_bytes: vec![512],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 256 << 10,
+        dirty_steps_max: 5,
+        greedy: false,
+        encrypts: Encrypts::Some,
+        keeps_versions: true,
+    };
+    let operations = [
+        Operation::Allocate { target: Target::Slot(1), offset: 20_480, length: 4096, mode: 65 },
+        Operation::ArmCrash { events: 3, manner: CrashManner::Everything },
+        Operation::Write { target: Target::Slot(4), offset: 0, length: 19_792, seed: 1 },
+        Operation::Fsync { target: Target::Slot(1) },
+        Operation::Write { target: Target::Slot(4), offset: 0, length: 4513, seed: 2 },
+        Operation::Fill { bytes: 1_800_000 },
+        Operation::Truncate { target: Target::Slot(3), size: 0 },
+    ];
+    let plan = Plan { seed: 90_000_025, pool, budget: Budget::Beyond, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-6: what is left of an encrypted record that a truncation cuts takes as much room as before, and the note of what is dead some more.
+#[test]
+fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
+    let pool = PoolConfig {
+        device_bytes: vec![69_427_200, 67_244_032],
+        block_bytes: vec![4096, 4096],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 64 << 20,
+        dirty_steps_max: 2,
+        greedy: false,
+        encrypts: Encrypts::Everything,
+        keeps_versions: false,
+    };
+    let operations = [
+        Operation::Write { target: Target::Slot(1), offset: 0, length: 239_958, seed: 1 },
+        Operation::Fill { bytes: 3_900_000 },
+        Operation::Truncate { target: Target::Path(Path { directory: 0, name: 1 }), size: 8683 },
+    ];
+    let plan = Plan { seed: 70_000_323, pool, budget: Budget::Tolerated, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-6: the open segment of a full pool lacked what a device had missed that came back, so it was ended by the next mount, and what was
+/// written over found no segment to begin.
+#[test]
+fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
+    let pool = PoolConfig {
+        device_bytes: vec![67_166_208, 67_330_048],
+        block_bytes: vec![512, 512],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 256 << 10,
+        dirty_steps_max: 5,
+        greedy: true,
+        encrypts: Encrypts::Nothing,
+        keeps_versions: false,
+    };
+    let operations = [
+        Operation::Offline { device: 0 },
+        Operation::Fill { bytes: 900_000 },
+        Operation::Fill { bytes: 200_000 },
+        Operation::Online { device: 0 },
+        Operation::Crash { manner: CrashManner::Everything, again: Some(1) },
+        Operation::Mend,
+        Operation::Write { target: Target::Slot(2), offset: 581_278, length: 4096, seed: 1 },
+    ];
+    let plan = Plan { seed: 70_000_527, pool, budget: Budget::Tolerated, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}

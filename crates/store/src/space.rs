@@ -66,12 +66,12 @@ struct Unmoved {
     segments: Vec<(Scheme, u64, i64)>,
 }
 
-/// What could be promised to content of a scheme, as of the last segment that was begun or given back: working it out takes
+/// What could be promised to content of a scheme and class, as of the last segment that was begun or given back: working it out takes
 /// longer than writing a block.
 #[derive(Default)]
 struct Promisable {
     as_of: Option<(u64, u64)>,
-    raw_bytes: Vec<(Scheme, i64)>,
+    raw_bytes: Vec<((Scheme, u8), i64)>,
 }
 
 impl Space {
@@ -156,11 +156,15 @@ impl Store {
     }
 
     /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
-    /// segment of users and one of the cleaner, both in part empty.
-    fn kept_from_users(&self, scheme: Scheme) -> Vec<Kept> {
+    /// segment of users and one of the cleaner, both in part empty. `new` is a class that there may be no such data of yet.
+    fn kept_from_users(&self, scheme: Scheme, new: Option<u8>) -> Vec<Kept> {
         let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
         let mut kept = self.log.kept_for_others(&key);
-        kept.extend(self.log.data_kinds().into_iter().map(|scheme| Kept { scheme, segments: 2 }));
+        let kinds = self.log.data_kinds();
+        if new.is_some_and(|class| !kinds.iter().any(|kind| kind.takes(scheme, class))) {
+            kept.push(Kept { scheme, segments: 2 });
+        }
+        kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2 }));
         let total = self.log.stripe.room(scheme, &[]).1;
         let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let so_far = kept.iter().map(|kept| kept.segments).sum();
@@ -170,8 +174,8 @@ impl Store {
 
     /// Raw bytes that may be promised to content of this scheme in all: what would be free beside all that is live if it were
     /// cleaned and evened out, or what is free as it is.
-    fn promisable_raw_bytes(&self, scheme: Scheme) -> i64 {
-        let mut kept = self.kept_from_users(scheme);
+    fn promisable_raw_bytes(&self, scheme: Scheme, new: Option<u8>) -> i64 {
+        let mut kept = self.kept_from_users(scheme, new);
         let free = self.log.stripe.room(scheme, &kept).0;
         let unmoved = self.unmoved();
         for (scheme, live) in &*self.space.live_bytes.lock() {
@@ -216,17 +220,17 @@ impl Store {
     }
 
     /// As above, as it was when the last segment was begun or given back.
-    fn promisable_lately_raw_bytes(&self, scheme: Scheme) -> i64 {
+    fn promisable_lately_raw_bytes(&self, Placement { scheme, class }: Placement) -> i64 {
         let as_of = self.as_of();
         let mut lately = self.space.promisable.lock();
         if lately.as_of != as_of {
             *lately = Promisable { as_of, raw_bytes: Vec::new() };
         }
-        if let Some((_, raw_bytes)) = lately.raw_bytes.iter().find(|(known, _)| *known == scheme) {
+        if let Some((_, raw_bytes)) = lately.raw_bytes.iter().find(|(known, _)| *known == (scheme, class)) {
             return *raw_bytes;
         }
-        let raw_bytes = self.promisable_raw_bytes(scheme);
-        lately.raw_bytes.push((scheme, raw_bytes));
+        let raw_bytes = self.promisable_raw_bytes(scheme, Some(class));
+        lately.raw_bytes.push(((scheme, class), raw_bytes));
         raw_bytes
     }
 
@@ -236,7 +240,7 @@ impl Store {
         if rooms.as_of != as_of {
             let scheme = self.log.meta_room().scheme;
             let meta_segments = self.log.stripe.room(scheme, &[]).0;
-            *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme) };
+            *rooms = Rooms { as_of, meta_segments, promisable_raw_bytes: self.promisable_raw_bytes(scheme, None) };
         }
         *rooms
     }
@@ -263,13 +267,14 @@ impl Store {
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
         let promised = reserved.saturating_add(coming);
         // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
-        promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_raw_bytes(scheme)
+        promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_raw_bytes(scheme, None)
     }
 
     /// Whether the transaction must be refused: it takes more than it frees and room is scarce. Data that is entered had its
     /// room reserved, its metadata included.
     pub(crate) fn is_refused(&self, inner: &Inner, transaction: &Transaction<'_>) -> Result<bool, Error> {
-        if transaction.enters_data || transaction.writes.is_empty() || !self.is_scarce(inner) {
+        let is_exempt = transaction.enters_data || transaction.only_frees || transaction.writes.is_empty();
+        if is_exempt || !self.is_scarce(inner) {
             return Ok(false);
         }
         let (metadata, data) = transaction.growth()?;
@@ -301,7 +306,10 @@ impl Store {
         let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
         let reservation = Reservation { raw_bytes: wanted, from: self.space.reserved_raw_bytes.clone() };
         // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
-        if reserved <= self.promisable_lately_raw_bytes(scheme) / 2 || reserved <= self.promisable_raw_bytes(scheme) {
+        let fitted = Placement { scheme, ..placement };
+        if reserved <= self.promisable_lately_raw_bytes(fitted) / 2
+            || reserved <= self.promisable_raw_bytes(scheme, Some(placement.class))
+        {
             return Ok(reservation);
         }
         Err(Error::NoSpace)
@@ -324,7 +332,7 @@ impl Store {
     /// Totals, with capacity told for content of this scheme.
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
         let scheme = self.fit(scheme);
-        let total = self.log.stripe.room(scheme, &self.kept_from_users(scheme)).1 * self.content_bytes(scheme);
+        let total = self.log.stripe.room(scheme, &self.kept_from_users(scheme, None)).1 * self.content_bytes(scheme);
         let live: i64 = self.space.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum();
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
         let content = |raw: i64| u64::try_from(raw).unwrap_or(0) * u64::from(scheme.data) / scheme.width() as u64;
@@ -343,7 +351,7 @@ impl Store {
         };
         Statistics {
             total_bytes: total,
-            free_bytes: content(self.promisable_raw_bytes(scheme) - reserved).min(total),
+            free_bytes: content(self.promisable_raw_bytes(scheme, None) - reserved).min(total),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
             raw_bytes: self.raw_bytes(),
             segments: self.log.segments.len() as u64,

@@ -52,6 +52,8 @@ pub struct Transaction<'a> {
     pub(crate) enters_data: bool,
     /// Whether what it adds was accepted before.
     is_owed: bool,
+    /// Whether it takes away only, so that nothing refuses it.
+    pub(crate) only_frees: bool,
     /// What follows when it takes effect, under the lock that it takes effect under.
     pub(crate) on_effect: Vec<Box<dyn FnOnce()>>,
 }
@@ -75,6 +77,7 @@ impl<'a> Transaction<'a> {
             next_inode,
             enters_data: false,
             is_owed: false,
+            only_frees: false,
             on_effect: Vec::new(),
         }
     }
@@ -82,6 +85,12 @@ impl<'a> Transaction<'a> {
     /// Says that what this transaction adds was accepted before, so that no limit refuses it now.
     pub fn set_owed(&mut self) {
         self.is_owed = true;
+    }
+
+    /// Says that this transaction takes content away and adds none, so that a full pool does not refuse it: what is left of an encoded
+    /// blob takes as much room as before, and a few bytes more to say which of its blocks are dead.
+    pub fn set_freeing(&mut self) {
+        self.only_frees = true;
     }
 
     /// Whether what it adds was accepted before.

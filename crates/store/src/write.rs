@@ -169,6 +169,13 @@ impl Store {
         streams.find(|stream| self.log.can_take(stream, length))
     }
 
+    /// What was accepted has its room, if need be in the segments that the cleaner moves data to: room comes before temperature.
+    fn last_stream(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
+        let last = StreamKey { temperature: 1, ..*key };
+        let is_other = last != *key;
+        (is_other && self.log.can_take_accepted(&last, length)).then_some(last)
+    }
+
     pub(crate) fn append_making_room(
         &self,
         wait: Wait,
@@ -205,7 +212,10 @@ impl Store {
                     if wait == Wait::Never {
                         return Err(Error::WouldBlock);
                     }
-                    self.make_room(&StreamKey { home: None, ..key })?;
+                    match self.make_room(&StreamKey { home: None, ..key }) {
+                        Err(Error::NoSpace) => key = self.last_stream(&key, data.len()).ok_or(Error::NoSpace)?,
+                        made => made?,
+                    }
                 }
                 Err(LogError::WouldBlock) => return Err(Error::WouldBlock),
                 Err(error) => return Err(self.fail(error.into())),

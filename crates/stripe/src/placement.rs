@@ -530,25 +530,25 @@ impl Placement {
         self.all_fit(&wanted, slots_of)
     }
 
-    /// Whether all these segments fit. What has too few devices at all cannot be had anyway and does not count. Where chunks
+    /// Whether all these segments fit. Of those that have too few devices at all the chunks that are there count. Where chunks
     /// are owed, the devices that are there hold the content.
     fn all_fit(&self, wanted: &[Kept], slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64) -> bool {
         let present = self.open_count();
-        let is_possible = |scheme: Scheme| scheme.width() <= present || self.owes(scheme);
-        let wanted = || wanted.iter().filter(|kept| kept.segments > 0 && is_possible(kept.scheme));
+        let wanted = || wanted.iter().filter(|kept| kept.segments > 0);
         let slots = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| -> Vec<u64> {
             let found = self.devices.iter().filter(|(_, slots)| is_wanted(slots));
             found.map(|(&index, slots)| slots_of(index, slots)).collect()
         };
         let here = |kept: &Kept| {
             let width = if self.owes(kept.scheme) { usize::from(kept.scheme.data) } else { kept.scheme.width() };
-            (width as u64, kept.segments)
+            (width.min(present) as u64, kept.segments)
         };
         if !widths_fit(&slots(&|slots| slots.is_open), wanted().map(here).collect()) {
             return false;
         }
         let owes = wanted().any(|kept| self.owes(kept.scheme));
-        let everywhere = |kept: &Kept| (kept.scheme.width() as u64, kept.segments);
+        let width = |scheme: Scheme| if self.owes(scheme) { scheme.width() } else { scheme.width().min(present) };
+        let everywhere = |kept: &Kept| (width(kept.scheme) as u64, kept.segments);
         !owes || widths_fit(&slots(&|slots| slots.is_open || slots.may_be_owed()), wanted().map(everywhere).collect())
     }
 

@@ -34,7 +34,7 @@ impl History {
         between: Between,
     ) -> Result<(), Stop> {
         // Where there may be no room, nobody could say what a part of it left behind.
-        if self.plan.may_fill {
+        if self.plan.may_fill || self.model.check_changeable(inode).is_err() {
             return self.write(inode, offset, data);
         }
         let files = self.mounted().files.clone();
@@ -90,7 +90,7 @@ impl History {
             _ => data.len(),
         };
         after.write(offset, &data[..accepted]);
-        self.expect_content("write", inode, real, Ok(after))?;
+        self.expect_content("write", inode, real, self.model.check_changeable(inode).map(|()| after))?;
         Ok(())
     }
 
@@ -115,10 +115,10 @@ impl History {
         after.truncate(size);
         let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let real = self.mounted().files.setattr(&caller(&self.machine), inode, &set);
-        if shrinks && matches!(real, Err(Error::NoSpace)) {
+        if shrinks && matches!(real, Err(Error::NoSpace)) && !self.machine.is_off() {
             return Err(Stop::Failure("truncate needs no space, but found none".into()));
         }
-        match self.expect_content("truncate", inode, real, Ok(after))? {
+        match self.expect_content("truncate", inode, real, self.model.check_changeable(inode).map(|()| after))? {
             Some(attributes) => self.check_attributes(&attributes),
             None => Ok(()),
         }
@@ -131,7 +131,7 @@ impl History {
         if matches!(mode, 8 | 0x20) && self.may_be_encrypted() && matches!(real, Err(Error::Unsupported(_))) {
             return Ok(());
         }
-        self.expect_content("fallocate", inode, real, after)?;
+        self.expect_content("fallocate", inode, real, self.model.check_changeable(inode).and(after))?;
         Ok(())
     }
 
@@ -151,7 +151,9 @@ impl History {
         };
         after.write(to.1, &copied[..done as usize]);
         let after = if overlaps && count > 0 { Err(libc::EINVAL) } else { Ok(after) };
-        self.expect_content("copy", to.0, real, after)?;
+        // Nothing to copy is nothing to refuse.
+        let may = if count > 0 { self.model.check_changeable(to.0) } else { Ok(()) };
+        self.expect_content("copy", to.0, real, may.and(after))?;
         Ok(())
     }
 

@@ -20,6 +20,11 @@ impl History {
             (Ok(value), Ok(())) => Ok(Some(value)),
             (Ok(_), Err(errno)) => Err(Stop::Failure(format!("{what}: done, where errno {errno} is right"))),
             (Err(error), Err(errno)) if error.errno() == errno => Ok(None),
+            // Two reasons, of which either may be told.
+            (Err(error), Err(errno)) if errno == libc::EPERM || matches!(error, Error::Retained(_)) => {
+                drop(error);
+                Ok(None)
+            }
             (Err(Error::NoSpace), Ok(())) if self.plan.may_fill => {
                 self.summary.no_space += 1;
                 Ok(None)
@@ -42,7 +47,7 @@ impl History {
     }
 
     /// As `expect`, for changes of names: one that was under way when the power went may be found done.
-    pub(super) fn expect_names<T>(
+    pub(crate) fn expect_names<T>(
         &mut self,
         what: &str,
         real: Result<T, Error>,
@@ -97,6 +102,11 @@ impl History {
     pub(super) fn reconcile(&mut self, inode: u64, attempted: Content) -> Result<(), Stop> {
         let old = self.content(inode);
         let attempted = Rc::new(attempted);
+        if self.machine.is_off() {
+            // A part that was done before the power went may be found.
+            self.note_content(inode, attempted);
+            return Err(Stop::Power);
+        }
         let seen = self.read_file(inode);
         let seen = seen.map_err(|trouble| self.trouble(trouble))?;
         seen.may_remain_of(&[old, attempted]).map_err(|text| Stop::Failure(format!("half done: {text}")))?;

@@ -66,7 +66,8 @@ impl History {
         if truncate {
             after.truncate(0);
         }
-        if let Some(handle) = self.expect_content("open", inode, real, Ok(after))? {
+        let after = self.model.check_changeable(inode).map(|()| after);
+        if let Some(handle) = self.expect_content("open", inode, real, after)? {
             self.model.open(inode);
             self.slots[usize::from(slot)] = Some(Slot { inode, handle });
         }
@@ -164,7 +165,7 @@ impl History {
         Ok(inode.filter(|inode| matches!(model.nodes[inode].kind, Kind::File(_) | Kind::Directory(_))))
     }
 
-    pub(super) fn changed_node(&self, inode: u64, change: impl FnOnce(&mut Node)) -> Model {
+    pub(crate) fn changed_node(&self, inode: u64, change: impl FnOnce(&mut Node)) -> Model {
         let mut after = self.model.clone();
         if let Some(node) = after.nodes.get_mut(&inode) {
             change(node);
@@ -177,7 +178,7 @@ impl History {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let real = self.mounted().files.setattr(&caller(&self.machine), inode, &set);
         let after = self.changed_node(inode, |node| node.mode = mode);
-        self.expect_names("chmod", real, Ok(after))?;
+        self.expect_names("chmod", real, self.model.check_changeable(inode).map(|()| after))?;
         Ok(())
     }
 
@@ -187,7 +188,7 @@ impl History {
         let user = caller(&self.machine);
         let real = self.mounted().files.setxattr(&user, inode, name, value, SetMode::Any, false);
         let after = self.changed_node(inode, |node| drop(node.attributes.insert(name.to_vec(), value.to_vec())));
-        self.expect_names("setxattr", real, Ok(after))?;
+        self.expect_names("setxattr", real, self.model.check_changeable(inode).map(|()| after))?;
         Ok(())
     }
 
@@ -197,7 +198,8 @@ impl History {
         let real = self.mounted().files.removexattr(&caller(&self.machine), inode, name);
         let is_there = self.model.nodes[&inode].attributes.contains_key(name);
         let after = self.changed_node(inode, |node| drop(node.attributes.remove(name)));
-        self.expect_names("removexattr", real, if is_there { Ok(after) } else { Err(libc::ENODATA) })?;
+        let right = self.model.check_changeable(inode).and(if is_there { Ok(after) } else { Err(libc::ENODATA) });
+        self.expect_names("removexattr", real, right)?;
         Ok(())
     }
 
@@ -223,6 +225,7 @@ impl History {
         match real {
             Ok(()) => {}
             Err(Error::Policy(_)) => return Ok(()),
+            Err(error) if self.is_of_retention(inode, &error) => return Ok(()),
             Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
             Err(error) => return Err(self.unexpected("setxattr of a policy", error.errno(), &error.to_string())),
         }

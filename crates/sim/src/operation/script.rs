@@ -2,6 +2,7 @@
 
 use super::{CrashManner, Generator, Operation, POLICIES, Path, Profile, RULES, SLOTS, Target};
 use crate::fault::FaultKind;
+use crate::model::RenameManner;
 use crate::random::Random;
 
 impl Generator {
@@ -259,6 +260,41 @@ impl Generator {
         operations.splice(at..at, script);
     }
 
+    /// A few files are to stay as they are for some days, and are changed, moved and removed all the same, across crashes, while days go
+    /// by.
+    fn retain_files(&mut self, operations: &mut Vec<Operation>) {
+        let mut at = operations.len().min(10);
+        for _ in 0..self.random.between(1, 3) {
+            let path = Path { directory: 0, name: self.random.below(3) as u8 };
+            let days = self.random.between(1, 40) as u8;
+            let mut script = vec![Operation::Retain { path, days }];
+            for _ in 0..self.random.between(3, 9) {
+                script.push(match self.random.below(9) {
+                    0 => Operation::Write {
+                        target: Target::Path(path),
+                        offset: self.offset(),
+                        length: self.length() as u32,
+                        seed: self.random.next_u64(),
+                    },
+                    1 => Operation::Unlink { path },
+                    2 => Operation::Rename {
+                        from: if self.random.chance(1, 2) { path } else { self.path() },
+                        to: path,
+                        manner: RenameManner::Replace,
+                    },
+                    3 => Operation::Rename { from: path, to: self.path(), manner: RenameManner::Exchange },
+                    4 => Operation::Retain { path, days: self.random.below(u64::from(days) + 4) as u8 },
+                    5 => Operation::PassDays { days: self.random.below(u64::from(days)) as u8 + 1 },
+                    6 => Operation::Crash { manner: self.manner(), again: None },
+                    7 => Operation::Truncate { target: Target::Path(path), size: self.random.below(9_000) },
+                    _ => self.content(),
+                });
+            }
+            operations.splice(at..at, script);
+            at = (at + self.random.below(30) as usize).min(operations.len());
+        }
+    }
+
     /// A whole history of so many operations, with the faults that are given; whether volumes, if it has any, fail.
     pub fn history(&mut self, steps: usize, faults: &[(u8, FaultKind, u32)], fails: bool) -> Vec<Operation> {
         let mut operations = if self.random.chance(4, 5) { self.beginning() } else { Vec::new() };
@@ -300,6 +336,9 @@ impl Generator {
         if faults.is_empty() && self.random.chance(1, 8) {
             let at = self.random.below(operations.len() as u64 + 1) as usize;
             operations.insert(at, Operation::Scrub);
+        }
+        if self.random.chance(1, 5) {
+            self.retain_files(&mut operations);
         }
         operations
     }
