@@ -285,6 +285,7 @@ fn a_pool_full_of_compressed_files_keeps_what_it_accepts_and_empties() {
         let cut = SetAttributes { size: Some(bytes.len() as u64), ..SetAttributes::default() };
         fs.setattr(&caller(4), *inode, &cut).expect("cutting a file needs no room");
     }
+    fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
     for (_, inode, bytes) in &files {
         check(&fs, *inode, bytes);
