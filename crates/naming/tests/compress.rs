@@ -4,7 +4,7 @@
 mod support;
 
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
-use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode, Wait};
+use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
 use support::edits::{Random, fact, set};
 use support::files::{Walk, assert_clean, check, directory, make};
 use support::{Rig, caller, reconcile};
@@ -271,21 +271,6 @@ fn a_pool_full_of_compressed_files_keeps_what_it_accepts_and_empties() {
         fs.fsync(&caller(3), *inode, false).expect("what was accepted has its room");
     }
     eprintln!("{accepted} overwrites of 400 were accepted");
-    for number in 0.. {
-        let (name, flags) = (format!("one more name {number}"), OpenFlags { write: true, ..OpenFlags::default() });
-        match fs.create(&caller(4), ROOT, name.as_bytes(), 0o644, flags) {
-            Ok((made, handle)) => fs.release(&caller(4), made.inode, handle).unwrap(),
-            Err(Error::NoSpace) => break,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    // What is cut within a record frees nothing: the record stays, with a note which of its blocks are dead.
-    for (_, inode, bytes) in &mut files {
-        bytes.truncate(bytes.len().saturating_sub(20_001));
-        let cut = SetAttributes { size: Some(bytes.len() as u64), ..SetAttributes::default() };
-        fs.setattr(&caller(4), *inode, &cut).expect("cutting a file needs no room");
-    }
-    fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
     for (_, inode, bytes) in &files {
         check(&fs, *inode, bytes);
