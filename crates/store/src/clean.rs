@@ -420,31 +420,31 @@ impl Store {
                 LogError::Elsewhere { why, refusal } => Error::Elsewhere { why, refusal },
                 _ => Error::Damaged { blob: handle.id, offset: 0, length: old.logical_bytes },
             })?;
-        self.append_live(handle, stored, inode, file_offset, key)
+        self.append_live(handle, &stored, inode, file_offset, key)
     }
 
     /// The same with what is stored of it, read before.
     pub(crate) fn append_live(
         &self,
         handle: &BlobHandle,
-        stored: Vec<u8>,
+        stored: &[u8],
         inode: u64,
         file_offset: u64,
         key: &StreamKey,
     ) -> Result<(BlobValue, Arc<Segment>), Error> {
         let old = &*handle.value;
-        let (mut value, mut data) = (old.clone(), stored);
+        let mut value = old.clone();
         if old.encoding == BlobEncoding::PLAIN && old.live != old.present {
-            let mut kept = Vec::with_capacity(data.len());
+            let mut kept = Vec::with_capacity(stored.len());
             for block in old.live.iter() {
                 let start = old.stored_offset_of_block(block).expect("a live block is stored") as usize;
-                kept.extend_from_slice(&data[start..data.len().min(start + BLOCK_BYTES)]);
+                kept.extend_from_slice(&stored[start..stored.len().min(start + BLOCK_BYTES)]);
             }
-            data = kept;
             value.present = old.live;
-            value.checksums = block_checksums(&data);
+            value.checksums = block_checksums(&kept);
+            return self.append_stored(handle.id, value, &kept, inode, file_offset, key);
         }
-        self.append_stored(handle.id, value, &data, inode, file_offset, key)
+        self.append_stored(handle.id, value, stored, inode, file_offset, key)
     }
 
     /// Appends what is to be stored of a blob from now on; its new entry is still to be entered.

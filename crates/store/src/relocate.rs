@@ -4,13 +4,14 @@
 //! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
 //! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
+use stere_device::{Device, Job};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
 };
-use stere_log::{StreamKey, Wait};
+use stere_log::{Segment, StreamKey, Wait};
 
 use crate::Store;
 use crate::error::Error;
@@ -55,7 +56,30 @@ impl Move {
         let stored = self.recoded.as_ref().map_or(self.blob.value.address.length, |new| new.stored.len() as u32);
         u64::from(sector_aligned(stored))
     }
+
+    /// None of what has its new encoding; the content of a released segment comes from volumes, record by record.
+    fn bytes_to_read(&self) -> usize {
+        match self.recoded.is_some() || self.blob.is_released() {
+            true => 0,
+            false => self.blob.value.address.length as usize,
+        }
+    }
 }
+
+/// Blobs that are read together, and what was read.
+#[derive(Default)]
+struct Group<'a> {
+    moves: &'a [Move],
+    /// How much of each is read here: asked once, because a segment may be released at any time.
+    lengths: Vec<usize>,
+    /// What is stored of those that are read here, one behind the other. Used again for the next but one.
+    buffer: Vec<u8>,
+    /// Not if some of it cannot be read so: then each is read alone, and those that are damaged are told apart.
+    is_read: bool,
+}
+
+/// A blob, its new value, and the segment in which that lies.
+type Appended<'a> = (&'a BlobHandle, BlobValue, Arc<Segment>);
 
 /// What came of moving blobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,37 +136,7 @@ impl Store {
         };
         let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
         let mut moved = Moved::default();
-        let mut appended = Vec::with_capacity(moves.len());
-        let mut read: VecDeque<Option<Vec<u8>>> = VecDeque::new();
-        for (index, one) in moves.iter().enumerate() {
-            if one.recoded.is_none() && read.is_empty() {
-                read = self.read_together(&moves[index..]);
-            }
-            let mut stored = if one.recoded.is_none() { read.pop_front().flatten() } else { None };
-            let (inode, offset) = (one.owner.inode, one.owner.offset);
-            let mut copy = || match &one.recoded {
-                None => match stored.take() {
-                    Some(stored) => self.append_live(&one.blob, stored, inode, offset, &key),
-                    None => self.append_copy(&one.blob, inode, offset, &key),
-                },
-                Some(new) => {
-                    let value = new.value(&one.blob.value);
-                    self.append_stored(one.blob.id, value, &new.stored, inode, offset, &key)
-                }
-            };
-            let copied = match copy() {
-                Err(Error::NoSpace) => {
-                    self.make_room(&StreamKey { home: None, ..key })?;
-                    copy()
-                }
-                other => other,
-            };
-            match copied {
-                Ok((value, to)) => appended.push((&one.blob, value, to)),
-                Err(Error::Damaged { .. }) => moved.damaged += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        let appended = self.append_groups(moves, &key, &mut moved)?;
         let entered: Vec<bool> = self.update(Wait::Allowed, |transaction| {
             appended.iter().map(|(blob, value, to)| transaction.move_blob(blob, value, to)).collect()
         })?;
@@ -155,28 +149,105 @@ impl Store {
         Ok(moved)
     }
 
-    /// What is stored of the first of these blobs that keep their encoding, read from all devices at once; nothing in the place of each
-    /// if some of it cannot be read so: then each is read alone, and those that are damaged are told apart.
-    fn read_together(&self, moves: &[Move]) -> VecDeque<Option<Vec<u8>>> {
-        let kept = || moves.iter().filter(|one| one.recoded.is_none()).map(|one| &one.blob);
-        let mut read = Vec::new();
+    /// Appends all of them, group after group; while one is appended the next is read, where devices bring threads.
+    fn append_groups<'a>(
+        &self,
+        moves: &'a [Move],
+        key: &StreamKey,
+        moved: &mut Moved,
+    ) -> Result<Vec<Appended<'a>>, Error> {
+        let mut appended = Vec::with_capacity(moves.len());
+        let (mut current, mut following) = (Group::default(), Group::default());
+        let mut rest = self.read_group(moves, &mut current);
+        while !current.moves.is_empty() {
+            let mut outcome = Ok(());
+            let next = rest;
+            self.beside(vec![
+                Box::new(|| rest = self.read_group(next, &mut following)),
+                Box::new(|| outcome = self.append_group(&current, key, &mut appended, moved)),
+            ]);
+            outcome?;
+            std::mem::swap(&mut current, &mut following);
+        }
+        Ok(appended)
+    }
+
+    /// Runs the jobs beside each other on threads of the devices, the last on this one.
+    fn beside(&self, jobs: Vec<Job<'_>>) {
+        match self.log.stripe.devices().iter().find_map(|device| device.parallel()) {
+            Some(threads) => threads.run(jobs),
+            None => jobs.into_iter().for_each(|job| job()),
+        }
+    }
+
+    /// Takes the first of these blobs and reads what is stored of them from all devices at once; returns the others.
+    fn read_group<'a>(&self, moves: &'a [Move], group: &mut Group<'a>) -> &'a [Move] {
+        group.lengths.clear();
         let mut bytes = 0;
-        // The content of a released segment comes from volumes, record by record.
-        for blob in kept().take_while(|blob| !blob.is_released()) {
-            let length = blob.value.address.length as usize;
-            bytes += length;
-            if bytes > READ_TOGETHER_BYTES && !read.is_empty() {
+        for one in moves {
+            let length = one.bytes_to_read();
+            if bytes + length > READ_TOGETHER_BYTES && bytes > 0 {
                 break;
             }
-            read.push(vec![0; length]);
+            bytes += length;
+            group.lengths.push(length);
         }
-        if read.is_empty() {
-            return VecDeque::from([None]);
+        let (first, rest) = moves.split_at(group.lengths.len());
+        group.moves = first;
+        group.buffer.resize(bytes, 0);
+        let mut left = &mut group.buffer[..];
+        let mut wanted = Vec::with_capacity(first.len());
+        for (one, length) in first.iter().zip(&group.lengths).filter(|(_, length)| **length > 0) {
+            let (into, behind) = std::mem::take(&mut left).split_at_mut(*length);
+            wanted.push((&one.blob, into));
+            left = behind;
         }
-        let wanted = kept().zip(&mut read).map(|(blob, into)| (blob, &mut into[..])).collect();
-        match self.read_stored(Wait::Allowed, wanted) {
-            Ok(()) => read.into_iter().map(Some).collect(),
-            Err(_) => read.into_iter().map(|_| None).collect(),
+        group.is_read = wanted.is_empty() || self.read_stored(Wait::Allowed, wanted).is_ok();
+        rest
+    }
+
+    fn append_group<'a>(
+        &self,
+        group: &Group<'a>,
+        key: &StreamKey,
+        appended: &mut Vec<Appended<'a>>,
+        moved: &mut Moved,
+    ) -> Result<(), Error> {
+        let mut left = &group.buffer[..];
+        for (one, length) in group.moves.iter().zip(&group.lengths) {
+            let (read, behind) = left.split_at(*length);
+            left = behind;
+            let stored = Some(read).filter(|read| group.is_read && !read.is_empty());
+            let copied = match self.append_moved(one, stored, key) {
+                Err(Error::NoSpace) => {
+                    self.make_room(&StreamKey { home: None, ..*key })?;
+                    self.append_moved(one, stored, key)
+                }
+                other => other,
+            };
+            match copied {
+                Ok((value, to)) => appended.push((&one.blob, value, to)),
+                Err(Error::Damaged { .. }) => moved.damaged += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn append_moved(
+        &self,
+        one: &Move,
+        stored: Option<&[u8]>,
+        key: &StreamKey,
+    ) -> Result<(BlobValue, Arc<Segment>), Error> {
+        let (inode, offset) = (one.owner.inode, one.owner.offset);
+        match (&one.recoded, stored) {
+            (None, Some(stored)) => self.append_live(&one.blob, stored, inode, offset, key),
+            (None, None) => self.append_copy(&one.blob, inode, offset, key),
+            (Some(new), _) => {
+                let value = new.value(&one.blob.value);
+                self.append_stored(one.blob.id, value, &new.stored, inode, offset, key)
+            }
         }
     }
 }

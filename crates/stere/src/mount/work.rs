@@ -17,8 +17,10 @@ use crate::error::{Error, Result};
 pub const STEPS_PER_COMMIT: u64 = 5;
 const TICK: Duration = Duration::from_millis(200);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Bytes that are stored anew in one step; while others work, as long a pause follows as the step took.
+/// Bytes that are stored anew in one step.
 const RECONCILE_BYTES: u64 = 8 << 20;
+/// While others work, a pause follows each step, of this part of the step's time: a reader's median stays, and a fifth of what devices can is left to others.
+const PAUSE_DIVISOR: u32 = 4;
 /// Segments that wait for volumes before no more is moved for them than otherwise.
 const WAITING_MAX: usize = 16;
 /// Pieces of work of the file system in one step.
@@ -128,7 +130,7 @@ impl<F: Fn() -> u64> Worker<F> {
         }
     }
 
-    /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else half of the time.
+    /// Moves what policy wants elsewhere: without pause while nobody asks for anything, else with short ones.
     /// What goes to volumes is moved as fast as they take it, so that a few segments always wait for them.
     fn reconcile(&mut self, now: Instant, is_idle: bool) -> bool {
         if !is_idle && now < self.next_reconcile {
@@ -137,7 +139,8 @@ impl<F: Fn() -> u64> Worker<F> {
         let result = self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES);
         self.is_moving = matches!(result, Ok(true));
         let ended = Instant::now();
-        self.next_reconcile = if self.is_moving { ended + ended.duration_since(now).min(TICK) } else { now + TICK };
+        self.next_reconcile =
+            if self.is_moving { ended + (ended.duration_since(now) / PAUSE_DIVISOR).min(TICK) } else { now + TICK };
         match result {
             Ok(more) => {
                 let is_feeding = self.feeds_volumes();
