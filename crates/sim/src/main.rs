@@ -174,7 +174,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     );
     let tier = totals.tier;
     println!(
-        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} objects harmed, {} troubles, \
+        "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} volumes retired, {} objects harmed, {} troubles, \
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
          put off, {} times volumes alone gave back {} files; versions: {} read",
         totals.with_volumes,
@@ -182,6 +182,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.segments_released,
         tier.segments_staged,
         tier.segments_repacked,
+        tier.volumes_retired,
         tier.harms,
         tier.troubles,
         tier.reads_refused,

@@ -39,6 +39,8 @@ pub struct TierCounts {
     pub changed_meanwhile: u64,
     /// Objects emptied into others.
     pub segments_repacked: u64,
+    /// Volumes of which an heir had everything.
+    pub volumes_retired: u64,
     /// Released by marks.
     pub segments_evicted: u64,
     /// Reads that were told to come back, or refused, as the mount was told.
@@ -61,6 +63,7 @@ impl TierCounts {
         self.reads_refused += other.reads_refused;
         self.changed_meanwhile += other.changed_meanwhile;
         self.segments_repacked += other.segments_repacked;
+        self.volumes_retired += other.volumes_retired;
         self.segments_evicted += other.segments_evicted;
         self.reads_put_off += other.reads_put_off;
         self.settled += other.settled;
@@ -247,7 +250,9 @@ impl History {
 
     fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
+        let before = self.mounted().store.volumes().len();
         let progress = self.mounted().store.tertiary_step(ends, &describe);
+        self.summary.tier.volumes_retired += (before - self.mounted().store.volumes().len()) as u64;
         if matches!(progress, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
             return Ok(stere_store::TertiaryProgress::default());
         }

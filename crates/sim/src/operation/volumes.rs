@@ -181,8 +181,9 @@ impl Generator {
             round.push(Operation::StepVolumes { count: self.random.between(1, 4) as u8, ends: true });
             round.push(Operation::HoldUploads { are_held: false });
         }
-        if self.random.chance(1, 4) {
-            let (volume, heir) = (self.volume(count), self.volume(count));
+        if count > 1 && self.random.chance(1, 2) {
+            let (volume, apart) = (self.volume(count), self.random.between(1, count - 1) as u8);
+            let heir = (volume + apart) % count as u8;
             round.push(Operation::RetireVolume { volume, heir });
             round.extend(self.maybe_armed(16));
             round.push(Operation::StepVolumes { count: self.random.between(1, 12) as u8, ends: true });
