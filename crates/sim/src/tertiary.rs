@@ -24,6 +24,8 @@ const ROUNDS_MAX: usize = 400;
 /// What is read where not everything can be.
 const PIECE_BYTES: u64 = 4096;
 pub(crate) const TIER: &[u8] = b"user.stere.tier";
+/// What says that something stays on devices.
+const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
 
 /// What histories did with volumes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -381,10 +383,13 @@ impl History {
     pub(crate) fn pin(&mut self, path: Path, is_pinned: bool) -> Result<(), Stop> {
         let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
         let pinned = self.mounted().files.set_pinned(Wait::Allowed, inode, is_pinned);
-        match pinned {
-            Err(Error::NoSpace) if self.plan.may_fill => Ok(()),
-            pinned => self.must("pinning", pinned),
-        }
+        let after = self.changed_node(inode, |node| {
+            match is_pinned {
+                true => node.attributes.insert(PIN_ATTRIBUTE.to_vec(), b"yes".to_vec()),
+                false => node.attributes.remove(PIN_ATTRIBUTE),
+            };
+        });
+        self.expect_names("pinning", pinned, Ok(after)).map(drop)
     }
 
     pub(crate) fn begin_trouble(&mut self, volume: u8, trouble: VolumeTrouble) {
