@@ -96,6 +96,7 @@ impl Bed {
 fn what_is_late_is_told_once_and_keeps_its_memory_until_it_comes() {
     let Some(mut bed) = Bed::new() else { return };
     let mut slow = bed.ask(Duration::from_millis(20)).unwrap();
+    let later = bed.ask(Duration::from_millis(60)).unwrap();
     let mut patient = bed.ask(Duration::from_secs(60)).unwrap();
     assert!(bed.beside.patience().is_none(), "nothing is under way");
     bed.submit();
@@ -106,7 +107,10 @@ fn what_is_late_is_told_once_and_keeps_its_memory_until_it_comes() {
     bed.beside.tell_late();
     bed.beside.tell_late();
     assert_eq!(bed.seen.late.get(), 1);
-    assert!(bed.beside.patience().unwrap() > Duration::from_secs(30), "the other one has time");
+    std::thread::sleep(Duration::from_millis(60));
+    bed.beside.tell_late();
+    assert_eq!(bed.seen.late.get(), 2, "each is told of once");
+    assert!(bed.beside.patience().unwrap() > Duration::from_secs(30), "the last one has time");
     assert_eq!(bed.seen.dropped.get(), 0, "the kernel may still write to its memory");
     slow.write_all(b"late").unwrap();
     bed.wait();
@@ -115,6 +119,8 @@ fn what_is_late_is_told_once_and_keeps_its_memory_until_it_comes() {
     patient.write_all(b"now").unwrap();
     bed.wait();
     assert!(matches!(&bed.seen.finished.borrow()[1], (bytes, Ok(3)) if bytes == b"now\0"));
+    drop(later);
+    bed.wait();
     assert!(!bed.beside.is_busy() && bed.beside.patience().is_none());
 }
 
