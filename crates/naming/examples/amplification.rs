@@ -5,11 +5,17 @@
 //! (uniform), or 80 % of the writes on 20 % of the blocks. Both cleaner policies. "fresh" is the first tenth of the device's
 //! size in overwrites after the fill, "aged" is one size after two sizes. Nothing is random but by a fixed seed and nothing
 //! depends on time, so the figures are the same on every machine. One line of JSON each. `cargo xtask bench amplification` runs it.
+//!
+//! Where the aged bytes go is told apart by looking at what is written: `new` is content that comes for the first time, `moved` content that the
+//! cleaner moves (its blob was written before), `nodes` the tree and checkpoint records, `rows` what rows need beside their records
+//! (headers, summaries, their ends), `journal`, and `other` (superblocks, headers of chunks).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use stere_device::MemoryDevice;
-use stere_format::{DeviceEntry, DeviceId, DeviceLayout, PoolId, Scheme, Superblock};
+use stere_device::{Device, DeviceError, MemoryDevice, Piece, Ticket};
+use stere_format::{
+    DeviceEntry, DeviceId, DeviceLayout, PoolId, RecordSubject, RowHeader, Scheme, Summary, Superblock,
+};
 use stere_naming::{Caller, FileSystem, OpenFlags, Options, ROOT, Timestamp, Wait};
 use stere_store::{CleanerPolicy, DeviceIn, Statistics, Store, StoreOptions};
 
@@ -45,8 +51,106 @@ impl Random {
     }
 }
 
+/// Bytes written, by what they are.
+#[derive(Clone, Copy, Default)]
+struct Bytes {
+    new: u64,
+    moved: u64,
+    nodes: u64,
+    rows: u64,
+    journal: u64,
+    other: u64,
+}
+
+/// Has a look at everything that is written to a device in memory.
+struct Watched {
+    memory: MemoryDevice,
+    layout: DeviceLayout,
+    bytes: Mutex<Bytes>,
+    /// A bit for each blob that was written.
+    known: Mutex<Vec<u64>>,
+}
+
+impl Watched {
+    /// Whether this blob was written before; it is from now on.
+    fn is_known(&self, blob: u64) -> bool {
+        let mut known = self.known.lock().expect("nobody panics with it");
+        let (word, bit) = ((blob / 64) as usize, 1 << (blob % 64));
+        if known.len() <= word {
+            known.resize(word + (1 << 16), 0);
+        }
+        let is_known = known[word] & bit != 0;
+        known[word] |= bit;
+        is_known
+    }
+
+    fn look(&self, offset: u64, written: &[u8]) {
+        let mut found = Bytes::default();
+        let length = written.len() as u64;
+        let layout = &self.layout;
+        let journal = layout.journal_offset..layout.journal_offset + layout.journal_bytes;
+        let row = written.get(..RowHeader::SIZE).and_then(|header| RowHeader::decode(header).ok());
+        if journal.contains(&offset) {
+            found.journal = length;
+        } else if let Some(header) = row {
+            let summary = header.summary_offset as usize..(header.summary_offset + header.summary_length) as usize;
+            let entries = Summary::decode(&header, &written[summary]).expect("a row is written whole");
+            for entry in entries {
+                let place = match entry.subject {
+                    RecordSubject::Blob { blob, .. } if self.is_known(blob) => &mut found.moved,
+                    RecordSubject::Blob { .. } => &mut found.new,
+                    RecordSubject::Node { .. } | RecordSubject::Checkpoint { .. } => &mut found.nodes,
+                };
+                *place += u64::from(entry.length);
+            }
+            found.rows = length - found.new - found.moved - found.nodes;
+        } else {
+            found.other = length;
+        }
+        let mut bytes = self.bytes.lock().expect("nobody panics with it");
+        bytes.new += found.new;
+        bytes.moved += found.moved;
+        bytes.nodes += found.nodes;
+        bytes.rows += found.rows;
+        bytes.journal += found.journal;
+        bytes.other += found.other;
+    }
+}
+
+impl Device for Watched {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.memory.block_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.memory.read(offset, buffer)
+    }
+
+    fn submit_write_gathered(&self, offset: u64, pieces: Vec<Piece>, ticket: Ticket) {
+        let written: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes()).copied().collect();
+        self.look(offset, &written);
+        self.memory.submit_write_gathered(offset, pieces, ticket);
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.memory.discard(offset, length)
+    }
+
+    fn describe(&self) -> String {
+        self.memory.describe()
+    }
+}
+
 struct Pool {
-    device: Arc<MemoryDevice>,
+    device: Arc<Watched>,
     fs: FileSystem,
     inode: u64,
     blocks: u64,
@@ -66,7 +170,8 @@ impl Pool {
         // As a pool is made with on a device of this size.
         let chunk_bytes = if size_bytes > 4 << 30 { 4 << 20 } else { 1 << 20 };
         let layout = DeviceLayout::for_size(size_bytes, chunk_bytes).expect("the size is possible");
-        let device = Arc::new(MemoryDevice::new(size_bytes));
+        let memory = MemoryDevice::new(size_bytes);
+        let device = Arc::new(Watched { memory, layout, bytes: Mutex::default(), known: Mutex::default() });
         let superblock = Superblock {
             journal_devices: vec![0],
             pool_name: "amplification".into(),
@@ -104,7 +209,7 @@ impl Pool {
 
     /// Device bytes for each user byte, over so many overwrites.
     fn overwrite(&mut self, pattern: Pattern, writes: u64) -> f64 {
-        let before = self.device.counters().written_bytes;
+        let before = self.device.memory.counters().written_bytes;
         let mut block_bytes = vec![0; BLOCK_BYTES as usize];
         for write in 0..writes {
             let hot = (self.blocks / 5).max(1);
@@ -120,7 +225,7 @@ impl Pool {
             }
         }
         self.sync();
-        (self.device.counters().written_bytes - before) as f64 / (writes * BLOCK_BYTES) as f64
+        (self.device.memory.counters().written_bytes - before) as f64 / (writes * BLOCK_BYTES) as f64
     }
 }
 
@@ -130,14 +235,27 @@ fn measure(size_bytes: u64, of: Of, percent: u64, cleaner: CleanerPolicy, patter
     let size_writes = size_bytes / BLOCK_BYTES;
     let fresh = pool.overwrite(pattern, size_writes / 10);
     pool.overwrite(pattern, size_writes * 2);
+    *pool.device.bytes.lock().expect("nobody panics with it") = Bytes::default();
     let aged = pool.overwrite(pattern, size_writes);
+    let bytes = *pool.device.bytes.lock().expect("nobody panics with it");
+    let of_user = |bytes: u64| bytes as f64 / (size_writes * BLOCK_BYTES) as f64;
+    let parts = [
+        ("new", bytes.new),
+        ("moved", bytes.moved),
+        ("nodes", bytes.nodes),
+        ("rows", bytes.rows),
+        ("journal", bytes.journal),
+        ("other", bytes.other),
+    ];
+    let parts: Vec<String> = parts.iter().map(|(name, bytes)| format!("\"{name}\": {:.3}", of_user(*bytes))).collect();
+    let parts = parts.join(", ");
     let of = if of == Of::Promised { "df" } else { "slots" };
     let cleaner = if cleaner == CleanerPolicy::Greedy { "greedy" } else { "cost-benefit" };
     let pattern = if matches!(pattern, Pattern::Uniform) { "uniform" } else { "80/20" };
     let slots_percent = pool.slots_percent;
     println!(
         "{{\"cleaner\": \"{cleaner}\", \"pattern\": \"{pattern}\", \"of\": \"{of}\", \"percent\": {percent}, \
-         \"slots_percent\": {slots_percent}, \"fresh\": {fresh:.3}, \"aged\": {aged:.3}}}"
+         \"slots_percent\": {slots_percent}, \"fresh\": {fresh:.3}, \"aged\": {aged:.3}, \"aged_parts\": {{{parts}}}}}"
     );
 }
 
