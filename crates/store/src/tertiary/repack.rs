@@ -90,10 +90,7 @@ impl Store {
         let dead_permille = |status: &VolumeStatus| dead_bytes(status) * 1000 / status.stored_bytes.max(1);
         let statuses = self.volume_statuses();
         let worth_it = statuses.iter().filter(|status| self.is_worth_it(status, dead_percent_min));
-        let emptiest = match is_planted(Bug::FullestRepacked) {
-            false => worth_it.max_by_key(|status| dead_permille(status)),
-            true => worth_it.min_by_key(|status| dead_permille(status)),
-        };
+        let emptiest = worth_it.max_by_key(|status| dead_permille(status));
         emptiest.map(|status| status.entry.bit())
     }
 
