@@ -3,15 +3,21 @@
 //! It is an abstract unix socket, named after the device number that everything in the mount has. Anybody could take the name
 //! while no daemon has it, so the client looks whose socket it is.
 
+use std::io::ErrorKind;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use crate::error::Error;
 use crate::mounts;
+
+/// A socket that another one has is tried again after so long.
+const LISTEN_AGAIN: Duration = Duration::from_millis(20);
 
 /// Major and minor number of a file system.
 pub type DeviceNumber = (u32, u32);
@@ -48,9 +54,16 @@ pub fn place_of(handle: impl AsFd) -> std::io::Result<Place> {
     Ok(Place { device, inode: facts.stx_ino, mode: u32::from(facts.stx_mode) })
 }
 
-/// Makes the socket of a mount.
-pub fn listen(device: DeviceNumber) -> std::io::Result<UnixListener> {
-    UnixListener::bind_addr(&address(device)?)
+/// Makes the socket of a mount. The kernel gives a mount's number away again as soon as that is gone, while its daemon may still be ending
+/// and have the socket: for so long it is waited for.
+pub fn listen(device: DeviceNumber, patience: Duration) -> std::io::Result<UnixListener> {
+    let begun = Instant::now();
+    loop {
+        match UnixListener::bind_addr(&address(device)?) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < patience => sleep(LISTEN_AGAIN),
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Connects to the daemon of the mount that a handle is of.
@@ -102,4 +115,23 @@ pub fn credentials(stream: &UnixStream) -> std::io::Result<Peer> {
     }
     groups.truncate(length as usize / size_of::<u32>());
     Ok(Peer { uid: user.uid, gid: user.gid, groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_a_daemon_that_is_ending_is_waited_for() {
+        // No file system has this number.
+        let device = (4000, std::process::id());
+        let ending = listen(device, Duration::ZERO).expect("nobody has it");
+        assert_eq!(listen(device, Duration::ZERO).map_err(|error| error.kind()).err(), Some(ErrorKind::AddrInUse));
+        let end = std::thread::spawn(move || {
+            sleep(Duration::from_millis(100));
+            drop(ending);
+        });
+        listen(device, Duration::from_secs(20)).expect("it is free after a while");
+        end.join().expect("it only sleeps");
+    }
 }

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::library;
 use super::serve::{Daemon, spawn};
@@ -12,6 +13,8 @@ use crate::{capabilities, find, mountinfo, watch};
 
 /// Questions answered at a time; who comes beyond that is told to come again.
 const QUESTIONS_MAX: usize = 16;
+/// So long a mount waits for the socket of one that is ending and had its number.
+const SOCKET_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Begins to answer. Without it everything else goes on.
 pub fn start(daemon: &Arc<Daemon>) {
@@ -20,7 +23,7 @@ pub fn start(daemon: &Arc<Daemon>) {
         tracing::warn!("the mount is not in the kernel's list: `stere find` and the library will not work on it");
         return;
     };
-    let listener = match public::listen(mount.device) {
+    let listener = match public::listen(mount.device, SOCKET_PATIENCE) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::warn!(%error, "somebody has the socket of this mount: `stere find` and the library will not work on it");
