@@ -127,16 +127,7 @@ impl Run {
         mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
     ) -> Result<Option<Staged>, E> {
         let Some(staged) = self.at_hand.remove(path) else { return Ok(None) };
-        let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
-        loop {
-            let length = read(at, &mut buffer)?;
-            hasher.update(&buffer[..length]);
-            at += length as u64;
-            if length == 0 {
-                break;
-            }
-        }
-        let is_right = (*hasher.finalize().as_bytes(), at) == (staged.hash, staged.size);
+        let is_right = read_through(&mut read, |_, _| Ok(()))? == (staged.hash, staged.size);
         if !is_right {
             self.discard(&staged);
         }
@@ -289,22 +280,33 @@ fn copy<E: From<Error>>(
     read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
 ) -> Result<([u8; 32], u64), E> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at("make", path)?;
-    let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
-    loop {
-        let length = read(at, &mut buffer)?;
-        if length == 0 {
-            break;
-        }
-        hasher.update(&buffer[..length]);
-        for (number, piece) in buffer[..length].chunks(HOLE_BYTES).enumerate() {
+    let (hash, size) = read_through(read, |at, piece| {
+        for (number, piece) in piece.chunks(HOLE_BYTES).enumerate() {
             if piece.iter().any(|byte| *byte != 0) {
                 file.write_all_at(piece, at + (number * HOLE_BYTES) as u64).at("write", path)?;
             }
         }
+        Ok(())
+    })?;
+    file.set_len(size).at("write", path)?;
+    Ok((hash, size))
+}
+
+/// Reads a content to its end, and tells its BLAKE3 and its size; `take` gets each piece and where it is.
+fn read_through<E>(
+    read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<([u8; 32], u64), E> {
+    let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; BUFFER_BYTES], 0);
+    loop {
+        let length = read(at, &mut buffer)?;
+        if length == 0 {
+            return Ok((*hasher.finalize().as_bytes(), at));
+        }
+        hasher.update(&buffer[..length]);
+        take(at, &buffer[..length])?;
         at += length as u64;
     }
-    file.set_len(at).at("write", path)?;
-    Ok((*hasher.finalize().as_bytes(), at))
 }
 
 /// Owner, mode, attributes and times, as far as the file system can have them; names what it could not. All of it is in the manifest.

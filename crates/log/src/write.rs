@@ -371,9 +371,12 @@ impl Log {
     /// The same for a stream of the cleaner and a record that was accepted: a new segment is begun for it only if one for each kind of
     /// data that the cleaner may have to move can be begun after it.
     pub fn can_take_accepted(&self, key: &StreamKey, length: usize) -> bool {
+        if self.fits_in_open_segment(key, length) {
+            return true;
+        }
         let mut kept = self.kept_for_others(key);
         kept.extend(self.data_kinds().into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 1 }));
-        self.fits_in_open_segment(key, length) || self.stripe.room(key.scheme, &kept).0 > 0
+        self.stripe.room(key.scheme, &kept).0 > 0
     }
 
     fn fits_in_open_segment(&self, key: &StreamKey, length: usize) -> bool {

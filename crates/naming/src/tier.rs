@@ -138,8 +138,7 @@ impl FileSystem {
                 return Err(PolicyError::BadValue { key, value, expected: PIN_EXPECTED }.into());
             }
         };
-        let exists = self.store.view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::pinned(inode))?.is_some()))?;
-        xattr::check_mode(mode, exists)?;
+        xattr::check_mode(mode, self.is_pinned_itself(caller.wait, inode)?)?;
         let kind = self.inode_value(caller.wait, inode)?.and_then(|value| value.kind());
         if !matches!(kind, Some(FileKind::File | FileKind::Directory)) {
             return Err(Error::NotPermitted("policy can be set on files and directories"));
@@ -148,16 +147,21 @@ impl FileSystem {
     }
 
     pub(crate) fn own_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let is_pinned =
-            self.store.view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::pinned(inode))?.is_some()))?;
-        if is_pinned { Ok(b"yes".to_vec()) } else { Err(Error::NoAttribute) }
+        match self.is_pinned_itself(caller.wait, inode)? {
+            true => Ok(b"yes".to_vec()),
+            false => Err(Error::NoAttribute),
+        }
+    }
+
+    fn is_pinned_itself(&self, wait: Wait, inode: u64) -> Result<bool, Error> {
+        self.store.view(wait, |view| Ok(view.get(&Key::pinned(inode))?.is_some()))
     }
 
     /// Whether an inode is pinned, or lies below one that is, and who said so.
     pub(crate) fn effective_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
         let mut at = inode;
         for _ in 0..DEPTH_MAX {
-            if self.own_pin(caller, at).is_ok() {
+            if self.is_pinned_itself(caller.wait, at)? {
                 return Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?));
             }
             let value = self.inode_value(caller.wait, at)?.ok_or(Error::Stale)?;

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Device, Job};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
 };
@@ -162,22 +161,13 @@ impl Store {
         while !current.moves.is_empty() {
             let mut outcome = Ok(());
             let next = rest;
-            self.beside(vec![
-                Box::new(|| rest = self.read_group(next, &mut following)),
-                Box::new(|| outcome = self.append_group(&current, key, &mut appended, moved)),
-            ]);
+            let read = Box::new(|| rest = self.read_group(next, &mut following));
+            let append = Box::new(|| outcome = self.append_group(&current, key, &mut appended, moved));
+            self.log.stripe.run_beside(vec![read], append);
             outcome?;
             std::mem::swap(&mut current, &mut following);
         }
         Ok(appended)
-    }
-
-    /// Runs the jobs beside each other on threads of the devices, the last on this one.
-    fn beside(&self, jobs: Vec<Job<'_>>) {
-        match self.log.stripe.devices().iter().find_map(|device| device.parallel()) {
-            Some(threads) => threads.run(jobs),
-            None => jobs.into_iter().for_each(|job| job()),
-        }
     }
 
     /// Takes the first of these blobs and reads what is stored of them from all devices at once; returns the others.
