@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 
-use stere_format::DeviceState;
 use stere_naming::{Error, OpenFlags};
 
 use crate::content::pattern;
@@ -160,10 +159,6 @@ impl History {
         let is_other = |kind: FaultKind| kind.may_stop_writing() || kind.is_absence() || kind == FaultKind::StaleDevice;
         let is_plain = self.plan.budget == Budget::Tolerated && self.summary.changes == 0 && !self.plan.may_fill;
         if !is_plain || struck.is_empty() || struck.iter().any(|(kind, _)| is_other(*kind)) {
-            return Ok(());
-        }
-        // What is on a device that is being emptied is not repaired there: it moves away. A crash may have come before the change was counted.
-        if self.members().iter().any(|(_, entry)| entry.device_state() != DeviceState::Active) {
             return Ok(());
         }
         self.calm();

@@ -110,8 +110,8 @@ impl Store {
                 }
             }
         }
-        if report.repaired_blocks > 0 {
-            // What is called repaired stays so when the power goes.
+        if report.repaired_blocks > 0 || is_done {
+            // What is called repaired, or whole because a read had repaired it before, stays so when the power goes.
             self.log.flush()?;
         }
         self.name_files(&mut report)?;

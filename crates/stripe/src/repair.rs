@@ -134,8 +134,8 @@ impl Stripe {
     ) -> Result<Repair, StripeError> {
         let mut repair = Repair::default();
         let Some((device, start)) = self.chunk(segment, chunk)? else { return Ok(repair) };
-        if !self.is_open(device.index()) {
-            // It is being emptied or given up: what moves away from it is proved then.
+        if self.is_suspended(device.index()) {
+            // It takes nothing now. One that is given up or being emptied is repaired: until its chunks have moved they count.
             return Ok(repair);
         }
         for wrong in self.wrong_parts(&device, start + chunk_offset, right, is_readable) {

@@ -332,6 +332,23 @@ fn a_failing_device_is_given_up_if_the_others_have_everything() {
     }
 }
 
+/// P-31: until its chunks have moved away, the copies of a device that is given up or being emptied count, and are kept whole.
+#[test]
+fn a_device_that_is_given_up_is_repaired_until_it_is_empty() {
+    for state in [DeviceState::Failed, DeviceState::Leaving] {
+        let (mut rig, store) = Rig::new(3, 64 << 20);
+        let (store, blobs, data) = one_file(&mut rig, store, COPIES, 1 << 20);
+        let handle = blob(&store, blobs[0]);
+        let [left, other] = [0, 1].map(|copy| handle.segment.chunks()[copy].device);
+        store.set_device_state(left, state).unwrap();
+        rot(&rig, &handle, 0, 4096, 4);
+        let report = store.scrub().unwrap();
+        assert!(report.is_clean() && report.repaired_blocks == 1, "{state:?}: {report:?}");
+        rig.devices[usize::from(other)].set_offline(true);
+        assert_eq!(read_file(&store, 7, data.len()).unwrap(), data);
+    }
+}
+
 /// New data avoids a device that is very slow now.
 #[test]
 fn writing_goes_on_beside_a_slow_device() {
