@@ -274,6 +274,10 @@ impl Store {
         let (pool, pool_name, name) = (self.log.pool_id(), pool_name.to_owned(), entry.name.clone());
         let label = VolumeLabel { pool, pool_name, volume: entry.id, name };
         volume.put(VolumeLabel::OBJECT, &label.encode()).map_err(failed)?;
+        // One that lies from the start would be a stranger the next time.
+        if read_label(&*volume).map_err(failed)?.is_none_or(|found| found != label) {
+            return refused(format!("{} does not give back the label that was written; try another place", volume.describe()));
+        }
         let bytes = entry.encode();
         self.update(Wait::Allowed, |transaction| {
             transaction.put(Key::volume(number), &bytes);

@@ -216,3 +216,18 @@ fn strangers_are_refused() {
         assert!(store.add_volume(entry(name, 3), Arc::new(MemoryVolume::new("x")), "tank", false).is_err(), "{name}");
     }
 }
+
+/// A volume that does not keep its label would be a stranger the next time: it does not join, and does when it is honest.
+#[test]
+fn a_volume_that_lies_about_its_label_does_not_join() {
+    for fault in [VolumeFault::Forgets, VolumeFault::Garbles, VolumeFault::Halves] {
+        let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+        let volume = Arc::new(MemoryVolume::new("cold"));
+        volume.set_fault(Some(fault));
+        let refused = store.add_volume(entry("cold", 3), volume.clone(), "tank", true);
+        assert!(refused.is_err_and(|error| error.to_string().contains("label")), "{fault:?}");
+        assert!(!store.has_volumes(), "{fault:?}");
+        volume.set_fault(None);
+        store.add_volume(entry("cold", 3), volume.clone(), "tank", true).unwrap();
+    }
+}
