@@ -6,6 +6,7 @@
 //!
 //! Read next: `volume/directory.rs`, `volume/memory.rs`, the store's `tertiary.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 mod directory;
@@ -56,6 +57,9 @@ pub enum Patience {
 /// What arrives together, where an object is read in pieces.
 pub const PIECE_BYTES: usize = 256 << 10;
 
+/// Where the pieces of an object go as they arrive. A volume that others serve calls it from their threads.
+pub type Take = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 /// Named objects somewhere slow.
 pub trait Volume: Send + Sync {
     /// Stores an object, whole and durable, in the place of one of this name.
@@ -66,7 +70,7 @@ pub trait Volume: Send + Sync {
 
     /// Reads so many bytes from the beginning on, in pieces as they arrive: `take` gets each, behind the one before. What is taken is
     /// not proven by anything, and an error may come after some of it.
-    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         let mut bytes = vec![0; length];
         self.get(object, 0, &mut bytes, Patience::Now)?;
         take(&bytes);

@@ -2,6 +2,8 @@
 //!
 //! Invariant: writing begins only where the tape was seen to end. Read next: `docs/format/cartridge.md`, `library.rs`.
 
+use std::ops::Range;
+
 use stere_format::{CartridgeBlock, CartridgeEntry, CartridgeIndex, CartridgeKind, crc32c};
 
 use crate::drive::{Drive, Read, Spaced, Write};
@@ -205,16 +207,22 @@ impl Cartridge<'_> {
         self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())
     }
 
-    /// Reads a part of an object, every byte proven.
-    pub fn read(&mut self, entry: &CartridgeEntry, offset: u64, into: &mut [u8]) -> Result<(), RobotError> {
-        let end = offset + into.len() as u64;
+    /// Reads a part of an object, and gives out every block's bytes as soon as they are here and proven.
+    pub fn read(
+        &mut self,
+        entry: &CartridgeEntry,
+        offset: u64,
+        length: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RobotError> {
+        let end = offset + length as u64;
         assert!(end <= entry.object_bytes, "whoever reads knows how long the object is");
         let unit = u64::from(entry.unit_bytes);
-        let (mut at, mut filled) = (offset / unit, 0);
+        let (mut at, mut reached) = (offset / unit, offset);
         if let Some(block) = self.drive.take_behind(entry.file, at) {
-            filled = self.take_part(entry, at, &block, offset, into)?;
+            reached += self.take_part(entry, at, &block, reached..end, take)?;
             at += 1;
-            if filled == into.len() {
+            if reached == end {
                 self.drive.keep_behind(block);
                 return Ok(());
             }
@@ -224,7 +232,7 @@ impl Cartridge<'_> {
         }
         let mut block = vec![0; CartridgeBlock::SIZE + entry.unit_bytes as usize];
         let mut length = 0;
-        while filled < into.len() {
+        while reached < end {
             let payload_bytes = (entry.object_bytes - at * unit).min(unit) as usize;
             length = match self.drive.read(&mut block[..CartridgeBlock::SIZE + payload_bytes]) {
                 Ok(Read::Block(length)) => length,
@@ -234,7 +242,7 @@ impl Cartridge<'_> {
                 Err(error) if error.sense().is_some_and(|sense| sense.is_wrong_length) => return Err(self.stale()),
                 Err(error) => return Err(self.damaged(entry, error.to_string())),
             };
-            filled += self.take_part(entry, at, &block[..length], offset + filled as u64, &mut into[filled..])?;
+            reached += self.take_part(entry, at, &block[..length], reached..end, take)?;
             at += 1;
         }
         block.truncate(length);
@@ -242,15 +250,15 @@ impl Cartridge<'_> {
         Ok(())
     }
 
-    /// Proves a block of an object, and copies what is wanted of it; tells how many bytes that were.
+    /// Proves a block of an object, and gives out what is wanted of it; tells how many bytes that were.
     fn take_part(
         &self,
         entry: &CartridgeEntry,
         at: u64,
         block: &[u8],
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, RobotError> {
+        wanted: Range<u64>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<u64, RobotError> {
         let unit = u64::from(entry.unit_bytes);
         let header = CartridgeBlock::decode(block).map_err(|error| self.damaged(entry, error.to_string()))?;
         let is_it = header.name == entry.name && header.ordinal == entry.ordinal && header.set == self.set;
@@ -258,10 +266,10 @@ impl Cartridge<'_> {
             return Err(self.stale());
         }
         let payload = header.payload_of(block).map_err(|error| self.damaged(entry, error.to_string()))?;
-        let start = (offset - at * unit) as usize;
+        let start = (wanted.start - at * unit) as usize;
         let part = &payload[start.min(payload.len())..];
-        let count = part.len().min(into.len());
-        into[..count].copy_from_slice(&part[..count]);
+        let count = (part.len() as u64).min(wanted.end - wanted.start);
+        take(&part[..count as usize]);
         Ok(count)
     }
 

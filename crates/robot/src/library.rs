@@ -12,9 +12,11 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use stere_device::Take;
 use stere_format::CartridgeBlock;
 
 use crate::catalogue::{Catalogue, Standing};
@@ -74,6 +76,29 @@ impl LibraryOptions {
     }
 }
 
+/// Where what is read goes, block by block.
+pub(crate) struct Sink {
+    take: Take,
+    /// Bytes that have gone there: what fails and is read once more goes on behind them.
+    given: AtomicUsize,
+}
+
+impl Sink {
+    fn new(take: &Take) -> Arc<Sink> {
+        Arc::new(Sink { take: take.clone(), given: AtomicUsize::new(0) })
+    }
+
+    /// Gives out a piece that begins so many bytes behind the first.
+    fn give(&self, at: usize, piece: &[u8]) {
+        let given = self.given.load(Ordering::Acquire);
+        assert!(at <= given, "pieces come in order");
+        if let Some(news) = piece.get(given - at..).filter(|news| !news.is_empty()) {
+            (self.take)(news);
+            self.given.store(given + news.len(), Ordering::Release);
+        }
+    }
+}
+
 /// What is asked of the library.
 #[derive(Clone)]
 pub(crate) enum Act {
@@ -81,6 +106,7 @@ pub(crate) enum Act {
         name: String,
         offset: u64,
         length: usize,
+        sink: Arc<Sink>,
     },
     Put {
         name: String,
@@ -128,7 +154,7 @@ pub(crate) struct State {
     /// Cartridges in the library, as it was looked last.
     present: BTreeSet<String>,
     waiting: Vec<Waiting>,
-    done: BTreeMap<u64, Result<Vec<u8>, RobotError>>,
+    done: BTreeMap<u64, Result<(), RobotError>>,
     tickets: u64,
     is_connected: bool,
     pace: Pace,
@@ -182,7 +208,7 @@ impl Library {
     }
 
     /// Asks for something on one cartridge, and waits for it.
-    fn ask(&self, cartridge: &str, file: u32, act: Act) -> Result<Vec<u8>, RobotError> {
+    fn ask(&self, cartridge: &str, file: u32, act: Act) -> Result<(), RobotError> {
         let mut state = self.state.lock();
         let ticket = state.tickets;
         state.tickets += 1;
@@ -282,7 +308,7 @@ impl Library {
     /// Finds out what a cartridge is; one that cannot be told is left out, and says why.
     fn look_at(&self, barcode: &str) -> Result<(), RobotError> {
         match self.ask(barcode, 0, Act::Look) {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(error) if error.is_of_device() || error == RobotError::NoDrive => Err(error),
             Err(error) => {
                 tracing::warn!(library = self.options.name, barcode, %error, "a cartridge is not used");
@@ -299,8 +325,10 @@ impl Library {
         self.refresh(true)
     }
 
-    pub fn get(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, RobotError> {
+    /// Reads a part of an object; `take` gets what arrives, block by block and in order, each block proven.
+    pub fn get(&self, name: &str, offset: u64, length: usize, take: &Take) -> Result<(), RobotError> {
         self.look_at_all()?;
+        let sink = Sink::new(take);
         for is_last in [false, true] {
             let (barcode, file) = {
                 let state = self.state.lock();
@@ -311,7 +339,7 @@ impl Library {
                 (barcode.to_owned(), entry.file)
             };
             self.need(&barcode)?;
-            match self.ask(&barcode, file, Act::Get { name: name.to_owned(), offset, length }) {
+            match self.ask(&barcode, file, Act::Get { name: name.to_owned(), offset, length, sink: sink.clone() }) {
                 // It was looked at; perhaps the object is elsewhere.
                 Err(RobotError::Stale { .. }) if !is_last => {}
                 outcome => return outcome,
@@ -350,7 +378,7 @@ impl Library {
                 continue;
             };
             match self.ask(&barcode, u32::MAX, Act::Put { name: name.to_owned(), bytes: bytes.clone() }) {
-                Ok(_) => return Ok(()),
+                Ok(()) => return Ok(()),
                 // It has ended, or is another one than was thought; another one is taken.
                 Err(RobotError::NoRoom { .. }) => {}
                 Err(error @ (RobotError::Foreign { .. } | RobotError::Mislabelled { .. })) => {
@@ -395,7 +423,7 @@ impl Library {
     /// Every cartridge that is in a drive gets its index, and goes to its slot.
     pub fn put_all_away(&self) -> Result<(), RobotError> {
         let loaded: Vec<String> = self.state.lock().bays.iter().filter_map(|bay| bay.loaded.clone()).collect();
-        loaded.iter().try_for_each(|barcode| self.ask(barcode, u32::MAX, Act::PutAway).map(drop))
+        loaded.iter().try_for_each(|barcode| self.ask(barcode, u32::MAX, Act::PutAway))
     }
 
     /// Which cartridge has an object, and how long it takes about until its first byte is here.

@@ -1,8 +1,10 @@
 //! The library as a tertiary volume.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use stere_device::{Medium, Patience, Volume, VolumeError};
+use parking_lot::Mutex;
+use stere_device::{Medium, Patience, Take, Volume, VolumeError};
 
 use crate::error::RobotError;
 use crate::library::Library;
@@ -20,6 +22,17 @@ impl Library {
             error => VolumeError::Away { volume, why: error.to_string() },
         }
     }
+
+    fn get_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+        let needed = offset + length as u64;
+        match Volume::length(self, object)? {
+            None => Err(VolumeError::NoObject { volume: self.describe(), object: object.to_owned() }),
+            Some(length) if length < needed => {
+                Err(VolumeError::Short { volume: self.describe(), object: object.to_owned(), length, needed })
+            }
+            Some(_) => Library::get(self, object, offset, length, take).map_err(|error| self.failed(error)),
+        }
+    }
 }
 
 impl Volume for Library {
@@ -28,18 +41,18 @@ impl Volume for Library {
     }
 
     fn get(&self, object: &str, offset: u64, into: &mut [u8], _: Patience) -> Result<(), VolumeError> {
-        let needed = offset + into.len() as u64;
-        match Volume::length(self, object)? {
-            None => Err(VolumeError::NoObject { volume: self.describe(), object: object.to_owned() }),
-            Some(length) if length < needed => {
-                Err(VolumeError::Short { volume: self.describe(), object: object.to_owned(), length, needed })
-            }
-            Some(_) => {
-                let bytes = Library::get(self, object, offset, into.len()).map_err(|error| self.failed(error))?;
-                into.copy_from_slice(&bytes);
-                Ok(())
-            }
-        }
+        let bytes = Arc::new(Mutex::new(Vec::with_capacity(into.len())));
+        let take: Take = {
+            let bytes = bytes.clone();
+            Arc::new(move |piece| bytes.lock().extend_from_slice(piece))
+        };
+        self.get_part(object, offset, into.len(), &take)?;
+        into.copy_from_slice(&bytes.lock());
+        Ok(())
+    }
+
+    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+        self.get_part(object, 0, length, take)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {

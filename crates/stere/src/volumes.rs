@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stere_device::{DirectoryVolume, Medium, Patience, Volume, VolumeError};
+use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_tertiary::S3Volume;
 
@@ -144,7 +144,7 @@ impl Volume for Labelled {
         }
     }
 
-    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> std::result::Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take) -> std::result::Result<(), VolumeError> {
         self.use_it(|volume| volume.stream(object, length, take))
     }
 

@@ -182,6 +182,8 @@ fn fetched_files_take_transfer_and_latency() {
             cached[at].1,
             total / bound
         );
+        // P-96: a reader goes on with the first block, not with the last of a segment.
+        assert!(size < 1 << 20 || first < total / 2.0, "the first of {size} bytes came after {first} s of {total} s");
         // A tenth more, and what this machine takes beside the changer.
         assert!(total <= 1.1 * bound + 0.5, "{size} bytes took {total} s of {bound} s");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use stere_device::{PIECE_BYTES, Patience, Volume, VolumeError};
+use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
 use ureq::Agent;
 
 use crate::place::{Place, PlaceError};
@@ -159,7 +159,7 @@ impl Volume for S3Volume {
         }
     }
 
-    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         let key = self.key(object);
         let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED);
         let range = format!("bytes=0-{}", length.max(1) - 1);

@@ -4,9 +4,10 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Patience, Take, Volume, VolumeError};
 use stere_tertiary::S3Volume;
 
 struct Server {
@@ -123,12 +124,15 @@ fn behaves(name: &str, server: Option<Server>) {
     let mut whole = vec![0; bytes.len()];
     volume.get("segments/a", 0, &mut whole, Patience::Now).unwrap();
     assert!(whole == bytes);
-    let mut pieces = Vec::new();
-    volume.stream("segments/a", bytes.len(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
+    let pieces = Arc::new(Mutex::new(Vec::new()));
+    let into = pieces.clone();
+    let take: Take = Arc::new(move |piece| into.lock().unwrap().push(piece.to_vec()));
+    volume.stream("segments/a", bytes.len(), &take).unwrap();
+    let pieces = pieces.lock().unwrap();
     assert!(pieces.len() > 10 && pieces.concat() == bytes, "{} pieces", pieces.len());
-    let cut = volume.stream("segments/a", bytes.len() + 1, &mut |_| ());
+    let cut = volume.stream("segments/a", bytes.len() + 1, &(Arc::new(|_: &[u8]| ()) as Take));
     assert!(matches!(cut, Err(VolumeError::Short { .. })), "{cut:?}");
-    let missing = volume.stream("segments/b", 10, &mut |_| panic!("there is nothing"));
+    let missing = volume.stream("segments/b", 10, &(Arc::new(|piece: &[u8]| assert!(piece.is_empty(), "there is nothing")) as Take));
     assert!(matches!(missing, Err(VolumeError::NoObject { .. })), "{missing:?}");
     let beyond = volume.get("segments/a", 3_999_999, &mut part, Patience::Now);
     assert!(matches!(beyond, Err(VolumeError::Short { .. })), "{beyond:?}");

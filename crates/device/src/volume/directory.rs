@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{PIECE_BYTES, Patience, Volume, VolumeError};
+use super::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
 
 /// What is not whole yet ends like this.
 const PARTIAL: &str = ".partial";
@@ -130,7 +130,7 @@ impl Volume for DirectoryVolume {
         self.read_part(&self.open(object)?, object, offset, into)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         let file = self.open(object)?;
         let mut piece = vec![0; PIECE_BYTES.min(length)];
         for start in (0..length).step_by(PIECE_BYTES) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Patience, Take, Volume, VolumeError};
 
 use super::*;
 use crate::simulated::{Configuration, Model, Pace, SimulatedLibrary};
@@ -71,6 +71,35 @@ fn pieces_are_read_as_fast_as_the_whole() {
         }
     });
     assert!((in_pieces / at_once - 1.0).abs() < 0.01, "{in_pieces} s in pieces, {at_once} s at once");
+}
+
+/// P-96: an object is given out block by block while the drive reads on, and nothing of it twice when the drive is reset in the middle.
+#[test]
+fn an_object_is_given_out_as_its_blocks_arrive() {
+    let simulated = simulated(Model::HIGHLIGHT, 2, 1);
+    let library = open_with(&simulated, LibraryOptions { block_bytes: 65_536, ..options() });
+    let bytes = content(5, 1_000_000);
+    library.put("segments/1", &bytes).unwrap();
+    Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+    for is_failing in [false, true] {
+        let arrived = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let start = simulated.elapsed();
+        let take: Take = {
+            let (arrived, simulated) = (arrived.clone(), simulated.clone());
+            Arc::new(move |piece: &[u8]| {
+                let (found, times) = &mut *arrived.lock();
+                found.extend_from_slice(piece);
+                times.push((simulated.elapsed() - start).as_secs_f64());
+                if is_failing && times.len() == 4 {
+                    simulated.reset();
+                }
+            })
+        };
+        library.stream("segments/1", bytes.len(), &take).unwrap();
+        let (found, times) = &*arrived.lock();
+        assert!(*found == bytes, "{} bytes instead of {}", found.len(), bytes.len());
+        assert!(times.len() > 10 && times[0] < 0.3 && times[times.len() - 1] > 2.0, "{times:?}");
+    }
 }
 
 /// P-100

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stere_format::CartridgeEntry;
 
-use super::{Act, Library};
+use super::{Act, Library, Sink};
 use crate::cartridge::{Cartridge, Label, Written};
 use crate::catalogue::Standing;
 use crate::drive::Drive;
@@ -35,17 +35,17 @@ impl Library {
         loaded: &mut Loaded,
         want: &str,
         act: &Act,
-    ) -> Result<Vec<u8>, RobotError> {
+    ) -> Result<(), RobotError> {
         if let Act::PutAway = act {
             if loaded.barcode.as_deref() == Some(want) {
                 self.put_away(drive, loaded)?;
             }
-            return Ok(Vec::new());
+            return Ok(());
         }
         let outcome = self.bring(drive, loaded, want).and_then(|()| match act {
-            Act::Get { name, offset, length } => self.get_from(drive, want, name, *offset, *length),
-            Act::Put { name, bytes } => self.put_on(drive, want, name, bytes).map(|()| Vec::new()),
-            Act::Look | Act::PutAway => Ok(Vec::new()),
+            Act::Get { name, offset, length, sink } => self.get_from(drive, want, name, *offset, *length, sink),
+            Act::Put { name, bytes } => self.put_on(drive, want, name, bytes),
+            Act::Look | Act::PutAway => Ok(()),
         });
         if outcome.as_ref().is_err_and(RobotError::is_attention) {
             // It was reset, or somebody changed the medium: who knows which it is.
@@ -180,7 +180,8 @@ impl Library {
         name: &str,
         offset: u64,
         length: usize,
-    ) -> Result<Vec<u8>, RobotError> {
+        sink: &Sink,
+    ) -> Result<(), RobotError> {
         let entry = {
             let state = self.state.lock();
             match state.catalogue.find(name) {
@@ -188,16 +189,20 @@ impl Library {
                 _ => return Err(RobotError::Stale { barcode: barcode.to_owned() }),
             }
         };
-        let mut bytes = vec![0; length];
         let start = (self.clock)();
-        match self.cartridge(drive, barcode).read(&entry, offset, &mut bytes) {
+        let mut given = 0;
+        let mut take = |piece: &[u8]| {
+            sink.give(given, piece);
+            given += piece.len();
+        };
+        match self.cartridge(drive, barcode).read(&entry, offset, length, &mut take) {
             Ok(()) => {
                 let took = (self.clock)().saturating_sub(start);
                 let rate = self.state.lock().pace.bytes_per_second;
                 let transfer = Duration::from_secs_f64(length as f64 / rate.max(1.0));
                 let pace = &mut self.state.lock().pace;
                 pace.position = mean(pace.position, took.saturating_sub(transfer));
-                Ok(bytes)
+                Ok(())
             }
             Err(error @ RobotError::Stale { .. }) => {
                 tracing::warn!(barcode, name, "a cartridge is not as it is remembered to be; it is looked at");
@@ -275,9 +280,10 @@ impl Library {
         entry: &CartridgeEntry,
         bytes: &[u8],
     ) -> Result<bool, RobotError> {
-        let mut read = vec![0; bytes.len()];
-        match self.cartridge(drive, barcode).read(entry, 0, &mut read) {
-            Ok(()) => Ok(read == bytes),
+        let mut rest = Some(bytes);
+        let mut compare = |piece: &[u8]| rest = rest.and_then(|rest| rest.strip_prefix(piece));
+        match self.cartridge(drive, barcode).read(entry, 0, bytes.len(), &mut compare) {
+            Ok(()) => Ok(rest.is_some_and(<[u8]>::is_empty)),
             Err(error) if error.is_of_device() || error.is_attention() => Err(error),
             Err(_) => Ok(false),
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use stere_device::Take;
 use stere_format::BLOCK_BYTES;
 use stere_log::{RecallError, Refusal, Segment};
 
@@ -212,7 +213,7 @@ impl Fetches {
 
 impl Volumes {
     /// Fetches a whole object, from the first volume that has it right.
-    fn run(&self, fetch: &Fetch) {
+    fn run(&self, fetch: &Arc<Fetch>) {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
@@ -220,10 +221,12 @@ impl Volumes {
         let outcome = self.ask(segment, length, &mut |volume, name| {
             // What another volume gave before was wrong.
             *fetch.state.lock() = State { bytes: Vec::with_capacity(length), outcome: None };
-            volume.stream(name, length, &mut |piece| {
-                fetch.state.lock().bytes.extend_from_slice(piece);
-                fetch.arrived.notify_all();
-            })?;
+            let arriving = fetch.clone();
+            let take: Take = Arc::new(move |piece| {
+                arriving.state.lock().bytes.extend_from_slice(piece);
+                arriving.arrived.notify_all();
+            });
+            volume.stream(name, length, &take)?;
             let state = fetch.state.lock();
             Ok(state.bytes.len() == length && is_object_of(self.pool, segment.id, segment.sequence, &state.bytes))
         });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use stere_device::{PIECE_BYTES, Patience, Volume, VolumeError};
+use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
 
 use super::*;
 
@@ -50,7 +50,7 @@ impl Volume for Held {
         self.inner.get(object, offset, into, patience)
     }
 
-    fn stream(&self, object: &str, length: usize, take: &mut dyn FnMut(&[u8])) -> Result<(), VolumeError> {
+    fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         self.streams.fetch_add(1, Ordering::SeqCst);
         let mut bytes = vec![0; length];
         self.inner.get(object, 0, &mut bytes, Patience::Now)?;
