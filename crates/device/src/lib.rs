@@ -30,7 +30,9 @@ pub use memory::MemoryDevice;
 pub use parallel::{Job, Parallel};
 pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
-pub use volume::{DirectoryVolume, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault};
+pub use volume::{
+    DirectoryVolume, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault,
+};
 
 use std::ops::Range;
 use std::sync::Arc;

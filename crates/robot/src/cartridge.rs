@@ -169,6 +169,8 @@ impl Cartridge<'_> {
         if !self.drive.is_at_end_of(files) {
             self.go_to_end(files)?;
         }
+        // What is put is read back, and read one day.
+        self.drive.learn()?;
         self.write_file(CartridgeKind::Object, name, ordinal, bytes)
     }
 

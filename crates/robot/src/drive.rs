@@ -1,11 +1,16 @@
 //! Commands of a tape drive (SSC), with blocks of variable length. A drive counts for itself where its tape stands, in files and
-//! blocks: not all drives tell, and what they tell is not believed here.
+//! blocks: not all drives tell, and what they tell is checked. Read next: `drive/locate.rs`.
+
+mod locate;
 
 use std::time::{Duration, Instant};
 
 use crate::error::RobotError;
 use crate::sense::SenseKey;
 use crate::transport::{Data, Transport, execute};
+use locate::Locating;
+
+pub use locate::{decode_long_position, decode_short_position};
 
 const SHORT: Duration = Duration::from_secs(60);
 const TRANSFER: Duration = Duration::from_secs(300);
@@ -61,11 +66,12 @@ pub struct Drive {
     is_at_end: bool,
     /// The block that the tape stands right behind, where somebody wanted it kept.
     behind: Option<(u32, u64, Vec<u8>)>,
+    locating: Locating,
 }
 
 impl Drive {
     pub fn new(transport: Box<dyn Transport>) -> Drive {
-        Drive { transport, at: None, is_at_end: false, behind: None }
+        Drive { transport, at: None, is_at_end: false, behind: None, locating: Locating::default() }
     }
 
     /// Keeps the block that was just read: what is wanted next may begin in it, and no tape should turn for that.
@@ -108,6 +114,7 @@ impl Drive {
     /// Waits until the medium is ready; prepares for blocks of variable length.
     pub fn make_ready(&mut self) -> Result<(), RobotError> {
         self.leave();
+        self.forget_beginnings();
         let start = Instant::now();
         loop {
             match execute(&mut *self.transport, "TEST UNIT READY", &[0; 6], Data::None, SHORT, true) {
@@ -153,6 +160,7 @@ impl Drive {
         // After a reset the tape is at its beginning, or this brings it there.
         execute(&mut *self.transport, "REWIND", &[0x01, 0, 0, 0, 0, 0], Data::None, LONG, true)?;
         self.at = Some((0, 0));
+        self.is_at_beginning_for_sure();
         Ok(())
     }
 
@@ -271,8 +279,20 @@ impl Drive {
     /// Most that one command spaces.
     const SPACE_MAX: u32 = (1 << 23) - 1;
 
-    /// Goes to the beginning of a file.
+    /// Goes to the beginning of a file by what is on the tape, whatever the drive says: something may be written behind it.
     pub fn go_to_file(&mut self, file: u32) -> Result<Spaced, RobotError> {
+        if self.locating.is_from_it {
+            self.rewind()?;
+        }
+        let spaced = self.space_to_file(file)?;
+        if spaced == Spaced::Done {
+            self.learn()?;
+        }
+        Ok(spaced)
+    }
+
+    /// The same by filemarks.
+    fn space_to_file(&mut self, file: u32) -> Result<Spaced, RobotError> {
         let (mut now, block) = match self.at {
             Some(at) => at,
             None => {
@@ -308,15 +328,15 @@ impl Drive {
         Ok(Spaced::Done)
     }
 
-    /// Goes to a block of a file.
+    /// Goes to a block of a file, which proves itself: the short way is good enough.
     pub fn go_to(&mut self, file: u32, block: u64) -> Result<Spaced, RobotError> {
         let ahead = match self.at {
             Some((now, at)) if now == file && at <= block => block - at,
             _ => {
-                if self.go_to_file(file)? == Spaced::Stopped {
+                if !self.locate(file, block)? && self.go_to_file(file)? == Spaced::Stopped {
                     return Ok(Spaced::Stopped);
                 }
-                block
+                block - self.at.map_or(0, |(_, at)| at)
             }
         };
         match ahead {

@@ -46,4 +46,6 @@ pub fn fuzz_replies(bytes: &[u8]) {
     let _ = element::decode_status(bytes);
     let _ = element::decode_assignment(bytes);
     let _ = drive::decode_block_limits(bytes);
+    let _ = drive::decode_short_position(bytes);
+    let _ = drive::decode_long_position(bytes);
 }

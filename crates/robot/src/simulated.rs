@@ -82,6 +82,22 @@ impl Configuration {
     }
 }
 
+/// How drives go to a place that they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locates {
+    Truly,
+    /// By blocks, not by files, and they tell no files.
+    ByBlock,
+    /// They do not know LOCATE nor READ POSITION.
+    Never,
+    /// They go, and do not tell where they are.
+    Silent,
+    /// They go elsewhere, and say so.
+    Astray,
+    /// They go elsewhere, and do not say so.
+    Lying,
+}
+
 /// A cartridge with what is printed on it.
 struct Tagged {
     barcode: String,
@@ -97,6 +113,7 @@ pub(crate) struct State {
     elapsed: Duration,
     moves: u64,
     faults: Faults,
+    locates: Locates,
     seed: u64,
 }
 
@@ -140,6 +157,7 @@ impl SimulatedLibrary {
             elapsed: Duration::ZERO,
             moves: 0,
             faults: Faults::default(),
+            locates: Locates::Truly,
             seed: configuration.seed,
         };
         Ok(SimulatedLibrary { state: Arc::new(Mutex::new(state)), pace: configuration.pace })
@@ -178,6 +196,10 @@ impl SimulatedLibrary {
 
     pub fn take_another_next(&self) {
         self.state.lock().faults.takes_another = true;
+    }
+
+    pub fn set_locates(&self, locates: Locates) {
+        self.state.lock().locates = locates;
     }
 
     pub fn unplug(&self, drive: u16, is_unplugged: bool) {

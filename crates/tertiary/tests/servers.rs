@@ -132,7 +132,11 @@ fn behaves(name: &str, server: Option<Server>) {
     assert!(pieces.len() > 10 && pieces.concat() == bytes, "{} pieces", pieces.len());
     let cut = volume.stream("segments/a", bytes.len() + 1, &(Arc::new(|_: &[u8]| ()) as Take));
     assert!(matches!(cut, Err(VolumeError::Short { .. })), "{cut:?}");
-    let missing = volume.stream("segments/b", 10, &(Arc::new(|piece: &[u8]| assert!(piece.is_empty(), "there is nothing")) as Take));
+    let missing = volume.stream(
+        "segments/b",
+        10,
+        &(Arc::new(|piece: &[u8]| assert!(piece.is_empty(), "there is nothing")) as Take),
+    );
     assert!(matches!(missing, Err(VolumeError::NoObject { .. })), "{missing:?}");
     let beyond = volume.get("segments/a", 3_999_999, &mut part, Patience::Now);
     assert!(matches!(beyond, Err(VolumeError::Short { .. })), "{beyond:?}");

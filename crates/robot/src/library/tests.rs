@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use stere_device::{Patience, Take, Volume, VolumeError};
 
 use super::*;
-use crate::simulated::{Configuration, Model, Pace, SimulatedLibrary};
+use crate::simulated::{Configuration, Locates, Model, Pace, SimulatedLibrary};
 
 const SMALL: Model = Model { capacity_bytes: 100_000, warning_bytes: 6_000, ..Model::INSTANT };
 
@@ -238,6 +238,38 @@ fn a_cartridge_that_is_away_is_waited_for() {
 
 fn whole_or_length(library: &Library, name: &str) -> Result<Option<u64>, VolumeError> {
     Volume::length(library, name)
+}
+
+/// P-132: of a drive that goes elsewhere, and may say that it did not, nothing is given out that stands there, and nothing written over.
+#[test]
+fn a_drive_that_lies_about_its_place_is_not_believed() {
+    for locates in [Locates::Lying, Locates::Astray, Locates::Silent, Locates::ByBlock, Locates::Never] {
+        let simulated = simulated(Model::INSTANT, 1, 2);
+        let names: Vec<String> = (0..6).map(|number| format!("o{number}")).collect();
+        let is_right = |library: &Library, order: &[usize]| {
+            for number in order.iter().copied() {
+                assert_eq!(
+                    whole(library, &names[number]).unwrap(),
+                    content(number as u64, 20_000),
+                    "{locates:?} {number}"
+                );
+            }
+        };
+        let library = open(&simulated);
+        for (number, name) in names[..5].iter().enumerate() {
+            library.put(name, &content(number as u64, 20_000)).unwrap();
+        }
+        let moves = simulated.moves();
+        simulated.set_locates(locates);
+        is_right(&library, &[1, 4, 0, 3, 2]);
+        assert_eq!(simulated.moves(), moves, "{locates:?}: no cartridge is put away for it");
+        // One who knows nothing of the drive yet: where files begin is not known either.
+        let library = open(&simulated);
+        is_right(&library, &[3, 1]);
+        library.put(&names[5], &content(5, 20_000)).unwrap();
+        is_right(&library, &[5, 4, 0, 3, 2, 1]);
+        assert_eq!(standings(&library)[0], ("SIM001".into(), "ours".into(), 6), "{locates:?}");
+    }
 }
 
 /// P-103

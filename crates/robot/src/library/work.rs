@@ -29,13 +29,7 @@ impl Library {
         Cartridge { drive, set: &self.options.set, barcode, unit_bytes: self.options.unit_bytes() }
     }
 
-    pub(super) fn work(
-        &self,
-        drive: &mut Drive,
-        loaded: &mut Loaded,
-        want: &str,
-        act: &Act,
-    ) -> Result<(), RobotError> {
+    pub(super) fn work(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str, act: &Act) -> Result<(), RobotError> {
         if let Act::PutAway = act {
             if loaded.barcode.as_deref() == Some(want) {
                 self.put_away(drive, loaded)?;
@@ -190,12 +184,18 @@ impl Library {
             }
         };
         let start = (self.clock)();
-        let mut given = 0;
-        let mut take = |piece: &[u8]| {
-            sink.give(given, piece);
-            given += piece.len();
+        let read = |drive: &mut Drive| {
+            let mut given = 0;
+            self.cartridge(drive, barcode).read(&entry, offset, length, &mut |piece| {
+                sink.give(given, piece);
+                given += piece.len();
+            })
         };
-        match self.cartridge(drive, barcode).read(&entry, offset, length, &mut take) {
+        let outcome = match read(drive) {
+            Err(RobotError::Stale { .. }) if drive.was_led_astray() => read(drive),
+            outcome => outcome,
+        };
+        match outcome {
             Ok(()) => {
                 let took = (self.clock)().saturating_sub(start);
                 let rate = self.state.lock().pace.bytes_per_second;

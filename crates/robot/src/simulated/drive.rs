@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arm::answer;
-use super::{State, refused};
+use super::{Locates, State, refused};
 use crate::sense::{Sense, SenseKey};
 use crate::transport::Data;
 
@@ -15,6 +15,8 @@ pub struct DriveState {
     /// The medium was changed, or the drive reset, and nobody was told.
     pub has_news: bool,
     pub is_unloaded: bool,
+    /// Where it says that it stands when it is asked next, if that is not where it does.
+    pub claimed: Option<usize>,
 }
 
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
@@ -27,6 +29,10 @@ fn now(outcome: Result<usize, Sense>) -> Outcome {
 
 fn u24(command: &[u8]) -> u32 {
     u32::from_be_bytes([0, command[2], command[3], command[4]])
+}
+
+fn u32_at(command: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([command[at], command[at + 1], command[at + 2], command[at + 3]])
 }
 
 fn filemark() -> Sense {
@@ -55,7 +61,7 @@ impl State {
                 now(Ok(answer(data, &[0, a, b, c, 0, 1])))
             }
             (0x15, _) => now(Ok(0)),
-            (0x00 | 0x01 | 0x08 | 0x0a | 0x10 | 0x11 | 0x1b, false) => {
+            (0x00 | 0x01 | 0x08 | 0x0a | 0x10 | 0x11 | 0x1b | 0x2b | 0x34 | 0x92, false) => {
                 now(Err(Sense::new(SenseKey::NotReady, (0x3a, 0))))
             }
             (0x00, true) => now(Ok(0)),
@@ -70,6 +76,13 @@ impl State {
                 (Ok(0), cost + self.model.unload_time)
             }
             (0x1b, true) => now(Ok(0)),
+            (0x2b | 0x34 | 0x92, true) if self.locates == Locates::Never => now(Err(refused((0x20, 0)))),
+            (0x2b, true) if command.len() == 10 => self.locate(number, u64::from(u32_at(command, 3)), false),
+            (0x92, true) if command.len() == 16 => {
+                let to = u64::from(u32_at(command, 4)) << 32 | u64::from(u32_at(command, 8));
+                self.locate(number, to, command[1] & 0x38 == 0x08)
+            }
+            (0x34, true) if command.len() == 10 => self.tell(number, command[1] & 0x1f, data),
             _ => now(Err(refused((0x20, 0)))),
         }
     }
@@ -93,6 +106,53 @@ impl State {
         // A seek over nothing but filemarks is one.
         let cost = if from == to { Duration::ZERO } else { self.model.positioning(here, there) };
         (Ok(0), cost)
+    }
+
+    /// Goes to a record, or to the file of this number.
+    fn locate(&mut self, number: usize, to: u64, is_file: bool) -> Outcome {
+        let medium = self.medium_of(number);
+        let records = &self.media[medium].medium.records;
+        let after_marks =
+            records.iter().enumerate().filter(|(_, record)| record.length.is_none()).map(|(at, _)| at + 1);
+        let to = match is_file {
+            true if self.locates == Locates::ByBlock => return now(Err(refused((0x24, 0)))),
+            true => std::iter::once(0).chain(after_marks).nth(to as usize),
+            false => usize::try_from(to).ok().filter(|to| *to <= records.len()),
+        };
+        let is_missed = matches!(self.locates, Locates::Astray | Locates::Lying);
+        match to {
+            Some(to) => {
+                let (there, most) = (to + usize::from(is_missed), records.len());
+                let outcome = self.go(number, there.min(most));
+                self.drives[number].claimed = (self.locates == Locates::Lying).then_some(to);
+                outcome
+            }
+            None => now(Err(end_of_data())),
+        }
+    }
+
+    /// Where it stands; a lying drive says where it was sent.
+    fn tell(&mut self, number: usize, form: u8, data: Data<'_>) -> Outcome {
+        let medium = self.medium_of(number);
+        let at = self.drives[number].claimed.take().unwrap_or(self.drives[number].at);
+        let records = &self.media[medium].medium.records;
+        let files = records[..at.min(records.len())].iter().filter(|record| record.length.is_none()).count();
+        let is_silent = self.locates == Locates::Silent;
+        let mut reply = vec![0; if form == 6 { 32 } else { 20 }];
+        match form {
+            6 if self.locates == Locates::ByBlock => return now(Err(refused((0x24, 0)))),
+            6 => {
+                reply[0] = if is_silent { 0x0c } else { 0 };
+                reply[8..16].copy_from_slice(&(at as u64).to_be_bytes());
+                reply[16..24].copy_from_slice(&(files as u64).to_be_bytes());
+            }
+            0 => {
+                reply[0] = if is_silent { 0x04 } else { 0 };
+                reply[4..8].copy_from_slice(&(at as u32).to_be_bytes());
+            }
+            _ => return now(Err(refused((0x24, 0)))),
+        }
+        now(Ok(answer(data, &reply)))
     }
 
     fn read(&mut self, number: usize, data: Data<'_>, transferred: &mut usize) -> Outcome {

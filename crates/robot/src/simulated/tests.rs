@@ -56,6 +56,62 @@ fn a_tape_is_blocks_and_filemarks() {
     let _ = Space::EndOfData;
 }
 
+/// P-132: wherever the drive says that it goes, and wherever it does, the block that was asked for is read.
+#[test]
+fn places_are_found_on_whatever_drive() {
+    let all = [Locates::Truly, Locates::ByBlock, Locates::Never, Locates::Silent];
+    for locates in all {
+        let (library, _, mut drive) = loaded(Model::HIGHLIGHT);
+        library.set_locates(locates);
+        let mut buffer = vec![0; 100];
+        for file in 0..5u8 {
+            for block in 0..4u8 {
+                assert_eq!(drive.write(&[file * 16 + block; 50]).unwrap(), Write::Well);
+            }
+            drive.write_filemark().unwrap();
+        }
+        let mut took = Vec::new();
+        for _ in 0..2 {
+            let before = library.elapsed();
+            for (file, block) in [(3, 2), (1, 3), (4, 0), (2, 3), (0, 1), (1, 0), (4, 3)] {
+                assert_eq!(drive.go_to(file, u64::from(block)).unwrap(), Spaced::Done, "{locates:?}");
+                assert_eq!(drive.read(&mut buffer).unwrap(), Read::Block(50), "{locates:?}, file {file} block {block}");
+                assert_eq!(buffer[0], file as u8 * 16 + block, "{locates:?}, file {file} block {block}");
+            }
+            took.push((library.elapsed() - before).as_millis());
+        }
+        // It begins to go elsewhere, and does not say otherwise.
+        library.set_locates(if locates == Locates::Truly { Locates::Astray } else { locates });
+        for (file, block) in [(3, 2), (1, 3), (4, 0)] {
+            assert_eq!(drive.go_to(file, u64::from(block)).unwrap(), Spaced::Done, "{locates:?}");
+            assert_eq!(drive.read(&mut buffer).unwrap(), Read::Block(50), "{locates:?}, file {file} block {block}");
+            assert_eq!(buffer[0], file as u8 * 16 + block, "{locates:?}, file {file} block {block}");
+        }
+        assert_eq!(drive.go_to_file(6).unwrap(), Spaced::Stopped, "{locates:?}");
+        // Seven places, 100 ms each: in one movement where the drive can be believed.
+        let is_one = took[1] < 950;
+        assert_eq!(is_one, matches!(locates, Locates::Truly | Locates::ByBlock), "{locates:?} took {took:?} ms");
+    }
+}
+
+/// P-132: where something may be written is found by what is on the tape, not by what the drive said before.
+#[test]
+fn the_end_is_found_after_a_drive_has_lied() {
+    let (library, _, mut drive) = loaded(Model::INSTANT);
+    for file in 0..5u8 {
+        drive.write(&[file; 50]).unwrap();
+        drive.write_filemark().unwrap();
+    }
+    drive.go_to_file(2).unwrap();
+    drive.go_to_file(4).unwrap();
+    library.set_locates(Locates::Lying);
+    // It stands behind the filemark, and says that it does not.
+    assert_eq!(drive.go_to(2, 1).unwrap(), Spaced::Done);
+    assert_eq!(drive.go_to_file(4).unwrap(), Spaced::Done);
+    let mut buffer = [0; 50];
+    assert_eq!((drive.read(&mut buffer).unwrap(), buffer[0]), (Read::Block(50), 4));
+}
+
 #[test]
 fn the_end_is_warned_of_and_then_there() {
     let model = Model { capacity_bytes: 1000, warning_bytes: 300, ..Model::INSTANT };
