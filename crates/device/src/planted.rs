@@ -14,6 +14,8 @@ pub enum Bug {
     GivenBackForgotten,
     /// log, `read.rs`: any bytes are taken for the right ones.
     ChecksumIgnored,
+    /// log, `unwaited.rs`: what arrives for a call that may not wait is taken as it is.
+    ArrivedBelieved,
     /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
     TailNotVerified,
     /// store, `journal_scan.rs`: a record of an abandoned epoch counts.
@@ -100,12 +102,13 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 46] = [
+    pub const ALL: [Bug; 47] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
         Bug::GivenBackForgotten,
         Bug::ChecksumIgnored,
+        Bug::ArrivedBelieved,
         Bug::TailNotVerified,
         Bug::EpochIgnored,
         Bug::ChangeForgotten,

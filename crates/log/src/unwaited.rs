@@ -3,6 +3,7 @@
 //! way of calls that may wait, which knows how to count, repair and look elsewhere.
 
 use stere_device::pending;
+use stere_device::planted::{Bug, is_planted};
 
 use crate::read::Part;
 use crate::{Log, LogError};
@@ -54,7 +55,7 @@ impl Log {
         let placed = part.segment.placed();
         let address = part.address;
         self.stripe.look_at_arrived(&placed, &address, &range, |blocks| {
-            let is_right = part.matches(blocks);
+            let is_right = part.matches(blocks) || is_planted(Bug::ArrivedBelieved);
             if is_right {
                 part.into.copy_from_slice(&blocks[skip..skip + part.into.len()]);
             }

@@ -4,10 +4,13 @@
 //! device, and from then on everything fails until [`Machine::power_on`]. Everything runs inline; the same seed and the same
 //! calls give the same bytes. Read next: `medium.rs` (one device's contents), `fault.rs`.
 
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use stere_device::{Device, DeviceError, Operation, Piece, Scatter, Ticket, check_range};
+use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range, pending};
 
 use crate::fault::{FaultKind, FaultRates};
 use crate::medium::{Medium, Survival};
@@ -455,6 +458,17 @@ impl State {
     }
 }
 
+/// What stands behind a read that has been made already.
+struct Nowhere(File);
+
+impl pending::Source for Nowhere {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn ended(&self) {}
+}
+
 /// A device of a machine, as the stack sees it.
 pub struct SimDevice {
     machine: Arc<Machine>,
@@ -509,6 +523,14 @@ impl Device for SimDevice {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         self.read_with(offset, buffer, SLOW_NS)
+    }
+
+    /// Made at once; what fails or is slow goes the way of reads that wait.
+    fn pending_read(&self, offset: u64, length: usize) -> Option<PendingRead> {
+        let mut buffer = Buffer::zeroed(length);
+        self.read_with(offset, &mut buffer, LEFT_NS).ok()?;
+        let patience = Duration::from_nanos(LEFT_NS);
+        Some(PendingRead::new(Box::new(Nowhere(File::open("/dev/null").ok()?)), offset, buffer, 0..length, patience))
     }
 
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {

@@ -5,7 +5,7 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `retention.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `retention.rs`, `unwaited.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 mod burnt;
 pub mod content;
@@ -29,5 +29,6 @@ pub mod retention;
 mod room;
 pub mod run;
 pub mod tertiary;
+mod unwaited;
 mod versions;
 pub mod volume;

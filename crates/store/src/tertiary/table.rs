@@ -276,7 +276,10 @@ impl Store {
         volume.put(VolumeLabel::OBJECT, &label.encode()).map_err(failed)?;
         // One that lies from the start would be a stranger the next time.
         if read_label(&*volume).map_err(failed)?.is_none_or(|found| found != label) {
-            return refused(format!("{} does not give back the label that was written; try another place", volume.describe()));
+            return refused(format!(
+                "{} does not give back the label that was written; try another place",
+                volume.describe()
+            ));
         }
         let bytes = entry.encode();
         self.update(Wait::Allowed, |transaction| {
