@@ -284,13 +284,11 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Sees to it that every transaction is looked at. A pool that keeps no accounts pays one look at a flag for each.
-    pub(crate) fn attach(store: &Store) -> Result<Arc<Accounts>, Error> {
+    /// Those of a store, which has to show every transaction to `settle`. A pool that keeps no accounts pays one look at a flag for each.
+    pub(crate) fn load(store: &Store) -> Result<Arc<Accounts>, Error> {
         let accounts = Arc::new(Accounts::default());
         let is_on = store.view(Wait::Allowed, |view| accounting(view))?.is_some();
         accounts.is_on.store(is_on, Ordering::Release);
-        let settling = accounts.clone();
-        store.set_settler(Box::new(move |transaction| settling.settle(transaction)));
         Ok(accounts)
     }
 
@@ -315,7 +313,7 @@ impl Accounts {
     }
 
     /// Brings the accounts in line with what a transaction does to inodes; refuses what goes beyond a limit.
-    fn settle(&self, transaction: &mut Transaction<'_>) -> Result<(), Error> {
+    pub(crate) fn settle(&self, transaction: &mut Transaction<'_>) -> Result<(), Error> {
         if !self.is_on() {
             return Ok(());
         }

@@ -20,6 +20,7 @@ mod error;
 mod extents;
 mod facts;
 mod first_handle;
+mod following;
 mod home;
 mod kept;
 mod keys;
@@ -55,6 +56,7 @@ pub use dedup::{Deduplicated, Twins};
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use first_handle::FirstHandle;
+pub use following::Following;
 pub use kept::Unchanged;
 pub use keys::{Keys, inode, inode_if_any, put_inode};
 pub use orphan::{Gone, OrphanKind};
@@ -123,7 +125,7 @@ pub struct Context {
 /// The contents of all files of a pool.
 pub struct Files {
     store: Arc<Store>,
-    resolver: Resolver,
+    resolver: Arc<Resolver>,
     table: Table,
     options: Options,
     dirty_bytes: AtomicU64,
@@ -138,14 +140,24 @@ pub struct Files {
     keyring: Arc<Keyring>,
     plugins: Arc<Plugins>,
     accounts: Arc<Accounts>,
+    following: Arc<Following>,
 }
 
 impl Files {
     /// Contents over `store`. Reads the list of orphans, and frees none of them yet (see `step`).
     pub fn new(store: Arc<Store>, options: Options) -> Result<Files, Error> {
         let orphans = orphan::load(&store)?;
+        let resolver = Arc::new(Resolver::new(options.default_class));
+        let plugins = Arc::new(Plugins::new(options.plugin_loader.clone()));
+        let accounts = Accounts::load(&store)?;
+        let following = Arc::new(Following::load(&store, plugins.clone(), resolver.clone())?);
+        let (counting, noting) = (accounts.clone(), following.clone());
+        store.set_settler(Box::new(move |transaction| {
+            counting.settle(transaction)?;
+            noting.settle(transaction)
+        }));
         let files = Files {
-            resolver: Resolver::new(options.default_class),
+            resolver,
             table: Table::new(),
             dirty_bytes: AtomicU64::new(0),
             age: AtomicU64::new(0),
@@ -155,8 +167,9 @@ impl Files {
             set_aside: Mutex::default(),
             decoded: Decoded::default(),
             keyring: Arc::new(Keyring::new(options.encryption_salt)),
-            plugins: Arc::new(Plugins::new(options.plugin_loader.clone())),
-            accounts: Accounts::attach(&store)?,
+            plugins,
+            accounts,
+            following,
             store,
             options,
         };
@@ -177,6 +190,11 @@ impl Files {
     /// What users, groups and volumes take.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// What waits for plugins.
+    pub fn following(&self) -> &Following {
+        &self.following
     }
 
     /// The policies' resolver; whoever changes a policy or moves a directory invalidates it.
@@ -318,8 +336,7 @@ impl Files {
 
     /// The policy that holds for an inode.
     pub fn effective(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Effective, Error> {
-        let fetch = |number| Ok(keys::inode_if_any(keys, number)?.map(|value| says(&value)));
-        self.resolver.resolve(inode, &says(value), &rule_decision(value), fetch)
+        policy::effective(&self.resolver, keys, inode, value)
     }
 
     /// The policy of what is made in a directory, before any rules; from memory, once it was asked for.

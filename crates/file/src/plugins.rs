@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use stere_format::{InodeValue, PluginRecord, PluginStack};
-use stere_plugin::{Loader, Member, PluginFailure, Stack, StackFailure, UserPlugin};
+use stere_plugin::{Events, Loader, Member, PluginFailure, Stack, StackFailure, UserPlugin};
 
 use crate::Files;
 
@@ -23,6 +23,9 @@ const NONE: u16 = 1;
 pub struct Plugins {
     loader: Option<Arc<dyn Loader>>,
     has_stacks: AtomicBool,
+    /// A stack came that nobody looked at yet.
+    has_unseen: AtomicBool,
+    has_followers: AtomicBool,
     known: Mutex<Known>,
     changes: Mutex<()>,
 }
@@ -32,6 +35,8 @@ struct Known {
     plugins: BTreeMap<u16, Plugin>,
     stacks: BTreeMap<u16, PluginStack>,
     made: BTreeMap<u16, Arc<Stack>>,
+    /// What each stack wants to be told of afterwards.
+    follows: BTreeMap<u16, Events>,
 }
 
 struct Plugin {
@@ -78,6 +83,7 @@ impl Plugins {
     /// Notes a stack of the pool.
     pub fn put_stack(&self, number: u16, stack: PluginStack) {
         self.known.lock().stacks.insert(number, stack);
+        self.has_unseen.store(true, Ordering::Release);
         self.has_stacks.store(true, Ordering::Release);
     }
 
@@ -132,6 +138,37 @@ impl Plugins {
         let made = Arc::new(Stack { members });
         known.made.insert(number, made.clone());
         Ok(made)
+    }
+
+    /// Whether any stack wants to be told of anything afterwards. Looks at new stacks, which may take a while once.
+    pub fn has_followers(&self) -> bool {
+        if self.loader.is_some() && self.has_unseen.swap(false, Ordering::AcqRel) {
+            let stacks: Vec<u16> = self.known.lock().stacks.keys().copied().collect();
+            let any = stacks.into_iter().any(|number| self.follows(number) != Events::NONE);
+            self.has_followers.store(any, Ordering::Release);
+        }
+        self.has_followers.load(Ordering::Acquire)
+    }
+
+    /// What a stack wants to be told of afterwards. Of one that cannot be loaded nobody knows, so all is kept for it; but nothing
+    /// for one of which a plugin was removed.
+    pub fn follows(&self, number: u16) -> Events {
+        if number == 0 || self.is_removed(number) {
+            return Events::NONE;
+        }
+        if let Some(known) = self.known.lock().follows.get(&number) {
+            return *known;
+        }
+        let follows = self.stack(number).map_or(Events::FOLLOWED, |stack| stack.follows());
+        self.known.lock().follows.insert(number, follows);
+        follows
+    }
+
+    /// Whether a plugin of a stack was removed from the pool.
+    pub fn is_removed(&self, number: u16) -> bool {
+        let known = self.known.lock();
+        let is_removed = |plugin: u16| known.plugins.get(&plugin).is_none_or(|plugin| plugin.record.is_removed);
+        known.stacks.get(&number).is_none_or(|stack| stack.members.iter().any(|member| is_removed(member.plugin)))
     }
 
     /// A plugin, ready to be used.

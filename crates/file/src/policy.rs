@@ -7,14 +7,26 @@ use stere_format::{
     FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
     SwitchesPolicy, Timestamp,
 };
-use stere_policy::{Ancestor, Decided, Decision, Own, Retain, Retention, Switches};
+use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
 
 use crate::error::Error;
+use crate::keys::Keys;
 use crate::versions::{own_versions, stored_wish, wished};
 
 /// What an inode contributes to the policies of what lies below it.
 pub(crate) fn says(value: &InodeValue) -> Ancestor {
     Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent }
+}
+
+/// The policy that holds for an inode.
+pub(crate) fn effective(
+    resolver: &Resolver,
+    keys: &impl Keys,
+    inode: u64,
+    value: &InodeValue,
+) -> Result<Effective, Error> {
+    let fetch = |number| Ok(crate::keys::inode_if_any(keys, number)?.map(|value| says(&value)));
+    resolver.resolve(inode, &says(value), &rule_decision(value), fetch)
 }
 
 /// What an inode says about its policy itself.

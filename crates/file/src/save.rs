@@ -134,6 +134,10 @@ impl Files {
             }
             value.blocks_bytes = allocation.apply(value.blocks_bytes);
             value.size = entering.size;
+            if !appended.is_empty() && entering.modified.is_none_or(|modified| modified == value.mtime) {
+                // Somebody set the time back since it was written, so that nothing else shows it.
+                self.following.note_content(transaction, inode, &value)?;
+            }
             value.mtime = entering.modified.unwrap_or(value.mtime);
             value.ctime = entering.changed.map_or(value.ctime, |changed| changed.max(value.ctime));
             keys::put_inode(transaction, inode, &value);

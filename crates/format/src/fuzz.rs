@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
     ("extent", extent),
+    ("follow", follow),
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
@@ -214,6 +215,10 @@ fn node(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn plugin(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &PluginRecord::decode(bytes)?.encode())
+}
+
+fn follow(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &FollowValue::decode(bytes)?.encode())
 }
 
 fn plugin_stack(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -76,6 +76,8 @@ pub mod kind {
     pub const VERSION: u8 = 8;
     /// In INDEXES, object 0, position = directory: there may be more versions in it than are to be kept (one byte, 1).
     pub const VERSIONS_MANY: u8 = 9;
+    /// In INDEXES, object 0, position = inode: what was done to it, and is still to be told to its plugins.
+    pub const FOLLOW: u8 = 10;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -218,6 +220,10 @@ impl Key {
 
     pub const fn versions_many(directory: u64) -> Self {
         Self::new(tree::INDEXES, 0, kind::VERSIONS_MANY, directory)
+    }
+
+    pub const fn follow(inode: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::FOLLOW, inode)
     }
 
     pub const fn plugin(number: u16, piece: u64) -> Self {

@@ -25,6 +25,7 @@ pub mod dirent;
 pub mod encryption_key;
 pub mod error;
 pub mod extent;
+mod following;
 pub mod fuzz;
 pub mod identity;
 pub mod inode;
@@ -58,6 +59,7 @@ pub use dirent::{DirentBucket, DirentValue, FileKind};
 pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
+pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
     InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy, SwitchesPolicy,

@@ -63,7 +63,7 @@ pub use error::Error;
 pub use find::{Find, Found};
 pub use lost::{LostFile, lost_files};
 pub use names::NAME_BYTES_MAX;
-pub use plugins::PluginInfo;
+pub use plugins::{FollowChange, FollowInfo, FollowList, PluginHooks, PluginInfo};
 pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
@@ -184,6 +184,7 @@ pub struct FileSystem {
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
+    following: parking_lot::Mutex<plugins::Pass>,
     options: Options,
 }
 
@@ -242,6 +243,7 @@ impl FileSystem {
             accounting,
             versions,
             watch,
+            following: parking_lot::Mutex::default(),
             options,
         })
     }
@@ -266,6 +268,7 @@ impl FileSystem {
     /// Background work of the layers above the store: old changes are handed to the store, orphans freed piece by piece.
     /// At most `budget` pieces. Tells whether there is more to do.
     pub fn step(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
+        self.files.following().note_time(caller.now.seconds);
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
         self.deduplicate_now_and_then(caller)?;

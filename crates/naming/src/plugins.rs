@@ -6,14 +6,17 @@
 //! Read next: the crates plugin and sandbox, `crates/file/src/plugins.rs`, `docs/design/plugins.md`.
 
 mod events;
+mod following;
 
 pub(crate) use events::Doing;
+pub(crate) use following::Pass;
+pub use following::{FollowChange, FollowInfo, FollowList};
 
 use std::sync::Arc;
 
 use stere_file::{Plugins, inode_if_any, own_stack, set_own_stack};
 use stere_format::{BlobValue, FileKind, InodeValue, Key, PluginRecord, PluginStack, StackMember, key};
-use stere_plugin::{EventKind, PluginFailure, StackFailure};
+use stere_plugin::{EventKind, Events, PluginFailure, StackFailure};
 use stere_store::{Store, Wait};
 
 use crate::error::Error;
@@ -34,8 +37,19 @@ pub struct PluginInfo {
     pub added_seconds: i64,
     /// Whether its name means it, and not a newer one.
     pub is_current: bool,
-    /// What it does: hooks for records, and the events it is asked about; or why it cannot be loaded.
-    pub hooks: Result<(bool, Vec<&'static str>), String>,
+    /// What it does, or why it cannot be loaded.
+    pub hooks: Result<PluginHooks, String>,
+}
+
+/// What a plugin does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginHooks {
+    /// Turns records into something else.
+    pub is_codec: bool,
+    /// What it is asked before.
+    pub events: Vec<&'static str>,
+    /// What it is told of afterwards.
+    pub follows: Vec<&'static str>,
 }
 
 /// Puts what the pool says of plugins where files find it. What is damaged is not there.
@@ -88,7 +102,7 @@ fn next_number(last: Option<u16>) -> Result<u16, Error> {
 }
 
 impl FileSystem {
-    fn plugins(&self) -> &Arc<Plugins> {
+    pub(crate) fn plugins(&self) -> &Arc<Plugins> {
         self.files.plugins()
     }
 
@@ -100,9 +114,13 @@ impl FileSystem {
                 let PluginRecord { name, module_bytes, added_seconds, .. } = record;
                 let is_current = self.plugins().find(&name) == Some(number);
                 let loaded = self.plugins().plugin(number).map_err(|failure| failure.to_string());
-                let hooks = loaded.map(|plugin| {
-                    let events = EventKind::ALL.into_iter().filter(|kind| plugin.events().has(*kind));
-                    (plugin.is_codec(), events.map(EventKind::word).collect())
+                let words = |events: Events| {
+                    EventKind::ALL.into_iter().filter(|kind| events.has(*kind)).map(EventKind::word).collect()
+                };
+                let hooks = loaded.map(|plugin| PluginHooks {
+                    is_codec: plugin.is_codec(),
+                    events: words(plugin.events()),
+                    follows: words(plugin.follows()),
                 });
                 PluginInfo { number, name, module_bytes, added_seconds, is_current, hooks }
             })

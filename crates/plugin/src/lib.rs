@@ -21,7 +21,7 @@ use stere_policy::{Algorithm, Compression};
 
 pub use error::PluginError;
 pub use stack::{Judged, Member, PLUGINS_MAX, Stack, StackFailure, encoded_bytes_max};
-pub use user::{Event, EventKind, Events, Loader, PluginFailure, UserPlugin, Verdict};
+pub use user::{Event, EventKind, Events, Loader, PluginFailure, Reading, UserPlugin, Verdict};
 
 /// What came of encoding a record.
 #[derive(Debug, Clone, PartialEq, Eq)]

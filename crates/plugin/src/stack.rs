@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::user::{Event, Events, PluginFailure, UserPlugin, Verdict};
+use crate::user::{Event, Events, PluginFailure, Reading, UserPlugin, Verdict};
 
 /// Plugins that a stack can have.
 pub const PLUGINS_MAX: usize = 8;
@@ -54,6 +54,24 @@ impl Stack {
     /// The events that any of them wants to hear of.
     pub fn events(&self) -> Events {
         self.members.iter().fold(Events::NONE, |all, member| all.and(member.plugin.events()))
+    }
+
+    /// The events that any of them wants to be told of afterwards.
+    pub fn follows(&self) -> Events {
+        self.members.iter().fold(Events::NONE, |all, member| all.and(member.plugin.follows()))
+    }
+
+    /// Tells them what was done to a file, one after the other. Gives the notes, with whose they are.
+    pub fn follow(&self, event: &Event<'_>, read: &mut Reading<'_>) -> Result<Vec<(String, Vec<u8>)>, StackFailure> {
+        let mut notes = Vec::new();
+        for member in self.members.iter().filter(|member| member.plugin.follows().has(event.kind)) {
+            match member.plugin.follow(&member.parameters, event, read).map_err(|why| member.named(why))? {
+                Verdict::Allow => {}
+                Verdict::Deny(why) => return Err(member.named(PluginFailure::Refused(why))),
+                Verdict::Annotate(note) => notes.push((member.name.clone(), note)),
+            }
+        }
+        Ok(notes)
     }
 
     fn codecs(&self) -> impl DoubleEndedIterator<Item = &Member> {

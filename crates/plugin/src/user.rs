@@ -1,4 +1,4 @@
-//! What a user's plugin is, for those who run it and for those who use it: hooks for records and for events.
+//! What a user's plugin is, for those who run it and for those who use it: hooks for records, for events, and for what happened.
 //!
 //! One of the traits at the edge of the world: how a plugin is run is not known here (the crate sandbox does it), so whoever
 //! needs no plugins needs no machine for them either. Every call is told everything that it may know: parameters and bytes. Of
@@ -30,7 +30,20 @@ pub trait UserPlugin: Send + Sync + fmt::Debug {
 
     /// What it says of something that is about to be done to a file.
     fn judge(&self, parameters: &str, event: &Event<'_>) -> Result<Verdict, PluginFailure>;
+
+    /// The events that it wants to be told of afterwards.
+    fn follows(&self) -> Events {
+        Events::NONE
+    }
+
+    /// What it does about something that was done to a file, whose content it may read meanwhile; at most so many bytes in all.
+    fn follow(&self, _parameters: &str, event: &Event<'_>, _read: &mut Reading<'_>) -> Result<Verdict, PluginFailure> {
+        Err(PluginFailure::Nonsense(format!("it was told of '{}' and did not ask for that", event.kind.word())))
+    }
 }
+
+/// Gives content of a file from an offset on; fewer bytes than there is room for only at its end. The error says why it cannot be read.
+pub type Reading<'a> = dyn FnMut(u64, &mut [u8]) -> Result<usize, String> + 'a;
 
 /// Something that is about to be done to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +100,19 @@ impl Events {
     /// Whether all of them are known here.
     pub fn is_known(self) -> bool {
         self.0 & !Events::KNOWN == 0
+    }
+
+    /// Those that somebody can be told of afterwards.
+    pub const FOLLOWED: Events = Events(
+        1 << EventKind::Create as u32
+            | 1 << EventKind::Close as u32
+            | 1 << EventKind::Rename as u32
+            | 1 << EventKind::Delete as u32,
+    );
+
+    /// Whether all of these are among them.
+    pub fn is_within(self, others: Events) -> bool {
+        self.0 & !others.0 == 0
     }
 
     /// Both.
@@ -188,6 +214,9 @@ pub enum PluginFailure {
     /// It says that it cannot do this.
     #[error("refused: {0}")]
     Refused(String),
+    /// Content that it asked for cannot be read.
+    #[error("could not be given the file's content: {0}")]
+    Unreadable(String),
     /// What it encoded does not decode to what it was.
     #[error("loses data: what it encodes it does not decode to what it was ({0})")]
     LosesData(String),

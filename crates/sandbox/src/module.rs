@@ -3,10 +3,14 @@
 //! A call puts the parameters and the input into the instance's memory, at places that the module's own `stere_allocate` gives, and
 //! gets back where the answer lies. All hooks have one form: (parameters, their length, input, its length) -> answer. The answer is
 //! a place (upper half) and a length (lower half); with the highest bit set it is not the answer but why there is none.
+//!
+//! Only who is told afterwards what was done to a file is called several times: its answer may ask for content (a byte 3, offset,
+//! length), which it then gets in the same instance (`stere_content`), until it says what came of it. So there is no function of
+//! stere's in a module's reach here either.
 
 use std::fmt;
 
-use stere_plugin::{Event, Events, PluginFailure, UserPlugin, Verdict};
+use stere_plugin::{Event, Events, PluginFailure, Reading, UserPlugin, Verdict};
 use wasmtime::{
     Engine, ExternType, Instance, InstancePre, Linker, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap,
 };
@@ -26,6 +30,16 @@ const ENCODE: &str = "stere_encode";
 const DECODE: &str = "stere_decode";
 const EVENTS: &str = "stere_events";
 const EVENT: &str = "stere_event";
+const AFTER_EVENTS: &str = "stere_after_events";
+const AFTER: &str = "stere_after";
+const CONTENT: &str = "stere_content";
+/// Begins an answer that asks for content.
+const WANTS: u8 = 3;
+const WANT_BYTES: usize = 13;
+/// Content that is handed over at once.
+const PIECE_BYTES: usize = 128 << 10;
+/// What asking for a little counts as, so that nobody asks for ever.
+const PIECE_BYTES_MIN: u64 = 4 << 10;
 
 /// A module that can be run.
 pub(crate) struct Module {
@@ -34,12 +48,14 @@ pub(crate) struct Module {
     prepared: InstancePre<StoreLimits>,
     is_codec: bool,
     events: Events,
+    follows: Events,
 }
 
 impl fmt::Debug for Module {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Module");
-        shown.field("is_codec", &self.is_codec).field("events", &self.events).finish_non_exhaustive()
+        shown.field("is_codec", &self.is_codec).field("events", &self.events).field("follows", &self.follows);
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -72,7 +88,8 @@ impl Module {
             return refused(format!("it does not export {missing}; what encodes must decode, and the other way"));
         }
         let prepared = Linker::new(engine).instantiate_pre(&module).map_err(unloadable)?;
-        let mut loaded = Module { engine: engine.clone(), limits, prepared, is_codec, events: Events::NONE };
+        let (events, follows) = (Events::NONE, Events::NONE);
+        let mut loaded = Module { engine: engine.clone(), limits, prepared, is_codec, events, follows };
         let interface = loaded.ask(ABI)?;
         if interface != INTERFACE {
             return refused(format!("it is written for interface {interface}, and this is {INTERFACE}"));
@@ -83,8 +100,20 @@ impl Module {
                 return refused(format!("it asks for events {:#x}, some of which are not known", loaded.events.0));
             }
         }
-        if !is_codec && loaded.events == Events::NONE {
-            return refused(format!("it has no hook: neither {ENCODE} and {DECODE} nor {EVENTS} and {EVENT}"));
+        if has(AFTER_EVENTS) || has(AFTER) {
+            loaded.follows = Events(loaded.ask(AFTER_EVENTS)?);
+            if !loaded.follows.is_within(Events::FOLLOWED) {
+                let asked = loaded.follows.0;
+                return refused(format!(
+                    "it asks to be told of events {asked:#x} afterwards; that can be create, close, rename and delete"
+                ));
+            }
+        }
+        if !is_codec && loaded.events == Events::NONE && loaded.follows == Events::NONE {
+            let events = format!("{EVENTS} and {EVENT}");
+            return refused(format!(
+                "it has no hook: neither {ENCODE} and {DECODE} nor {events} nor {AFTER_EVENTS} and {AFTER}"
+            ));
         }
         loaded.check_hooks()?;
         Ok(loaded)
@@ -96,8 +125,12 @@ impl Module {
         running.hook::<u32, u32>(ALLOCATE)?;
         let codec = if self.is_codec { &[ENCODE, DECODE][..] } else { &[] };
         let event = if self.events == Events::NONE { &[][..] } else { &[EVENT] };
-        for name in codec.iter().chain(event) {
+        let after = if self.follows == Events::NONE { &[][..] } else { &[AFTER] };
+        for name in codec.iter().chain(event).chain(after) {
             running.hook::<(u32, u32, u32, u32), u64>(name)?;
+        }
+        if self.follows != Events::NONE {
+            running.hook::<(u32, u32), u64>(CONTENT)?;
         }
         Ok(())
     }
@@ -129,28 +162,46 @@ impl Module {
 
     fn call(&self, hook: &str, parameters: &str, input: &[u8], bytes_max: usize) -> Result<Vec<u8>, PluginFailure> {
         let mut running = self.start(parameters.len() + input.len())?;
-        let memory = running.memory()?;
-        let parameters_at = running.put(memory, parameters.as_bytes())?;
-        let input_at = running.put(memory, input)?;
-        let hook = running.hook::<(u32, u32, u32, u32), u64>(hook)?;
-        let arguments = (parameters_at, parameters.len() as u32, input_at, input.len() as u32);
-        let answer = hook.call(&mut running.store, arguments).map_err(|error| running.failure(&error))?;
-        let (place, length) = ((answer & !REFUSED) >> 32, answer & u64::from(u32::MAX));
-        let is_refused = answer & REFUSED != 0;
-        let bytes_max = if is_refused { self.limits.memory_bytes } else { bytes_max };
-        if length > bytes_max as u64 {
-            return Err(PluginFailure::Nonsense(format!("{length} bytes, of {bytes_max} that it may give")));
-        }
-        let range = place as usize..(place + length) as usize;
-        let Some(bytes) = memory.data(&running.store).get(range) else {
-            return Err(PluginFailure::Nonsense(format!("{length} bytes at {place}, which is not in its memory")));
-        };
-        if is_refused {
-            let reason = &bytes[..bytes.len().min(REASON_BYTES_MAX)];
-            return Err(PluginFailure::Refused(String::from_utf8_lossy(reason).replace(char::is_control, " ")));
-        }
-        Ok(bytes.to_vec())
+        running.call(hook, parameters, input, bytes_max)
     }
+
+    /// Tells it of an event, and gives it what content it asks for, until it says what came of that.
+    fn tell(&self, parameters: &str, event: &Event<'_>, read: &mut Reading<'_>) -> Result<Verdict, PluginFailure> {
+        let input = event.encode();
+        let mut running = self.start(parameters.len() + input.len())?;
+        let mut answer = running.call(AFTER, parameters, &input, Verdict::NOTE_BYTES_MAX + 1)?;
+        let (mut place, mut piece) = (None, vec![0; PIECE_BYTES]);
+        let mut left = event.size.saturating_mul(2).saturating_add(1 << 20);
+        while let Some((offset, length)) = wanted(&answer) {
+            let length = (length as usize).min(PIECE_BYTES);
+            let Some(rest) = left.checked_sub((length as u64).max(PIECE_BYTES_MIN)) else {
+                return Err(PluginFailure::Nonsense("it asks for content again and again".into()));
+            };
+            left = rest;
+            let given = read(offset, &mut piece[..length]).map_err(PluginFailure::Unreadable)?;
+            let memory = running.memory()?;
+            let at = match place {
+                Some(at) => at,
+                None => running.room(memory, PIECE_BYTES)?,
+            };
+            place = Some(at);
+            running.refuel(self.limits.fuel(given))?;
+            running.write(memory, at, &piece[..given])?;
+            let hook = running.hook::<(u32, u32), u64>(CONTENT)?;
+            let told = hook.call(&mut running.store, (at, given as u32)).map_err(|error| running.failure(&error))?;
+            answer = running.answer(memory, told, Verdict::NOTE_BYTES_MAX + 1)?;
+        }
+        Verdict::decode(&answer)
+    }
+}
+
+/// Which content an answer asks for: from where on, and how much.
+fn wanted(answer: &[u8]) -> Option<(u64, u32)> {
+    let bytes: &[u8; WANT_BYTES] = answer.try_into().ok()?;
+    let (code, rest) = bytes.split_first()?;
+    let (offset, length) = rest.split_first_chunk::<8>()?;
+    let length: &[u8; 4] = length.try_into().ok()?;
+    (*code == WANTS).then(|| (u64::from_le_bytes(*offset), u32::from_le_bytes(*length)))
 }
 
 impl Running {
@@ -172,22 +223,74 @@ impl Running {
         memory.ok_or_else(|| PluginFailure::Unloadable("it exports no memory under the name 'memory'".into()))
     }
 
+    /// Calls a hook. The memory is asked for anew each time, for it may have grown.
+    fn call(&mut self, hook: &str, parameters: &str, input: &[u8], bytes_max: usize) -> Result<Vec<u8>, PluginFailure> {
+        let memory = self.memory()?;
+        let parameters_at = self.put(memory, parameters.as_bytes())?;
+        let input_at = self.put(memory, input)?;
+        let hook = self.hook::<(u32, u32, u32, u32), u64>(hook)?;
+        let arguments = (parameters_at, parameters.len() as u32, input_at, input.len() as u32);
+        let answer = hook.call(&mut self.store, arguments).map_err(|error| self.failure(&error))?;
+        self.answer(memory, answer, bytes_max)
+    }
+
+    /// What lies where an answer says.
+    fn answer(&self, memory: Memory, answer: u64, bytes_max: usize) -> Result<Vec<u8>, PluginFailure> {
+        let (place, length) = ((answer & !REFUSED) >> 32, answer & u64::from(u32::MAX));
+        let is_refused = answer & REFUSED != 0;
+        // Why it refuses may be as long as it likes; what is told on is cut.
+        let bytes_max = if is_refused { memory.data_size(&self.store) } else { bytes_max };
+        if length > bytes_max as u64 {
+            return Err(PluginFailure::Nonsense(format!("{length} bytes, of {bytes_max} that it may give")));
+        }
+        let range = place as usize..(place + length) as usize;
+        let Some(bytes) = memory.data(&self.store).get(range) else {
+            return Err(PluginFailure::Nonsense(format!("{length} bytes at {place}, which is not in its memory")));
+        };
+        if is_refused {
+            let reason = &bytes[..bytes.len().min(REASON_BYTES_MAX)];
+            return Err(PluginFailure::Refused(String::from_utf8_lossy(reason).replace(char::is_control, " ")));
+        }
+        Ok(bytes.to_vec())
+    }
+
+    /// Steps for one more call.
+    fn refuel(&mut self, fuel: u64) -> Result<(), PluginFailure> {
+        self.fuel = fuel;
+        self.store.set_fuel(fuel).map_err(|error| PluginFailure::Unloadable(one_line(&error)))
+    }
+
     /// Hands bytes over.
     fn put(&mut self, memory: Memory, bytes: &[u8]) -> Result<u32, PluginFailure> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let allocate = self.hook::<u32, u32>(ALLOCATE)?;
-        let place = allocate.call(&mut self.store, bytes.len() as u32).map_err(|error| self.failure(&error))?;
-        let range = place as usize..place as usize + bytes.len();
-        let room = memory.data_mut(&mut self.store).get_mut(range).filter(|_| place != 0);
-        let Some(room) = room else {
-            let said = format!("{} bytes of room at {place}, which is not in its memory", bytes.len());
-            return Err(PluginFailure::Nonsense(said));
-        };
-        room.copy_from_slice(bytes);
+        let place = self.room(memory, bytes.len())?;
+        self.write(memory, place, bytes)?;
         Ok(place)
     }
+
+    /// Room for so many bytes, as the module gives it.
+    fn room(&mut self, memory: Memory, bytes: usize) -> Result<u32, PluginFailure> {
+        let allocate = self.hook::<u32, u32>(ALLOCATE)?;
+        let place = allocate.call(&mut self.store, bytes as u32).map_err(|error| self.failure(&error))?;
+        let is_inside = place != 0 && place as usize + bytes <= memory.data_size(&self.store);
+        match is_inside {
+            true => Ok(place),
+            false => Err(outside(bytes, place)),
+        }
+    }
+
+    fn write(&mut self, memory: Memory, place: u32, bytes: &[u8]) -> Result<(), PluginFailure> {
+        let range = place as usize..place as usize + bytes.len();
+        let room = memory.data_mut(&mut self.store).get_mut(range).ok_or_else(|| outside(bytes.len(), place))?;
+        room.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn outside(bytes: usize, place: u32) -> PluginFailure {
+    PluginFailure::Nonsense(format!("{bytes} bytes of room at {place}, which is not in its memory"))
 }
 
 fn failure(fuel: u64, error: &wasmtime::Error) -> PluginFailure {
@@ -218,6 +321,14 @@ impl UserPlugin for Module {
     fn judge(&self, parameters: &str, event: &Event<'_>) -> Result<Verdict, PluginFailure> {
         let answer = self.call(EVENT, parameters, &event.encode(), Verdict::NOTE_BYTES_MAX + 1)?;
         Verdict::decode(&answer)
+    }
+
+    fn follows(&self) -> Events {
+        self.follows
+    }
+
+    fn follow(&self, parameters: &str, event: &Event<'_>, read: &mut Reading<'_>) -> Result<Verdict, PluginFailure> {
+        self.tell(parameters, event, read)
     }
 }
 

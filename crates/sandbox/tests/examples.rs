@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use stere_plugin::{Event, EventKind, Judged, Loader, Member, PluginFailure, Stack, UserPlugin, Verdict};
+use stere_plugin::{Event, EventKind, Events, Judged, Loader, Member, PluginFailure, Stack, UserPlugin, Verdict};
 use stere_sandbox::{Limits, Sandbox};
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -28,10 +28,8 @@ fn built() -> Option<&'static Path> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--release", "--quiet", "--offline", "--target", TARGET]);
         cargo.arg("--target-dir").arg(&target).current_dir(folder());
-        // What is meant for this machine is not meant for the other.
-        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
-            cargo.env_remove(name);
-        }
+        // What is meant for this machine is not meant for the other, whoever says it.
+        cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", "");
         assert!(cargo.status().expect("cargo runs").success(), "the examples build");
         Some(target.join(TARGET).join("release"))
     };
@@ -108,4 +106,30 @@ fn guard_keeps_what_is_to_be_kept_and_notes_who_made_it() {
         assert_eq!(stack.judge(&event(kind, b"bill.pdf")), Ok(denied));
         assert_eq!(stack.judge(&event(kind, b"bill.keep")), Ok(Judged::Allowed { notes: Vec::new() }));
     }
+}
+
+/// Tells a plugin of a file that holds this.
+fn told(plugin: &dyn UserPlugin, parameters: &str, content: &[u8]) -> Result<Verdict, PluginFailure> {
+    let (kind, size) = (EventKind::Close, content.len() as u64);
+    let event = Event { kind, user: 0, group: 0, offset: 0, length: 0, size, name: b"file", new_name: b"" };
+    plugin.follow(parameters, &event, &mut |offset, out| {
+        let rest = content.get(offset as usize..).unwrap_or_default();
+        let given = rest.len().min(out.len());
+        out[..given].copy_from_slice(&rest[..given]);
+        Ok(given)
+    })
+}
+
+#[test]
+fn words_counts_what_it_is_given() {
+    let Some(words) = example("words") else { return };
+    assert!(!words.is_codec() && words.events() == Events::NONE && words.follows().has(EventKind::Close));
+    let noted = |text: &str| Ok(Verdict::Annotate(text.as_bytes().to_vec()));
+    assert_eq!(told(&*words, "", b""), noted("0 0 0"));
+    assert_eq!(told(&*words, "", b"one two\nthree\n"), noted("2 3 14"));
+    let long = b"four letters\n".repeat(100_000);
+    assert_eq!(told(&*words, "", &long), noted("100000 200000 1300000"));
+    let refused = PluginFailure::Refused("files that begin with 'PRIVATE' are not counted".into());
+    assert_eq!(told(&*words, "deny=PRIVATE", b"PRIVATE things"), Err(refused));
+    assert_eq!(told(&*words, "deny=PRIVATE", b"things"), noted("0 1 6"));
 }

@@ -4,7 +4,9 @@
 //! Places are 32 bits wide, as they are in WebAssembly. Memory that is handed over is never given back: the instance ends with the
 //! call.
 
-use crate::{Event, EventKind, Verdict};
+use std::sync::Mutex;
+
+use crate::{Event, EventKind, Follower, Verdict};
 
 /// What this version of the interface is called.
 pub const INTERFACE: u32 = 1;
@@ -14,6 +16,9 @@ const REFUSED: u64 = 1 << 63;
 const EVENT_BYTES: usize = 48;
 const DENY: u8 = 1;
 const ANNOTATE: u8 = 2;
+const WANTS: u8 = 3;
+/// Content that is asked for at once.
+const PIECE_BYTES: u32 = 128 << 10;
 
 /// Room for so many bytes.
 pub fn allocate(bytes: u32) -> u32 {
@@ -70,6 +75,57 @@ pub fn verdict(verdict: Verdict) -> Vec<u8> {
         Verdict::Deny(why) => std::iter::once(DENY).chain(why.into_bytes()).collect(),
         Verdict::Annotate(note) => std::iter::once(ANNOTATE).chain(note).collect(),
     }
+}
+
+/// A follower in the midst of a file.
+pub struct Following<T> {
+    follower: T,
+    offset: u64,
+}
+
+/// Begins with an event.
+pub fn begin<T: Follower>(
+    following: &Mutex<Option<Following<T>>>,
+    parameters: &str,
+    input: &[u8],
+) -> Result<Vec<u8>, String> {
+    let event = event(input)?;
+    let Some(follower) = T::begin(parameters, &event)? else { return Ok(Vec::new()) };
+    // Of what is gone there is no content.
+    if event.kind == EventKind::Delete || event.size == 0 {
+        return noted(follower.end()?);
+    }
+    *held(following)? = Some(Following { follower, offset: 0 });
+    Ok(wants(0))
+}
+
+/// Takes the next piece; an empty one is the end.
+pub fn go_on<T: Follower>(following: &Mutex<Option<Following<T>>>, content: &[u8]) -> Result<Vec<u8>, String> {
+    let mut held = held(following)?;
+    let Some(mut now) = held.take() else { return Err("content came that nobody asked for".into()) };
+    if content.is_empty() {
+        return noted(now.follower.end()?);
+    }
+    now.follower.content(content);
+    now.offset += content.len() as u64;
+    let answer = wants(now.offset);
+    *held = Some(now);
+    Ok(answer)
+}
+
+fn held<T>(following: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>, String> {
+    following.lock().map_err(|_| "an earlier call ended badly".to_owned())
+}
+
+fn wants(offset: u64) -> Vec<u8> {
+    let mut answer = vec![WANTS];
+    answer.extend_from_slice(&offset.to_le_bytes());
+    answer.extend_from_slice(&PIECE_BYTES.to_le_bytes());
+    answer
+}
+
+fn noted(note: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+    Ok(note.map_or_else(Vec::new, |note| verdict(Verdict::Annotate(note))))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! A plugin is a module for `wasm32-unknown-unknown` that imports nothing. It implements [`Codec`], which turns records (pieces of a
 //! file, at most 1 MiB) into what is stored of them and back, or [`Watcher`], which is asked before something is done to a file, or
-//! both, and says so with [`plugin!`]:
+//! both, or [`Follower`], which is told afterwards and may read the file, and says so with [`plugin!`]:
 //!
 //! ```
 //! use stere_sdk::Codec;
@@ -104,7 +104,24 @@ pub trait Watcher {
     fn judge(parameters: &str, event: &Event<'_>) -> Verdict;
 }
 
-/// Makes a module out of a type: `plugin!(codec: T)`, `plugin!(watcher: T)` or `plugin!(codec: T, watcher: T)`.
+/// Is told afterwards what was done to a file, in the background, at least once for each last change; and reads its content from the
+/// beginning to the end, if it wants to. One value is made for each event; it may remember what it needs until the end of the file.
+pub trait Follower: Sized {
+    /// What it wants to be told of: create, close (after its content changed), rename and delete.
+    const EVENTS: &'static [EventKind];
+
+    /// Something was done. None: the content is not needed and nothing is to be noted. An error: it is tried again later.
+    fn begin(parameters: &str, event: &Event<'_>) -> Result<Option<Self>, String>;
+
+    /// The next piece of the content.
+    fn content(&mut self, bytes: &[u8]);
+
+    /// There is no more. What is given is noted with the file: at most 4096 bytes, in the attribute `user.plugin.NAME`.
+    fn end(self) -> Result<Option<Vec<u8>>, String>;
+}
+
+/// Makes a module out of a type: `plugin!(codec: T)`, `plugin!(watcher: T)`, `plugin!(codec: T, watcher: T)`, `plugin!(follower: T)`
+/// or `plugin!(watcher: T, follower: T)`.
 #[macro_export]
 macro_rules! plugin {
     (codec: $codec:ty, watcher: $watcher:ty) => {
@@ -119,6 +136,15 @@ macro_rules! plugin {
     (watcher: $watcher:ty) => {
         $crate::plugin!(@base);
         $crate::plugin!(@watcher $watcher);
+    };
+    (follower: $follower:ty) => {
+        $crate::plugin!(@base);
+        $crate::plugin!(@follower $follower);
+    };
+    (watcher: $watcher:ty, follower: $follower:ty) => {
+        $crate::plugin!(@base);
+        $crate::plugin!(@watcher $watcher);
+        $crate::plugin!(@follower $follower);
     };
     (@base) => {
         #[unsafe(no_mangle)]
@@ -155,6 +181,26 @@ macro_rules! plugin {
             let (parameters, input) = unsafe { $crate::glue::given(parameters, parameters_bytes, input, input_bytes) };
             let verdict = $crate::glue::event(input).map(|event| <$watcher as $crate::Watcher>::judge(parameters, &event));
             $crate::glue::answer(verdict.map($crate::glue::verdict))
+        }
+    };
+    (@follower $follower:ty) => {
+        static STERE_FOLLOWING: ::std::sync::Mutex<Option<$crate::glue::Following<$follower>>> =
+            ::std::sync::Mutex::new(None);
+        #[unsafe(no_mangle)]
+        extern "C" fn stere_after_events() -> u32 {
+            $crate::glue::events(<$follower as $crate::Follower>::EVENTS)
+        }
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn stere_after(parameters: u32, parameters_bytes: u32, input: u32, input_bytes: u32) -> u64 {
+            // SAFETY: whoever calls has put both where `stere_allocate` said.
+            let (parameters, input) = unsafe { $crate::glue::given(parameters, parameters_bytes, input, input_bytes) };
+            $crate::glue::answer($crate::glue::begin(&STERE_FOLLOWING, parameters, input))
+        }
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn stere_content(content: u32, content_bytes: u32) -> u64 {
+            // SAFETY: whoever calls has put it where `stere_allocate` said.
+            let (_, content) = unsafe { $crate::glue::given(0, 0, content, content_bytes) };
+            $crate::glue::answer($crate::glue::go_on(&STERE_FOLLOWING, content))
         }
     };
 }

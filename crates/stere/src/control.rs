@@ -16,7 +16,7 @@ use crate::error::{At, Error, Result, refused};
 use crate::keys::KeyReport;
 use crate::layout::Layout;
 use crate::lose::{LossReport, LostLine};
-use crate::plugins::PluginReport;
+use crate::plugins::{PluginReport, QueueReport};
 use crate::reconcile::{Order, ReconcileReport};
 use crate::registry::Registry;
 use crate::report::StatusReport;
@@ -150,6 +150,9 @@ pub enum Answer {
     },
     Plugins {
         plugins: Vec<PluginReport>,
+    },
+    PluginQueue {
+        queue: QueueReport,
     },
     /// Done, in words.
     Said {

@@ -2,6 +2,7 @@
 
 mod background;
 pub mod backup;
+mod follow;
 mod library;
 mod notify;
 mod options;

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::{FileSystem, PluginInfo, Wait};
+use stere_naming::{FileSystem, FollowChange, FollowInfo, PluginInfo, Wait};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 
 use crate::cli::PluginCommand;
 use crate::clock;
 use crate::control::{Answer, Connection, Request};
-use crate::error::{At, DONE, Result, refused};
+use crate::error::{At, DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::status::to_json;
 
@@ -24,7 +24,45 @@ pub enum Order {
     List,
     Add { name: String, module: Vec<u8> },
     Remove { name: String },
+    Queue,
+    Change { change: Change },
 }
+
+/// What is to be done about what waits for plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    Retry,
+    DropGivenUp,
+    DropAll,
+}
+
+/// What waits for plugins that are told afterwards, for people and programs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct QueueReport {
+    pub waiting: u64,
+    pub given_up: u64,
+    /// Removals that nobody is told of, since the mount.
+    pub lost: u64,
+    /// At most a thousand of them, those given up first.
+    pub files: Vec<WaitingReport>,
+}
+
+/// A file of which plugins are still to be told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WaitingReport {
+    pub path: String,
+    pub events: Vec<String>,
+    pub plugins: String,
+    pub since_seconds: i64,
+    pub failures: u8,
+    pub next_seconds: i64,
+    pub is_given_up: bool,
+    pub cause: String,
+}
+
+/// Files that a report names.
+pub const NAMED_MAX: usize = 1000;
 
 /// A plugin, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +77,9 @@ pub struct PluginReport {
     pub is_codec: bool,
     /// What it is asked about.
     pub events: Vec<String>,
+    /// What it is told of afterwards.
+    #[serde(default)]
+    pub follows: Vec<String>,
     /// Why it cannot be run, if it cannot.
     pub failure: Option<String>,
 }
@@ -66,6 +107,15 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         Order::List => {
             return Ok(Answer::Plugins { plugins: filesystem.plugin_list().into_iter().map(report).collect() });
         }
+        Order::Queue => return Ok(Answer::PluginQueue { queue: queue(filesystem)? }),
+        Order::Change { change } => {
+            let change = match change {
+                Change::Retry => FollowChange::Retry,
+                Change::DropGivenUp => FollowChange::DropGivenUp,
+                Change::DropAll => FollowChange::DropAll,
+            };
+            changed(change == FollowChange::Retry, filesystem.change_follow_list(&caller, change)?)
+        }
         Order::Add { name, module } => {
             filesystem.add_plugin(&caller, &name, &module)?;
             format!("the pool has the plugin '{name}'; give it to files with `stere policy set PATH plugins={name}`")
@@ -78,14 +128,35 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     Ok(Answer::Said { said })
 }
 
+/// What was done about what waits.
+pub fn changed(is_retry: bool, files: u64) -> String {
+    let what = if is_retry { "are tried again now" } else { "are forgotten; their plugins are not told" };
+    format!("{files} files {what}")
+}
+
+fn queue(filesystem: &FileSystem) -> Result<QueueReport> {
+    let list = filesystem.follow_list(&clock::own_caller(Wait::Allowed), NAMED_MAX)?;
+    let waiting = |info: FollowInfo| {
+        let FollowInfo { path, events, plugins, since_seconds, failures, next_seconds, is_given_up, cause } = info;
+        let (path, events) = (String::from_utf8_lossy(&path).into_owned(), words(events));
+        WaitingReport { path, events, plugins, since_seconds, failures, next_seconds, is_given_up, cause }
+    };
+    let files = list.some.into_iter().map(waiting).collect();
+    Ok(QueueReport { waiting: list.waiting, given_up: list.given_up, lost: list.lost, files })
+}
+
+fn words(words: Vec<&'static str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
+}
+
 /// For people and programs.
 pub fn report(info: PluginInfo) -> PluginReport {
     let PluginInfo { number, name, module_bytes, added_seconds, is_current, hooks } = info;
-    let (is_codec, events, failure) = match hooks {
-        Ok((is_codec, events)) => (is_codec, events.into_iter().map(str::to_owned).collect(), None),
-        Err(failure) => (false, Vec::new(), Some(failure)),
+    let (is_codec, events, follows, failure) = match hooks {
+        Ok(hooks) => (hooks.is_codec, words(hooks.events), words(hooks.follows), None),
+        Err(failure) => (false, Vec::new(), Vec::new(), Some(failure)),
     };
-    PluginReport { name, number, module_bytes, added_seconds, is_current, is_codec, events, failure }
+    PluginReport { name, number, module_bytes, added_seconds, is_current, is_codec, events, follows, failure }
 }
 
 /// A module from a file; text is made one.
@@ -104,6 +175,7 @@ pub fn run(registry: &Registry, command: &PluginCommand) -> Result<u8> {
             (pool, Order::Add { name: name.clone(), module: read_module(file)? })
         }
         PluginCommand::Remove { pool, name } => (pool, Order::Remove { name: name.clone() }),
+        PluginCommand::Queue(arguments) => (&arguments.place, arguments.order()),
     };
     let Some(mut connection) = Connection::open(registry, pool) else {
         return refused(format!("the pool '{pool}' is not mounted; its plugins are kept by its mount: mount it"));
@@ -115,10 +187,41 @@ pub fn run(registry: &Registry, command: &PluginCommand) -> Result<u8> {
             PluginCommand::List { json: true, .. } => println!("{}", to_json(&plugins)?),
             _ => print(pool, &plugins),
         },
+        Answer::PluginQueue { queue } => return show_queue(command, &queue),
         Answer::Said { said } => println!("{said}"),
         _ => return refused("the pool's daemon gave an answer that was not asked for; unmount and mount it again"),
     }
     Ok(DONE)
+}
+
+/// Says what waits; degraded where something was given up.
+fn show_queue(command: &PluginCommand, queue: &QueueReport) -> Result<u8> {
+    if matches!(command, PluginCommand::Queue(arguments) if arguments.json) {
+        println!("{}", to_json(queue)?);
+    } else {
+        print_queue(queue);
+    }
+    Ok(if queue.given_up > 0 || queue.lost > 0 { DEGRADED } else { DONE })
+}
+
+fn print_queue(queue: &QueueReport) {
+    println!("{} files wait for plugins; {} were given up", queue.waiting, queue.given_up);
+    if queue.lost > 0 {
+        println!("{} removals were not noted, for too many waited: their plugins are not told", queue.lost);
+    }
+    for file in &queue.files {
+        let (path, events) = (&file.path, file.events.join(", "));
+        let since = stere_policy::show_moment(file.since_seconds);
+        let failed = match (file.failures, file.is_given_up) {
+            (0, _) => String::new(),
+            (failures, true) => format!("; given up after {failures} failures: {}", file.cause),
+            (failures, false) => format!("; failed {failures} times: {}", file.cause),
+        };
+        println!("{path}: {events} since {since}, for {}{failed}", file.plugins);
+    }
+    if queue.given_up > 0 {
+        println!("`stere plugin queue ... --retry` tries all again, `--drop` forgets what was given up");
+    }
 }
 
 fn print(pool: &str, plugins: &[PluginReport]) {
@@ -129,7 +232,8 @@ fn print(pool: &str, plugins: &[PluginReport]) {
         let older = if plugin.is_current { "" } else { " (an older one, kept for what is stored with it)" };
         let codec = plugin.is_codec.then(|| "turns records".to_owned());
         let events = (!plugin.events.is_empty()).then(|| format!("is asked before: {}", plugin.events.join(", ")));
-        let hooks: Vec<String> = codec.into_iter().chain(events).chain(plugin.failure.clone()).collect();
+        let follows = (!plugin.follows.is_empty()).then(|| format!("is told after: {}", plugin.follows.join(", ")));
+        let hooks: Vec<String> = codec.into_iter().chain(events).chain(follows).chain(plugin.failure.clone()).collect();
         println!("{}{older}: {}; {} bytes", plugin.name, hooks.join("; "), plugin.module_bytes);
     }
 }

@@ -150,6 +150,22 @@ fn plugin(is_removed: bool) -> PluginRecord {
     PluginRecord { name: "delta".into(), module_bytes: 70_000, added_seconds: 1_700_000_000, is_removed }
 }
 
+fn follow() -> FollowValue {
+    FollowValue {
+        is_given_up: true,
+        failures: 8,
+        events: vec![0, 5, 4],
+        stack: 3,
+        user: 1000,
+        group: 100,
+        number: 12,
+        since_seconds: 1_700_000_000,
+        next_seconds: 1_700_000_128,
+        old_name: b"before.txt".to_vec(),
+        cause: "the plugin 'words' refused: too long".into(),
+    }
+}
+
 fn plugin_stack() -> PluginStack {
     let member = |plugin, parameters: &str| StackMember { plugin, parameters: parameters.into() };
     PluginStack { members: vec![member(2, "2"), member(7, ""), member(1, "Übung=ja")] }
@@ -472,6 +488,7 @@ fn system_samples() -> Vec<Sample> {
         ("plugin", "plugin", plugin(false).encode()),
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
+        ("follow", "follow", follow().encode()),
         ("audit", "audit", audit().encode()),
         ("provenance", "provenance", provenance().encode()),
         (

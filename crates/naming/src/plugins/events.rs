@@ -17,7 +17,7 @@ const NOTES: &str = "user.plugin.";
 
 /// What is to be noted with a file that is not there yet.
 #[derive(Default)]
-pub(crate) struct Notes(Vec<(String, Vec<u8>)>);
+pub(crate) struct Notes(pub Vec<(String, Vec<u8>)>);
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, Default)]

@@ -194,3 +194,53 @@ fn events_are_judged() {
     assert_eq!(judged(EventKind::Create, b".secret"), Verdict::Deny("hidden".into()));
     assert_eq!(judged(EventKind::Delete, b"plain"), Verdict::Annotate(b"6".to_vec()));
 }
+
+/// Told afterwards of a file of 100 bytes, each 1, by this module.
+fn told(bytes: &[u8]) -> Result<Verdict, PluginFailure> {
+    let plugin = load(bytes).unwrap();
+    let (kind, size) = (EventKind::Close, 100);
+    let event = Event { kind, user: 7, group: 8, offset: 0, length: 0, size, name: b"file", new_name: b"" };
+    plugin.follow("", &event, &mut |offset, out| {
+        let given = 100u64.saturating_sub(offset).min(out.len() as u64) as usize;
+        out[..given].fill(1);
+        if offset == 50 { Err("no such sector".into()) } else { Ok(given) }
+    })
+}
+
+/// A module that is told afterwards, wants 16 bytes from an offset, and says this of them ($c: place, $n: how many).
+fn follower(offset: u8, says: &str) -> Vec<u8> {
+    module(&format!(
+        r#"(data (i32.const 16) "\03\{offset:02x}\00\00\00\00\00\00\00\10\00\00\00") (data (i32.const 48) "\02")
+           (func $want (result i64) (i64.const 0x0000_0010_0000_000d))
+           (func (export "stere_after_events") (result i32) (i32.const 0x71))
+           (func (export "stere_after") (param i32 i32 i32 i32) (result i64) (call $want))
+           (func (export "stere_content") (param $c i32) (param $n i32) (result i64) {says})"#
+    ))
+}
+
+#[test]
+fn who_is_told_afterwards_gets_the_content_in_bounded_pieces() {
+    // Notes how many bytes it got and the first of them.
+    let notes = "(i32.store8 (i32.const 49) (local.get $n)) (i32.store8 (i32.const 50) (i32.load8_u (local.get $c))) (i64.const 0x0000_0030_0000_0003)";
+    assert_eq!(told(&follower(0, notes)), Ok(Verdict::Annotate(vec![16, 1])));
+    assert_eq!(told(&follower(90, notes)), Ok(Verdict::Annotate(vec![10, 1])), "at the end there are fewer");
+    assert_eq!(told(&follower(50, notes)), Err(PluginFailure::Unreadable("no such sector".into())));
+    let started = Instant::now();
+    let failure = told(&follower(0, "(call $want)")).unwrap_err().to_string();
+    assert!(failure.contains("again and again") && started.elapsed().as_secs() < 10, "{failure}");
+    let cases = [
+        ("(loop $for_ever (br $for_ever)) (i64.const 0)", "did not come to an end within"),
+        ("unreachable", "failed with a trap"),
+        ("(i64.const 0x7fff_0000_0000_0001)", "which is not in its memory"),
+        ("(i64.const 0x0000_0030_0000_ffff)", "that it may give"),
+    ];
+    for (says, expected) in cases {
+        let failure = told(&follower(0, says)).unwrap_err().to_string();
+        assert!(failure.contains(expected), "{says}: {failure}");
+    }
+    let before = r#"(func (export "stere_after_events") (result i32) (i32.const 8))
+                    (func (export "stere_after") (param i32 i32 i32 i32) (result i64) (i64.const 0))"#;
+    assert!(refusal(&module(before)).contains("create, close, rename and delete"));
+    let half = before.replace("i32.const 8", "i32.const 16");
+    assert!(refusal(&module(&half)).contains("stere_content"));
+}

@@ -21,7 +21,7 @@ use super::background::{Outcome, Ready};
 use super::backup::{self, Backups};
 use super::library::Library;
 use super::notify::notify;
-use super::{Job, public, repair, tertiary, work};
+use super::{Job, follow, public, repair, tertiary, work};
 use crate::clock;
 use crate::control::{self, About, Answer, Request};
 use crate::devices::Target;
@@ -185,7 +185,7 @@ fn mount(running: &Running, filesystem: &Arc<FileSystem>, job: &Job) -> Result<S
 /// The threads that work beside the session until it ends.
 struct Workers {
     commits: JoinHandle<()>,
-    others: [JoinHandle<()>; 3],
+    others: [JoinHandle<()>; 4],
 }
 
 impl Workers {
@@ -195,12 +195,13 @@ impl Workers {
         let repairer = repair::start(daemon.clone(), counter(), &job.options)?;
         let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
         let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
+        let follower = follow::start(daemon.clone(), daemon.running.read_only)?;
         let notifier = session.notifier();
         daemon.running.tertiary.set_forget(Box::new(move |inode| {
             // Not to have it cached is no error.
             drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
         }));
-        Ok(Workers { commits, others: [repairer, carrier, keeper] })
+        Ok(Workers { commits, others: [repairer, carrier, keeper, follower] })
     }
 
     /// Tells them to stop and waits for all. Says whether none panicked.
@@ -210,6 +211,7 @@ impl Workers {
         daemon.running.mending.wake();
         daemon.running.tertiary.wake();
         daemon.backups.wake();
+        self.others[3].thread().unpark();
         let commits = self.commits.join();
         let others = self.others.map(JoinHandle::join);
         commits.is_ok() && others.iter().all(|ended| ended.is_ok())
