@@ -17,8 +17,9 @@ use crate::extents::END;
 use crate::facts::{StoredExtent, stored_extents};
 use crate::{Context, Files, keys};
 
-/// Extents looked at in one view, and at most moved in one update.
-const EXTENTS_PER_STEP: usize = 64;
+/// Extents looked at in one view, and at most moved in one update: several groups of the store's, so that one is read while another is
+/// written.
+const EXTENTS_PER_STEP: usize = 256;
 /// Shared blobs remembered in one walk until all their extents have been seen.
 const SHARED_MAX: usize = 1 << 18;
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use stere_device::Buffer;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
@@ -18,7 +19,7 @@ use crate::view::BlobHandle;
 use crate::write::{Owner, Placement};
 
 /// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
-const READ_TOGETHER_BYTES: usize = 8 << 20;
+const READ_TOGETHER_BYTES: usize = 4 << 20;
 
 /// A blob to be moved, and whose it is.
 #[derive(Clone, Debug)]
@@ -71,8 +72,8 @@ struct Group<'a> {
     moves: &'a [Move],
     /// How much of each is read here: asked once, because a segment may be released at any time.
     lengths: Vec<usize>,
-    /// What is stored of those that are read here, one behind the other. Used again for the next but one.
-    buffer: Vec<u8>,
+    /// What is stored of those that are read here, one behind the other. From the pool: fresh memory would cost more than reading.
+    buffer: Option<Buffer>,
     /// Not if some of it cannot be read so: then each is read alone, and those that are damaged are told apart.
     is_read: bool,
 }
@@ -184,8 +185,10 @@ impl Store {
         }
         let (first, rest) = moves.split_at(group.lengths.len());
         group.moves = first;
-        group.buffer.resize(bytes, 0);
-        let mut left = &mut group.buffer[..];
+        // Given back before another one is taken.
+        group.buffer = None;
+        let buffer = group.buffer.insert(self.log.stripe.buffers().take(bytes));
+        let mut left = &mut buffer[..];
         let mut wanted = Vec::with_capacity(first.len());
         for (one, length) in first.iter().zip(&group.lengths).filter(|(_, length)| **length > 0) {
             let (into, behind) = std::mem::take(&mut left).split_at_mut(*length);
@@ -203,7 +206,7 @@ impl Store {
         appended: &mut Vec<Appended<'a>>,
         moved: &mut Moved,
     ) -> Result<(), Error> {
-        let mut left = &group.buffer[..];
+        let mut left = group.buffer.as_deref().unwrap_or_default();
         for (one, length) in group.moves.iter().zip(&group.lengths) {
             let (read, behind) = left.split_at(*length);
             left = behind;

@@ -18,7 +18,7 @@ pub const STEPS_PER_COMMIT: u64 = 5;
 const TICK: Duration = Duration::from_millis(200);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that are stored anew in one step.
-const RECONCILE_BYTES: u64 = 8 << 20;
+const RECONCILE_BYTES: u64 = 32 << 20;
 /// While others work, a pause follows each step, of this part of the step's time: a reader's median stays, and a fifth of what devices can is left to others.
 const PAUSE_DIVISOR: u32 = 4;
 /// Segments that wait for volumes before no more is moved for them than otherwise.
