@@ -3,6 +3,7 @@
 //! Nobody who changes an inode has to think of accounts: every transaction is looked at before it takes effect (`Accounts::settle`), and
 //! what its inodes are before and after makes the difference that the accounts get. So they cannot drift, whatever makes the change.
 //! A limit refuses a transaction that makes an account greater, unless what it adds was accepted before (`owed.rs`). What was said to be
+//! Stored bytes are counted in the same way where somebody limited them (`charge.rs`). What was said to be
 //! gone beyond for a while only is such a limit when the while is over; time is what the caller said last (`note_time`).
 //! Invariants: an account is the sum over all counted inodes that count in it; inodes are counted in the order of their numbers, and
 //! changes of one that is not counted yet change no account.
@@ -18,6 +19,7 @@ use stere_format::{
 };
 use stere_store::{Error, Store, Transaction, Wait};
 
+use crate::charge;
 use crate::extents::BLOCK;
 use crate::keys::Keys;
 use crate::owed::Book;
@@ -51,21 +53,24 @@ impl std::fmt::Display for Account {
 pub struct Amount {
     pub bytes: i64,
     pub inodes: i64,
+    /// On devices.
+    pub stored: i64,
 }
 
 impl Amount {
     /// All that an account has.
     pub fn of(value: &AccountValue) -> Amount {
-        Amount { bytes: value.bytes as i64, inodes: value.inodes as i64 }
+        Amount { bytes: value.bytes as i64, inodes: value.inodes as i64, stored: value.stored as i64 }
     }
 
     pub fn negative(self) -> Amount {
-        Amount { bytes: -self.bytes, inodes: -self.inodes }
+        Amount { bytes: -self.bytes, inodes: -self.inodes, stored: -self.stored }
     }
 
     fn add(&mut self, other: Amount) {
         self.bytes += other.bytes;
         self.inodes += other.inodes;
+        self.stored += other.stored;
     }
 }
 
@@ -79,6 +84,7 @@ struct Counted {
     gid: u32,
     volume: u32,
     bytes: u64,
+    stored: u64,
 }
 
 /// The bytes that an inode counts: of a file its size in whole blocks, or what is allocated for it if that is more.
@@ -96,13 +102,16 @@ pub(crate) fn in_blocks(bytes: u64) -> u64 {
 impl Counted {
     fn of(bytes: Option<&[u8]>) -> Option<Counted> {
         // What does not decode counts nothing; whoever puts it right counts it.
-        let value = InodeValue::decode(bytes?).ok()?;
-        let InodeValue { uid, gid, volume, .. } = value;
-        Some(Counted { uid, gid, volume, bytes: counted_bytes(&value) })
+        Some(Counted::of_inode(&InodeValue::decode(bytes?).ok()?))
+    }
+
+    fn of_inode(value: &InodeValue) -> Counted {
+        let InodeValue { uid, gid, volume, charged_bytes: stored, .. } = *value;
+        Counted { uid, gid, volume, bytes: counted_bytes(value), stored }
     }
 
     fn add_to(&self, sums: &mut Sums, sign: i64) {
-        let amount = Amount { bytes: sign * self.bytes as i64, inodes: sign };
+        let amount = Amount { bytes: sign * self.bytes as i64, inodes: sign, stored: sign * self.stored as i64 };
         let mut add = |holder, number| sums.entry(Account { holder, number }).or_default().add(amount);
         add(Holder::User, self.uid);
         add(Holder::Group, self.gid);
@@ -114,8 +123,7 @@ impl Counted {
 
 /// Adds what an inode counts, in the volume itself only.
 pub fn add_inode(sums: &mut Sums, value: &InodeValue) {
-    let InodeValue { uid, gid, volume, .. } = *value;
-    Counted { uid, gid, volume, bytes: counted_bytes(value) }.add_to(sums, 1);
+    Counted::of_inode(value).add_to(sums, 1);
 }
 
 /// Adds what counts in volumes to those above them; `above` tells which volume one lies in, 0 for none.
@@ -167,12 +175,13 @@ pub fn put_account(transaction: &mut Transaction<'_>, whose: Account, value: &Ac
 pub struct Most {
     pub bytes: Option<u64>,
     pub inodes: Option<u64>,
+    pub stored: Option<u64>,
     pub soft: SoftLimits,
 }
 
 impl Most {
     fn said(value: &AccountValue) -> Most {
-        Most { bytes: value.bytes_max, inodes: value.inodes_max, soft: value.soft }
+        Most { bytes: value.bytes_max, inodes: value.inodes_max, stored: value.stored_max, soft: value.soft }
     }
 
     /// The limits of an account: its own, or of users and groups those of all who have none of their own. Root has none unless
@@ -204,6 +213,10 @@ impl Most {
         self.now(self.inodes, self.soft.inodes, is, self.soft.inodes_since, now)
     }
 
+    fn stored_now(&self, is: u64, now: u64) -> Option<u64> {
+        self.now(self.stored, self.soft.stored, is, self.soft.stored_since, now)
+    }
+
     fn now(&self, most: Option<u64>, soft: Option<u64>, is: u64, since: u64, now: u64) -> Option<u64> {
         let is_late = |soft: &u64| is > *soft && since != 0 && self.left_seconds(since, now).is_none();
         [most, soft.filter(is_late)].into_iter().flatten().min()
@@ -211,8 +224,8 @@ impl Most {
 
     /// The same limits, gone beyond since when the account says.
     fn since(self, value: &AccountValue) -> Most {
-        let SoftLimits { bytes_since, inodes_since, .. } = value.soft;
-        Most { soft: SoftLimits { bytes_since, inodes_since, ..self.soft }, ..self }
+        let SoftLimits { bytes_since, inodes_since, stored_since, .. } = value.soft;
+        Most { soft: SoftLimits { bytes_since, inodes_since, stored_since, ..self.soft }, ..self }
     }
 
     /// Notes since when there is more than the soft limits.
@@ -224,6 +237,7 @@ impl Most {
         };
         value.soft.bytes_since = since(value.bytes, self.soft.bytes, value.soft.bytes_since);
         value.soft.inodes_since = since(value.inodes, self.soft.inodes, value.soft.inodes_since);
+        value.soft.stored_since = since(value.stored, self.soft.stored, value.soft.stored_since);
     }
 }
 
@@ -234,6 +248,7 @@ pub fn limited_now(keys: &impl Keys, whose: Account, now: u64) -> Result<Account
     Ok(AccountValue {
         bytes_max: most.bytes_now(value.bytes, now),
         inodes_max: most.inodes_now(value.inodes, now),
+        stored_max: most.stored_now(value.stored, now),
         ..value
     })
 }
@@ -278,6 +293,7 @@ fn bad(what: &'static str, error: &stere_format::DecodeError) -> Error {
 #[derive(Default)]
 pub struct Accounts {
     is_on: AtomicBool,
+    keeps_stored: AtomicBool,
     /// What the caller's clock said last, in seconds since 1970.
     now_seconds: AtomicU64,
     pub(crate) book: Mutex<Book>,
@@ -287,8 +303,9 @@ impl Accounts {
     /// Those of a store, which has to show every transaction to `settle`. A pool that keeps no accounts pays one look at a flag for each.
     pub(crate) fn load(store: &Store) -> Result<Arc<Accounts>, Error> {
         let accounts = Arc::new(Accounts::default());
-        let is_on = store.view(Wait::Allowed, |view| accounting(view))?.is_some();
-        accounts.is_on.store(is_on, Ordering::Release);
+        let kept = store.view(Wait::Allowed, |view| accounting(view))?;
+        accounts.is_on.store(kept.is_some(), Ordering::Release);
+        accounts.keeps_stored.store(kept.is_some_and(|kept| kept.charged.is_some()), Ordering::Release);
         Ok(accounts)
     }
 
@@ -300,6 +317,16 @@ impl Accounts {
     /// The pool has the record: from now on transactions are looked at. Nothing may be counted before.
     pub fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
+    }
+
+    /// Whether stored bytes are counted.
+    pub fn keeps_stored(&self) -> bool {
+        self.keeps_stored.load(Ordering::Acquire)
+    }
+
+    /// The pool's record says so.
+    pub(crate) fn turn_stored_on(&self) {
+        self.keeps_stored.store(true, Ordering::Release);
     }
 
     /// To be told now and then, as soft limits ask for it: at least once a second while anything is done.
@@ -318,6 +345,7 @@ impl Accounts {
             return Ok(());
         }
         let Some(accounting) = accounting(transaction)? else { return Ok(()) };
+        let gets_more = accounting.charged.is_none() || charge::settle(transaction)?;
         let mut sums = Sums::new();
         transaction.changed(key::tree::NAMES, key::kind::INODE, |key, before, after| {
             let (before, after) = (Counted::of(before), Counted::of(after));
@@ -330,20 +358,35 @@ impl Accounts {
         if sums.is_empty() {
             return Ok(());
         }
-        self.enter(transaction, sums)
+        self.enter_all(transaction, sums, gets_more)
     }
 
     /// Enters changes that are told of the innermost volumes only.
     pub fn enter(&self, transaction: &mut Transaction<'_>, sums: Sums) -> Result<(), Error> {
+        self.enter_all(transaction, sums, true)
+    }
+
+    fn enter_all(&self, transaction: &mut Transaction<'_>, sums: Sums, gets_more: bool) -> Result<(), Error> {
         let all = with_volumes_above(sums, |number| volume_above(transaction, number))?;
         for (account, amount) in all {
-            self.change(transaction, account, amount)?;
+            self.change_by(transaction, account, amount, gets_more)?;
         }
         Ok(())
     }
 
     /// Changes one account by an amount, if its limits allow that.
     pub fn change(&self, transaction: &mut Transaction<'_>, whose: Account, amount: Amount) -> Result<(), Error> {
+        self.change_by(transaction, whose, amount, true)
+    }
+
+    /// `gets_more`: whether files got content; else more stored bytes come of how that lies, and are not refused.
+    fn change_by(
+        &self,
+        transaction: &mut Transaction<'_>,
+        whose: Account,
+        amount: Amount,
+        gets_more: bool,
+    ) -> Result<(), Error> {
         if amount == Amount::default() {
             return Ok(());
         }
@@ -355,13 +398,18 @@ impl Accounts {
         // Less than nothing is damage that the check tells of; nothing is refused for it.
         value.bytes = value.bytes.saturating_add_signed(amount.bytes);
         value.inodes = value.inodes.saturating_add_signed(amount.inodes);
+        value.stored = value.stored.saturating_add_signed(amount.stored);
         if !transaction.is_owed() && value.place.is_none_or(|place| !place.is_deleted) {
             let most = most.since(&value);
             let owed = self.book.lock().owed(whose);
             let exceeds = |grows: i64, is: u64, most: Option<u64>| grows > 0 && most.is_some_and(|most| is > most);
             let bytes = value.bytes.saturating_add(owed);
             let (bytes_most, inodes_most) = (most.bytes_now(bytes, now), most.inodes_now(value.inodes, now));
-            if exceeds(amount.bytes, bytes, bytes_most) || exceeds(amount.inodes, value.inodes, inodes_most) {
+            let stored_most = most.stored_now(value.stored, now).filter(|_| gets_more);
+            if exceeds(amount.bytes, bytes, bytes_most)
+                || exceeds(amount.inodes, value.inodes, inodes_most)
+                || exceeds(amount.stored, value.stored, stored_most)
+            {
                 return Err(Error::OverLimit { holder: whose.to_string() });
             }
         }

@@ -161,7 +161,8 @@ pub(crate) fn put_plain(
     length: u32,
 ) -> Allocation {
     assert!(start % BLOCK == 0 && length > 0, "an extent starts at a block and is not empty");
-    let extent = Extent { start, value: ExtentValue { blob, blob_offset, length, flags: ExtentFlags::Plain } };
+    let extent =
+        Extent { start, value: ExtentValue { blob, blob_offset, length, flags: ExtentFlags::Plain, charge: 0 } };
     extent.put(transaction, inode);
     Allocation::of(&extent)
 }
@@ -179,7 +180,7 @@ pub(crate) fn put_preallocated(
     let mut at = range.start;
     while at < range.end {
         let length = (range.end - at).min(PREALLOCATED_EXTENT_BYTES_MAX) as u32;
-        let value = ExtentValue { blob: 0, blob_offset: 0, length, flags: ExtentFlags::Preallocated };
+        let value = ExtentValue { blob: 0, blob_offset: 0, length, flags: ExtentFlags::Preallocated, charge: 0 };
         let extent = Extent { start: at, value };
         extent.put(transaction, inode);
         allocation.add(Allocation::of(&extent));

@@ -11,6 +11,7 @@
 
 pub mod accounts;
 mod allocate;
+mod charge;
 mod copy;
 mod dedup;
 mod edges;

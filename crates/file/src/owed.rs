@@ -170,7 +170,7 @@ fn unsaved(size: u64, stored_size: u64) -> u64 {
     in_blocks(size).saturating_sub(in_blocks(stored_size))
 }
 
-fn over(holder: Account) -> Error {
+pub(crate) fn over(holder: Account) -> Error {
     Error::Store(stere_store::Error::OverLimit { holder: holder.to_string() })
 }
 

@@ -141,6 +141,7 @@ impl Files {
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
             }
+            self.recharge(context.wait, inode, at..next.unwrap_or(END))?;
             done.next = next;
         }
         Ok(done)

@@ -8,6 +8,7 @@ use std::ops::Range;
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
 use stere_store::{Owner, Reservation, View, Wait};
 
+use crate::charge::StoredGrant;
 use crate::edges::Edge;
 use crate::encode::Storing;
 use crate::error::Error;
@@ -109,6 +110,12 @@ impl Files {
         let storing = self.storing_change(context, inode)?;
         let granted = self.grant_write(context, inode, content, offset, data.len())?;
         let range = offset..offset + granted as u64;
+        let stored = self.grant_stored(context, inode, content, &storing, range);
+        if stored.is_err() {
+            self.keep_promised(inode, content);
+        }
+        let StoredGrant { length: granted, at_once } = stored?;
+        let range = offset..offset + granted as u64;
         let mut edges = self.edges_needed(context, inode, content, &range, edges)?;
         self.read_edges(context, inode, &mut edges)?;
         let written = self.write_granted(context, inode, content, &storing, offset, &data[..granted]);
@@ -116,6 +123,9 @@ impl Files {
             self.put_edges(content, &edges);
         }
         self.keep_promised(inode, content);
+        if at_once && written.is_ok() {
+            let _stays_in_memory = self.save_all(context, inode, content);
+        }
         written
     }
 
@@ -262,7 +272,7 @@ impl Files {
         match self.store.reserve(context.wait, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(stere_store::Error::NoSpace)
-                if self.is_replacement(context, inode, &range)? && self.store.may_replace(context.wait)? =>
+                if self.is_replacement(context, inode, &range, true)? && self.store.may_replace(context.wait)? =>
             {
                 Ok(None)
             }
@@ -270,9 +280,15 @@ impl Files {
         }
     }
 
-    /// Whether every block of `range` is the file's own already (written or set aside, and not shared) and replacing it makes
+    /// Whether every block of `range` is the file's own already (written or, if that counts, set aside; and not shared) and replacing it makes
     /// its room free, which replacing a part of an encoded blob does not.
-    fn is_replacement(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
+    pub(crate) fn is_replacement(
+        &self,
+        context: &Context,
+        inode: u64,
+        range: &Range<u64>,
+        set_aside_counts: bool,
+    ) -> Result<bool, Error> {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
         self.store.view(context.wait, |view| {
             let mut covered_to = blocks.start;
@@ -280,7 +296,11 @@ impl Files {
                 if extent.start > covered_to {
                     return Ok(false);
                 }
-                if !extent.is_preallocated() && !is_free_when_replaced(view, extent.value.blob)? {
+                let is_replaced = match extent.is_preallocated() {
+                    true => set_aside_counts,
+                    false => is_free_when_replaced(view, extent.value.blob)?,
+                };
+                if !is_replaced {
                     return Ok(false);
                 }
                 covered_to = extent.end().next_multiple_of(BLOCK);
@@ -384,17 +404,28 @@ impl Files {
         if self.dirty_bytes() + coming <= limit {
             return Ok(());
         }
+        self.relieve_to(context, inode, content, limit.saturating_sub(coming))
+    }
+
+    /// Saves this file, then others, until so many dirty bytes are left.
+    pub(crate) fn relieve_to(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        limit: u64,
+    ) -> Result<(), Error> {
         if content.is_dirty() {
             self.save_all(context, inode, content)?;
         }
-        if self.dirty_bytes() + coming <= limit {
+        if self.dirty_bytes() <= limit {
             return Ok(());
         }
         if context.wait == Wait::Never {
             return Err(Error::Store(stere_store::Error::WouldBlock));
         }
         for other in self.table.inodes() {
-            if other == inode || self.dirty_bytes() + coming <= limit {
+            if other == inode || self.dirty_bytes() <= limit {
                 continue;
             }
             let Some(held) = self.table.find(other) else { continue };

@@ -10,28 +10,49 @@ pub struct AccountingValue {
     pub next_volume: u32,
     /// Inodes with smaller numbers are in the accounts.
     pub counted: u64,
+    /// How far extents are charged, where accounts of stored bytes are kept.
+    pub charged: Option<ChargedTo>,
+}
+
+/// Extents of inodes with smaller numbers are charged, and of this one those that end at or before `position`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargedTo {
+    /// `AccountingValue::ALL`: all are.
+    pub inode: u64,
+    pub position: u64,
 }
 
 impl AccountingValue {
     pub const VERSION: u8 = 1;
     pub const SIZE: usize = 16;
+    /// Of the second part.
+    pub const CHARGED_SIZE: usize = 16;
     /// `counted` when every inode is in the accounts.
     pub const ALL: u64 = u64::MAX;
     const STRUCTURE: &'static str = "accounting";
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::SIZE);
-        out.extend_from_slice(&[Self::VERSION, 0, 0, 0]);
+        out.extend_from_slice(&[Self::VERSION, u8::from(self.charged.is_some()), 0, 0]);
         out.put_u32(self.next_volume);
         out.put_u64(self.counted);
+        if let Some(ChargedTo { inode, position }) = self.charged {
+            out.put_u64(inode);
+            out.put_u64(position);
+        }
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        reader.zeros(3)?;
-        let value = Self { next_volume: reader.u32()?, counted: reader.u64()? };
+        let has_charged = reader.u8()?;
+        reader.check(has_charged <= 1, "parts", u64::from(has_charged))?;
+        reader.zeros(2)?;
+        let mut value = Self { next_volume: reader.u32()?, counted: reader.u64()?, charged: None };
+        if has_charged == 1 {
+            value.charged = Some(ChargedTo { inode: reader.u64()?, position: reader.u64()? });
+        }
         reader.check(value.next_volume != 0, "next volume", 0)?;
         reader.finish()?;
         Ok(value)
@@ -72,9 +93,12 @@ pub struct AccountValue {
     pub place: Option<VolumePlace>,
     pub bytes: u64,
     pub inodes: u64,
+    /// What their contents take on devices, with copies and parity.
+    pub stored: u64,
     /// What they may come to.
     pub bytes_max: Option<u64>,
     pub inodes_max: Option<u64>,
+    pub stored_max: Option<u64>,
     /// What they may come to for a while.
     pub soft: SoftLimits,
 }
@@ -84,11 +108,13 @@ pub struct AccountValue {
 pub struct SoftLimits {
     pub bytes: Option<u64>,
     pub inodes: Option<u64>,
+    pub stored: Option<u64>,
     /// How long; 0: as long as is usual.
     pub grace_seconds: u32,
     /// Since when there is more, in seconds since 1970; 0: there is not.
     pub bytes_since: u64,
     pub inodes_since: u64,
+    pub stored_since: u64,
 }
 
 impl AccountValue {
@@ -96,6 +122,10 @@ impl AccountValue {
     pub const SIZE: usize = 64;
     /// Of the second part.
     pub const SOFT_SIZE: usize = 40;
+    /// Of the third part.
+    pub const SOFT_STORED_SIZE: usize = 16;
+    const HAS_SOFT: u8 = 1;
+    const HAS_SOFT_STORED: u8 = 2;
     /// Number of the account, of users and of groups each, whose limits hold for all that have none of their own.
     pub const OTHERS: u32 = u32::MAX;
     const NO_LIMIT: u64 = u64::MAX;
@@ -104,8 +134,11 @@ impl AccountValue {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::SIZE);
         let form = self.place.map_or(0, |place| if place.is_deleted { 2 } else { 1 });
-        let has_soft = self.soft != SoftLimits::default();
-        out.extend_from_slice(&[Self::VERSION, form, u8::from(has_soft), 0]);
+        let of_stored = (self.soft.stored, self.soft.stored_since);
+        let has_soft = SoftLimits { stored: None, stored_since: 0, ..self.soft } != SoftLimits::default();
+        let has_soft_stored = of_stored != (None, 0);
+        let parts = u8::from(has_soft) * Self::HAS_SOFT + u8::from(has_soft_stored) * Self::HAS_SOFT_STORED;
+        out.extend_from_slice(&[Self::VERSION, form, parts, 0]);
         out.put_u32(self.place.map_or(0, |place| place.parent));
         out.put_u64(self.place.map_or(0, |place| place.directory));
         for number in [self.bytes, self.inodes] {
@@ -114,9 +147,11 @@ impl AccountValue {
         for limit in [self.bytes_max, self.inodes_max] {
             out.put_u64(limit.unwrap_or(Self::NO_LIMIT));
         }
-        out.put_zeros(16);
+        out.put_u64(self.stored);
+        // So that nothing is what older pools have there.
+        out.put_u64(self.stored_max.map_or(0, |most| most.saturating_add(1)));
         if has_soft {
-            let SoftLimits { bytes, inodes, grace_seconds, bytes_since, inodes_since } = self.soft;
+            let SoftLimits { bytes, inodes, grace_seconds, bytes_since, inodes_since, .. } = self.soft;
             for number in [bytes.unwrap_or(Self::NO_LIMIT), inodes.unwrap_or(Self::NO_LIMIT), bytes_since, inodes_since]
             {
                 out.put_u64(number);
@@ -124,15 +159,19 @@ impl AccountValue {
             out.put_u32(grace_seconds);
             out.put_zeros(4);
         }
+        if has_soft_stored {
+            out.put_u64(of_stored.0.unwrap_or(Self::NO_LIMIT));
+            out.put_u64(of_stored.1);
+        }
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        let [form, has_soft] = reader.array()?;
+        let [form, parts] = reader.array()?;
         reader.check(form <= 2, "form", u64::from(form))?;
-        reader.check(has_soft <= 1, "parts", u64::from(has_soft))?;
+        reader.check(parts <= Self::HAS_SOFT | Self::HAS_SOFT_STORED, "parts", u64::from(parts))?;
         reader.zeros(1)?;
         let (parent, directory) = (reader.u32()?, reader.u64()?);
         let is_volume = form != 0;
@@ -142,22 +181,26 @@ impl AccountValue {
         let (bytes, inodes) = (reader.u64()?, reader.u64()?);
         let limit = |number| (number != Self::NO_LIMIT).then_some(number);
         let (bytes_max, inodes_max) = (limit(reader.u64()?), limit(reader.u64()?));
-        reader.zeros(16)?;
+        let (stored, stored_max) = (reader.u64()?, reader.u64()?.checked_sub(1));
         let mut soft = SoftLimits::default();
-        if has_soft == 1 {
+        if parts & Self::HAS_SOFT != 0 {
             (soft.bytes, soft.inodes) = (limit(reader.u64()?), limit(reader.u64()?));
             (soft.bytes_since, soft.inodes_since) = (reader.u64()?, reader.u64()?);
             soft.grace_seconds = reader.u32()?;
             reader.zeros(4)?;
             reader.check(soft != SoftLimits::default(), "second part", 0)?;
         }
+        if parts & Self::HAS_SOFT_STORED != 0 {
+            (soft.stored, soft.stored_since) = (limit(reader.u64()?), reader.u64()?);
+            reader.check((soft.stored, soft.stored_since) != (None, 0), "third part", 0)?;
+        }
         reader.finish()?;
-        Ok(Self { place, bytes, inodes, bytes_max, inodes_max, soft })
+        Ok(Self { place, bytes, inodes, stored, bytes_max, inodes_max, stored_max, soft })
     }
 
     /// Whether there is nothing that anybody would miss.
     pub fn is_void(&self) -> bool {
-        let is_used = self.bytes > 0 || self.inodes > 0;
+        let is_used = self.bytes > 0 || self.inodes > 0 || self.stored > 0;
         match self.place {
             Some(place) => place.is_deleted && !is_used,
             None => !is_used && !self.has_limits(),
@@ -166,13 +209,14 @@ impl AccountValue {
 
     /// Whether anything is said of what it may come to.
     pub fn has_limits(&self) -> bool {
-        let limits = [self.bytes_max, self.inodes_max, self.soft.bytes, self.soft.inodes];
+        let SoftLimits { bytes, inodes, stored, .. } = self.soft;
+        let limits = [self.bytes_max, self.inodes_max, self.stored_max, bytes, inodes, stored];
         limits.iter().any(Option::is_some) || self.soft.grace_seconds != 0
     }
 }
 
-const _: () = assert!(AccountingValue::SIZE == 4 + 4 + 8 && AccountValue::SIZE == 4 + 4 + 8 * 5 + 16);
-const _: () = assert!(AccountValue::SOFT_SIZE == 4 * 8 + 4 + 4);
+const _: () = assert!(AccountingValue::SIZE == 4 + 4 + 8 && AccountValue::SIZE == 4 + 4 + 8 * 7);
+const _: () = assert!(AccountValue::SOFT_SIZE == 4 * 8 + 4 + 4 && AccountValue::SOFT_STORED_SIZE == 2 * 8);
 
 #[cfg(test)]
 mod tests {
@@ -186,14 +230,20 @@ mod tests {
         let deleted = AccountValue { place: Some(VolumePlace { is_deleted: true, ..place }), ..volume };
         let soft = SoftLimits { bytes: Some(1), grace_seconds: 60, bytes_since: 1 << 40, ..SoftLimits::default() };
         let softly = AccountValue { soft, ..volume };
-        for value in [user, volume, deleted, softly] {
+        let stored_soft = SoftLimits { stored: Some(5), stored_since: 9, ..SoftLimits::default() };
+        let stored = AccountValue { stored: 3 << 20, stored_max: Some(0), soft: stored_soft, ..volume };
+        for value in [user, volume, deleted, softly, stored] {
             let bytes = value.encode();
-            let more = if value == softly { AccountValue::SOFT_SIZE } else { 0 };
+            let more = match value {
+                _ if value == softly => AccountValue::SOFT_SIZE,
+                _ if value == stored => AccountValue::SOFT_STORED_SIZE,
+                _ => 0,
+            };
             assert_eq!(bytes.len(), AccountValue::SIZE + more);
             assert_eq!(AccountValue::decode(&bytes).unwrap(), value);
             assert!(AccountValue::decode(&[&bytes[..], b"x"].concat()).is_err());
         }
-        for (at, wrong) in [(0, 2), (1, 0), (1, 3), (2, 1), (63, 1)] {
+        for (at, wrong) in [(0, 2), (1, 0), (1, 3), (2, 1), (2, 2), (2, 4), (3, 1)] {
             let mut bytes = volume.encode();
             bytes[at] = wrong;
             assert!(AccountValue::decode(&bytes).is_err(), "byte {at}");
@@ -221,7 +271,10 @@ mod tests {
 
     #[test]
     fn accounting_comes_back_as_it_was() {
-        let value = AccountingValue { next_volume: 3, counted: AccountingValue::ALL };
+        let value = AccountingValue { next_volume: 3, counted: AccountingValue::ALL, charged: None };
+        let charged = AccountingValue { charged: Some(ChargedTo { inode: 7, position: 8 << 12 }), ..value };
+        assert_eq!(AccountingValue::decode(&charged.encode()).unwrap(), charged);
+        assert_eq!(charged.encode().len(), AccountingValue::SIZE + AccountingValue::CHARGED_SIZE);
         let bytes = value.encode();
         assert_eq!(bytes.len(), AccountingValue::SIZE);
         assert_eq!(AccountingValue::decode(&bytes).unwrap(), value);

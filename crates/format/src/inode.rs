@@ -323,6 +323,8 @@ pub struct InodeValue {
     pub policy: Option<InodePolicy>,
     /// The volume it counts in; 0 for none.
     pub volume: u32,
+    /// What its extents count in accounts of stored bytes; 0 where none are kept.
+    pub charged_bytes: u64,
     /// Of symbolic links; empty for others.
     pub symlink_target: Vec<u8>,
 }
@@ -338,6 +340,8 @@ const HAS_VERSIONS: u8 = 64;
 const HAS_SWITCHES: u8 = 128;
 /// In the byte of the seventh part that tells what counts of records.
 const HAS_RULED_MORE: u8 = 128;
+/// In the flags: a number follows the volume. No layer sees it.
+const HAS_CHARGE: u32 = 1 << 16;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl InodeValue {
@@ -374,6 +378,7 @@ impl InodeValue {
             btime: now,
             policy: None,
             volume: 0,
+            charged_bytes: 0,
             symlink_target: Vec::new(),
         }
     }
@@ -391,7 +396,8 @@ impl InodeValue {
         form |= if self.volume == 0 { 0 } else { HAS_VOLUME };
         out.extend_from_slice(&[Self::VERSION, form]);
         out.put_u16(target.len() as u16);
-        for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.flags, self.generation] {
+        let flags = self.flags | if self.charged_bytes == 0 { 0 } else { HAS_CHARGE };
+        for field in [self.mode, self.uid, self.gid, self.nlink, self.rdev, flags, self.generation] {
             out.put_u32(field);
         }
         for field in [self.size, self.blocks_bytes, self.parent, self.next_dirent_sequence] {
@@ -405,6 +411,9 @@ impl InodeValue {
         }
         if self.volume != 0 {
             out.put_u32(self.volume);
+        }
+        if self.charged_bytes != 0 {
+            out.put_u64(self.charged_bytes);
         }
         out.extend_from_slice(target);
     }
@@ -437,6 +446,7 @@ impl InodeValue {
             btime: Timestamp::read(&mut reader)?,
             policy: None,
             volume: 0,
+            charged_bytes: 0,
             symlink_target: Vec::new(),
         };
         reader.check(value.size <= SIZE_MAX, "size", value.size)?;
@@ -446,6 +456,11 @@ impl InodeValue {
         if form & HAS_VOLUME != 0 {
             value.volume = reader.u32()?;
             reader.check(value.volume != 0, "volume", 0)?;
+        }
+        if value.flags & HAS_CHARGE != 0 {
+            value.flags &= !HAS_CHARGE;
+            value.charged_bytes = reader.u64()?;
+            reader.check(value.charged_bytes != 0, "charged bytes", 0)?;
         }
         value.symlink_target = reader.take(target_length)?.to_vec();
         reader.finish()?;

@@ -44,7 +44,7 @@ pub mod volume;
 pub mod watch;
 pub mod xattr;
 
-pub use account::{AccountValue, AccountingValue, Holder, SoftLimits, VolumePlace};
+pub use account::{AccountValue, AccountingValue, ChargedTo, Holder, SoftLimits, VolumePlace};
 pub use address::{Address, NodeReference};
 pub use backup::BackupValue;
 pub use bitmap::BlockBitmap;

@@ -27,7 +27,16 @@ fn tables_end_where_the_structures_end() {
     let mut checkpoint_fixed = 8 + 8 + 16 + 8 + Counters::SIZE + 16 + 16 + 32 + 8;
     checkpoint_fixed += 1 + NodeReference::SIZE;
     let pages = [
-        ("account.md", vec![AccountingValue::SIZE, AccountValue::SIZE, AccountValue::SOFT_SIZE]),
+        (
+            "account.md",
+            vec![
+                AccountingValue::SIZE,
+                AccountingValue::CHARGED_SIZE,
+                AccountValue::SIZE,
+                AccountValue::SOFT_SIZE,
+                AccountValue::SOFT_STORED_SIZE,
+            ],
+        ),
         ("address.md", vec![Address::SIZE, NodeReference::SIZE]),
         ("key.md", vec![Key::SIZE]),
         ("device-layout.md", vec![DeviceLayout::SIZE]),

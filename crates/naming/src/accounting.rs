@@ -120,7 +120,7 @@ impl FileSystem {
         }
         self.files.accounts().note_time(caller.now);
         let Some(mut state) = self.accounting.state.try_lock() else { return Ok(false) };
-        if self.count_some(caller)? {
+        if self.count_some(caller)? || (self.files.accounts().keeps_stored() && self.files.charge_some(caller.wait)?) {
             return Ok(true);
         }
         if self.accounting.has_new_notes.swap(false, Ordering::AcqRel) {

@@ -29,6 +29,7 @@ struct Known {
     parent: u64,
     next_sequence: u64,
     volume: u32,
+    charged_bytes: u64,
 }
 
 /// What other keys say of an inode.
@@ -42,6 +43,7 @@ struct Said {
     weight: u64,
     /// Of a file: allocated bytes and the end of its last extent that holds data.
     allocated: u64,
+    charged_bytes: u64,
     data_end: u64,
     extent_end: u64,
 }
@@ -209,6 +211,7 @@ impl Checker {
             parent: value.parent,
             next_sequence: value.next_dirent_sequence,
             volume: value.volume,
+            charged_bytes: value.charged_bytes,
         };
         if self.accounting.is_some_and(|accounting| inode < accounting.counted) {
             add_inode(&mut self.counted, &value);
@@ -281,6 +284,7 @@ impl Checker {
         let overlaps = start.is_none_or(|start| start < said.extent_end);
         said.extent_end = key.position;
         said.allocated += allocated;
+        said.charged_bytes += extent.charged_bytes();
         if extent.flags == ExtentFlags::Plain {
             said.data_end = start.unwrap_or(0) + u64::from(extent.length);
         } else {
@@ -322,6 +326,10 @@ impl Checker {
             }
             if known.kind != FileKind::Directory && known.blocks_bytes != said.allocated {
                 tell(false, format!("inode {inode} counts {} bytes and has {}", known.blocks_bytes, said.allocated));
+            }
+            if known.charged_bytes != said.charged_bytes {
+                let (counts, has) = (known.charged_bytes, said.charged_bytes);
+                tell(false, format!("inode {inode} counts {counts} stored bytes and its extents {has}"));
             }
             if known.kind == FileKind::File && said.data_end > known.size && listed != Some(true) {
                 tell(false, format!("inode {inode} has {} bytes and data up to {}", known.size, said.data_end));

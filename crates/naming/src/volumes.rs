@@ -39,10 +39,14 @@ pub struct Limits {
     pub bytes: Option<Option<u64>>,
     /// Most inodes.
     pub inodes: Option<Option<u64>>,
+    /// Most stored bytes.
+    pub stored: Option<Option<u64>>,
     /// Most bytes but for a while.
     pub soft_bytes: Option<Option<u64>>,
     /// Most inodes but for a while.
     pub soft_inodes: Option<Option<u64>>,
+    /// Most stored bytes but for a while.
+    pub soft_stored: Option<Option<u64>>,
     /// How long the while is, in seconds; `Some(None)`: as usual.
     pub grace_seconds: Option<Option<u32>>,
 }
@@ -51,8 +55,10 @@ impl Limits {
     fn apply(self, value: &mut AccountValue) {
         value.bytes_max = self.bytes.unwrap_or(value.bytes_max);
         value.inodes_max = self.inodes.unwrap_or(value.inodes_max);
+        value.stored_max = self.stored.unwrap_or(value.stored_max);
         value.soft.bytes = self.soft_bytes.unwrap_or(value.soft.bytes);
         value.soft.inodes = self.soft_inodes.unwrap_or(value.soft.inodes);
+        value.soft.stored = self.soft_stored.unwrap_or(value.soft.stored);
         let grace_seconds = self.grace_seconds.map_or(value.soft.grace_seconds, |grace| grace.unwrap_or(0));
         value.soft.grace_seconds = grace_seconds;
     }
@@ -78,6 +84,8 @@ pub enum AccountsState {
     Off,
     /// What exists is being counted; so far inodes below this number.
     Counting(u64),
+    /// Everything is counted but stored bytes, which are still being looked at.
+    Charging,
     /// Everything is counted; directories that were moved, or made volumes, may still be on their way.
     Moving,
     /// Every inode counts where it lies.
@@ -111,13 +119,26 @@ fn is_below(keys: &impl Keys, inode: u64, above: u64) -> Result<bool, Error> {
 
 impl FileSystem {
     /// From now on the pool keeps accounts; what exists is counted, the most of a large pool in the background.
-    fn keep_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        if self.files.accounts().is_on() {
-            return Ok(());
+    fn keep_accounts(&self, caller: &Caller<'_>, limits: &Limits) -> Result<(), Error> {
+        if !self.files.accounts().is_on() {
+            self.begin_accounts(caller)?;
         }
+        let of_stored = [limits.stored, limits.soft_stored];
+        if of_stored.iter().any(Option::is_some) && !self.files.accounts().keeps_stored() {
+            self.files.keep_stored(caller.wait)?;
+            for _ in 0..COUNTED_AT_ONCE_STEPS {
+                if !self.files.charge_some(caller.wait)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
         self.store.update(caller.wait, |transaction| {
             if accounting(transaction)?.is_none() {
-                let value = AccountingValue { next_volume: 1, counted: 0 };
+                let value = AccountingValue { next_volume: 1, counted: 0, charged: None };
                 transaction.put(Key::accounting(), &value.encode());
             }
             Ok::<_, Error>(())
@@ -134,7 +155,7 @@ impl FileSystem {
 
     /// Makes a directory a volume. What is in it counts in the volume from now on, after a while.
     pub fn create_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<u32, Error> {
-        self.keep_accounts(caller)?;
+        self.keep_accounts(caller, &limits)?;
         self.store.update(caller.wait, |transaction| {
             let mut value = living_directory(transaction, inode)?;
             let accounting = accounting(transaction)?.ok_or(Error::Stale)?;
@@ -296,17 +317,19 @@ impl FileSystem {
         let least = |of: fn(&AccountValue) -> Option<u64>| volumes.iter().filter_map(of).min().unwrap_or(u64::MAX);
         let bytes_left = least(|value| Some(value.bytes_max?.saturating_sub(value.bytes)));
         let inodes_left = least(|value| Some(value.inodes_max?.saturating_sub(value.inodes)));
-        if (bytes_left, inodes_left) == (u64::MAX, u64::MAX) {
+        let stored_left = least(|value| Some(value.stored_max?.saturating_sub(value.stored)));
+        if [bytes_left, inodes_left, stored_left] == [u64::MAX; 3] {
             return Ok(());
         }
         let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
-        let (mut bytes, mut inodes) = (0_u64, 0);
+        let (mut bytes, mut inodes, mut stored) = (0_u64, 0, 0_u64);
         for _ in 0..LOOKED_AT_MAX {
             let Some(met) = walk.next(&self.store, &self.names, caller.wait)? else { return Ok(()) };
             let value = self.files.attributes(caller.wait, met.inode)?;
-            bytes = bytes.saturating_add(value.map_or(0, |value| accounts::counted_bytes(&value)));
+            bytes = bytes.saturating_add(value.as_ref().map_or(0, accounts::counted_bytes));
+            stored = stored.saturating_add(value.map_or(0, |value| value.charged_bytes));
             inodes += 1;
-            if bytes > bytes_left || inodes > inodes_left {
+            if bytes > bytes_left || inodes > inodes_left || stored > stored_left {
                 return Err(Error::OverQuota("the volume that it would lie in".into()));
             }
         }
@@ -335,7 +358,7 @@ impl FileSystem {
 
     /// Sets limits of a user or a group.
     pub fn set_quota(&self, caller: &Caller<'_>, whose: Account, limits: Limits) -> Result<(), Error> {
-        self.keep_accounts(caller)?;
+        self.keep_accounts(caller, &limits)?;
         self.files.accounts().note_time(caller.now);
         self.store.update(caller.wait, |transaction| {
             let mut value = account(transaction, whose)?;
@@ -373,11 +396,19 @@ impl FileSystem {
         infos.collect()
     }
 
+    /// Whether stored bytes are counted: somebody limited them once.
+    pub fn keeps_stored(&self) -> bool {
+        self.files.accounts().keeps_stored()
+    }
+
     /// How far accounts are kept.
     pub fn accounts_state(&self, wait: Wait) -> Result<AccountsState, Error> {
         let Some(accounting) = self.store.view(wait, |view| accounting(view))? else { return Ok(AccountsState::Off) };
         Ok(match accounting.counted {
             AccountingValue::ALL if self.has_recounts(wait)? => AccountsState::Moving,
+            AccountingValue::ALL if accounting.charged.is_some_and(|to| to.inode != AccountingValue::ALL) => {
+                AccountsState::Charging
+            }
             AccountingValue::ALL => AccountsState::Exact,
             counted => AccountsState::Counting(counted),
         })
@@ -493,8 +524,8 @@ pub(crate) fn compare_accounts(
         let value = stored.get(account).copied().unwrap_or_default();
         if Amount::of(&value) != *amount {
             tell(format!(
-                "the account of {account} says {} bytes and {} inodes, and comes to {} and {}",
-                value.bytes, value.inodes, amount.bytes, amount.inodes
+                "the account of {account} says {} bytes, {} stored, and {} inodes, and comes to {}, {} and {}",
+                value.bytes, value.stored, value.inodes, amount.bytes, amount.stored, amount.inodes
             ));
         }
         if account.holder == Holder::Volume && value.place.is_none() {

@@ -30,6 +30,13 @@ fn limit_user(pair: &mut Pair, uid: u32, bytes: Option<u64>, inodes: Option<u64>
     settle(pair);
 }
 
+/// A limit that nobody meets makes the pool count stored bytes.
+fn count_stored(pair: &Pair) {
+    let whose = Account { holder: Holder::User, number: 77 };
+    let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
+    pair.ask(|fs, c| fs.set_quota(c, whose, limits)).expect("a quota");
+}
+
 /// Copies and allocations stop half-way in their own ways; the model knows no room that is set aside.
 fn is_plain(call: &Call) -> bool {
     !matches!(call, Call::Fallocate { .. } | Call::Copy { .. })
@@ -49,6 +56,8 @@ enum Step {
     Dissolve(u8),
     Delete(u8),
     Settle,
+    /// Stored bytes are counted from now on.
+    CountStored,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -58,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Dissolve),
         1 => any::<u8>().prop_map(Step::Delete),
         1 => Just(Step::Settle),
+        1 => Just(Step::CountStored),
     ]
 }
 
@@ -78,6 +88,7 @@ fn run(pair: &mut Pair, step: &Step) {
     match step {
         Step::Call(call) => pair.run(call),
         Step::Settle => settle(pair),
+        Step::CountStored => count_stored(pair),
         Step::Make(pick) => {
             let number = pair.number(pair.directory(*pick));
             // A directory without a name, or a volume already: nothing happens.
@@ -171,6 +182,7 @@ proptest! {
         before.iter().for_each(|call| pair.run(call));
         let whose = Account { holder: Holder::User, number: 5 };
         pair.ask(|fs, c| fs.set_quota(c, whose, Limits::default())).expect("accounts are kept");
+        count_stored(&pair);
         for call in &after {
             pair.run(call);
             pair.ask(|fs, c| fs.step(c, 1)).expect("a step");

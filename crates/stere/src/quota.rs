@@ -25,9 +25,13 @@ pub struct Wanted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     inodes: Option<Most>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    stored: Option<Most>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     soft_bytes: Option<Most>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     soft_inodes: Option<Most>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soft_stored: Option<Most>,
     /// In seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     grace: Option<Most>,
@@ -55,8 +59,10 @@ impl From<Wanted> for Limits {
         Limits {
             bytes: wanted.bytes.map(Most::number),
             inodes: wanted.inodes.map(Most::number),
+            stored: wanted.stored.map(Most::number),
             soft_bytes: wanted.soft_bytes.map(Most::number),
             soft_inodes: wanted.soft_inodes.map(Most::number),
+            soft_stored: wanted.soft_stored.map(Most::number),
             grace_seconds: wanted.grace.map(seconds),
         }
     }
@@ -107,13 +113,22 @@ pub struct AccountLine {
     pub parent: u32,
     pub bytes: u64,
     pub inodes: u64,
+    /// On devices, with copies or parity; 0 where nobody ever limited that.
+    #[serde(default)]
+    pub stored: u64,
     pub bytes_max: Option<u64>,
     pub inodes_max: Option<u64>,
+    #[serde(default)]
+    pub stored_max: Option<u64>,
     pub bytes_soft: Option<u64>,
     pub inodes_soft: Option<u64>,
+    #[serde(default)]
+    pub stored_soft: Option<u64>,
     /// How long there may still be more than the soft limit, in seconds; null while there is not more.
     pub bytes_grace_left: Option<u64>,
     pub inodes_grace_left: Option<u64>,
+    #[serde(default)]
+    pub stored_grace_left: Option<u64>,
     /// Whether the limits are those of all who have none of their own.
     pub by_default: bool,
     pub is_deleted: bool,
@@ -126,6 +141,9 @@ pub struct AccountsReport {
     pub state: String,
     /// Whether deleted volumes are still being emptied.
     pub is_emptying: bool,
+    /// Whether stored bytes are counted: somebody limited them once.
+    #[serde(default)]
+    pub keeps_stored: bool,
     pub users: Vec<AccountLine>,
     pub groups: Vec<AccountLine>,
     pub volumes: Vec<AccountLine>,
@@ -145,12 +163,16 @@ impl From<AccountInfo> for AccountLine {
             parent: value.place.map_or(0, |place| place.parent),
             bytes: value.bytes,
             inodes: value.inodes,
+            stored: value.stored,
             bytes_max: most.bytes,
             inodes_max: most.inodes,
+            stored_max: most.stored,
             bytes_soft: most.soft.bytes,
             inodes_soft: most.soft.inodes,
+            stored_soft: most.soft.stored,
             bytes_grace_left: left(value.soft.bytes_since),
             inodes_grace_left: left(value.soft.inodes_since),
+            stored_grace_left: left(value.soft.stored_since),
             by_default: !value.has_limits() && most != stere_naming::Most::default(),
             is_deleted: value.place.is_some_and(|place| place.is_deleted),
         }
@@ -164,7 +186,7 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
     let state = filesystem.accounts_state(Wait::Allowed)?;
     let word = match state {
         AccountsState::Off => "off",
-        AccountsState::Counting(_) => "counting",
+        AccountsState::Counting(_) | AccountsState::Charging => "counting",
         AccountsState::Moving => "moving",
         AccountsState::Exact => "exact",
     };
@@ -174,7 +196,9 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
     };
     let (default_user, default_group) = (take_others(&mut users), take_others(&mut groups));
     let is_emptying = state != AccountsState::Off && filesystem.is_emptying(Wait::Allowed)?;
-    Ok(AccountsReport { state: word.into(), is_emptying, users, groups, volumes, default_user, default_group })
+    let keeps_stored = filesystem.keeps_stored();
+    let state = word.into();
+    Ok(AccountsReport { state, is_emptying, keeps_stored, users, groups, volumes, default_user, default_group })
 }
 
 /// Answers for the daemon.
@@ -228,8 +252,10 @@ fn settings_of(words: &[String]) -> Result<(Wanted, Vec<String>)> {
         match word.split_once('=') {
             Some(("bytes", value)) => wanted.bytes = most(value, size::parse)?,
             Some(("inodes", value)) => wanted.inodes = most(value, number)?,
+            Some(("stored", value)) => wanted.stored = most(value, size::parse)?,
             Some(("soft_bytes", value)) => wanted.soft_bytes = most(value, size::parse)?,
             Some(("soft_inodes", value)) => wanted.soft_inodes = most(value, number)?,
+            Some(("soft_stored", value)) => wanted.soft_stored = most(value, size::parse)?,
             Some(("grace", value)) => wanted.grace = most(value, grace)?,
             Some(_) => rest.push(word.clone()),
             None => return Err(Error::Usage(format!("'{word}' is not KEY=VALUE; write for example bytes=10G"))),
@@ -345,7 +371,7 @@ pub fn run_quota(registry: &Registry, command: &QuotaCommand) -> Result<u8> {
             let (limits, rest) = settings_of(settings)?;
             if let Some(word) = rest.first() {
                 return Err(Error::Usage(format!(
-                    "'{word}' is no limit; write bytes=, inodes=, soft_bytes=, soft_inodes= or grace="
+                    "'{word}' is no limit; write bytes=, inodes=, stored=, soft_bytes=, soft_inodes=, soft_stored= or grace="
                 )));
             }
             let mut connection = connect(registry, pool)?;
@@ -399,16 +425,23 @@ fn soft(line: &AccountLine, exact: bool) -> String {
     };
     let bytes = line.bytes_soft.map(|bytes| size::show_as(bytes, exact));
     let inodes = line.inodes_soft.map(|inodes| inodes.to_string());
-    let parts = [part(bytes, "", line.bytes_grace_left), part(inodes, " inodes", line.inodes_grace_left)];
+    let stored = line.stored_soft.map(|bytes| size::show_as(bytes, exact));
+    let parts = [
+        part(bytes, "", line.bytes_grace_left),
+        part(inodes, " inodes", line.inodes_grace_left),
+        part(stored, " stored", line.stored_grace_left),
+    ];
     let by_default = line.by_default.then(|| "by default".to_owned());
     let parts: Vec<String> = parts.into_iter().flatten().chain(by_default).collect();
     if parts.is_empty() { String::new() } else { format!("  ({})", parts.join("; ")) }
 }
 
-fn print(name: &str, line: &AccountLine, exact: bool) {
+fn print(name: &str, line: &AccountLine, keeps_stored: bool, exact: bool) {
     let bytes = of(line.bytes, line.bytes_max, |bytes| size::show_as(bytes, exact));
     let inodes = of(line.inodes, line.inodes_max, |inodes| inodes.to_string());
-    println!("{bytes:>24}  {inodes:>20}  {name}{}", soft(line, exact));
+    let stored = of(line.stored, line.stored_max, |bytes| size::show_as(bytes, exact));
+    let stored = if keeps_stored { format!("  {stored:>24} stored") } else { String::new() };
+    println!("{bytes:>24}  {inodes:>20}{stored}  {name}{}", soft(line, exact));
 }
 
 fn say_state(report: &AccountsReport) {
@@ -427,7 +460,7 @@ fn say_state(report: &AccountsReport) {
 fn show_volumes(report: &AccountsReport, exact: bool) {
     for line in &report.volumes {
         let deleted = format!("(deleted, volume {})", line.number);
-        print(line.path.as_deref().unwrap_or(&deleted), line, exact);
+        print(line.path.as_deref().unwrap_or(&deleted), line, report.keeps_stored, exact);
     }
     say_state(report);
 }
@@ -435,13 +468,14 @@ fn show_volumes(report: &AccountsReport, exact: bool) {
 fn show(report: &AccountsReport, exact: bool) {
     for (name, line) in [("other users, each", &report.default_user), ("other groups, each", &report.default_group)] {
         if let Some(line) = line {
-            print(name, line, exact);
+            print(name, line, report.keeps_stored, exact);
         }
     }
     for (word, lines) in [("user", &report.users), ("group", &report.groups)] {
-        lines
-            .iter()
-            .for_each(|line| print(&format!("{word} {}", people::name(word == "group", line.number)), line, exact));
+        for line in lines {
+            let name = people::name(word == "group", line.number);
+            print(&format!("{word} {name}"), line, report.keeps_stored, exact);
+        }
     }
     show_volumes(report, exact);
 }

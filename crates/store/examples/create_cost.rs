@@ -45,7 +45,8 @@ fn main() {
         store
             .update(Wait::Allowed, |tx| {
                 tx.insert_blob(&blob);
-                let extent = ExtentValue { blob: blob.id, blob_offset: 0, length: 4096, flags: ExtentFlags::Plain };
+                let extent =
+                    ExtentValue { blob: blob.id, blob_offset: 0, length: 4096, flags: ExtentFlags::Plain, charge: 0 };
                 tx.put(Key::extent(inode, 0), &extent.encode());
                 tx.put(Key::inode(inode), &[4; 120]);
                 Ok::<_, Error>(())

@@ -119,7 +119,8 @@ fn fill(store: &Store, placement: Placement, bytes: u64) {
         data.iter_mut().zip(piece.to_le_bytes().iter().cycle()).for_each(|(byte, value)| *byte = *value);
         let offset = piece * data.len() as u64;
         let blob = store.append_blob(Wait::Allowed, placement, Owner { inode: 9, offset }, &data).expect("append");
-        let extent = ExtentValue { blob: blob.id, blob_offset: 0, length: blob.length(), flags: ExtentFlags::Plain };
+        let extent =
+            ExtentValue { blob: blob.id, blob_offset: 0, length: blob.length(), flags: ExtentFlags::Plain, charge: 0 };
         store
             .update(Wait::Allowed, |transaction| {
                 transaction.insert_blob(&blob);

@@ -118,8 +118,13 @@ pub(crate) fn write_file(store: &Store, placement: Placement, inode: u64, data: 
         store
             .update(Wait::Allowed, |transaction| {
                 transaction.insert_blob(&new);
-                let extent =
-                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                let extent = ExtentValue {
+                    blob: new.id,
+                    blob_offset: 0,
+                    length: new.length(),
+                    flags: ExtentFlags::Plain,
+                    charge: 0,
+                };
                 transaction.put(Key::extent(inode, offset), &extent.encode());
                 Ok::<_, Error>(())
             })

@@ -71,8 +71,13 @@ fn change_extent(
         match &new {
             Some(new) => {
                 transaction.insert_blob(new);
-                let value =
-                    ExtentValue { blob: new.id, blob_offset: 0, length: new.length(), flags: ExtentFlags::Plain };
+                let value = ExtentValue {
+                    blob: new.id,
+                    blob_offset: 0,
+                    length: new.length(),
+                    flags: ExtentFlags::Plain,
+                    charge: 0,
+                };
                 transaction.put(key, &value.encode());
             }
             None => transaction.delete(key),

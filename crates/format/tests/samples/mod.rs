@@ -214,6 +214,7 @@ fn inode(mode: u32, policy: Option<InodePolicy>, symlink_target: &[u8]) -> Inode
         btime: Timestamp { seconds: -1, nanoseconds: 999_999_999 },
         policy,
         volume: 0,
+        charged_bytes: 0,
         symlink_target: symlink_target.to_vec(),
     }
 }
@@ -296,7 +297,8 @@ fn leaf() -> Vec<u8> {
     let mut builder = NodeBuilder::new(0);
     builder.push_value(&Key::inode(7), &inode(0o040_755, None, b"").encode());
     for at in 0..5u64 {
-        let extent = ExtentValue { blob: 9 + at, blob_offset: 0, length: 131_072, flags: ExtentFlags::Plain };
+        let extent =
+            ExtentValue { blob: 9 + at, blob_offset: 0, length: 131_072, flags: ExtentFlags::Plain, charge: 0 };
         builder.push_value(&Key::extent(7, at * 131_072), &extent.encode());
     }
     builder.push_value(&Key::orphan(3), b"");
@@ -400,12 +402,14 @@ pub fn samples() -> Vec<Sample> {
         chunk: 4,
         place: place(4, 1),
     };
-    let plain = ExtentValue { blob: 9, blob_offset: 4096, length: 126_976, flags: ExtentFlags::Plain };
-    let preallocated = ExtentValue { blob: 0, blob_offset: 0, length: 1 << 31, flags: ExtentFlags::Preallocated };
+    let plain = ExtentValue { blob: 9, blob_offset: 4096, length: 126_976, flags: ExtentFlags::Plain, charge: 0 };
+    let preallocated =
+        ExtentValue { blob: 0, blob_offset: 0, length: 1 << 31, flags: ExtentFlags::Preallocated, charge: 0 };
     let dirent = DirentValue { inode: 7, kind: FileKind::Directory, key: 0, name: "Übung.txt".as_bytes().to_vec() };
     let encrypted_policy = InodePolicy { encryption: 5, ..InodePolicy::default() };
     let plugins_policy = InodePolicy { compression: 0x13, plugins: 4, ..InodePolicy::default() };
     let tiered_policy = InodePolicy { tiers: 0b101, ..InodePolicy::default() };
+    let charged_inode = InodeValue { volume: 9, charged_bytes: 3 << 19, ..inode(0o100_644, Some(tiered_policy), b"") };
     let sealed = DirentValue { inode: 8, kind: FileKind::File, key: 3, name: (0..48).collect() };
     vec![
         ("address", "address", address(0, 4096).encode().to_vec()),
@@ -451,6 +455,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-plugins", "inode", inode(0o040_755, Some(plugins_policy), b"").encode()),
         ("inode-tiered", "inode", inode(0o040_755, Some(tiered_policy), b"").encode()),
         ("inode-volume", "inode", InodeValue { volume: 0x0102_0304, ..inode(0o100_644, None, b"") }.encode()),
+        ("inode-charged", "inode", charged_inode.encode()),
         ("inode-symlink", "inode", inode(0o120_777, None, b"../target").encode()),
         ("dirent", "dirent", dirent.encode()),
         ("dirent-encrypted", "dirent", sealed.encode()),
@@ -475,6 +480,10 @@ fn system_samples() -> Vec<Sample> {
     };
     let soft =
         SoftLimits { bytes: Some(1 << 40), grace_seconds: 86_400, bytes_since: 1_800_000_000, ..Default::default() };
+    let soft_stored = SoftLimits { stored: Some(1 << 42), stored_since: 1_800_000_000, ..soft };
+    let stored = AccountValue { stored: 5 << 40, stored_max: Some(6 << 40), soft: soft_stored, ..user };
+    let accounting = AccountingValue { next_volume: 5, counted: 1 << 34, charged: None };
+    let charged = Some(ChargedTo { inode: 1 << 33, position: 1 << 30 });
     let place = VolumePlace { parent: 3, directory: 1 << 33, is_deleted: false };
     let deleted = Some(VolumePlace { is_deleted: true, ..place });
     vec![
@@ -482,7 +491,9 @@ fn system_samples() -> Vec<Sample> {
         ("account-volume", "account", AccountValue { place: Some(place), bytes_max: None, ..user }.encode()),
         ("account-deleted", "account", AccountValue { place: deleted, ..user }.encode()),
         ("account-soft", "account", AccountValue { soft, ..user }.encode()),
-        ("accounting", "accounting", AccountingValue { next_volume: 5, counted: 1 << 34 }.encode()),
+        ("account-stored", "account", stored.encode()),
+        ("accounting", "accounting", accounting.encode()),
+        ("accounting-charged", "accounting", AccountingValue { charged, ..accounting }.encode()),
         ("encryption-key", "encryption_key", encryption_key(false).encode()),
         ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("plugin", "plugin", plugin(false).encode()),

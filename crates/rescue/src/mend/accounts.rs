@@ -15,8 +15,8 @@ const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
 /// Volumes in one another beyond which they lie in a circle.
 const NESTING_MAX: usize = 1024;
 
-/// Bytes and inodes, by holder and number.
-type Sums = BTreeMap<(Holder, u32), (u64, u64)>;
+/// Bytes, inodes and stored bytes, by holder and number.
+type Sums = BTreeMap<(Holder, u32), (u64, u64, u64)>;
 
 /// Lets accounts be counted anew if one is wrong.
 pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
@@ -44,14 +44,14 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
     let decoded = AccountingValue::decode(&accounting).ok();
     let volumes = || accounts.keys().filter(|(holder, _)| *holder == Holder::Volume).map(|(_, number)| *number);
     let next_volume = volumes().max().map_or(1, |number| number.saturating_add(1));
-    let accounting = decoded.unwrap_or(AccountingValue { next_volume, counted: AccountingValue::ALL });
+    let accounting = decoded.unwrap_or(AccountingValue { next_volume, counted: AccountingValue::ALL, charged: None });
     let is_right = sums(survey, &accounts, accounting.counted) == said(&accounts) && bad.is_empty();
     if is_right && decoded.is_some() {
         return Ok(step);
     }
     bad.into_iter().for_each(|key| step.delete(key));
     for ((holder, number), value) in accounts {
-        let value = AccountValue { bytes: 0, inodes: 0, ..value };
+        let value = AccountValue { bytes: 0, inodes: 0, stored: 0, ..value };
         let key = Key::account(holder, number);
         if value.is_void() { step.delete(key) } else { step.put(key, value.encode()) }
     }
@@ -63,8 +63,8 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
 }
 
 fn said(accounts: &BTreeMap<(Holder, u32), AccountValue>) -> Sums {
-    let used = accounts.iter().filter(|(_, value)| (value.bytes, value.inodes) != (0, 0));
-    used.map(|(whose, value)| (*whose, (value.bytes, value.inodes))).collect()
+    let used = accounts.iter().filter(|(_, value)| (value.bytes, value.inodes, value.stored) != (0, 0, 0));
+    used.map(|(whose, value)| (*whose, (value.bytes, value.inodes, value.stored))).collect()
 }
 
 /// Whether an inode counts in another volume than the directory that it has its one name in.
@@ -92,8 +92,9 @@ fn sums(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue>, count
     for (_, seen) in survey.inodes.range(..counted) {
         let Some(value) = &seen.value else { continue };
         let mut add = |whose| {
-            let sum: &mut (u64, u64) = sums.entry(whose).or_default();
+            let sum: &mut (u64, u64, u64) = sums.entry(whose).or_default();
             (sum.0, sum.1) = (sum.0.saturating_add(counted_bytes(value)), sum.1 + 1);
+            sum.2 = sum.2.saturating_add(value.charged_bytes);
         };
         add((Holder::User, value.uid));
         add((Holder::Group, value.gid));

@@ -62,6 +62,7 @@ fn right_value(inode: u64, seen: &Seen, value: &InodeValue, names: u32, director
         }
     } else {
         right.blocks_bytes = seen.allocated;
+        right.charged_bytes = seen.charged_bytes;
         right.nlink = names;
     }
     right
@@ -77,6 +78,7 @@ fn difference(value: &InodeValue, right: &InodeValue) -> String {
     tell("count of links", value.nlink.into(), right.nlink.into());
     tell("size", value.size, right.size);
     tell("allocated bytes", value.blocks_bytes, right.blocks_bytes);
+    tell("stored bytes", value.charged_bytes, right.charged_bytes);
     tell("parent", value.parent, right.parent);
     tell("next sequence", value.next_dirent_sequence, right.next_dirent_sequence);
     texts.join(", ")

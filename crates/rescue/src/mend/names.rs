@@ -32,6 +32,7 @@ pub(super) fn inodes(survey: &Survey, now: Timestamp) -> Result<Step, Error> {
         let mut value = new_inode(kind, if is_file { 0o600 } else { 0o700 }, ROOT, now);
         if is_file {
             (value.size, value.blocks_bytes) = (seen.data_end, seen.allocated);
+            value.charged_bytes = seen.charged_bytes;
         }
         value.flags = u32::from(seen.has_xattrs);
         step.put(Key::inode(*inode), value.encode());

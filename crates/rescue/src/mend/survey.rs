@@ -31,6 +31,8 @@ pub(crate) struct Seen {
     /// Of a file: its extents.
     pub extents: u64,
     pub allocated: u64,
+    /// What its extents count of stored bytes.
+    pub charged_bytes: u64,
     pub data_end: u64,
     extent_end: u64,
 }
@@ -229,6 +231,7 @@ impl Survey {
         seen.extent_end = at.position;
         seen.extents += 1;
         seen.allocated += allocated;
+        seen.charged_bytes += extent.charged_bytes();
     }
 
     /// Hashes that no name of the directory has used.

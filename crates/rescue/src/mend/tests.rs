@@ -65,12 +65,18 @@ fn forged_names_loops_and_lost_inodes_are_mended() {
     assert!(rig.files.lookup(&caller, place, b"5003").is_ok());
 }
 
+fn of_root(rig: &Rig) -> AccountValue {
+    let infos = rig.files.accounts(Wait::Allowed, Holder::User).unwrap();
+    infos.into_iter().find(|info| info.account.number == 0).map(|info| info.value).unwrap_or_default()
+}
+
 #[test]
 fn accounts_that_are_wrong_are_counted_anew() {
     let (rig, _) = filled();
     let caller = crate::tests::rig::caller();
     let volume = rig.files.mkdir(&caller, ROOT, b"volume", 0o755).unwrap().inode;
-    let limits = stere_naming::Limits { bytes: Some(Some(1 << 30)), inodes: None, ..Default::default() };
+    let most = Some(Some(1 << 40));
+    let limits = stere_naming::Limits { bytes: most, stored: most, ..Default::default() };
     let number = rig.files.create_volume(&caller, volume, limits).unwrap();
     rig.files.mkdir(&caller, volume, b"in it", 0o755).unwrap();
     while rig.files.step(&caller, 100).unwrap() {}
@@ -81,7 +87,12 @@ fn accounts_that_are_wrong_are_counted_anew() {
     let right = AccountValue::decode(&value).unwrap();
     let user = Key::account(Holder::User, 12);
     let nobody = AccountValue { bytes: 4096, inodes: 1, ..AccountValue::default() };
-    for (key, value) in [(key, AccountValue { inodes: 77, ..right }.encode()), (user, nobody.encode())] {
+    assert!(of_root(&rig).stored > 0, "the files that there are count");
+    let wrong = |value: AccountValue| (key, value.encode());
+    let inodes = wrong(AccountValue { inodes: 77, ..right });
+    let stored = wrong(AccountValue { stored: 512, ..right });
+    for (key, value) in [inodes, stored, (user, nobody.encode())] {
+        let of_root_before = of_root(&rig);
         change(rig.files.store(), &[(key, Some(value))]);
         assert_eq!(stere_naming::check(rig.files.store()).unwrap().len(), 1);
         let told = mended(&rig);
@@ -90,6 +101,7 @@ fn accounts_that_are_wrong_are_counted_anew() {
         while rig.files.step(&caller, 100).unwrap() {}
         rig.files.syncfs(&caller).unwrap();
         assert_eq!(mended(&rig), []);
+        assert_eq!(of_root(&rig), of_root_before);
     }
     let value = rig.files.store().view(Wait::Allowed, |view| view.get(&key)).unwrap().unwrap();
     assert_eq!(AccountValue::decode(&value).unwrap(), right);

@@ -9,7 +9,7 @@ pub enum VolumeCommand {
     /// Make a directory a volume: with limits and policy of its own, and what it takes counted. Made if it is not there
     Create {
         path: PathBuf,
-        /// bytes=SIZE|none, inodes=NUMBER|none, soft_bytes=, soft_inodes=, grace=7d; any other key is policy, as for `stere policy set`
+        /// bytes=SIZE|none, inodes=NUMBER|none, stored=SIZE|none, soft_bytes=, soft_inodes=, soft_stored=, grace=7d; any other key is policy, as for `stere policy set`
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
@@ -44,7 +44,7 @@ pub enum QuotaCommand {
         pool: String,
         /// user:NAME, group:NAME (or numbers), the path of a volume, or users, groups: each that has no limit of its own, but root
         who: String,
-        /// bytes=SIZE|none, inodes=NUMBER|none; soft_bytes=, soft_inodes= may be gone beyond for grace=TIME (7d)
+        /// bytes=SIZE|none, inodes=NUMBER|none, stored=SIZE|none (on devices, with copies); soft_bytes=, soft_inodes=, soft_stored= may be gone beyond for grace=TIME (7d)
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when everything that exists is counted

@@ -29,6 +29,7 @@ fn enter(store: &Store, blob: &crate::NewBlob, owner: Owner) {
         blob_offset: 0,
         length: blob.length(),
         flags: stere_format::ExtentFlags::Plain,
+        charge: 0,
     };
     let entered = store.update(Wait::Allowed, |transaction| {
         transaction.insert_blob(blob);

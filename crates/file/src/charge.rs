@@ -1,0 +1,282 @@
+//! Charges: what contents take on the pool's devices, for accounts of stored bytes.
+//!
+//! Every extent carries what it counts: its part of what is stored of its blob, with the copies or the parity that the blob had when the
+//! extent was put. The inode carries the sum, and accounts hold the sums of inodes. Blobs are moved without any extent being changed (by
+//! the cleaner, into the same scheme; by the policy, into another one), so a charge may be that of an earlier scheme until the walk that moved the
+//! file's blobs has passed (`recharge`); the sums are exact all the time. Nobody who puts an extent has to think of it: transactions
+//! are looked at before they take effect (`settle`).
+//! Invariants, where stored bytes are counted: an inode's `charged_bytes` are what its extents say; an extent that is taken for the
+//! first time or in part is charged as its blob lies then. Read next: `accounts.rs`.
+
+use std::collections::BTreeMap;
+
+use stere_format::{
+    AccountingValue, BLOCK_BYTES, BlobEncoding, ChargedTo, ExtentFlags, ExtentValue, FileKind, InodeValue, Key,
+    SECTOR_BYTES, Scheme, key,
+};
+use stere_store::{Error, Transaction, Wait};
+
+use crate::accounts::{Account, accounting, accounts_of, limited_now};
+use crate::encode::Storing;
+use crate::extents::{BLOCK, END};
+use crate::keys::{extents_touching, inode_if_any, put_inode};
+use crate::owed::over;
+use crate::state::Content;
+use crate::{Context, Files};
+
+/// Inodes, and extents, that one transaction charges.
+const INODES_PER_STEP: usize = 128;
+const EXTENTS_PER_STEP: usize = 256;
+
+/// What stored bytes take with copies or parity.
+fn on_devices(bytes: u64, scheme: Scheme) -> u64 {
+    (bytes * scheme.width() as u64).div_ceil(u64::from(scheme.data))
+}
+
+/// What an extent counts as its blob lies now.
+fn charge(transaction: &Transaction<'_>, extent: &ExtentValue) -> Result<u16, Error> {
+    if extent.flags == ExtentFlags::Preallocated {
+        return Ok(0);
+    }
+    let blob = transaction.blob(extent.blob)?;
+    let stored = match blob.value.encoding == BlobEncoding::PLAIN {
+        true => u64::from(extent.length),
+        // Of what is one piece each block has the same part.
+        false => {
+            let blocks = |bytes: u32| u64::from(bytes.div_ceil(BLOCK_BYTES as u32));
+            let all = u64::from(blob.value.address.length) * blocks(extent.length);
+            all.div_ceil(blocks(blob.value.logical_bytes))
+        }
+    };
+    let sectors = on_devices(stored.div_ceil(SECTOR_BYTES as u64), blob.scheme());
+    Ok(u16::try_from(sectors).unwrap_or(u16::MAX))
+}
+
+/// What a transaction does to the extents of one inode.
+#[derive(Default)]
+struct Change {
+    charged_bytes: i64,
+    length: i64,
+}
+
+/// Charges the extents that a transaction puts, and sets what its inodes say of that. Tells whether a file got more content; else no
+/// limit of stored bytes is to refuse what changed of it.
+pub(crate) fn settle(transaction: &mut Transaction<'_>) -> Result<bool, Error> {
+    let (mut put, mut changes) = (Vec::new(), BTreeMap::<u64, Change>::new());
+    transaction.changed(key::tree::NAMES, key::kind::EXTENT, |key, before, after| {
+        // What does not decode counts nothing.
+        let decode = |bytes: Option<&[u8]>| bytes.and_then(|bytes| ExtentValue::decode(bytes).ok());
+        let change = changes.entry(key.object).or_default();
+        if let Some(before) = decode(before) {
+            change.charged_bytes -= before.charged_bytes() as i64;
+            change.length -= i64::from(before.length);
+        }
+        if let Some(after) = decode(after) {
+            change.length += i64::from(after.length);
+            put.push((*key, after));
+        }
+        Ok(())
+    })?;
+    for (key, extent) in put {
+        let charged = ExtentValue { charge: charge(transaction, &extent)?, ..extent };
+        changes.entry(key.object).or_default().charged_bytes += charged.charged_bytes() as i64;
+        if charged != extent {
+            transaction.put(key, &charged.encode());
+        }
+    }
+    let mut before = BTreeMap::new();
+    transaction.changed(key::tree::NAMES, key::kind::INODE, |key, bytes, _| {
+        let value = bytes.and_then(|bytes| InodeValue::decode(bytes).ok());
+        before.insert(key.object, value.map_or(0, |value| value.charged_bytes));
+        Ok(())
+    })?;
+    let gets_more = changes.is_empty() || changes.values().any(|change| change.length > 0);
+    for inode in changes.keys().filter(|inode| !before.contains_key(inode)).copied().collect::<Vec<_>>() {
+        before.insert(inode, value(transaction, inode)?.map_or(0, |value| value.charged_bytes));
+    }
+    for (inode, before) in before {
+        let delta = changes.get(&inode).map_or(0, |change| change.charged_bytes);
+        let charged_bytes = before.saturating_add_signed(delta);
+        if let Some(value) = value(transaction, inode)?.filter(|value| value.charged_bytes != charged_bytes) {
+            put_inode(transaction, inode, &InodeValue { charged_bytes, ..value });
+        }
+    }
+    Ok(gets_more)
+}
+
+fn value(transaction: &Transaction<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
+    let bytes = transaction.get(&Key::inode(inode))?;
+    Ok(bytes.and_then(|bytes| InodeValue::decode(&bytes).ok()))
+}
+
+/// How much of a write may come, and whether it is to be saved at once.
+pub(crate) struct StoredGrant {
+    pub length: usize,
+    pub at_once: bool,
+}
+
+impl Files {
+    /// Whether stored bytes are counted; extents that were there before may still have to be charged.
+    pub fn stored_is_kept(&self, wait: Wait) -> Result<bool, Error> {
+        Ok(self.store.view(wait, |view| accounting(view))?.is_some_and(|accounting| accounting.charged.is_some()))
+    }
+
+    /// From now on stored bytes are counted; `charge_some` is to be called until it is done.
+    pub fn keep_stored(&self, wait: Wait) -> Result<(), Error> {
+        self.store.update(wait, |transaction| {
+            let Some(accounting) = accounting(transaction)?.filter(|accounting| accounting.charged.is_none()) else {
+                return Ok::<_, Error>(());
+            };
+            let charged = Some(ChargedTo { inode: 0, position: 0 });
+            transaction.put(Key::accounting(), &AccountingValue { charged, ..accounting }.encode());
+            Ok(())
+        })?;
+        self.accounts.turn_stored_on();
+        Ok(())
+    }
+
+    /// Charges some of the extents that were there before stored bytes were counted. Tells whether there are more.
+    pub fn charge_some(&self, wait: Wait) -> Result<bool, crate::Error> {
+        let charged = self.store.view(wait, |view| accounting(view))?.and_then(|accounting| accounting.charged);
+        if charged.is_none_or(|charged| charged.inode == AccountingValue::ALL) {
+            return Ok(false);
+        }
+        self.store.update(wait, |transaction| {
+            let Some(accounting) = accounting(transaction)? else { return Ok(false) };
+            let Some(mut to) = accounting.charged else { return Ok(false) };
+            let mut left = EXTENTS_PER_STEP;
+            for _ in 0..INODES_PER_STEP {
+                let Some((inode, is_file)) = next_inode(transaction, to.inode)? else {
+                    to = ChargedTo { inode: AccountingValue::ALL, position: 0 };
+                    break;
+                };
+                let from = if inode == to.inode { to.position } else { 0 };
+                if is_file {
+                    let (count, next) = put_again(transaction, inode, from..END, left)?;
+                    left -= count;
+                    if let Some(position) = next {
+                        to = ChargedTo { inode, position };
+                        break;
+                    }
+                }
+                to = ChargedTo { inode: inode + 1, position: 0 };
+            }
+            transaction.put(Key::accounting(), &AccountingValue { charged: Some(to), ..accounting }.encode());
+            transaction.set_owed();
+            Ok::<_, crate::Error>(to.inode != AccountingValue::ALL)
+        })
+    }
+
+    /// Charges the extents of a part of a file anew, after blobs were moved.
+    pub(crate) fn recharge(&self, wait: Wait, inode: u64, range: std::ops::Range<u64>) -> Result<(), crate::Error> {
+        if !self.accounts.keeps_stored() {
+            return Ok(());
+        }
+        let mut from = range.start;
+        while from < range.end {
+            let next = self.store.update(wait, |transaction| {
+                if inode_if_any(transaction, inode)?.is_none() {
+                    return Ok(None);
+                }
+                transaction.set_owed();
+                Ok::<_, crate::Error>(put_again(transaction, inode, from..range.end, EXTENTS_PER_STEP)?.1)
+            })?;
+            from = next.unwrap_or(range.end);
+        }
+        Ok(())
+    }
+
+    /// How much of a write no limit of stored bytes refuses. Near one, what waits in memory is saved first, so that it is known what that
+    /// takes; then what may be more than there is room for is cut where it can be said how much it takes, and otherwise
+    /// taken as a whole while there is room at all. Not one byte: whose limit it is.
+    pub(crate) fn grant_stored(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        storing: &Storing,
+        range: std::ops::Range<u64>,
+    ) -> Result<StoredGrant, crate::Error> {
+        let length = (range.end - range.start) as usize;
+        let all = StoredGrant { length, at_once: false };
+        if !self.accounts.keeps_stored() {
+            return Ok(all);
+        }
+        self.accounts.note_time(context.now);
+        let cost = |bytes: u64| on_devices(storing.stored_bytes_max(bytes), storing.placement.scheme);
+        let Some((room, _)) = self.stored_room(context.wait, inode)? else { return Ok(all) };
+        let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
+        let wanted = blocks.end - blocks.start;
+        if cost(self.dirty_bytes() + wanted) <= room {
+            return Ok(all);
+        }
+        if context.wait == Wait::Never {
+            return Err(Error::WouldBlock.into());
+        }
+        self.relieve_to(context, inode, content, 0)?;
+        let Some((room, holder)) = self.stored_room(context.wait, inode)? else { return Ok(all) };
+        let is_known = storing.compression.algorithm().is_none() && storing.stack.is_none();
+        let at_once = StoredGrant { length, at_once: true };
+        if cost(wanted) <= room || (room > 0 && !is_known) || self.is_replacement(context, inode, &range, false)? {
+            return Ok(at_once);
+        }
+        let part = u128::from(room) * u128::from(wanted) / u128::from(cost(wanted));
+        let end = (blocks.start + part as u64) / BLOCK * BLOCK;
+        match end.saturating_sub(range.start) as usize {
+            0 => Err(over(holder)),
+            length => Ok(StoredGrant { length, at_once: true }),
+        }
+    }
+
+    /// The least that limits of stored bytes leave for a file, and whose it is; none if there is no such limit.
+    fn stored_room(&self, wait: Wait, inode: u64) -> Result<Option<(u64, Account)>, crate::Error> {
+        let now = self.accounts.now_seconds();
+        self.store.view(wait, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
+            let mut least = None;
+            for whose in accounts_of(view, &value)? {
+                let value = limited_now(view, whose, now)?;
+                let is_deleted = value.place.is_some_and(|place| place.is_deleted);
+                if let Some(most) = value.stored_max.filter(|_| !is_deleted) {
+                    let room = (most.saturating_sub(value.stored), whose);
+                    least = Some(least.map_or(room, |least: (u64, Account)| least.min(room)));
+                }
+            }
+            Ok(least)
+        })
+    }
+}
+
+/// The first inode with this number or a greater one, and whether it is a file.
+fn next_inode(transaction: &Transaction<'_>, from: u64) -> Result<Option<(u64, bool)>, Error> {
+    let mut found = None;
+    let end = Key::new(key::tree::NAMES + 1, 0, 0, 0);
+    transaction.scan(Key::inode(from), end, |key, bytes| {
+        let value = (key.kind == key::kind::INODE).then(|| InodeValue::decode(bytes).ok()).flatten();
+        found = Some((key.object, value.and_then(|value| value.kind()) == Some(FileKind::File)));
+        std::ops::ControlFlow::Break(())
+    })?;
+    Ok(found)
+}
+
+/// Puts extents as they are, so that they are charged when the transaction is looked at; gives how many those are, and where to go on.
+fn put_again(
+    transaction: &mut Transaction<'_>,
+    inode: u64,
+    range: std::ops::Range<u64>,
+    limit: usize,
+) -> Result<(usize, Option<u64>), crate::Error> {
+    if limit == 0 {
+        return Ok((0, Some(range.start)));
+    }
+    let extents = extents_touching(transaction, inode, range.start, range.end, limit)?;
+    let next = if extents.len() == limit { extents.last().map(|last| last.block_end()) } else { None };
+    let mut count = 0;
+    for extent in &extents {
+        if charge(transaction, &extent.value)? != extent.value.charge {
+            extent.put(transaction, inode);
+            count += 1;
+        }
+    }
+    Ok((count.max(extents.len()), next))
+}
