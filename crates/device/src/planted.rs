@@ -16,6 +16,8 @@ pub enum Bug {
     ChecksumIgnored,
     /// log, `unwaited.rs`: what arrives for a call that may not wait is taken as it is.
     ArrivedBelieved,
+    /// log, `read.rs`: whose blocks have their CRCs is taken for right, whatever its digest says (P-120).
+    DigestIgnored,
     /// store, `recover.rs`: the data that the unproven tail of the journal names is not looked at.
     TailNotVerified,
     /// store, `journal_scan.rs`: a record of an abandoned epoch counts.
@@ -102,13 +104,14 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 47] = [
+    pub const ALL: [Bug; 48] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
         Bug::GivenBackForgotten,
         Bug::ChecksumIgnored,
         Bug::ArrivedBelieved,
+        Bug::DigestIgnored,
         Bug::TailNotVerified,
         Bug::EpochIgnored,
         Bug::ChangeForgotten,

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stere_crypt::{CryptError, DataKey, Place, RECORD_EXTRA_BYTES};
 use stere_device::planted::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, SECTOR_BYTES};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, DeviceIndex, SECTOR_BYTES};
 use stere_plugin::{Encoded, Stack};
-use stere_policy::Compression;
+use stere_policy::{Checksum, Compression};
 use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded, Wait};
 
 use crate::Files;
@@ -31,6 +31,8 @@ pub(crate) struct Storing {
     pub stack: Option<(u16, Arc<Stack>)>,
     /// How much becomes one blob at most.
     pub record_bytes: u64,
+    /// What is kept to know blobs by.
+    pub checksum: ChecksumKind,
 }
 
 impl Storing {
@@ -62,6 +64,18 @@ pub(crate) struct AskedEncoding {
     pub key: u16,
     /// Number of the stack of users' plugins; 0 for none.
     pub stack: u16,
+    /// What is kept to know blobs by.
+    pub checksum: ChecksumKind,
+}
+
+/// What the blob map calls it.
+pub(crate) fn kind_of(checksum: Checksum) -> ChecksumKind {
+    match checksum {
+        Checksum::None => ChecksumKind::None,
+        Checksum::Crc32c => ChecksumKind::Crc32c,
+        Checksum::Xxh3 => ChecksumKind::Xxh3,
+        Checksum::Blake3 => ChecksumKind::Blake3,
+    }
 }
 
 thread_local! {
@@ -116,7 +130,7 @@ impl Files {
         owner: Owner,
         data: &[u8],
     ) -> Result<NewBlob, Error> {
-        let plain = Content::plain(data);
+        let plain = Content { checksum: storing.checksum, ..Content::plain(data) };
         let append =
             |content: &Content<'_>| self.store.append_blob_at_home(wait, storing.placement, home, owner, content);
         if !storing.is_slow() {
@@ -230,18 +244,19 @@ impl Files {
     }
 
     /// A blob's content as the policy wants it stored.
-    pub(crate) fn recode(&self, wait: Wait, blob: &BlobHandle, wanted: Compression) -> Result<Recoded, Error> {
+    pub(crate) fn recode(&self, wait: Wait, blob: &BlobHandle, asked: AskedEncoding) -> Result<Recoded, Error> {
         let value = &*blob.value;
         let mut content = vec![0; value.logical_bytes as usize];
         let is_own = value.encoding.is_encrypted() || value.encoding.is_plugged();
         assert!(!is_own, "what is encrypted, or passed plugins, is stored anew through the file");
         self.read_pieces(wait, &live_pieces(blob), &mut content, Owner { inode: 0, offset: 0 })?;
         let flags = value.flags.without(stere_plugin::GAVE_UP);
-        Ok(match stere_plugin::encode(wanted, &content) {
-            Encoded::Stored { encoding, bytes } => Recoded { encoding, flags, stored: bytes },
+        let checksum = asked.checksum;
+        Ok(match stere_plugin::encode(asked.compression, &content) {
+            Encoded::Stored { encoding, bytes } => Recoded { encoding, flags, checksum, stored: bytes },
             Encoded::Plain { gave_up } => {
                 let stored = live_bytes(value, content);
-                Recoded { encoding: BlobEncoding::PLAIN, flags: flags.with(gave_up), stored }
+                Recoded { encoding: BlobEncoding::PLAIN, flags: flags.with(gave_up), checksum, stored }
             }
         })
     }
@@ -330,9 +345,9 @@ fn live_bytes(value: &BlobValue, content: Vec<u8>) -> Vec<u8> {
     blocks.filter(|(_, block)| value.is_live(*block)).flat_map(|(bytes, _)| bytes.iter().copied()).collect()
 }
 
-/// Whether a blob was looked at by the plugin that a policy asks for, and has its key.
+/// Whether a blob was looked at by the plugin that a policy asks for, and has its key and checksum.
 pub(crate) fn is_as_asked(blob: &BlobHandle, wanted: AskedEncoding) -> bool {
     let (encoding, flags): (BlobEncoding, BlobFlags) = (blob.value.encoding, blob.value.flags);
-    (blob.value.key, blob.value.stack) == (wanted.key, wanted.stack)
+    (blob.value.key, blob.value.stack, blob.value.checksums.kind()) == (wanted.key, wanted.stack, wanted.checksum)
         && stere_plugin::is_as_asked(wanted.compression, encoding, flags)
 }

@@ -385,13 +385,15 @@ impl Files {
         };
         let sealing = self.sealing(effective.wish.encryption)?;
         let record_bytes = effective.wish.record.bytes().min(RECORD_BYTES).min(self.store.blob_bytes_max() as u64);
-        Ok(Storing { placement, compression, sealing, stack, record_bytes })
+        let checksum = encode::kind_of(effective.wish.checksum);
+        Ok(Storing { placement, compression, sealing, stack, record_bytes, checksum })
     }
 
     /// The encoding that a policy asks for, whether or not its key can be used now.
     fn asked(&self, effective: &Effective) -> AskedEncoding {
         let key = self.keyring.meant(effective.wish.encryption).ok().flatten().unwrap_or(0);
-        AskedEncoding { compression: effective.wish.compression, key, stack: self.plugins.codecs(effective.plugins) }
+        let (compression, checksum) = (effective.wish.compression, encode::kind_of(effective.wish.checksum));
+        AskedEncoding { compression, key, stack: self.plugins.codecs(effective.plugins), checksum }
     }
 
     /// Where a policy wants data; the store fits it to the devices there are.

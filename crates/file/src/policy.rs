@@ -4,7 +4,7 @@
 //! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
 
 use stere_format::{
-    FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
+    ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
     SwitchesPolicy, Timestamp,
 };
 use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
@@ -35,6 +35,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
     let InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers, .. } = policy;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
     let (record, plugins, versions) = (policy.switches.record.own, policy.plugins, own_versions(value));
+    let checksum = policy.checksum.own;
     Own {
         copies,
         parity_data,
@@ -46,6 +47,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
         tiers,
         switches,
         record,
+        checksum,
         plugins,
         versions,
     }
@@ -53,12 +55,12 @@ pub fn own_policy(value: &InodeValue) -> Own {
 
 /// What rules decided for an inode.
 pub fn rule_decision(value: &InodeValue) -> Decision {
-    let InodePolicy { ruled, switches, ruled_more, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { ruled, switches, ruled_more, checksum, .. } = value.policy.unwrap_or_default();
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
-    let decided = Decided::from_bytes(decided, switches.decided, switches.record.decided);
-    let record = switches.record.ruled;
+    let decided = Decided::from_bytes([decided, switches.decided, switches.record.decided, checksum.decided]);
+    let (record, checksum) = (switches.record.ruled, checksum.ruled);
     let switches = Switches(switches.ruled);
     let (plugins, versions) = (ruled_more.plugins, ruled_more.versions.and_then(wished));
     let own = Own {
@@ -72,6 +74,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         tiers: 0,
         switches,
         record,
+        checksum,
         plugins,
         versions,
     };
@@ -86,18 +89,20 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
     let known = InodePolicy { encryption, tiers, ..value.policy.unwrap_or_default() };
     let record = RecordPolicy { own: own.record, ..known.switches.record };
     let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
-    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, ..known };
+    let checksum = ChecksumPolicy { own: own.checksum, ..known.checksum };
+    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, checksum, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// What the administrator locked at an inode.
 pub fn own_locks(value: &InodeValue) -> Own {
-    let InodePolicy { locked, switches, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { locked, switches, checksum, locked_more, .. } = value.policy.unwrap_or_default();
     let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
     let record = switches.record.locked;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
     let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, ..Own::default() };
-    Own { tiers, switches, record, ..own }
+    let (plugins, versions) = (locked_more.plugins, locked_more.versions.and_then(wished));
+    Own { tiers, switches, record, checksum: checksum.locked, plugins, versions, ..own }
 }
 
 /// Notes what the administrator locked at an inode.
@@ -109,7 +114,9 @@ pub fn set_own_locks(value: &mut InodeValue, own: Own) {
     let known = value.policy.unwrap_or_default();
     let record = RecordPolicy { locked: own.record, ..known.switches.record };
     let switches = SwitchesPolicy { locked: own.switches.0, record, ..known.switches };
-    let policy = InodePolicy { locked, switches, ..known };
+    let checksum = ChecksumPolicy { locked: own.checksum, ..known.checksum };
+    let locked_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
+    let policy = InodePolicy { locked, switches, checksum, locked_more, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
@@ -152,13 +159,14 @@ pub fn check_changeable(value: &InodeValue, now: Timestamp) -> Result<(), Error>
 pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let own = decision.own;
     let Own { copies, parity_data: parity_k, parity: parity_m, class, compression, redundancy, .. } = own;
-    let [decided, decided_switches, decided_record] = decision.decided.to_bytes();
+    let [decided, decided_switches, decided_record, decided_checksum] = decision.decided.to_bytes();
     let encryption = u8::try_from(own.encryption).expect("a rule says yes or no, not which key");
     let ruled = RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption };
     let known = value.policy.unwrap_or_default();
     let record = RecordPolicy { ruled: own.record, decided: decided_record, ..known.switches.record };
     let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
     let ruled_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
-    let policy = InodePolicy { ruled, switches, ruled_more, ..known };
+    let checksum = ChecksumPolicy { ruled: own.checksum, decided: decided_checksum, ..known.checksum };
+    let policy = InodePolicy { ruled, switches, ruled_more, checksum, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

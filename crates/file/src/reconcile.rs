@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use stere_format::{FileKind, Scheme};
+use stere_format::{ChecksumKind, FileKind, Scheme};
 use stere_policy::{Algorithm, Effective, TierWish};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
@@ -27,7 +27,7 @@ const SHARED_MAX: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub struct SharedWishes {
     schemes: Asked<Scheme>,
-    compressions: Asked<Option<Algorithm>>,
+    encodings: Asked<(Option<Algorithm>, ChecksumKind)>,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Files {
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
                     continue;
                 }
-                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, asked.compression)) {
+                let recoded = match is_other.then(|| self.recode(context.wait, &extent.blob, asked)) {
                     None => None,
                     Some(Ok(recoded)) => Some(recoded),
                     Some(Err(Error::Undecodable { .. } | Error::Store(stere_store::Error::Damaged { .. }))) => {
@@ -205,7 +205,8 @@ impl Files {
         if is_as_asked(blob, wanted) || !blob.value.encoding.is_known() {
             return false;
         }
-        !blob.is_shared() || shared.compressions.all_ask(blob, wanted.compression.algorithm())
+        let asks = (wanted.compression.algorithm(), wanted.checksum);
+        !blob.is_shared() || shared.encodings.all_ask(blob, asks)
     }
 
     fn judge(

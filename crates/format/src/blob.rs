@@ -1,5 +1,5 @@
 //! The blob map's value: where a blob's bytes are, how they are encoded, which of its 4 KiB blocks are still needed and
-//! which are stored, and a checksum for each stored block. It is the parent of the data: nothing is believed that does
+//! which are stored, a checksum for each stored block, and perhaps a digest of all. It is the parent of the data: nothing is believed that does
 //! not match it.
 //!
 //! A plain blob is stored as its present blocks, one after another. An encoded blob (compressed, encrypted) is stored
@@ -7,7 +7,7 @@
 //! `address.length` is exactly what present and `logical_bytes` say for plain blobs; one checksum per 4 KiB stored.
 
 use crate::bitmap::BlockBitmap;
-use crate::checksum::Checksums;
+use crate::digest::{ChecksumKind, Checksums};
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
 use crate::{Address, BLOB_LOGICAL_BYTES_MAX, BLOCK_BYTES};
@@ -114,7 +114,7 @@ pub struct BlobValue {
     pub live: BlockBitmap,
     /// Logical blocks that are stored.
     pub present: BlockBitmap,
-    /// CRC32C of each stored 4 KiB, the last one of the bytes that are there.
+    /// CRC32C of each stored 4 KiB, the last one of the bytes that are there, and a digest of all of them, if it has one.
     pub checksums: Checksums,
 }
 
@@ -211,7 +211,7 @@ impl BlobValue {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(36 + 64 + 4 * self.checksums.len());
+        let mut out = Vec::with_capacity(36 + 64 + 4 * self.checksums.len() + 32);
         self.encode_to(&mut out);
         out
     }
@@ -221,7 +221,8 @@ impl BlobValue {
         let all = BlockBitmap::full(blocks);
         let (live_all, present_all) = (self.live == all, self.present == all);
         let bitmaps = if live_all { LIVE_ALL } else { 0 } | if present_all { PRESENT_ALL } else { 0 };
-        out.extend_from_slice(&[Self::VERSION, self.flags.0, self.encoding.0, bitmaps]);
+        let flags = self.flags.with(self.checksums.kind().flags());
+        out.extend_from_slice(&[Self::VERSION, flags.0, self.encoding.0, bitmaps]);
         self.address.encode_to(out);
         out.put_u32(self.logical_bytes);
         out.put_u32(self.references);
@@ -239,16 +240,16 @@ impl BlobValue {
         if !present_all {
             self.present.encode_to(blocks, out);
         }
-        for checksum in &self.checksums {
-            out.put_u32(*checksum);
-        }
+        self.checksums.encode_to(out);
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
         let [flags, encoding, bitmaps] = reader.array()?;
-        reader.check(flags & !BlobFlags::KNOWN == 0, "flags", u64::from(flags))?;
+        let kind = ChecksumKind::of_flags(flags);
+        reader.check(flags & !(BlobFlags::KNOWN | ChecksumKind::FLAGS) == 0, "flags", u64::from(flags))?;
+        let flags = flags & BlobFlags::KNOWN;
         reader.check(bitmaps & !(LIVE_ALL | PRESENT_ALL) == 0, "bitmap forms", u64::from(bitmaps))?;
         let address = Address::read(&mut reader)?;
         let logical_bytes = reader.u32()?;
@@ -273,8 +274,7 @@ impl BlobValue {
         let live = read_bitmap(&mut reader, blocks, bitmaps & LIVE_ALL != 0)?;
         let present = read_bitmap(&mut reader, blocks, bitmaps & PRESENT_ALL != 0)?;
         let stored_blocks = address.length.div_ceil(BLOCK) as usize;
-        let checksums = reader.take(stored_blocks * 4)?;
-        let checksums = checksums.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+        let checksums = Checksums::read(&mut reader, stored_blocks, kind)?;
         let value = Self {
             address,
             logical_bytes,

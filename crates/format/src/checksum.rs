@@ -1,11 +1,7 @@
 //! CRC32C (Castagnoli), the checksum of every structure and of every 4 KiB block of plain data, and how the checksum
 //! of a whole record follows from the checksums of its blocks without reading the data again.
 
-use crate::BLOCK_BYTES;
-use smallvec::SmallVec;
-
-/// Checksums of the stored blocks of a blob; up to four (16 KiB) need no heap.
-pub type Checksums = SmallVec<[u32; 4]>;
+use crate::{BLOCK_BYTES, ChecksumKind, Checksums};
 
 /// CRC32C of these bytes. In the build for benches that shows what checksums cost it is 0 of anything, and an ordinary build
 /// refuses what such a one wrote.
@@ -16,7 +12,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// One checksum for each 4 KiB; the last covers only the bytes that are there.
 pub fn block_checksums(data: &[u8]) -> Checksums {
-    data.chunks(BLOCK_BYTES).map(crc32c).collect()
+    Checksums::of(ChecksumKind::Crc32c, data)
 }
 
 /// The checksum of a whole record of `length` bytes from those of its blocks.

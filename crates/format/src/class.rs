@@ -24,6 +24,8 @@ pub struct ClassValue {
     pub switches: u8,
     /// How large records are, as in [`crate::RecordPolicy`].
     pub record: u8,
+    /// How content is known to be right, as in [`crate::ChecksumPolicy`].
+    pub checksum: u8,
     /// Plugins and versions.
     pub more: RuledMore,
 }
@@ -45,8 +47,8 @@ impl ClassValue {
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
         let has_more = self.more != RuledMore::default();
-        out.extend_from_slice(&[self.switches, self.record, u8::from(has_more)]);
-        out.put_zeros(5);
+        out.extend_from_slice(&[self.switches, self.record, u8::from(has_more), self.checksum]);
+        out.put_zeros(4);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         if has_more {
@@ -68,9 +70,9 @@ impl ClassValue {
         reader.zeros(1)?;
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
-        let [switches, record, has_more] = reader.array()?;
+        let [switches, record, has_more, checksum] = reader.array()?;
         reader.check(has_more <= 1, "parts", u64::from(has_more))?;
-        reader.zeros(5)?;
+        reader.zeros(4)?;
         let name = reader.utf8(name_bytes, "name")?;
         let more = if has_more == 1 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         reader.finish()?;
@@ -84,6 +86,7 @@ impl ClassValue {
             encryption,
             switches,
             record,
+            checksum,
             more,
             ..Self::default()
         };
@@ -109,6 +112,7 @@ mod tests {
             encryption: 0x0102,
             switches: 0x0a,
             record: 3,
+            checksum: 2,
             more: RuledMore { plugins: 4, versions: None },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);

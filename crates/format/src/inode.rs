@@ -53,9 +53,26 @@ pub struct InodePolicy {
     pub switches: SwitchesPolicy,
     /// What rules decided beside `ruled`.
     pub ruled_more: RuledMore,
+    /// How content is known to be right.
+    pub checksum: ChecksumPolicy,
+    /// What the administrator locked beside `locked`.
+    pub locked_more: RuledMore,
 }
 
-/// What rules decided of plugins and versions; which of that counts stands in [`RecordPolicy::decided`].
+/// How content is known to be right; zero means that nothing is said. Meaning is the policy layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct ChecksumPolicy {
+    pub own: u8,
+    /// What rules decided.
+    pub ruled: u8,
+    /// Whether that counts, and goes before what is said, as in [`SwitchesPolicy`].
+    pub decided: u8,
+    /// What the administrator locked.
+    pub locked: u8,
+}
+
+/// What rules decided, or the administrator locked, of plugins and versions; which of what rules decided counts stands in
+/// [`RecordPolicy::decided`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RuledMore {
     /// As [`InodePolicy::plugins`].
@@ -120,15 +137,19 @@ impl RuledMore {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let value = Self::read_if_any(reader)?;
+        reader.check(value != Self::default(), "plugins and versions", 0)?;
+        Ok(value)
+    }
+
+    fn read_if_any(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let [kind, reserved] = reader.array()?;
         let plugins = reader.u16()?;
         let (count, seconds) = (reader.u32()?, reader.u64()?);
         let is_known = VersionsPolicy::WISHES.contains(&kind) || (kind == 0 && (count, seconds) == (0, 0));
         reader.check(is_known && reserved == 0, "kind of versions", u64::from(kind))?;
         let versions = (kind != 0).then_some(VersionsPolicy { kind, count, seconds });
-        let value = Self { plugins, versions };
-        reader.check(value != Self::default(), "plugins and versions", 0)?;
-        Ok(value)
+        Ok(Self { plugins, versions })
     }
 }
 
@@ -215,9 +236,15 @@ impl InodePolicy {
             let SwitchesPolicy { own, ruled, decided, locked, record } = self.switches;
             out.extend_from_slice(&[own, ruled, decided, locked]);
             let more = if self.ruled_more == RuledMore::default() { 0 } else { HAS_RULED_MORE };
-            out.extend_from_slice(&[record.own, record.ruled, record.decided | more, record.locked]);
+            let checksum = if self.has_checksum() { HAS_CHECKSUM } else { 0 };
+            out.extend_from_slice(&[record.own, record.ruled, record.decided | more | checksum, record.locked]);
             if more != 0 {
                 self.ruled_more.encode_to(out);
+            }
+            if checksum != 0 {
+                let ChecksumPolicy { own, ruled, decided, locked } = self.checksum;
+                out.extend_from_slice(&[own, ruled, decided, locked]);
+                self.locked_more.encode_to(out);
             }
         }
     }
@@ -234,7 +261,12 @@ impl InodePolicy {
 
     /// Whether the seventh part is needed.
     fn has_switches(&self) -> bool {
-        self.switches != SwitchesPolicy::default() || self.ruled_more != RuledMore::default()
+        self.switches != SwitchesPolicy::default() || self.ruled_more != RuledMore::default() || self.has_checksum()
+    }
+
+    /// Whether the ninth part is needed.
+    fn has_checksum(&self) -> bool {
+        self.checksum != ChecksumPolicy::default() || self.locked_more != RuledMore::default()
     }
 
     fn form(&self) -> u8 {
@@ -288,9 +320,15 @@ impl InodePolicy {
             let [own, ruled, decided, locked] = reader.array()?;
             policy.switches = SwitchesPolicy { own, ruled, decided, locked, ..SwitchesPolicy::default() };
             let [own, ruled, decided, locked] = reader.array()?;
-            policy.switches.record = RecordPolicy { own, ruled, decided: decided & !HAS_RULED_MORE, locked };
+            policy.switches.record = RecordPolicy { own, ruled, decided: decided & !HAS_MORE_PARTS, locked };
             if decided & HAS_RULED_MORE != 0 {
                 policy.ruled_more = RuledMore::read(reader)?;
+            }
+            if decided & HAS_CHECKSUM != 0 {
+                let [own, ruled, decided, locked] = reader.array()?;
+                policy.checksum = ChecksumPolicy { own, ruled, decided, locked };
+                policy.locked_more = RuledMore::read_if_any(reader)?;
+                reader.check(policy.has_checksum(), "ninth part of the policy", 0)?;
             }
             reader.check(policy.has_switches(), "seventh part of the policy", 0)?;
         }
@@ -340,6 +378,9 @@ const HAS_VERSIONS: u8 = 64;
 const HAS_SWITCHES: u8 = 128;
 /// In the byte of the seventh part that tells what counts of records.
 const HAS_RULED_MORE: u8 = 128;
+/// In the same byte: the ninth part.
+const HAS_CHECKSUM: u8 = 8;
+const HAS_MORE_PARTS: u8 = HAS_RULED_MORE | HAS_CHECKSUM;
 /// In the flags: a number follows the volume. No layer sees it.
 const HAS_CHARGE: u32 = 1 << 16;
 const SIZE_MAX: u64 = i64::MAX as u64;

@@ -21,6 +21,7 @@ pub mod checksum;
 pub mod chunk;
 mod class;
 pub mod device_state;
+mod digest;
 pub mod dirent;
 pub mod encryption_key;
 pub mod error;
@@ -55,6 +56,7 @@ pub use checksum::{block_checksums, crc32c, record_checksum};
 pub use chunk::ChunkHeader;
 pub use class::ClassValue;
 pub use device_state::DeviceState;
+pub use digest::{ChecksumKind, Checksums};
 pub use dirent::{DirentBucket, DirentValue, FileKind};
 pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
@@ -62,7 +64,7 @@ pub use extent::{ExtentFlags, ExtentValue};
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
-    InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy, SwitchesPolicy,
+    ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy, SwitchesPolicy,
     Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};

@@ -29,7 +29,7 @@ use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
-pub use read::{Part, RowContents, read_whole};
+pub use read::{Part, RowContents, are_of, is_digest_of, read_by_block, read_whole};
 pub use recall::{Recall, RecallError, Refusal};
 pub use repair::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_format::{Address, BLOCK_BYTES, RowHeader, SegmentChunks, Summary, SummaryEntry};
+use stere_device::planted::{Bug, is_planted};
+use stere_format::{Address, BLOCK_BYTES, ChecksumKind, Checksums, RowHeader, SegmentChunks, Summary, SummaryEntry};
 use stere_stripe::{Attempt, ReadReport, ReadRequest, Stripe, StripeError};
 
 use crate::segment::Segment;
@@ -21,8 +22,8 @@ pub struct Part<'a> {
     pub address: Address,
     /// Bytes into the record.
     pub offset: u32,
-    /// CRC32C of each 4 KiB block of the record; the last block may be short.
-    pub checksums: &'a [u32],
+    /// Of the record's blocks, the last of which may be short, and of the record.
+    pub checksums: &'a Checksums,
     pub into: &'a mut [u8],
 }
 
@@ -36,12 +37,28 @@ impl Part<'_> {
 
     /// Whether these bytes, the blocks that cover the part, have their checksums.
     pub(crate) fn matches(&self, blocks: &[u8]) -> bool {
-        if stere_device::planted::is_planted(stere_device::planted::Bug::ChecksumIgnored) {
+        if is_planted(Bug::ChecksumIgnored) {
             return true;
         }
         let checksums = &self.checksums[self.covering().start / BLOCK_BYTES..];
         blocks.chunks(BLOCK_BYTES).zip(checksums).all(|(block, checksum)| stere_format::crc32c(block) == *checksum)
+            && (!self.is_whole() || is_digest_of(self.checksums, blocks))
     }
+
+    /// Whether it touches all blocks of the record.
+    fn is_whole(&self) -> bool {
+        self.covering().len() == self.address.length as usize
+    }
+}
+
+/// Whether a record's digest, if it has one, is that of these bytes.
+pub fn is_digest_of(checksums: &Checksums, record: &[u8]) -> bool {
+    is_planted(Bug::DigestIgnored) || checksums.is_digest_of(record)
+}
+
+/// Whether a record's checksums are all those of these bytes.
+pub fn are_of(checksums: &Checksums, record: &[u8]) -> bool {
+    checksums.have_blocks_of(record) && is_digest_of(checksums, record)
 }
 
 /// Reads a record that is verified as a whole; tells what was bad on the way.
@@ -64,18 +81,39 @@ pub fn read_whole(
     Ok(stripe.read_verified(request)?)
 }
 
-fn read_by_block(
+/// A record whose blocks may be good on different devices; where all of them have their CRCs and the record has not its digest, from
+/// the chunks that give it together.
+pub fn read_by_block(
     stripe: &Stripe,
     placed: &SegmentChunks,
     address: &Address,
-    checksums: &[u32],
+    checksums: &Checksums,
     out: &mut [u8],
 ) -> Result<ReadReport, LogError> {
     let verify = |at: usize, block: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(block));
     let range = 0..address.length;
     let request =
         ReadRequest { segment: placed, address: *address, range, out, granule_bytes: BLOCK_BYTES, verify: &verify };
-    Ok(stripe.read_verified(request)?)
+    let report = stripe.read_verified(request)?;
+    Ok(with_digest(stripe, placed, address, checksums, out, report)?)
+}
+
+/// The same record if it has its digest; else, although each block has its CRC, from the chunks that give it right as a whole.
+fn with_digest(
+    stripe: &Stripe,
+    placed: &SegmentChunks,
+    address: &Address,
+    checksums: &Checksums,
+    record: &mut [u8],
+    report: ReadReport,
+) -> Result<ReadReport, StripeError> {
+    if is_digest_of(checksums, record) {
+        return Ok(report);
+    }
+    let (range, granule_bytes) = (0..address.length, record.len());
+    let verify = |_: usize, bytes: &[u8]| are_of(checksums, bytes);
+    let (segment, address) = (placed, *address);
+    stripe.read_verified(ReadRequest { segment, address, range, out: record, granule_bytes, verify: &verify })
 }
 
 fn damaged(part: &Part<'_>, error: StripeError) -> LogError {
@@ -160,7 +198,10 @@ impl Log {
             .map(|index| {
                 let part = &parts[*index];
                 let checksums = &part.checksums[part.covering().start / BLOCK_BYTES..];
-                move |at: usize, bytes: &[u8]| checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(bytes))
+                let is_unread = part.checksums.kind() == ChecksumKind::None;
+                move |at: usize, bytes: &[u8]| {
+                    is_unread || checksums.get(at / BLOCK_BYTES) == Some(&stere_format::crc32c(bytes))
+                }
             })
             .collect();
         // A part that does not begin and end with its blocks goes through a buffer that does.
@@ -194,8 +235,16 @@ impl Log {
         let outcomes = self.stripe.read_many(&mut requests);
         drop(requests);
         let mut first_error = None;
-        for (((index, outcome), bounce), placed) in wanted.iter().zip(outcomes).zip(bounces).zip(&places) {
+        for (((index, outcome), mut bounce), placed) in wanted.iter().zip(outcomes).zip(bounces).zip(&places) {
             let part = &mut parts[*index];
+            let outcome = match outcome {
+                Ok(report) if part.is_whole() => {
+                    let (address, checksums) = (part.address, part.checksums);
+                    let record = bounce.as_mut().map_or(&mut *part.into, |buffer| buffer.as_mut_slice());
+                    with_digest(&self.stripe, placed, &address, checksums, record, report)
+                }
+                outcome => outcome,
+            };
             match outcome {
                 Ok(report) => self.repair_part(part, placed, bounce.as_deref(), &report),
                 Err(error) => {
@@ -265,15 +314,14 @@ impl Log {
         &self,
         segment: &Arc<Segment>,
         address: &Address,
-        checksums: &[u32],
+        checksums: &Checksums,
     ) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; address.length as usize];
         if self.read_from_memory(address, 0, &mut bytes) {
             return Ok(bytes);
         }
         if segment.is_released() {
-            let is_right = |bytes: &[u8]| stere_format::block_checksums(bytes)[..] == *checksums;
-            return self.recall_record(segment, address, &is_right);
+            return self.recall_record(segment, address, &|bytes| are_of(checksums, bytes));
         }
         let placed = segment.placed();
         let report = read_by_block(&self.stripe, &placed, address, checksums, &mut bytes)?;
@@ -282,7 +330,7 @@ impl Log {
     }
 
     /// Whether a record can be read, for what may well be torn: nothing is counted and nothing repaired.
-    pub fn has_blocks(&self, segment: &Arc<Segment>, address: &Address, checksums: &[u32]) -> bool {
+    pub fn has_blocks(&self, segment: &Arc<Segment>, address: &Address, checksums: &Checksums) -> bool {
         let mut bytes = self.buffers.take(address.length as usize);
         read_by_block(&self.stripe, &segment.placed(), address, checksums, &mut bytes).is_ok()
     }

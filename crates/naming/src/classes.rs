@@ -69,6 +69,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 tiers: 0,
                 switches: Switches(value.switches),
                 record: value.record,
+                checksum: value.checksum,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
             };
@@ -101,6 +102,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         encryption,
         switches,
         record,
+        checksum: definition.own.checksum,
         more: RuledMore { plugins, versions },
         ..ClassValue::default()
     };

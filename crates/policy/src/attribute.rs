@@ -3,6 +3,7 @@
 //! A name is recognised once ([`parse_name`]); everything else works on the recognised form. Values are canonical:
 //! what is read back means the same as what was set, whatever leading zeros it had.
 
+use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
@@ -59,6 +60,8 @@ pub enum Setting {
     Backup,
     /// `record`.
     Record,
+    /// `checksum`.
+    Checksum,
 }
 
 /// Facts that can be read.
@@ -98,7 +101,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 12] = [
+    pub const ALL: [Setting; 13] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -111,6 +114,7 @@ impl Setting {
         Setting::Dedup,
         Setting::Backup,
         Setting::Record,
+        Setting::Checksum,
     ];
 
     /// The switch that it is, if it is one.
@@ -139,6 +143,7 @@ impl Setting {
             Setting::Dedup => "dedup",
             Setting::Backup => "backup",
             Setting::Record => "record",
+            Setting::Checksum => "checksum",
         }
     }
 
@@ -157,6 +162,7 @@ impl Setting {
             Setting::Dedup => "user.stere.dedup",
             Setting::Backup => "user.stere.backup",
             Setting::Record => "user.stere.record",
+            Setting::Checksum => "user.stere.checksum",
         }
     }
 
@@ -175,6 +181,7 @@ impl Setting {
             Setting::Dedup => "yes (what is stored twice becomes one, in the background) or no",
             Setting::Backup => "yes (copied to the pool's destinations, see `stere backup add`) or no",
             Setting::Record => "4K, 8K, 16K and so on up to 1M",
+            Setting::Checksum => "crc32c, xxh3, blake3 (both beside crc32c), or none",
         }
     }
 
@@ -305,6 +312,8 @@ pub struct Own {
     pub switches: Switches,
     /// Code of the size of records, 0 when not set.
     pub record: u8,
+    /// Code of the checksum, 0 when not set.
+    pub checksum: u8,
     /// Users' plugins: 1 none, 1 and the number of a stack, 0 when not set.
     pub plugins: u16,
     /// Versions.
@@ -354,6 +363,7 @@ impl Own {
             }
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
             Setting::Record => self.record = text.and_then(RecordSize::from_text).ok_or_else(refused)?.code(),
+            Setting::Checksum => self.checksum = text.and_then(Checksum::from_text).ok_or_else(refused)?.code(),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
@@ -373,6 +383,7 @@ impl Own {
             Setting::Encrypt => self.encryption = 0,
             Setting::Tier => self.tiers = 0,
             Setting::Record => self.record = 0,
+            Setting::Checksum => self.checksum = 0,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
@@ -392,6 +403,7 @@ impl Own {
             Setting::Encrypt => Encryption::from_code(self.encryption).map(Encryption::text),
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
             Setting::Record => RecordSize::from_code(self.record).map(RecordSize::text),
+            Setting::Checksum => self.checksum().map(|checksum| checksum.text().to_owned()),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
@@ -452,6 +464,11 @@ impl Own {
     /// The size of records asked for here.
     pub fn record(&self) -> Option<RecordSize> {
         RecordSize::from_code(self.record)
+    }
+
+    /// The checksum asked for here.
+    pub fn checksum(&self) -> Option<Checksum> {
+        Checksum::from_code(self.checksum)
     }
 
     /// The encryption asked for here.

@@ -5,6 +5,7 @@
 
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::checksum::Checksum;
 use crate::record::RecordSize;
 
 /// A class of files. What it asks for, and how people call it, the pool's [`Classes`](crate::Classes) know.
@@ -179,6 +180,8 @@ pub struct Wish {
     pub tier: TierWish,
     /// How large its records are at most.
     pub record: RecordSize,
+    /// How they are known to be right.
+    pub checksum: Checksum,
 }
 
 impl Wish {

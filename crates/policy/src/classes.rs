@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::attribute::{Own, Setting};
+use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
@@ -146,6 +147,11 @@ impl Classes {
         self.own(class)?.record()
     }
 
+    /// How what it stores is known to be right.
+    pub fn checksum(&self, class: Class) -> Option<Checksum> {
+        self.own(class)?.checksum()
+    }
+
     /// Which plugins it asks for, as in [`Own`]; 0 if it says nothing.
     pub fn plugins(&self, class: Class) -> u16 {
         self.own(class).map_or(0, |own| own.plugins)
@@ -170,6 +176,7 @@ impl Classes {
             encryption: self.encryption(class).unwrap_or(Encryption::NO),
             tier: self.resolve(class).tier().unwrap_or_default(),
             record: self.record(class).unwrap_or(RecordSize::USUAL),
+            checksum: self.checksum(class).unwrap_or_default(),
         }
     }
 }

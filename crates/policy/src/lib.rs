@@ -10,6 +10,7 @@
 //! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `search`.
 
 mod attribute;
+mod checksum;
 mod class;
 mod classes;
 mod compression;
@@ -26,6 +27,7 @@ mod switches;
 mod versions;
 
 pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
+pub use checksum::Checksum;
 pub use class::{Class, SchemeWish, TierWish, Wish};
 pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use crate::attribute::{Own, Setting};
+use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, TierWish, Wish};
 use crate::classes::Classes;
 use crate::compression::Compression;
@@ -69,6 +70,8 @@ pub struct Effective {
     pub tier_source: Source,
     /// Who decided the size of records.
     pub record_source: Source,
+    /// Who decided the checksum.
+    pub checksum_source: Source,
     /// Number of the stack of users' plugins, 0 for none.
     pub plugins: u16,
     /// Who decided that.
@@ -99,6 +102,7 @@ impl Effective {
             Setting::Compress => Some(self.wish.compression.text()),
             Setting::Encrypt => Some(self.wish.encryption.text()),
             Setting::Record => Some(self.wish.record.text()),
+            Setting::Checksum => Some(self.wish.checksum.text().to_owned()),
             Setting::Tier => match self.wish.tier {
                 TierWish::Unsaid => None,
                 TierWish::Nowhere => Some("none".to_owned()),
@@ -120,6 +124,7 @@ impl Effective {
             Setting::Encrypt => self.encryption_source,
             Setting::Tier => self.tier_source,
             Setting::Record => self.record_source,
+            Setting::Checksum => self.checksum_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
@@ -136,6 +141,7 @@ impl Effective {
             Setting::Encrypt => own.encryption() == Some(self.wish.encryption),
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
             Setting::Record => own.record() == Some(self.wish.record),
+            Setting::Checksum => own.checksum() == Some(self.wish.checksum),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
@@ -183,6 +189,7 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         encryption_source: Source::Pool,
         tier_source: Source::Pool,
         record_source: Source::Pool,
+        checksum_source: Source::Pool,
         plugins: classes.plugins(default).saturating_sub(1),
         plugins_source: Source::Pool,
         versions: classes.versions(default),
@@ -208,6 +215,7 @@ struct Findings {
     encryption: Option<(Encryption, Source)>,
     tier: Option<(TierWish, Source)>,
     record: Option<(RecordSize, Source)>,
+    checksum: Option<(Checksum, Source)>,
     plugins: Option<(u16, Source)>,
     versions: Option<(Option<Versions>, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
@@ -236,6 +244,10 @@ impl Findings {
         }
         if let Some(record) = decision.record().filter(|_| self.record.is_none() && counts(Decided::RECORD)) {
             self.record = Some((record, Source::Rule));
+        }
+        let checksum = decision.checksum().filter(|_| self.checksum.is_none() && counts(Decided::CHECKSUM));
+        if let Some(checksum) = checksum {
+            self.checksum = Some((checksum, Source::Rule));
         }
         let plugins = decision.plugins().filter(|_| self.plugins.is_none() && counts(Decided::PLUGINS));
         if let Some(plugins) = plugins {
@@ -279,6 +291,10 @@ impl Findings {
             let wish = own.record().or(speaks.and_then(|class| classes.record(class)));
             self.record = wish.map(|wish| (wish, source));
         }
+        if self.checksum.is_none() {
+            let wish = own.checksum().or(speaks.and_then(|class| classes.checksum(class)));
+            self.checksum = wish.map(|wish| (wish, source));
+        }
         if self.plugins.is_none() {
             let of_class = speaks.map_or(0, |class| classes.plugins(class));
             let wish = if own.plugins == 0 { of_class } else { own.plugins };
@@ -307,7 +323,8 @@ impl Findings {
         let (encryption, encryption_source) = nearer(self.encryption, (above.wish.encryption, above.encryption_source));
         let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
         let (record, record_source) = nearer(self.record, (above.wish.record, above.record_source));
-        let wish = Wish { class, scheme, compression, encryption, tier, record };
+        let (checksum, checksum_source) = nearer(self.checksum, (above.wish.checksum, above.checksum_source));
+        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum };
         let (plugins, plugins_source) = nearer(self.plugins, (above.plugins, above.plugins_source));
         let (versions, versions_source) = nearer(self.versions, (above.versions, above.versions_source));
         let switches =
@@ -320,6 +337,7 @@ impl Findings {
             encryption_source,
             tier_source,
             record_source,
+            checksum_source,
             plugins,
             plugins_source,
             versions,

@@ -215,7 +215,7 @@ impl Keys {
             let own = changes.iter().rev().find(|(changed, _)| *changed == segment).map(|(_, value)| value.clone());
             let value = own.unwrap_or_else(|| self.get(&segment).0)?;
             let place = SegmentValue::decode(&value).ok()?.place;
-            let is_right = |bytes: &[u8]| stere_format::block_checksums(bytes) == blob.checksums;
+            let is_right = |bytes: &[u8]| blob.checksums.are_of(bytes);
             self.media.record_at(&blob.address, &place, &is_right)
         };
         changes.iter().filter(|(changed, _)| changed.tree == key::tree::BLOBS).all(|(_, value)| match value {

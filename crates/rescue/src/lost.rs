@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use stere_crypt::Place;
 use stere_format::{
     Address, BLOCK_BYTES, BlobEncoding, BlobValue, BlockBitmap, FileKind, InodeValue, Key, RecordSubject, SegmentKind,
-    SegmentValue, block_checksums, key,
+    SegmentValue, key,
 };
 
 use crate::content::{Hole, Piece};
@@ -51,7 +51,7 @@ impl Seen {
         if self.encoding == BlobEncoding::PLAIN {
             return Some(stored);
         }
-        if value.is_some_and(|value| value.checksums != block_checksums(&stored)) {
+        if value.is_some_and(|value| !value.checksums.are_of(&stored)) {
             return None;
         }
         let place = Place { inode, offset, logical_bytes: self.logical_bytes, encoding: self.encoding.0 };

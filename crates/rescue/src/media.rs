@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use stere_format::segment::ChunkPlaces;
-use stere_format::{Address, BLOCK_BYTES, ChunkPlace, Scheme, SegmentChunks, SegmentKind};
+use stere_format::{Address, BLOCK_BYTES, Checksums, ChunkPlace, Scheme, SegmentChunks, SegmentKind};
 use stere_stripe::{ReadRequest, Stripe};
 
 use crate::sources::{Members, read_header};
@@ -45,13 +45,13 @@ impl Found {
     }
 }
 
-/// A run of blocks of a record, each with its own checksum.
+/// A run of blocks of a record, each with its own checksum; a run that is the whole record is held to its digest too.
 pub(crate) struct Run<'a> {
     pub place: &'a SegmentChunks,
     pub address: Address,
     /// Bytes of the record; begins at a block, ends at one or with the record.
     pub range: Range<u32>,
-    pub checksums: &'a [u32],
+    pub checksums: &'a Checksums,
     pub out: &'a mut [u8],
 }
 
@@ -59,6 +59,11 @@ impl Run<'_> {
     fn matches(&self, at: usize, bytes: &[u8]) -> bool {
         let block = (self.range.start as usize + at) / BLOCK_BYTES;
         self.checksums.get(block) == Some(&stere_format::crc32c(bytes))
+    }
+
+    /// Whether it is not the whole of a record whose digest is another, although each block has its CRC.
+    fn has_digest(&self) -> bool {
+        self.range.len() < self.address.length as usize || self.checksums.is_digest_of(self.out)
     }
 }
 
@@ -164,7 +169,7 @@ impl Media {
 
     /// Reads runs together; tells of each whether all its blocks are right.
     pub fn runs(&self, runs: &mut [Run<'_>]) -> Vec<bool> {
-        let checks: Vec<(usize, &[u32])> =
+        let checks: Vec<(usize, &Checksums)> =
             runs.iter().map(|run| (run.range.start as usize / BLOCK_BYTES, run.checksums)).collect();
         let verifies: Vec<_> = checks
             .into_iter()
@@ -186,11 +191,25 @@ impl Media {
                 verify,
             })
             .collect();
-        self.members.stripe.read_many(&mut requests).iter().map(Result::is_ok).collect()
+        let right: Vec<bool> = self.members.stripe.read_many(&mut requests).iter().map(Result::is_ok).collect();
+        drop(requests);
+        right.into_iter().zip(runs).map(|(is_right, run)| is_right && run.has_digest()).collect()
     }
 
-    /// One run block by block, in every way there is; tells of each block whether it is right in `out` now.
+    /// One run block by block, in every way there is; tells of each block whether it is right in `out` now. Where all are and the digest
+    /// is not, from the chunks that give the record as a whole, or it is all wrong.
     pub fn blocks(&mut self, run: &mut Run<'_>) -> Vec<bool> {
+        let mut right = self.blocks_alone(run);
+        if right.iter().all(|is_right| *is_right) && !run.has_digest() {
+            match self.record(&run.address, Some(run.place), &|bytes| run.checksums.are_of(bytes)) {
+                Some(record) => run.out.copy_from_slice(&record),
+                None => right.fill(false),
+            }
+        }
+        right
+    }
+
+    fn blocks_alone(&mut self, run: &mut Run<'_>) -> Vec<bool> {
         let mut right = vec![false; run.out.len().div_ceil(BLOCK_BYTES)];
         let mut ways = vec![run.place.clone()];
         let mut is_first = true;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobValue, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry, block_checksums,
+    BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
@@ -441,7 +441,7 @@ impl Store {
                 kept.extend_from_slice(&stored[start..stored.len().min(start + BLOCK_BYTES)]);
             }
             value.present = old.live;
-            value.checksums = block_checksums(&kept);
+            value.checksums = Checksums::of(old.checksums.kind(), &kept);
             return self.append_stored(handle.id, value, &kept, inode, file_offset, key);
         }
         self.append_stored(handle.id, value, stored, inode, file_offset, key)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stere_device::Buffer;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    BlobEncoding, BlobFlags, BlobValue, BlockBitmap, DeviceIndex, Scheme, block_checksums, sector_aligned,
+    BlobEncoding, BlobFlags, BlobValue, BlockBitmap, ChecksumKind, Checksums, DeviceIndex, Scheme, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 
@@ -35,6 +35,7 @@ pub struct Move {
 pub struct Recoded {
     pub encoding: BlobEncoding,
     pub flags: BlobFlags,
+    pub checksum: ChecksumKind,
     /// In the plain encoding the live blocks only, else the whole content, with anything where it is dead.
     pub stored: Vec<u8>,
 }
@@ -47,7 +48,7 @@ impl Recoded {
         };
         let encoding = if is_planted(Bug::EncodingForgotten) { old.encoding } else { self.encoding };
         let flags = self.flags;
-        BlobValue { encoding, flags, present, checksums: block_checksums(&self.stored), ..old.clone() }
+        BlobValue { encoding, flags, present, checksums: Checksums::of(self.checksum, &self.stored), ..old.clone() }
     }
 }
 

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_format::checksum::Checksums;
 use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry,
+    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry,
     crc32c, record_checksum,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
@@ -46,13 +45,16 @@ pub struct Content<'a> {
     pub stack: u16,
     /// What is noted about it.
     pub flags: BlobFlags,
+    /// What is kept to know it by.
+    pub checksum: ChecksumKind,
 }
 
 impl<'a> Content<'a> {
     /// Bytes that are stored as they are.
     pub fn plain(data: &'a [u8]) -> Self {
         let logical_bytes = u32::try_from(data.len()).expect("a blob is far below 4 GiB");
-        Content { stored: data, logical_bytes, encoding: BlobEncoding::PLAIN, key: 0, stack: 0, flags: BlobFlags::NONE }
+        let (encoding, flags, checksum) = (BlobEncoding::PLAIN, BlobFlags::NONE, ChecksumKind::Crc32c);
+        Content { stored: data, logical_bytes, encoding, key: 0, stack: 0, flags, checksum }
     }
 
     fn value(&self, address: stere_format::Address, checksums: Checksums) -> BlobValue {
@@ -185,8 +187,10 @@ impl Store {
         content: &Content<'_>,
     ) -> Result<NewBlob, Error> {
         let Content { stored: data, logical_bytes, encoding, .. } = *content;
+        // A digest takes longer than the CRCs, so it is made before the stream is locked, not while the bytes are copied.
+        let digest = Checksums::without_blocks(content.checksum, data);
         loop {
-            let mut checksums = Checksums::with_capacity(data.len().div_ceil(BLOCK_BYTES));
+            let mut checksums = digest.to_push(data.len());
             let appended = self.log.append(&key, data.len(), wait, |target| {
                 copy_and_checksum(data, target, &mut checksums);
                 let crc32c = record_checksum(&checksums, data.len());

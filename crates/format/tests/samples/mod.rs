@@ -112,7 +112,7 @@ fn trimmed_blob() -> BlobValue {
     blob.present = blob.live;
     blob.kill(31..32);
     blob.address.length = blob.plain_bytes_of(&blob.present);
-    blob.checksums.truncate(17);
+    blob.checksums = blob.checksums[..17].iter().copied().collect();
     blob
 }
 
@@ -120,7 +120,7 @@ fn compressed_blob() -> BlobValue {
     let mut blob = whole_blob();
     blob.encoding = BlobEncoding(3);
     blob.address.length = 9000;
-    blob.checksums.truncate(3);
+    blob.checksums = blob.checksums[..3].iter().copied().collect();
     blob
 }
 
@@ -138,6 +138,10 @@ fn zstd_blob() -> BlobValue {
 fn encrypted_blob() -> BlobValue {
     let checksums = [0xfeed_0003, 0xfeed_0004].into_iter().collect();
     BlobValue { key: 7, ..BlobValue::encoded(address(1, 4144), checksums, BlobEncoding::ZSTD.encrypted(), 20_000) }
+}
+
+fn blob_with_digest(kind: ChecksumKind) -> BlobValue {
+    BlobValue::plain(address(1, 5001), Checksums::of(kind, &[0xd6; 5001]))
 }
 
 fn plugged_blob() -> BlobValue {
@@ -391,6 +395,8 @@ pub fn samples() -> Vec<Sample> {
     let ruled_more = RuledMore { plugins: 3, versions: Some(wish) };
     let with_ruled_more = InodePolicy { ruled_more, ..InodePolicy::default() };
     let with_records = InodePolicy { switches: SwitchesPolicy { record, ..switches }, ..InodePolicy::default() };
+    let checksum = ChecksumPolicy { own: 2, ruled: 3, decided: 0x11, locked: 4 };
+    let with_checksum = InodePolicy { checksum, locked_more: ruled_more, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
@@ -416,6 +422,9 @@ pub fn samples() -> Vec<Sample> {
         ("node-reference", "node_reference", node_reference(1, 2).encode().to_vec()),
         ("blob-whole", "blob", whole_blob().encode()),
         ("blob-trimmed", "blob", trimmed_blob().encode()),
+        ("blob-xxh3", "blob", blob_with_digest(ChecksumKind::Xxh3).encode()),
+        ("blob-blake3", "blob", blob_with_digest(ChecksumKind::Blake3).encode()),
+        ("blob-unread", "blob", blob_with_digest(ChecksumKind::None).encode()),
         ("blob-compressed", "blob", compressed_blob().encode()),
         ("blob-zstd", "blob", zstd_blob().encode()),
         ("blob-gave-up", "blob", gave_up_blob().encode()),
@@ -430,6 +439,7 @@ pub fn samples() -> Vec<Sample> {
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
         ("class-more", "class", ClassValue { record: 4, more: ruled_more, ..class(None) }.encode()),
+        ("class-checksum", "class", ClassValue { checksum: 3, ..class(None) }.encode()),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
@@ -449,6 +459,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
         ("inode-ruled-more", "inode", inode(0o100_644, Some(with_ruled_more), b"").encode()),
+        ("inode-checksum", "inode", inode(0o100_644, Some(with_checksum), b"").encode()),
         ("inode-records", "inode", inode(0o100_644, Some(with_records), b"").encode()),
         ("inode-locked", "inode", inode(0o040_755, Some(locked_policy), b"").encode()),
         ("inode-encrypted", "inode", inode(0o040_700, Some(encrypted_policy), b"").encode()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{FileKind, InodeValue};
-use stere_policy::{Effective, RecordSize, RuleSet, Setting, Switch, Versions};
+use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Switch, Versions};
 
 use super::Scopes;
 use crate::error::Error;
@@ -124,7 +124,8 @@ impl FileSystem {
             let is_on = setting.switch().is_none_or(|switch| effective.is_on(switch));
             let is_told = is_on
                 && (setting != Setting::Encrypt || effective.wish.encryption.is_on())
-                && (setting != Setting::Record || effective.wish.record != RecordSize::USUAL);
+                && (setting != Setting::Record || effective.wish.record != RecordSize::USUAL)
+                && (setting != Setting::Checksum || effective.wish.checksum != Checksum::default());
             let value = effective.value(setting, devices).filter(|_| is_told)?;
             let is_named = matches!(setting, Setting::Class | Setting::Tier);
             let value = if is_named { self.with_name(setting, value) } else { value };

@@ -153,7 +153,8 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
             compression,
             encryption,
             tier: TierWish::Unsaid,
-            record: crate::RecordSize::USUAL
+            record: crate::RecordSize::USUAL,
+            checksum: crate::Checksum::default(),
         }
     );
     assert_eq!((effective.scheme_source, effective.compression_source), (Source::Inode(2), Source::Inode(1)));
@@ -189,6 +190,7 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         encryption,
         tier: TierWish::Unsaid,
         record: crate::RecordSize::USUAL,
+        checksum: crate::Checksum::default(),
     };
     for inode in [3, 4, 3] {
         let effective = resolve(&resolver, inode, &entries);

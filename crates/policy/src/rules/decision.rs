@@ -2,10 +2,11 @@
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
 //! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not; the smallest
-//! records; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
+//! records; the checksum that tells most; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
 
 use super::Rule;
 use crate::attribute::Own;
+use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
@@ -14,7 +15,7 @@ use crate::record::RecordSize;
 use crate::switches::Switch;
 use crate::versions::Versions;
 
-/// Which keys rules decided, a set of bits: three bytes on media, in each of which the upper half says what overrides.
+/// Which keys rules decided, a set of bits: four bytes on media, in each of which the upper half says what overrides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decided(pub u32);
 
@@ -35,17 +36,18 @@ impl Decided {
     pub const PLUGINS: Decided = Decided(0x2_0000);
     /// The versions.
     pub const VERSIONS: Decided = Decided(0x4_0000);
+    /// The checksum.
+    pub const CHECKSUM: Decided = Decided(0x100_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
-    pub fn from_bytes(decided: u8, switches: u8, record: u8) -> Decided {
-        Decided(u32::from_le_bytes([decided, switches, record, 0]))
+    pub fn from_bytes(bytes: [u8; 4]) -> Decided {
+        Decided(u32::from_le_bytes(bytes))
     }
 
-    /// The bytes on media: that of the switches is the second one, that of the size of records the third.
-    pub fn to_bytes(self) -> [u8; 3] {
-        let [decided, switches, record, _] = self.0.to_le_bytes();
-        [decided, switches, record]
+    /// The bytes on media: that of the switches is the second one, that of the size of records the third, that of the checksum the last.
+    pub fn to_bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
     }
 
     /// A switch.
@@ -81,6 +83,9 @@ impl Decided {
         }
         if own.record().or(class.and_then(|class| classes.record(class))).is_some() {
             keys.note(Decided::RECORD, false);
+        }
+        if own.checksum().or(class.and_then(|class| classes.checksum(class))).is_some() {
+            keys.note(Decided::CHECKSUM, false);
         }
         if own.plugins != 0 || class.is_some_and(|class| classes.plugins(class) != 0) {
             keys.note(Decided::PLUGINS, false);
@@ -147,6 +152,11 @@ impl Decision {
         self.own.record().filter(|_| self.decided.has(Decided::RECORD))
     }
 
+    /// The checksum that was decided.
+    pub fn checksum(&self) -> Option<Checksum> {
+        self.own.checksum().filter(|_| self.decided.has(Decided::CHECKSUM))
+    }
+
     /// The plugins that were decided, as in [`Own`].
     pub fn plugins(&self) -> Option<u16> {
         Some(self.own.plugins).filter(|plugins| *plugins != 0 && self.decided.has(Decided::PLUGINS))
@@ -183,6 +193,10 @@ impl Decision {
             self.own.record = record.code();
             self.decided.note(Decided::RECORD, overrides);
         }
+        if let Some(checksum) = own.checksum().filter(|_| is_open(Decided::CHECKSUM, self.checksum().is_some())) {
+            self.own.checksum = checksum.code();
+            self.decided.note(Decided::CHECKSUM, overrides);
+        }
         if own.plugins != 0 && is_open(Decided::PLUGINS, self.plugins().is_some()) {
             self.own.plugins = own.plugins;
             self.decided.note(Decided::PLUGINS, overrides);
@@ -217,6 +231,8 @@ impl Decision {
         own.encryption = encryptions.max().map_or(0, Encryption::code);
         let records = [self.record(), other.record()].into_iter().flatten();
         own.record = records.min().map_or(0, RecordSize::code);
+        let checksums = [self.checksum(), other.checksum()].into_iter().flatten();
+        own.checksum = checksums.max().map_or(0, Checksum::code);
         own.plugins = more_plugins(self.plugins().unwrap_or(0), other.plugins().unwrap_or(0));
         own.versions = more_versions(self.versions(), other.versions());
         own.switches = self.own.switches.or_more(other.own.switches);
@@ -264,6 +280,9 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let record = rule.own.record().or(class.and_then(|class| classes.record(class)));
         let records = [merged.record(), record].into_iter().flatten();
         merged.record = records.min().map_or(0, RecordSize::code);
+        let checksum = rule.own.checksum().or(class.and_then(|class| classes.checksum(class)));
+        let checksums = [merged.checksum(), checksum].into_iter().flatten();
+        merged.checksum = checksums.max().map_or(0, Checksum::code);
         let of_class = class.map_or(0, |class| classes.plugins(class));
         let plugins = if rule.own.plugins == 0 { of_class } else { rule.own.plugins };
         merged.plugins = more_plugins(merged.plugins, plugins);

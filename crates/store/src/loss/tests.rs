@@ -1,5 +1,4 @@
-use stere_format::checksum::Checksums;
-use stere_format::{Address, ChunkPlace, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, SegmentState, SegmentValue};
+use stere_format::{Address, Checksums, ChunkPlace, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, SegmentState, SegmentValue};
 
 use super::*;
 
@@ -52,8 +51,7 @@ fn lost_ranges_are_exactly_the_blocks_that_touch_a_lost_chunk() {
 fn check_lost_ranges(length: u32, sectors: u32, data: u8, lost: u32) {
     let scheme = Scheme::new(data, 1).unwrap();
     let address = Address { segment: 3, row_block: 5, offset: sectors * 512, length };
-    let mut checksums = Checksums::with_capacity(8);
-    (0..length.div_ceil(4096)).for_each(|checksum| checksums.push(checksum));
+    let checksums: Checksums = (0..length.div_ceil(4096)).collect();
     let value = BlobValue::plain(address, checksums);
     let ranges = lost_ranges(&value, scheme, lost);
     assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "in order, neighbours joined");

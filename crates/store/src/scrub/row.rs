@@ -13,7 +13,7 @@ use stere_format::{
     Address, BLOCK_BYTES, BlobValue, CheckpointRecord, NodeReference, RecordSubject, RowHeader, SegmentChunks, Summary,
     SummaryEntry, block_checksums, record_checksum,
 };
-use stere_log::{RowContents, Segment};
+use stere_log::{RowContents, Segment, is_digest_of, read_by_block};
 use stere_stripe::{Attempt, ReadRequest, StripeError, row_capacity, row_pieces};
 
 use super::live::{Standing, address_of};
@@ -68,7 +68,7 @@ fn is_right(entry: &SummaryEntry, standing: &Standing, bytes: &[u8]) -> bool {
         (RecordSubject::Blob { .. }, standing) => {
             let checksums = block_checksums(bytes);
             let is_as_parent_says = match standing {
-                Standing::Blob(value) => value.checksums == checksums,
+                Standing::Blob(value) => value.checksums[..] == checksums[..] && is_digest_of(&value.checksums, bytes),
                 _ => true,
             };
             is_as_parent_says && record_checksum(&checksums, bytes.len()) == entry.crc32c
@@ -245,9 +245,17 @@ impl Store {
         report: &mut ScrubReport,
     ) {
         let RecordSubject::Blob { blob, inode, .. } = entry.subject else { return };
+        let has_digest = value.checksums.has_digest();
+        if has_digest {
+            let out = record_of(&mut truth.row, entry);
+            if read_by_block(&self.log.stripe, placed, &value.address, &value.checksums, out).is_ok() {
+                return;
+            }
+        }
+        let mut is_every_block_right = true;
         let block_bytes = BLOCK_BYTES as u32;
         let present: Vec<u32> = value.present.iter().collect();
-        for (index, checksum) in (0u32..).zip(&value.checksums) {
+        for (index, checksum) in (0u32..).zip(value.checksums.iter()) {
             let range = index * block_bytes..((index + 1) * block_bytes).min(entry.length);
             let start = entry.offset as usize;
             let out = &mut truth.row.as_mut_slice()[start + range.start as usize..start + range.end as usize];
@@ -261,6 +269,7 @@ impl Store {
                 verify: &verify,
             };
             let Err(error) = self.log.stripe.read_verified(request) else { continue };
+            is_every_block_right = false;
             let is_plain = value.encoding == stere_format::BlobEncoding::PLAIN;
             // Where the stored block is in the content; encoded content is lost as a whole.
             let block = if is_plain { present.get(index as usize).copied() } else { Some(0) };
@@ -275,6 +284,13 @@ impl Store {
             let damage = Damage { segment: segment.id, blob: Some(blob), inode: Some(inode), offset, length };
             note_lost(lost(&error), damage, report);
             truth.unknown.push(range_of(entry, &range));
+        }
+        if has_digest && is_every_block_right {
+            // Which of the blocks is another than it was nobody can tell.
+            let (offset, length) = (0, u64::from(value.logical_bytes));
+            let damage = Damage { segment: segment.id, blob: Some(blob), inode: Some(inode), offset, length };
+            note_lost(Lost::Damaged, damage, report);
+            truth.unknown.push(range_of(entry, &(0..entry.length)));
         }
     }
 
