@@ -80,9 +80,9 @@ impl Rig {
     fn read(&self, number: usize) {
         let (address, bytes) = &self.records[number];
         let segment = self.log.segments.get(address.segment).unwrap();
-        let checksums: Vec<u32> = bytes.chunks(BLOCK_BYTES).map(stere_format::crc32c).collect();
+        let checksums = stere_format::block_checksums(bytes);
         let mut found = vec![0; bytes.len()];
-        let (segment, checksums, into) = (&segment, &checksums[..], &mut found[..]);
+        let (segment, checksums, into) = (&segment, &checksums, &mut found[..]);
         let part = Part { tag: number as u64, segment, address: *address, offset: 0, checksums, into };
         self.log.read(Wait::Allowed, &mut [part]).unwrap();
         assert!(found == *bytes, "record {number} is as it was written");

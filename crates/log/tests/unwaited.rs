@@ -111,9 +111,9 @@ impl Rig {
     fn read(&self, wait: Wait, number: usize, offset: usize, length: usize) -> Result<(), LogError> {
         let (address, bytes) = &self.records[number];
         let segment = self.log.segments.get(address.segment).unwrap();
-        let checksums: Vec<u32> = bytes.chunks(BLOCK_BYTES).map(stere_format::crc32c).collect();
+        let checksums = stere_format::block_checksums(bytes);
         let mut found = vec![0; length];
-        let (segment, checksums, into) = (&segment, &checksums[..], &mut found[..]);
+        let (segment, checksums, into) = (&segment, &checksums, &mut found[..]);
         let part = Part { tag: number as u64, segment, address: *address, offset: offset as u32, checksums, into };
         self.log.read(wait, &mut [part])?;
         assert!(found == bytes[offset..offset + length], "record {number} is as it was written");
