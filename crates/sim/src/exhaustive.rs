@@ -96,6 +96,7 @@ fn plan(devices: usize) -> Plan {
         greedy: false,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }

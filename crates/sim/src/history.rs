@@ -97,6 +97,8 @@ pub struct Summary {
     pub tier: TierCounts,
     /// How often a version was read.
     pub versions: u64,
+    /// How often a change that no CRC tells was looked for.
+    pub digests_proven: u64,
     pub trace: u64,
 }
 
@@ -193,6 +195,7 @@ impl History {
         };
         history.begin_encryption()?;
         history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_checksums().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 
@@ -242,7 +245,8 @@ impl History {
             self.step(&operation)?;
         }
         self.search_clear()?;
-        self.prove_repaired()
+        self.prove_repaired()?;
+        self.prove_digests()
     }
 
     pub(crate) fn mounted(&self) -> &Mounted {

@@ -22,6 +22,7 @@ pub struct PoolConfig {
     pub greedy: bool,
     pub encrypts: Encrypts,
     pub keeps_versions: bool,
+    pub checksums: crate::checksums::Wishes,
 }
 
 /// All simulated devices are equally good to read from.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::checksums::wishes_of;
 use crate::encryption::Encrypts;
 use crate::fault::FaultKind;
 use crate::history::{Budget, Failure, History, Plan, Summary};
@@ -68,6 +69,7 @@ pub struct Totals {
     pub tier: TierCounts,
     pub with_volumes: u64,
     pub versions: u64,
+    pub digests_proven: u64,
 }
 
 impl Totals {
@@ -89,6 +91,7 @@ impl Totals {
         self.proofs += summary.proofs;
         self.tier.add(&summary.tier);
         self.versions += summary.versions;
+        self.digests_proven += summary.digests_proven;
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -110,6 +113,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
         greedy: random.chance(1, 2),
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     }
 }
 
@@ -142,6 +146,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
             faults.push((device, kind, rate));
         }
     }
+    pool.checksums = wishes_of(seed, budget != Budget::None);
     let may_fill = profile == Profile::Full;
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };

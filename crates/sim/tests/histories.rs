@@ -19,12 +19,13 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-120: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     assert!(outcome.totals.torn_crashes > 50 && outcome.totals.remounts > 50, "{:?}", outcome.totals);
+    assert!(outcome.totals.digests_proven > 10, "{:?}", outcome.totals);
 }
 
 /// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
@@ -64,7 +65,7 @@ mod planted {
     use super::*;
     use stere_device::planted::Bug;
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-87, P-112, P-113, P-116: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-87, P-112, P-113, P-116, P-120: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();

@@ -20,6 +20,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         greedy: true,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
@@ -51,6 +52,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         greedy: false,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     let path = |directory, name| Path { directory, name };
     let operations = [
@@ -93,6 +95,7 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         greedy: true,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     let path = Path { directory: 0, name: 2 };
     let operations = [
@@ -252,6 +255,7 @@ fn one_device() -> PoolConfig {
         greedy: true,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     }
 }
 
@@ -269,6 +273,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         greedy: false,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     for events in 2..6 {
         let operations = [
@@ -302,6 +307,7 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         greedy: true,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     let operations = [
         Operation::Mkdir { path: path(0, 3) },
@@ -390,6 +396,7 @@ fn a_version_that_finds_no_room_refuses_no_change() {
         greedy: false,
         encrypts: Encrypts::Some,
         keeps_versions: true,
+        checksums: &[],
     };
     let operations = [
         Operation::Allocate { target: Target::Slot(1), offset: 20_480, length: 4096, mode: 65 },
@@ -418,6 +425,7 @@ fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
         greedy: false,
         encrypts: Encrypts::Everything,
         keeps_versions: false,
+        checksums: &[],
     };
     let operations = [
         Operation::Write { target: Target::Slot(1), offset: 0, length: 239_958, seed: 1 },
@@ -443,6 +451,7 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
         greedy: true,
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
+        checksums: &[],
     };
     let operations = [
         Operation::Offline { device: 0 },

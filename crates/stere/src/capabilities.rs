@@ -38,7 +38,7 @@ fn program() -> Value {
         "computed": COMPUTED,
         "compression": { "codecs": ["none", "lz4", "zstd"], "zstd_levels": { "least": 1, "most": 19 } },
         "encryption": { "ciphers": ["XAES-256-GCM"], "names": true },
-        "checksums": ["crc32c"],
+        "checksums": ["crc32c", "xxh3", "blake3", "none"],
         "plugins": { "runtime": "wasm", "can_run": plugins::can_run() },
         "features": {
             "audit": true,
