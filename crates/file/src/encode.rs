@@ -3,7 +3,8 @@
 //!
 //! A blob is one record, so a read decodes only those that it touches. The last few that were decoded for a part of them are
 //! kept, for those who read on from there. A blob's content never changes, so its number is enough to know it by.
-//! Files that ask for no encoding, and blobs that have none, pass through here with one look at a byte.
+//! Files that ask for no encoding, and blobs that have none, pass through here with one look at a byte. What has a digest is read as a
+//! whole too, so that no byte of it is given that the digest does not speak for.
 //! Read next: the crates plugin and crypt, `encrypted.rs`.
 
 use std::cell::RefCell;
@@ -169,23 +170,33 @@ impl Files {
     /// Reads pieces of blobs, whatever their encoding; bytes of `out` between pieces stay as they are. `origin`: the file, and where
     /// in it `out` begins.
     pub(crate) fn read_pieces(&self, wait: Wait, pieces: &[Piece], out: &mut [u8], origin: Owner) -> Result<(), Error> {
-        let is_plain = |piece: &Piece| piece.blob.value.encoding == BlobEncoding::PLAIN;
-        if pieces.iter().all(is_plain) {
+        if pieces.iter().all(is_read_by_blocks) {
             return Ok(self.store.read_blobs(wait, pieces, out)?);
         }
-        let (plain, encoded): (Vec<Piece>, Vec<Piece>) = pieces.iter().cloned().partition(is_plain);
-        if !plain.is_empty() {
-            self.store.read_blobs(wait, &plain, out)?;
+        let (by_blocks, whole): (Vec<Piece>, Vec<Piece>) = pieces.iter().cloned().partition(is_read_by_blocks);
+        if !by_blocks.is_empty() {
+            self.store.read_blobs(wait, &by_blocks, out)?;
         }
-        let mut unread = Vec::with_capacity(encoded.len());
-        for piece in encoded {
+        let (mut unread, mut later): (Vec<(Piece, Option<Opening>)>, Vec<_>) =
+            (Vec::with_capacity(whole.len()), Vec::new());
+        for piece in whole {
             let opening = self.opening(&piece, origin)?;
             match self.decoded.get(&known(&piece, &opening)) {
                 Some(content) => copy_piece(&piece, &content, out)?,
+                None if unread.last().is_some_and(|(last, _)| last.blob.id == piece.blob.id) => {
+                    later.push((piece, opening))
+                }
                 None => unread.push((piece, opening)),
             }
         }
-        self.read_encoded(wait, &unread, out)
+        self.read_encoded(wait, &unread, out)?;
+        for (piece, opening) in later {
+            match self.decoded.get(&known(&piece, &opening)) {
+                Some(content) => copy_piece(&piece, &content, out)?,
+                None => self.read_encoded(wait, &[(piece, opening)], out)?,
+            }
+        }
+        Ok(())
     }
 
     /// What opens the blob of a piece, if it is encrypted.
@@ -262,6 +273,13 @@ impl Files {
     }
 }
 
+/// Whether a piece is read by itself: what is stored as it is, and has no digest or is all of what has it.
+fn is_read_by_blocks(piece: &Piece) -> bool {
+    let value = &piece.blob.value;
+    let is_all = || piece.offset == 0 && piece.length == value.logical_bytes && value.live_blocks() == value.blocks();
+    value.encoding == BlobEncoding::PLAIN && (!value.checksums.has_digest() || is_all())
+}
+
 /// What opens an encrypted blob.
 struct Opening {
     key: Arc<DataKey>,
@@ -288,9 +306,23 @@ fn decode(
     decode_opened(plugins, blob, content, out)
 }
 
+/// Lays the stored blocks of a plain blob where they are in its content, zeros between them.
+fn spread(value: &BlobValue, stored: &[u8], out: &mut [u8]) {
+    for (block, bytes) in (0..).zip(out.chunks_mut(BLOCK_BYTES)) {
+        match value.stored_offset_of_block(block) {
+            Some(at) => bytes.copy_from_slice(&stored[at as usize..at as usize + bytes.len()]),
+            None => bytes.fill(0),
+        }
+    }
+}
+
 /// Undoes what was done before a record was encrypted.
 fn decode_opened(plugins: &Plugins, blob: &BlobHandle, stored: &[u8], out: &mut [u8]) -> Result<(), Error> {
     let (encoding, number) = (blob.value.encoding, blob.value.stack);
+    if encoding == BlobEncoding::PLAIN {
+        spread(&blob.value, stored, out);
+        return Ok(());
+    }
     let of = if encoding.is_known() { encoding.compression() } else { encoding };
     if !encoding.is_known() || !encoding.is_plugged() {
         return stere_plugin::decode(of, stored, out).map_err(|why| undecodable(blob, &why));

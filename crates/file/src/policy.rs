@@ -4,8 +4,8 @@
 //! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
 
 use stere_format::{
-    ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
-    SwitchesPolicy, Timestamp,
+    ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore,
+    RuledPolicy, SwitchesPolicy, Timestamp,
 };
 use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
 
@@ -90,7 +90,8 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
     let record = RecordPolicy { own: own.record, ..known.switches.record };
     let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
     let checksum = ChecksumPolicy { own: own.checksum, ..known.checksum };
-    let policy = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, checksum, ..known };
+    let policy =
+        InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, checksum, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 

@@ -64,8 +64,8 @@ pub use extent::{ExtentFlags, ExtentValue};
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
-    ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy, SwitchesPolicy,
-    Timestamp, VersionsPolicy,
+    ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
+    SwitchesPolicy, Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;

@@ -34,7 +34,7 @@ pub use recall::{Recall, RecallError, Refusal};
 pub use repair::RepairTotals;
 pub use segment::{FormerPlaces, Segment, SegmentTable};
 pub use stream::StreamKey;
-pub use verify::{Verified, proves_chunk};
+pub use verify::{Needed, Verified, proves_chunk};
 pub use write::{Appended, ROW_BYTES_TARGET};
 
 use ahead::ReadAhead;

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use stere_format::{Address, BLOCK_BYTES, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums};
+use stere_format::{Address, BLOCK_BYTES, Checksums, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums};
 use stere_stripe::Whole;
 
 use crate::Log;
-use crate::read::RowContents;
+use crate::read::{RowContents, is_digest_of};
 use crate::segment::Segment;
 
 /// What proving a segment showed.
@@ -23,6 +23,30 @@ pub struct Verified {
     pub damaged_records: u64,
     /// Where a row should begin none was found: some blocks could not be looked at.
     pub is_cut: bool,
+}
+
+/// What those who know say of the records of a row.
+#[derive(Clone, Debug, Default)]
+pub struct Needed {
+    /// Whether anybody needs one of them, or nobody can tell.
+    pub is_any: bool,
+    /// Of each record that has a digest beside its checksum: its place in the row's list, and that.
+    pub digests: Vec<(usize, Checksums)>,
+}
+
+impl Needed {
+    fn digest_of(&self, index: usize) -> Option<&Checksums> {
+        self.digests.iter().find(|(at, _)| *at == index).map(|(_, checksums)| checksums)
+    }
+
+    fn has_digests_of(&self, contents: &RowContents, row: &[u8]) -> bool {
+        self.digests.iter().all(|(index, checksums)| {
+            let entry = contents.entries.get(*index);
+            entry
+                .and_then(|entry| slice(row, entry.offset, entry.length))
+                .is_some_and(|record| is_digest_of(checksums, record))
+        })
+    }
 }
 
 /// Whether a record's bytes match the checksum in the summary.
@@ -73,13 +97,13 @@ pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) ->
 
 impl Log {
     /// Proves the rows of a sealed segment that was read whole, and mends in memory what other chunks have right. A chunk that lost
-    /// a write holds what was in its place before, which may be a whole row, of a future that a crash cut off: where `is_of_use` finds
-    /// nothing in a row that anybody needs, the other chunks are asked whether they have a later one.
+    /// a write holds what was in its place before, which may be a whole row, of a future that a crash cut off: where nothing in a row
+    /// is `needed` by anybody, the other chunks are asked whether they have a later one.
     pub fn verify_whole(
         &self,
         segment: &Arc<Segment>,
         whole: &mut Whole,
-        is_of_use: &dyn Fn(&RowContents) -> bool,
+        needed: &dyn Fn(&RowContents) -> Needed,
     ) -> Verified {
         let mut verified = Verified::default();
         let end = 1 + whole.blocks();
@@ -91,12 +115,20 @@ impl Log {
                 let row = whole.row(row_block, header.row_height, &mut scratch)?;
                 prove(header, row)
             });
-            let height = match proven.filter(|row| is_of_use(row) || self.is_newest(segment, &row.header)) {
+            let height = match proven.filter(|contents| {
+                let needed = needed(contents);
+                let height = contents.header.row_height;
+                let has_digests = needed.digests.is_empty()
+                    || whole
+                        .row(row_block, height, &mut scratch)
+                        .is_some_and(|row| needed.has_digests_of(contents, row));
+                has_digests && (needed.is_any || self.is_newest(segment, &contents.header))
+            }) {
                 Some(row) => {
                     verified.records += row.entries.len() as u64;
                     Some(row.header.row_height)
                 }
-                None => self.mend_row(segment, whole, row_block, &mut verified),
+                None => self.mend_row(segment, whole, row_block, needed, &mut verified),
             };
             let Some(height) = height else {
                 verified.is_cut = true;
@@ -122,21 +154,25 @@ impl Log {
         segment: &Arc<Segment>,
         whole: &mut Whole,
         row_block: u32,
+        needed: &dyn Fn(&RowContents) -> Needed,
         verified: &mut Verified,
     ) -> Option<u32> {
         let contents = self.read_row_contents(segment, row_block).ok().flatten()?;
+        let needed = needed(&contents);
         let header = contents.header;
         let mut scratch = Vec::new();
         let as_read = whole.row(row_block, header.row_height, &mut scratch)?.to_vec();
         let mut row = vec![0; as_read.len()];
         row.get_mut(..RowHeader::SIZE)?.copy_from_slice(&header.encode());
         let mut summary = Vec::with_capacity(header.summary_length as usize);
-        for entry in contents.entries {
+        for (index, entry) in contents.entries.into_iter().enumerate() {
+            let has_digest =
+                |bytes: &[u8]| needed.digest_of(index).is_none_or(|checksums| is_digest_of(checksums, bytes));
             entry.encode_to(&mut summary);
             let range = entry.offset as usize..(entry.offset + entry.length) as usize;
             let address = Address { segment: segment.id, row_block, offset: entry.offset, length: entry.length };
             verified.records += 1;
-            match self.look_at_record(segment, &address, &|bytes| matches(&entry, bytes)) {
+            match self.look_at_record(segment, &address, &|bytes| matches(&entry, bytes) && has_digest(bytes)) {
                 Ok(record) => row.get_mut(range)?.copy_from_slice(&record),
                 Err(error) => {
                     tracing::warn!(segment = segment.id, row_block, offset = entry.offset, %error, "a record is damaged");

@@ -66,7 +66,11 @@ fn with(device: &MemoryDevice, at: u64, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A pool of these devices with one file of one blob, changed on the first so many devices that have it.
-fn forged_pool(settings: &[(&str, &str)], devices: u16, on: usize) -> (FileSystem, Vec<Arc<MemoryDevice>>, u64, Vec<u8>) {
+fn forged_pool(
+    settings: &[(&str, &str)],
+    devices: u16,
+    on: usize,
+) -> (FileSystem, Vec<Arc<MemoryDevice>>, u64, Vec<u8>) {
     let (rig, fs) = Rig::new(devices, DEVICE_BYTES);
     let top = mkdir(&fs, ROOT, "d");
     settings.iter().for_each(|(key, value)| set(&fs, top, key, value));
@@ -109,9 +113,48 @@ fn a_change_that_the_crc_does_not_see_is_found_by_the_digest() {
 
         let (fs, _, inode, bytes) = forged_pool(&settings, 2, 2);
         assert!(read(&fs, inode, bytes.len()).is_err(), "{kind}, {compress}: no copy is right");
+        for at in [0, 50, 4096, 60_000, 99_999] {
+            let mut out = [0; 100];
+            let read = fs.read(&caller(5), inode, at, &mut out);
+            assert!(read.is_err(), "{kind}, {compress}: a part is no more right than the whole, at {at}");
+        }
         assert!(!fs.store().check(true).unwrap().findings.is_empty(), "{kind}, {compress}: check");
         let report = fs.store().scrub().unwrap();
         assert_eq!(report.unrepairable.len(), 1, "{kind}, {compress}: {report:?}");
+    }
+}
+
+/// P-120: what was cut out of a record leaves the rest of it as it was, and known.
+#[test]
+fn what_is_left_of_a_record_is_read_in_parts() {
+    for kind in ["xxh3", "blake3", "none"] {
+        let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+        let top = directory(&fs, "d", "checksum", kind);
+        let mut bytes = text(1, 120_000);
+        let inode = make(&fs, top, "f", &bytes);
+        fs.syncfs(&caller(3)).unwrap();
+        for at in [8192_usize, 40_960, 90_112] {
+            let replaced = text(at, 8192);
+            fs.write(&caller(4), inode, at as u64, &replaced, false).unwrap();
+            bytes[at..at + 8192].copy_from_slice(&replaced);
+        }
+        fs.syncfs(&caller(5)).unwrap();
+        check(&fs, inode, &bytes);
+        // The next policy trims what is dead.
+        set(&fs, top, "copies", "1");
+        reconcile(&fs);
+        assert!(
+            blobs(&fs).iter().any(|blob| blob.live_blocks() < blob.blocks() && blob.live == blob.present),
+            "{kind}"
+        );
+        check(&fs, inode, &bytes);
+        set(&fs, top, "checksum", "blake3");
+        reconcile(&fs);
+        check(&fs, inode, &bytes);
+        let fs = rig.reopen(fs, true);
+        check(&fs, inode, &bytes);
+        assert_eq!(kinds(&fs), [ChecksumKind::Blake3]);
+        assert_clean(&fs);
     }
 }
 
@@ -208,7 +251,10 @@ fn classes_rules_and_locks_say_it_too() {
     for refused in [&b"blake3"[..], b"md5"] {
         assert!(fs.setxattr(&caller(3), one, b"user.stere.checksum", refused, SetMode::Any, false).is_err());
     }
-    assert_eq!(fs.classes(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings, [("checksum", "xxh3".to_owned())]);
+    assert_eq!(
+        fs.classes(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings,
+        [("checksum", "xxh3".to_owned())]
+    );
 }
 
 /// P-120 and P-8: random writes, cuts, holes and copies, with checksums and compression changing in between.

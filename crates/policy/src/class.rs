@@ -3,9 +3,9 @@
 //! A class is a small number on media ([`Class::code`]) and a word for people. A [`SchemeWish`] is what a user asked
 //! for; [`SchemeWish::scheme`] turns it into units the pool really has, and never asks for more devices than exist.
 
+use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
-use crate::checksum::Checksum;
 use crate::record::RecordSize;
 
 /// A class of files. What it asks for, and how people call it, the pool's [`Classes`](crate::Classes) know.

@@ -133,7 +133,7 @@ impl Store {
         let Written { segment, place, slots, .. } = written;
         let stripe = &self.log.stripe;
         let mut whole = self.read_whole(segment, place)?;
-        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.tells_of_something_live(row));
+        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
         if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
             tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme, SegmentKind, SummaryEntry,
-    crc32c, record_checksum,
+    BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme,
+    SegmentKind, SummaryEntry, crc32c, record_checksum,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
 

@@ -2,8 +2,7 @@ use super::*;
 use crate::{Address, BlobEncoding, BlobValue};
 use proptest::prelude::*;
 
-const KINDS: [ChecksumKind; 4] =
-    [ChecksumKind::Crc32c, ChecksumKind::Xxh3, ChecksumKind::Blake3, ChecksumKind::None];
+const KINDS: [ChecksumKind; 4] = [ChecksumKind::Crc32c, ChecksumKind::Xxh3, ChecksumKind::Blake3, ChecksumKind::None];
 
 fn value(kind: ChecksumKind, stored: &[u8]) -> BlobValue {
     let address = Address { segment: 3, row_block: 7, offset: 512, length: stored.len() as u32 };

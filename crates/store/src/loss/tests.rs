@@ -1,4 +1,6 @@
-use stere_format::{Address, Checksums, ChunkPlace, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, SegmentState, SegmentValue};
+use stere_format::{
+    Address, Checksums, ChunkPlace, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, SegmentState, SegmentValue,
+};
 
 use super::*;
 

@@ -7,7 +7,7 @@ use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, PoolId, RecordSubject, RowHeader, ScrubCursor, SegmentChunks, SegmentKind, SummaryEntry,
 };
-use stere_log::{RowContents, Segment, Wait};
+use stere_log::{Needed, RowContents, Segment, Wait};
 use stere_stripe::Stretch;
 
 use super::ahead::{Ahead, Window};
@@ -202,10 +202,15 @@ impl Store {
         Ok(Found::Row(contents.header.row_height))
     }
 
-    /// Whether a row tells of anything live; where that cannot be told, it may.
-    pub(crate) fn tells_of_something_live(&self, contents: &RowContents) -> bool {
-        let is_live = |standing: &Standing| !matches!(standing, Standing::Dead);
-        self.standings_of(contents).map_or(true, |standings| standings.iter().any(is_live))
+    /// What of a row is live, and the digests of that; where it cannot be told, anything may be.
+    pub(crate) fn needed_of(&self, contents: &RowContents) -> Needed {
+        let Ok(standings) = self.standings_of(contents) else { return Needed { is_any: true, digests: Vec::new() } };
+        let is_any = standings.iter().any(|standing| !matches!(standing, Standing::Dead));
+        let digest = |(index, standing): (usize, Standing)| match standing {
+            Standing::Blob(value) if value.checksums.has_digest() => Some((index, value.checksums.clone())),
+            _ => None,
+        };
+        Needed { is_any, digests: standings.into_iter().enumerate().filter_map(digest).collect() }
     }
 
     /// Whether all chunks of a row are there, agree and hold what they should.

@@ -330,7 +330,7 @@ impl Store {
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
         let mut whole = stripe.read_whole(segment.id, &placed, blocks, 0).map_err(failed)?;
-        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.tells_of_something_live(row));
+        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
         if verified.damaged_records > 0 || verified.is_cut {
             return Ok(None);
         }
