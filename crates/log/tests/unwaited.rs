@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stere_device::pending::{self, Source};
 use stere_device::{BufferPool, Device, DeviceError, MemoryDevice, PendingRead, Piece, Ticket};
-use stere_format::{Address, BLOCK_BYTES, DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
+use stere_format::{Address, DeviceLayout, PoolId, RecordSubject, Scheme, SegmentKind, SummaryEntry};
 use stere_log::{Log, LogError, LogOptions, Part, StreamKey, Wait};
 use stere_stripe::{READ_COST_FAST, Stripe};
 
