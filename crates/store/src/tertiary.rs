@@ -16,6 +16,7 @@ mod remnants;
 mod repack;
 mod retire;
 mod sequence;
+mod spare;
 mod stage;
 mod table;
 mod upload;
@@ -141,6 +142,7 @@ pub(crate) struct Volumes {
     /// Held for reading by whoever copies out, for writing by whoever deletes objects by their names. After `work`.
     uploads: RwLock<()>,
     lanes: lanes::Lanes,
+    spare: spare::Spare,
     /// Segments of which it is durable that they are sealed, of those that wait.
     sealed: Mutex<BTreeSet<u64>>,
     counters: Counters,
@@ -166,6 +168,7 @@ impl Volumes {
             work: Mutex::new(()),
             uploads: RwLock::new(()),
             lanes: lanes::Lanes::default(),
+            spare: spare::Spare::default(),
             sealed: Mutex::default(),
             counters: Counters::default(),
             metadata: Mutex::default(),

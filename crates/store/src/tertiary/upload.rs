@@ -21,6 +21,7 @@ use stere_format::{
 use stere_log::{RecallError, Segment, Wait};
 
 use super::is_object_of;
+use super::spare::Object;
 use crate::Store;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::error::Error;
@@ -306,13 +307,17 @@ impl Store {
     }
 
     /// The segment as an object: its chunk, read and proven. None if it is not whole.
-    fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Vec<u8>>, Error> {
+    fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Object>, Error> {
         if segment.is_released() {
             // On one volume, and wanted on another.
             let chunk = self.volumes.whole(segment);
             self.volumes.forget_fetched(segment.id);
             return match chunk {
-                Ok(chunk) => Ok(Some(chunk.to_vec())),
+                Ok(chunk) => {
+                    let mut object = self.volumes.spare.take(chunk.len());
+                    object.extend(&chunk);
+                    Ok(Some(object))
+                }
                 Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
                     "segment {} cannot be copied to another volume ({why}); remove the files in it, or restore the object",
                     segment.id
@@ -325,7 +330,7 @@ impl Store {
     }
 
     /// So many blocks of a segment as an object; none if they are not whole.
-    pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Object>, Error> {
         let stripe = &self.log.stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
@@ -335,8 +340,9 @@ impl Store {
             return Ok(None);
         }
         let content = stripe.chunks_of(whole, &[0]).map_err(failed)?.swap_remove(0);
-        let mut bytes = self.object_header(segment).encode().to_vec();
-        bytes.extend_from_slice(&content);
+        let mut bytes = self.volumes.spare.take(ChunkHeader::SIZE + content.len());
+        bytes.extend(&self.object_header(segment).encode());
+        bytes.extend(&content);
         // What goes where nobody looks for years is looked at once more.
         let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
@@ -423,9 +429,10 @@ impl Store {
     fn put_proven(&self, segment: &Segment, volume: &dyn Volume, bytes: &[u8]) -> Result<Option<String>, VolumeError> {
         let name = object_name(segment.id, segment.sequence);
         if let Some(length) = volume.length(&name)? {
-            let mut found = vec![0; length.min(u64::from(self.log.chunk_bytes())) as usize];
-            volume.get(&name, 0, &mut found, Patience::Now)?;
-            if found == bytes {
+            let length = length.min(u64::from(self.log.chunk_bytes())) as usize;
+            let mut found = self.volumes.spare.take(length).zeros(length);
+            volume.get(&name, 0, found.as_mut_slice(), Patience::Now)?;
+            if *found == *bytes {
                 return Ok(None);
             }
             // Half of an earlier try is written over, and one with a bad byte between records; what else is right in itself is somebody's.
@@ -446,9 +453,9 @@ impl Store {
         if is_planted(Bug::VolumeBelieved) {
             return Ok(());
         }
-        let mut found = vec![0; bytes.len()];
-        volume.get(name, 0, &mut found, Patience::Now)?;
-        if found == bytes {
+        let mut found = self.volumes.spare.take(bytes.len()).zeros(bytes.len());
+        volume.get(name, 0, found.as_mut_slice(), Patience::Now)?;
+        if *found == *bytes {
             return Ok(());
         }
         self.volumes.counters.bad_objects.fetch_add(1, Ordering::Relaxed);
