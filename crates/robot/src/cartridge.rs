@@ -175,8 +175,8 @@ impl Cartridge<'_> {
     }
 
     /// Ends a file that was left without an end, so that something can be put behind it. What it lacked may have been the filemark alone: a
-    /// block that is not its own keeps it from counting now.
-    pub fn end_ragged(&mut self, files: u32) -> Result<(), RobotError> {
+    /// block that is not its own keeps it from counting now. False if there is no room for that: then it is left without an end.
+    pub fn end_ragged(&mut self, files: u32) -> Result<bool, RobotError> {
         self.drive.go_to_end(Some((files, 1)))?;
         let text = b"unfinished\n";
         let header = CartridgeBlock {
@@ -191,8 +191,10 @@ impl Cartridge<'_> {
             barcode: self.barcode.to_owned(),
             name: String::new(),
         };
-        self.drive.write(&[&header.encode()[..], text].concat())?;
-        self.drive.write_filemark().map(drop)
+        if self.drive.write(&[&header.encode()[..], text].concat())? == Write::Full {
+            return Ok(false);
+        }
+        Ok(self.drive.write_filemark()? != Write::Full)
     }
 
     /// Writes what is known of the cartridge behind everything.

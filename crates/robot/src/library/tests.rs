@@ -189,6 +189,25 @@ fn an_object_that_does_not_fit_goes_to_the_next_cartridge_whole() {
     assert!(matches!(outcome, Err(VolumeError::Full { .. })), "{outcome:?}");
 }
 
+/// P-101: what lacks nothing but its end does not get one, also where the medium takes that and nothing else any more.
+#[test]
+fn an_object_without_its_end_never_counts() {
+    let mut count = 0;
+    for capacity_bytes in (4000..9000).step_by(64) {
+        let simulated = simulated(Model { capacity_bytes, warning_bytes: 0, ..Model::INSTANT }, 1, 2);
+        let puts = |name: &str| open(&simulated).put(name, &content(1, 3000)).is_ok();
+        if !puts("a") || simulated.records("SIM001") != 4 {
+            continue;
+        }
+        count += 1;
+        simulated.cut("SIM001", 3);
+        puts("b");
+        let names = open(&simulated).list("").unwrap();
+        assert!(names.iter().all(|(name, _)| name == "b"), "{capacity_bytes}: {names:?}");
+    }
+    assert!(count > 20, "{count} capacities");
+}
+
 #[test]
 fn foreign_cartridges_are_left_alone() {
     let simulated = simulated(Model::INSTANT, 1, 3);

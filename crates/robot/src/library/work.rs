@@ -251,7 +251,9 @@ impl Library {
         };
         let mut cartridge = self.cartridge(drive, barcode);
         if known.is_ragged {
-            cartridge.end_ragged(known.files)?;
+            if !cartridge.end_ragged(known.files)? {
+                return self.end(drive, barcode, true);
+            }
             known.files += 1;
             let ended = |known: &mut crate::catalogue::Known| {
                 (known.files, known.is_ragged, known.is_indexed) = (known.files + 1, false, false);
