@@ -6,6 +6,7 @@
 //! Read next: `server/nodes.rs`, `server/operations.rs`, `server/content.rs`.
 
 mod content;
+mod following;
 mod nodes;
 mod operations;
 
@@ -25,6 +26,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::coder::Coder;
 use crate::error::Error;
 use crate::key::KEY_FILE_NAME;
+use crate::queue::{QUEUE_FILE_NAME, Queue};
 use crate::way::Rules;
 
 use content::Handle;
@@ -36,9 +38,13 @@ const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 const THREADS: usize = 8;
 
 /// What a mount is to do.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     pub rules: Rules,
+    /// Where changes are noted that are to be followed up, if rules ask for that.
+    pub queue: Option<Arc<Queue>>,
+    /// The clock, in seconds since 1970.
+    pub now_seconds: fn() -> i64,
     pub allow_other: bool,
     pub read_only: bool,
 }
@@ -53,11 +59,15 @@ pub(crate) struct Server {
     /// Where the source is, as the kernel tells it.
     source: Vec<u8>,
     handles: Mutex<FxHashMap<u64, Arc<Handle>>>,
+    queue: Option<Arc<Queue>>,
+    now_seconds: fn() -> i64,
+    /// Which followed file each handle was opened for writing of.
+    writers: Mutex<FxHashMap<u64, Vec<u8>>>,
     next_handle: AtomicU64,
 }
 
 /// Mounts `source` on `mountpoint`.
-pub fn mount(source: &Path, mountpoint: &Path, coder: Coder, options: &Options) -> Result<Session, Error> {
+pub fn mount(source: &Path, mountpoint: &Path, coder: Arc<Coder>, options: &Options) -> Result<Session, Error> {
     for way in options.rules.ways() {
         coder.stack(way)?;
         if way.is_encrypted && coder.key.is_none() {
@@ -71,11 +81,14 @@ pub fn mount(source: &Path, mountpoint: &Path, coder: Coder, options: &Options) 
     let root: OwnedFd = rustix::fs::open(&source, flags, Mode::empty())?;
     let server = Server {
         rules: options.rules.clone(),
-        coder: Arc::new(coder),
+        coder,
         is_root: rustix::process::geteuid().is_root(),
         nodes: Nodes::new(root)?,
         source: source.as_os_str().as_bytes().to_vec(),
         handles: Mutex::default(),
+        queue: options.queue.clone(),
+        now_seconds: options.now_seconds,
+        writers: Mutex::default(),
         next_handle: AtomicU64::new(1),
     };
     let mount = MountOptions {
@@ -129,9 +142,14 @@ fn errno(number: i32) -> Error {
     Error::Beneath(std::io::Error::from_raw_os_error(number))
 }
 
+/// Whether it is a name that the source keeps for itself.
+fn is_own(name: &[u8]) -> bool {
+    name == KEY_FILE_NAME.as_bytes() || name.starts_with(QUEUE_FILE_NAME.as_bytes())
+}
+
 /// A name as the system takes it. What the source keeps for itself is not there.
 fn name_of(name: &[u8]) -> Result<&OsStr, Error> {
-    if name == KEY_FILE_NAME.as_bytes() {
+    if is_own(name) {
         return Err(errno(libc::EPERM));
     }
     Ok(OsStr::from_bytes(name))

@@ -46,7 +46,9 @@ impl Way {
                 ("encrypt", value) => return Err(format!("encrypt is yes or no, not '{value}'")),
                 ("plugins", "none") => way.plugins = Vec::new(),
                 ("plugins", value) => way.plugins = plugins(value)?,
-                (key, _) => return Err(format!("'{key}' is no key; they are compress, encrypt and plugins")),
+                (key, _) => {
+                    return Err(format!("'{key}' is no key; they are compress, encrypt, plugins, follow and backup"));
+                }
             }
         }
         if way.text().len() > TEXT_BYTES_MAX {
@@ -84,9 +86,37 @@ fn plugins(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(plugins)
 }
 
-/// Which files are stored how.
+/// How files are followed up after they were changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Follows {
+    /// Names of plugins that are told, and their parameters.
+    pub plugins: Vec<(String, String)>,
+    /// Whether they are copied to the second directory.
+    pub backup: bool,
+}
+
+impl Follows {
+    /// Takes the settings out of a rule that are about this; gives the others.
+    fn parse(text: &str) -> Result<(Follows, String), String> {
+        let (mut follows, mut others) = (Follows::default(), Vec::new());
+        for setting in text.split(',') {
+            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+            match (key.trim(), value.trim()) {
+                ("follow", "none") => follows.plugins = Vec::new(),
+                ("follow", value) => follows.plugins = plugins(value)?,
+                ("backup", "yes") => follows.backup = true,
+                ("backup", "no") => follows.backup = false,
+                ("backup", value) => return Err(format!("backup is yes or no, not '{value}'")),
+                _ => others.push(setting),
+            }
+        }
+        Ok((follows, others.join(",")))
+    }
+}
+
+/// Which files are stored how, and followed up how.
 #[derive(Debug, Clone, Default)]
-pub struct Rules(Vec<(Pattern, Way)>);
+pub struct Rules(Vec<(Pattern, Way, Follows)>);
 
 #[derive(Debug, Clone)]
 struct Pattern {
@@ -109,28 +139,41 @@ impl Rules {
 
     /// Whether any rule has to be told the path.
     pub fn needs_path(&self) -> bool {
-        self.0.iter().any(|(pattern, _)| pattern.is_of_path)
+        self.0.iter().any(|(pattern, _, _)| pattern.is_of_path)
     }
 
     /// Every way that a rule asks for.
     pub fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.0.iter().map(|(_, way)| way)
+        self.0.iter().map(|(_, way, _)| way)
+    }
+
+    /// Every way of following up that a rule asks for.
+    pub fn all_follows(&self) -> impl Iterator<Item = &Follows> {
+        self.0.iter().map(|(_, _, follows)| follows).filter(|follows| **follows != Follows::default())
     }
 
     /// How a file of this name is stored; `path` is that from the source, without a slash in front.
     pub fn way_of(&self, name: &[u8], path: &[u8]) -> Way {
+        self.first(name, path).map_or(Way::PLAIN, |(_, way, _)| way.clone())
+    }
+
+    /// How it is followed up, if it is.
+    pub fn follows(&self, name: &[u8], path: &[u8]) -> Option<&Follows> {
+        self.first(name, path).map(|(_, _, follows)| follows).filter(|follows| **follows != Follows::default())
+    }
+
+    fn first(&self, name: &[u8], path: &[u8]) -> Option<&(Pattern, Way, Follows)> {
         let as_path = |bytes: &[u8]| -> std::path::PathBuf {
             use std::os::unix::ffi::OsStrExt;
             std::ffi::OsStr::from_bytes(bytes).into()
         };
         let (name, path) = (as_path(name), as_path(path));
         let matches = |pattern: &Pattern| pattern.matcher.is_match(if pattern.is_of_path { &path } else { &name });
-        let found = self.0.iter().find(|(pattern, _)| matches(pattern));
-        found.map_or(Way::PLAIN, |(_, way)| way.clone())
+        self.0.iter().find(|(pattern, _, _)| matches(pattern))
     }
 }
 
-fn parse_one(rule: &str) -> Result<(Pattern, Way), String> {
+fn parse_one(rule: &str) -> Result<(Pattern, Way, Follows), String> {
     let example = "write for example `*.c: compress=zstd`";
     let (pattern, settings) = rule.split_once(':').ok_or_else(|| format!("'{rule}' has no colon; {example}"))?;
     let pattern = pattern.trim().trim_start_matches('/');
@@ -139,8 +182,9 @@ fn parse_one(rule: &str) -> Result<(Pattern, Way), String> {
     }
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
     let glob = glob.map_err(|error| format!("the pattern '{pattern}' is none: {}", error.kind()))?;
-    let way = Way::parse(settings)?;
-    Ok((Pattern { matcher: glob.compile_matcher(), is_of_path: pattern.contains('/') }, way))
+    let (follows, settings) = Follows::parse(settings)?;
+    let way = Way::parse(&settings)?;
+    Ok((Pattern { matcher: glob.compile_matcher(), is_of_path: pattern.contains('/') }, way, follows))
 }
 
 #[cfg(test)]

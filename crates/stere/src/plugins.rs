@@ -13,7 +13,7 @@ use stere_sandbox::{Limits, Sandbox};
 use crate::cli::PluginCommand;
 use crate::clock;
 use crate::control::{Answer, Connection, Request};
-use crate::error::{At, DEGRADED, DONE, Result, refused};
+use crate::error::{At, DEGRADED, DONE, Error, Result, refused};
 use crate::registry::Registry;
 use crate::status::to_json;
 
@@ -168,7 +168,61 @@ pub fn read_module(file: &Path) -> Result<Vec<u8>> {
     }
 }
 
+/// Where a mount of `stere stack` tells what waits; see `crates/stack/src/server/following.rs`.
+const QUEUE_ATTRIBUTE: &str = "user.stere.queue";
+
+/// What waits at a mount of `stere stack`, or what was done about it; nothing if it is none.
+fn of_stack(command: &PluginCommand) -> Result<Option<u8>> {
+    let PluginCommand::Queue(arguments) = command else { return Ok(None) };
+    let mut said = vec![0; 64 << 10];
+    let Ok(length) = rustix::fs::getxattr(arguments.place.as_str(), QUEUE_ATTRIBUTE, &mut said[..]) else {
+        return Ok(None);
+    };
+    said.truncate(length);
+    let change = match arguments.order() {
+        Order::Change { change: Change::Retry } => Some("retry"),
+        Order::Change { change: Change::DropGivenUp } => Some("drop"),
+        Order::Change { change: Change::DropAll } => Some("drop-all"),
+        _ => None,
+    };
+    let Some(queue) = queue_of_stack(&String::from_utf8_lossy(&said)) else {
+        return refused("the mount gave an answer that means nothing here; use the stere that mounted it");
+    };
+    let Some(change) = change else { return show_queue(command, &queue).map(Some) };
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(arguments.place.as_str(), QUEUE_ATTRIBUTE, change.as_bytes(), flags)
+        .map_err(|error| Error::System(error.into()))?;
+    let files = if change == "drop" { queue.given_up } else { queue.waiting + queue.given_up };
+    println!("{}", changed(change == "retry", files));
+    Ok(Some(DONE))
+}
+
+fn queue_of_stack(said: &str) -> Option<QueueReport> {
+    let mut lines = said.lines();
+    let counts: Vec<u64> = lines.next()?.split('\t').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let [waiting, given_up, lost] = counts[..] else { return None };
+    let file = |line: &str| {
+        let [since, failures, next, is_given_up, path, cause] = line.split('\t').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        Some(WaitingReport {
+            path: path.to_owned(),
+            events: vec!["change".to_owned()],
+            plugins: "the rules".to_owned(),
+            since_seconds: since.parse().ok()?,
+            failures: failures.parse().ok()?,
+            next_seconds: next.parse().ok()?,
+            is_given_up: is_given_up == "1",
+            cause: cause.to_owned(),
+        })
+    };
+    Some(QueueReport { waiting, given_up, lost, files: lines.map(file).collect::<Option<_>>()? })
+}
+
 pub fn run(registry: &Registry, command: &PluginCommand) -> Result<u8> {
+    if let Some(code) = of_stack(command)? {
+        return Ok(code);
+    }
     let (pool, order) = match command {
         PluginCommand::List { pool, .. } => (pool, Order::List),
         PluginCommand::Add { pool, name, file } => {

@@ -26,6 +26,15 @@ pub(super) enum Handle {
     Directory { node: Arc<Node>, entries: Mutex<Option<Vec<Listed>>> },
 }
 
+impl Handle {
+    /// The file or directory.
+    pub fn node(&self) -> &Arc<Node> {
+        match self {
+            Handle::Plain { node, .. } | Handle::Stacked { node, .. } | Handle::Directory { node, .. } => node,
+        }
+    }
+}
+
 /// An entry of a directory.
 #[derive(Debug, Clone)]
 pub(super) struct Listed {

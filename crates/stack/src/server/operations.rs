@@ -11,10 +11,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
 
 use super::content::{Handle, Listed};
-use super::nodes::{Node, entry};
-use super::{Server, TIME_TO_LIVE, errno, name_of};
+use super::following::QUEUE_ATTRIBUTE;
+use super::nodes::{self, Node, entry};
+use super::{Server, TIME_TO_LIVE, errno, is_own, name_of};
 use crate::error::Error;
-use crate::key::KEY_FILE_NAME;
 use crate::way::Way;
 
 /// What is answered.
@@ -56,6 +56,13 @@ type Outcome = Result<Answer, Error>;
 impl Server {
     /// Does what a request asks for.
     pub(super) fn perform(&self, request: &mut Request) -> Outcome {
+        let following = self.before(&request.operation())?;
+        let outcome = self.perform_noted(request);
+        self.after(following, &outcome);
+        outcome
+    }
+
+    fn perform_noted(&self, request: &mut Request) -> Outcome {
         match request.operation() {
             Operation::Read { handle, offset, size, .. } => {
                 let buffer = request.data_buffer();
@@ -84,6 +91,7 @@ impl Server {
                 self.save(handle, true).map(|()| Answer::Done)
             }
             Operation::Release { handle, .. } | Operation::Releasedir { handle, .. } => {
+                self.before_closing(handle);
                 self.close(handle).map(|()| Answer::Done)
             }
             Operation::Opendir { node, .. } => {
@@ -190,6 +198,15 @@ impl Server {
                     name_length_max: found.f_namemax as u32,
                     fragment_size: found.f_frsize as u32,
                 }))
+            }
+            Operation::Setxattr { node: nodes::ROOT, name: QUEUE_ATTRIBUTE, value, .. } => self.change_queue(value),
+            Operation::Getxattr { node: nodes::ROOT, name: QUEUE_ATTRIBUTE, size } => {
+                let said = self.queue_said()?;
+                match size {
+                    0 => Ok(Answer::XattrSize(said.len() as u32)),
+                    _ if said.len() > size => Err(errno(libc::ERANGE)),
+                    _ => Ok(Answer::Bytes(said)),
+                }
             }
             Operation::Setxattr { node, name, value, flags, .. } => {
                 let flags = XattrFlags::from_bits_retain(flags);
@@ -359,7 +376,7 @@ fn list(node: &Node) -> Result<Vec<Listed>, Error> {
     for entry in rustix::fs::Dir::new(OwnedFd::from(directory))? {
         let entry = entry?;
         let name = entry.file_name().to_bytes().to_vec();
-        if name != KEY_FILE_NAME.as_bytes() {
+        if !is_own(&name) {
             listed.push(Listed { inode: entry.ino(), mode: entry.file_type().as_raw_mode(), name });
         }
     }

@@ -21,6 +21,9 @@ pub struct StackArguments {
     /// A plugin: a WebAssembly module, or its text (.wat)
     #[arg(long = "plugin", value_name = "NAME=FILE")]
     pub plugins: Vec<String>,
+    /// Where files with backup=yes in their rule are copied to after they were changed, as they lie in the source
+    #[arg(long, value_name = "DIRECTORY")]
+    pub backup: Option<PathBuf>,
     #[command(flatten)]
     pub secret: SecretArguments,
     /// Other users may use it
