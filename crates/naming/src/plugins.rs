@@ -19,7 +19,10 @@ use stere_format::{BlobValue, FileKind, InodeValue, Key, PluginRecord, PluginSta
 use stere_plugin::{EventKind, Events, PluginFailure, StackFailure};
 use stere_store::{Store, Wait};
 
+use stere_policy::Own;
+
 use crate::error::Error;
+use crate::xattr::Say;
 use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that says which plugins.
@@ -203,7 +206,9 @@ impl FileSystem {
             if key.kind == key::kind::INODE {
                 let Ok(value) = InodeValue::decode(bytes) else { return };
                 let ruled = stere_file::rule_decision(&value).plugins().map(|plugins| plugins - 1);
-                let asks = [own_stack(&value), ruled].into_iter().flatten().any(|asked| stacks.contains(&asked));
+                let locked = stere_file::own_locks(&value).plugins.checked_sub(1);
+                let asks =
+                    [own_stack(&value), ruled, locked].into_iter().flatten().any(|asked| stacks.contains(&asked));
                 policies += u64::from(asks);
             }
         })?;
@@ -284,6 +289,7 @@ impl FileSystem {
         inode: u64,
         value: Option<&[u8]>,
         mode: SetMode,
+        say: Say,
     ) -> Result<(), Error> {
         let stack = match value {
             None | Some(b"") => None,
@@ -295,8 +301,16 @@ impl FileSystem {
             if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
             }
-            xattr::check_mode(mode, own_stack(inode_value).is_some())?;
-            set_own_stack(inode_value, stack);
+            let plugins = stack.map_or(0, |stack| stack + 1);
+            xattr::check_mode(mode, say.of(inode_value).plugins != 0)?;
+            match say {
+                Say::Own => {
+                    let asked = Own { plugins, ..Own::default() };
+                    self.check_list_locks(transaction, inode, inode_value, &[asked])?;
+                    set_own_stack(inode_value, stack);
+                }
+                Say::Lock => stere_file::set_own_locks(inode_value, Own { plugins, ..say.of(inode_value) }),
+            }
             // What is stored already is brought in line in the background; the note makes that survive a crash.
             self.note_reconcile(transaction, inode)
         })?;
@@ -310,9 +324,10 @@ impl FileSystem {
     }
 
     /// What an inode says itself.
-    pub(crate) fn own_plugins(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn own_plugins(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        own_stack(&value).map(|stack| self.stack_text(stack)).ok_or(Error::NoAttribute)
+        let stack = say.of(&value).plugins.checked_sub(1);
+        stack.map(|stack| self.stack_text(stack)).ok_or(Error::NoAttribute)
     }
 
     /// Which plugins an inode has, and who said so.

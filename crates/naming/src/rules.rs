@@ -426,7 +426,7 @@ impl FileSystem {
     /// Sets or removes a directory's own rules.
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
-        let (mut named, mut asked, mut keeps_versions) = (Vec::new(), Vec::new(), false);
+        let (mut named, mut asked, mut lists, mut keeps_versions) = (Vec::new(), Vec::new(), Vec::new(), false);
         if let Some(text) = text {
             let set = self.parse_rules(caller, &String::from_utf8_lossy(text), false)?;
             named = classes_of(&set);
@@ -436,6 +436,7 @@ impl FileSystem {
                 Setting::ALL.into_iter().filter(move |key| own.get(*key).is_some()).map(move |key| (key, own))
             };
             asked = set.rules().iter().flat_map(settings).collect();
+            lists = set.rules().iter().map(|rule| rule.own).collect();
         }
         let says = asked.iter().fold(Switches::default(), |says, (_, own)| says.or_more(own.switches));
         let _until_it_holds = self.changing_policy();
@@ -444,6 +445,7 @@ impl FileSystem {
                 return Err(Error::NotPermitted("rules can be set on directories"));
             }
             self.check_locks(transaction, inode, value, &asked)?;
+            self.check_list_locks(transaction, inode, value, &lists)?;
             self.note_watched(transaction, says)?;
             if keeps_versions {
                 self.begin_versions(transaction);

@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use stere_device::planted::{Bug, is_planted};
-use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_versions, set_own_versions};
+use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, set_own_versions};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Source, Versions as Wanted};
+use stere_policy::{Own, Source, Versions as Wanted};
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
 use crate::names::{Found, damaged};
+use crate::xattr::Say;
 use crate::{Caller, FileSystem, SetMode, classes, xattr};
 
 /// The attribute that says how many and how long.
@@ -98,7 +99,9 @@ impl FileSystem {
     fn kept_of_own(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
         let said = self.said(keys, inode, value)?;
         Ok(said
-            .filter(|(_, source)| matches!(source, Source::Rule) || *source == Source::Inode(inode))
+            .filter(|(_, source)| {
+                matches!(source, Source::Rule) || [Source::Inode(inode), Source::Lock(inode)].contains(source)
+            })
             .map(|(wanted, _)| wanted))
     }
 
@@ -383,6 +386,7 @@ impl FileSystem {
         inode: u64,
         value: Option<&[u8]>,
         mode: SetMode,
+        say: Say,
     ) -> Result<(), Error> {
         let wanted = value.filter(|text| !text.is_empty()).map(Wanted::parse).transpose()?;
         let _until_it_holds = self.changing_policy();
@@ -390,9 +394,16 @@ impl FileSystem {
             if !matches!(value.kind(), Some(FileKind::File | FileKind::Directory)) {
                 return Err(Error::NotPermitted("policy can be set on files and directories"));
             }
-            xattr::check_mode(mode, own_versions(value).is_some())?;
-            stere_file::check_changeable(value, caller.now)?;
-            set_own_versions(value, wanted);
+            xattr::check_mode(mode, say.of(value).versions.is_some())?;
+            match say {
+                Say::Own => {
+                    stere_file::check_changeable(value, caller.now)?;
+                    let asked = Own { versions: wanted, ..Own::default() };
+                    self.check_list_locks(transaction, inode, value, &[asked])?;
+                    set_own_versions(value, wanted);
+                }
+                Say::Lock => stere_file::set_own_locks(value, Own { versions: wanted, ..say.of(value) }),
+            }
             self.begin_versions(transaction);
             self.note_reconcile(transaction, inode)
         })?;
@@ -406,9 +417,9 @@ impl FileSystem {
     }
 
     /// What an inode says itself.
-    pub(crate) fn own_versions_text(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn own_versions_text(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        Ok(own_versions(&value).ok_or(Error::NoAttribute)?.text().into_bytes())
+        Ok(say.of(&value).versions.ok_or(Error::NoAttribute)?.text().into_bytes())
     }
 
     /// What holds for an inode, and who said so.

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use siphasher::sip::SipHasher13;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, XattrBucket};
-use stere_policy::{Name, Own, Setting, parse_name};
+use stere_policy::{List, Name, Own, Setting, parse_name};
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -148,9 +148,11 @@ impl FileSystem {
             return match parsed {
                 Ok(Name::Setting(setting)) => self.own_setting(caller, inode, setting, Say::Own),
                 Ok(Name::Lock(setting)) => self.own_setting(caller, inode, setting, Say::Lock),
-                Ok(Name::Plugins) => self.own_plugins(caller, inode),
+                Ok(Name::ListLock(List::Plugins)) => self.own_plugins(caller, inode, Say::Lock),
+                Ok(Name::ListLock(List::Versions)) => self.own_versions_text(caller, inode, Say::Lock),
+                Ok(Name::Plugins) => self.own_plugins(caller, inode, Say::Own),
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
-                Ok(Name::Versions) => self.own_versions_text(caller, inode),
+                Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
                 Ok(Name::Pin) => self.own_pin(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
@@ -253,6 +255,9 @@ impl FileSystem {
                     list.push(setting.lock_attribute().into_bytes());
                 }
             }
+            list.extend(
+                List::ALL.into_iter().filter(|key| key.is_said(&locked)).map(|key| key.lock_attribute().into_bytes()),
+            );
             if stere_file::own_stack(&value).is_some() {
                 list.push(plugins::ATTRIBUTE.to_vec());
             }
@@ -308,9 +313,11 @@ impl FileSystem {
                 check_mode(mode, exists)?;
                 return self.set_rules(caller, inode, value);
             }
-            Name::Plugins => return self.set_plugins(caller, inode, value, mode),
+            Name::ListLock(List::Plugins) => return self.set_plugins(caller, inode, value, mode, Say::Lock),
+            Name::ListLock(List::Versions) => return self.set_versions(caller, inode, value, mode, Say::Lock),
+            Name::Plugins => return self.set_plugins(caller, inode, value, mode, Say::Own),
             Name::Retain => return self.set_retain(caller, inode, value, mode),
-            Name::Versions => return self.set_versions(caller, inode, value, mode),
+            Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
             Name::Pin => return self.set_pin(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
@@ -360,15 +367,37 @@ impl FileSystem {
         let effective = self.files.effective(keys, inode, value)?;
         let classes = self.files.resolver().classes();
         match asked.iter().any(|(setting, own)| effective.refuses(*setting, own, &classes)) {
-            true => Err(Error::NotPermitted("the administrator locked this to another value, here or above")),
+            true => Err(contradicts_a_lock()),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of the lists that these say something of.
+    pub(crate) fn check_list_locks(
+        &self,
+        keys: &impl Keys,
+        inode: u64,
+        value: &InodeValue,
+        asked: &[Own],
+    ) -> Result<(), Error> {
+        if !asked.iter().any(|own| List::ALL.into_iter().any(|list| list.is_said(own))) {
+            return Ok(());
+        }
+        let effective = self.files.effective(keys, inode, value)?;
+        match asked.iter().any(|own| List::ALL.into_iter().any(|list| effective.refuses_list(list, own))) {
+            true => Err(contradicts_a_lock()),
             false => Ok(()),
         }
     }
 }
 
+fn contradicts_a_lock() -> Error {
+    Error::NotPermitted("the administrator locked this to another value, here or above")
+}
+
 /// Which of the two that an inode can say about its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Say {
+pub(crate) enum Say {
     /// What anybody may set who may write.
     Own,
     /// What only the administrator may.
@@ -376,7 +405,7 @@ enum Say {
 }
 
 impl Say {
-    fn of(self, value: &InodeValue) -> Own {
+    pub(crate) fn of(self, value: &InodeValue) -> Own {
         match self {
             Say::Own => stere_file::own_policy(value),
             Say::Lock => stere_file::own_locks(value),

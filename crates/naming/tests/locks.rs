@@ -158,7 +158,9 @@ fn locks_are_listed_for_the_administrator_alone() {
     assert_eq!(list(0), [b"trusted.stere.compress".to_vec(), b"user.stere.copies".to_vec()]);
     assert_eq!(list(1000), [b"user.stere.copies".to_vec()]);
     assert_eq!(fact(&fs, top, "trusted.stere.compress"), "zstd:7");
-    for (name, value) in [("copies", "0"), ("rules", "*: copies=1"), ("plugins", "none"), ("effective.copies", "1")] {
+    for (name, value) in
+        [("copies", "0"), ("rules", "*: copies=1"), ("retain", "30d"), ("versions", "x"), ("effective.copies", "1")]
+    {
         assert_eq!(try_set(&fs, top, &format!("trusted.stere.{name}"), value), libc::EINVAL, "{name}");
     }
     set(&fs, top, "trusted.other", "an ordinary attribute");

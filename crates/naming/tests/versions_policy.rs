@@ -5,9 +5,11 @@ mod support;
 use std::ops::ControlFlow;
 
 use stere_device::Device;
-use stere_naming::{Error, FileSystem, KeySeed, OpenFlags, PassphraseCost, ROOT, Secret, SetAttributes, WrappingSeed};
+use stere_naming::{
+    Error, FileSystem, KeySeed, OpenFlags, PassphraseCost, ROOT, Secret, SetAttributes, SetMode, WrappingSeed,
+};
 use support::edits::{fact, set};
-use support::files::{assert_clean, check, directory, make};
+use support::files::{assert_clean, check, directory, make, mkdir};
 use support::{Rig, caller, reconcile};
 use zeroize::Zeroizing;
 
@@ -190,6 +192,48 @@ fn rules_say_which_files_have_versions() {
     set(&fs, odt, "versions", "no");
     settle(&fs);
     assert!(versions(&fs, top, "a.odt").is_err());
+    assert_clean(&fs);
+}
+
+fn lock(fs: &FileSystem, inode: u64, value: &str) {
+    fs.setxattr(&caller(3), inode, b"trusted.stere.versions", value.as_bytes(), SetMode::Any, false).unwrap();
+}
+
+/// P-121: what is locked goes before what was set and ruled, refuses what is set after it, and lets go of both again.
+#[test]
+fn versions_are_locked() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let top = directory(&fs, "d", "rules", "*.tmp: versions=no");
+    let below = mkdir(&fs, top, "e");
+    let (own, ruled) = (make(&fs, below, "own", b"first"), make(&fs, below, "a.tmp", b"first"));
+    set(&fs, own, "versions", "no");
+    lock(&fs, top, "2");
+    fs.syncfs(&caller(4)).unwrap();
+    let fs = rig.reopen(fs, true);
+    for (inode, name) in [(own, "own"), (ruled, "a.tmp")] {
+        assert_eq!(fact(&fs, inode, "effective.versions"), "2");
+        assert_eq!(fact(&fs, inode, "source.versions"), "locked by the administrator at /d");
+        (0..4).for_each(|time| write(&fs, inode, 0, &[b'a' + time; 9]));
+        settle(&fs);
+        assert_eq!(versions(&fs, below, name).unwrap().len(), 2, "{name}");
+    }
+    let refused = |key: &str, value: &str| {
+        let name = format!("user.stere.{key}");
+        fs.setxattr(&caller(5), below, name.as_bytes(), value.as_bytes(), SetMode::Any, false).unwrap_err().errno()
+    };
+    assert_eq!((refused("versions", "no"), refused("rules", "*: versions=9")), (libc::EPERM, libc::EPERM));
+    set(&fs, below, "versions", "2");
+    set(&fs, below, "versions", "");
+    assert!(fs.listxattr(&caller(5), top).unwrap().contains(&b"trusted.stere.versions".to_vec()));
+    assert_eq!(fs.getxattr(&caller(5), top, b"trusted.stere.versions").unwrap(), b"2");
+    fs.removexattr(&caller(6), top, b"trusted.stere.versions").unwrap();
+    assert_eq!(
+        (fact(&fs, own, "effective.versions"), fact(&fs, ruled, "effective.versions")),
+        ("no".into(), "no".into())
+    );
+    assert!(fs.getxattr(&caller(6), top, b"trusted.stere.versions").is_err());
+    settle(&fs);
+    assert!(versions(&fs, below, "own").is_err());
     assert_clean(&fs);
 }
 

@@ -19,6 +19,8 @@ pub enum Name {
     Setting(Setting),
     /// The same for the administrator: what is set so holds for everything below, whatever is set or ruled there.
     Lock(Setting),
+    /// The same of the keys that are lists.
+    ListLock(List),
     /// The rules of a directory.
     Rules,
     /// The stack of users' plugins.
@@ -31,6 +33,46 @@ pub enum Name {
     Pin,
     /// A fact that can only be read.
     Computed(Computed),
+}
+
+/// Keys that are lists; who parses them stands above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// `plugins`.
+    Plugins,
+    /// `versions`.
+    Versions,
+}
+
+impl List {
+    /// Both, in the order they are listed.
+    pub const ALL: [List; 2] = [List::Plugins, List::Versions];
+
+    /// The key without its prefix.
+    pub fn word(self) -> &'static str {
+        match self {
+            List::Plugins => "plugins",
+            List::Versions => "versions",
+        }
+    }
+
+    /// The attribute that locks it.
+    pub fn lock_attribute(self) -> String {
+        format!("{LOCK_PREFIX}{}", self.word())
+    }
+
+    /// Whether an object says something of it.
+    pub fn is_said(self, own: &Own) -> bool {
+        match self {
+            List::Plugins => own.plugins != 0,
+            List::Versions => own.versions.is_some(),
+        }
+    }
+
+    /// The list people call by `word`.
+    pub fn from_word(word: &str) -> Option<List> {
+        List::ALL.into_iter().find(|list| list.word() == word)
+    }
 }
 
 /// Keys that can be set.
@@ -232,6 +274,7 @@ pub fn parse_name(name: &[u8]) -> Option<Result<Name, PolicyError>> {
     };
     if locked.is_some() {
         let lock = Setting::from_word(key).map(Name::Lock);
+        let lock = lock.or(List::from_word(key).map(Name::ListLock));
         return Some(lock.ok_or_else(|| PolicyError::NotLockable(key.to_owned())));
     }
     Some(recognise(key).ok_or_else(|| PolicyError::UnknownKey(key.to_owned())))

@@ -26,7 +26,7 @@ mod search;
 mod switches;
 mod versions;
 
-pub use attribute::{Computed, Name, Own, Setting, TIERS_NONE, parse_name};
+pub use attribute::{Computed, List, Name, Own, Setting, TIERS_NONE, parse_name};
 pub use checksum::Checksum;
 pub use class::{Class, SchemeWish, TierWish, Wish};
 pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-use crate::attribute::{Own, Setting};
+use crate::attribute::{List, Own, Setting};
 use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, TierWish, Wish};
 use crate::classes::Classes;
@@ -149,9 +149,27 @@ impl Effective {
         self.source(setting).is_lock() && !is_so
     }
 
+    /// Who decided a list.
+    pub fn list_source(&self, list: List) -> Source {
+        match list {
+            List::Plugins => self.plugins_source,
+            List::Versions => self.versions_source,
+        }
+    }
+
+    /// The same of a list.
+    pub fn refuses_list(&self, list: List, own: &Own) -> bool {
+        let is_so = match list {
+            List::Plugins => own.plugins == self.plugins + 1,
+            List::Versions => own.versions == self.versions,
+        };
+        list.is_said(own) && self.list_source(list).is_lock() && !is_so
+    }
+
     /// Whether something is locked here that is not in `other`.
     pub fn has_locks_beyond(&self, other: &Effective) -> bool {
         Setting::ALL.into_iter().any(|key| self.source(key).is_lock() && !other.source(key).is_lock())
+            || List::ALL.into_iter().any(|list| self.list_source(list).is_lock() && !other.list_source(list).is_lock())
     }
 }
 

@@ -97,6 +97,38 @@ fn refused(fs: &FileSystem, inode: u64, value: &str) -> Error {
     fs.setxattr(&caller(3), inode, b"user.stere.plugins", value.as_bytes(), SetMode::Any, false).unwrap_err()
 }
 
+/// P-121: what is locked goes before what was set, refuses what is set after it, keeps the plugin, and lets go of all again.
+#[test]
+fn plugins_are_locked() {
+    let (rig, fs) = rig();
+    fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+    let top = directory(&fs, "d", "plugins", "rotate:5");
+    let bytes = text(1, 50_000);
+    let file = make(&fs, top, "f", &bytes);
+    set(&fs, file, "plugins", "none");
+    let lock = |value: &[u8]| fs.setxattr(&caller(3), top, b"trusted.stere.plugins", value, SetMode::Any, false);
+    lock(b"rotate").unwrap();
+    assert_eq!(fact(&fs, file, "effective.plugins"), "rotate");
+    assert_eq!(fact(&fs, file, "source.plugins"), "locked by the administrator at /d");
+    reconcile(&fs);
+    assert_eq!((blobs(&fs), fact(&fs, file, "state")), ((1, 1), "compliant".into()));
+    check(&fs, file, &bytes);
+    assert_eq!(refused(&fs, file, "rotate:5").errno(), libc::EPERM);
+    set(&fs, file, "plugins", "rotate");
+    set(&fs, file, "plugins", "");
+    set(&fs, top, "plugins", "");
+    assert!(fs.remove_plugin(&caller(4), "rotate").is_err(), "the lock names it");
+    fs.syncfs(&caller(5)).unwrap();
+    let fs = rig.reopen(fs, true);
+    assert_eq!(fact(&fs, file, "effective.plugins"), "rotate");
+    fs.removexattr(&caller(6), top, b"trusted.stere.plugins").unwrap();
+    reconcile(&fs);
+    assert_eq!((blobs(&fs), fact(&fs, file, "effective.plugins")), ((0, 1), "none".into()));
+    check(&fs, file, &bytes);
+    fs.remove_plugin(&caller(7), "rotate").unwrap();
+    assert_clean(&fs);
+}
+
 #[test]
 fn what_passed_plugins_is_read_as_it_was_written() {
     let (rig, fs) = rig();

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use stere_format::{Scheme, TERTIARY_MAX, WIDTH_MAX};
 use stere_naming::{FILE_BYTES_MAX, FileSystem, KeyState, LINKS_MAX, NAME_BYTES_MAX, RECORD_BYTES, VALUE_BYTES_MAX};
-use stere_policy::{CLASS_NAME_BYTES_MAX, SchemeWish, Setting};
+use stere_policy::{CLASS_NAME_BYTES_MAX, List, SchemeWish, Setting};
 
 use crate::cli::CapabilitiesArguments;
 use crate::control::About;
@@ -34,7 +34,7 @@ fn program() -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "keys": Setting::ALL.iter().map(|setting| setting.word()).chain(OTHER_KEYS).collect::<Vec<_>>(),
-        "locks": Setting::ALL.iter().map(|setting| setting.word()).collect::<Vec<_>>(),
+        "locks": Setting::ALL.iter().map(|setting| setting.word()).chain(List::ALL.map(List::word)).collect::<Vec<_>>(),
         "computed": COMPUTED,
         "compression": { "codecs": ["none", "lz4", "zstd"], "zstd_levels": { "least": 1, "most": 19 } },
         "encryption": { "ciphers": ["XAES-256-GCM"], "names": true },

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, RETAIN_EXPECTED, RuleError, RuleSet, Setting, VERSIONS_EXPECTED, Vocabulary};
+use stere_policy::{Classes, List, RETAIN_EXPECTED, RuleError, RuleSet, Setting, VERSIONS_EXPECTED, Vocabulary};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
@@ -127,7 +127,7 @@ fn why_not_permitted(path: &Path, key: &str) -> String {
         };
     }
     let mut locked = Vec::new();
-    for word in Setting::ALL.map(Setting::word) {
+    for word in Setting::ALL.map(Setting::word).into_iter().chain(List::ALL.map(List::word)) {
         let source = read(path, &format!("source.{word}")).ok().flatten().unwrap_or_default();
         let value = read(path, &format!("effective.{word}")).ok().flatten();
         if source.starts_with(LOCKED) && (word == key || key == RULES || is_redundancy(key) && is_redundancy(word)) {
@@ -147,11 +147,12 @@ fn is_redundancy(key: &str) -> bool {
     [Setting::Copies, Setting::Parity, Setting::Redundancy].into_iter().any(|setting| setting.word() == key)
 }
 
-/// The key of a lock.
-fn check_lock_key(key: &str) -> Result<Setting> {
+/// The attribute that locks a key.
+fn lock_attribute(key: &str) -> Result<String> {
     check_key(key)?;
-    match Setting::from_word(key) {
-        Some(setting) => Ok(setting),
+    let setting = Setting::from_word(key).map(Setting::lock_attribute);
+    match setting.or(List::from_word(key).map(List::lock_attribute)) {
+        Some(attribute) => Ok(attribute),
         None => Err(Error::Usage(format!("'{key}' cannot be locked, only how files are stored"))),
     }
 }
@@ -162,9 +163,9 @@ fn may_not_lock<T>() -> Result<T> {
 
 fn lock(path: &Path, settings: &[String]) -> Result<()> {
     let pairs = pairs(settings)?;
-    pairs.iter().try_for_each(|(key, _)| check_lock_key(key).map(drop))?;
+    pairs.iter().try_for_each(|(key, _)| lock_attribute(key).map(drop))?;
     for (key, value) in pairs {
-        let attribute = check_lock_key(key)?.lock_attribute();
+        let attribute = lock_attribute(key)?;
         match setxattr(path, attribute, value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::PERM) => return may_not_lock(),
             Err(Errno::INVAL) => return refused(why_not(key, value)),
@@ -175,9 +176,9 @@ fn lock(path: &Path, settings: &[String]) -> Result<()> {
 }
 
 fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
-    let settings = keys.iter().map(|key| check_lock_key(key)).collect::<Result<Vec<_>>>()?;
-    for setting in settings {
-        match removexattr(path, setting.lock_attribute()) {
+    let attributes = keys.iter().map(|key| lock_attribute(key)).collect::<Result<Vec<_>>>()?;
+    for attribute in attributes {
+        match removexattr(path, attribute) {
             // It is not locked here.
             Err(Errno::NODATA) => {}
             Err(Errno::PERM) => return may_not_lock(),
