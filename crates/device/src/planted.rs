@@ -80,6 +80,10 @@ pub enum Bug {
     NumberReused,
     /// file, `edges.rs`: what was read beside a write counts although the file was changed meanwhile (P-62).
     EdgesStale,
+    /// file, `accounts.rs`: the while of a soft limit begins anew with every change (P-114).
+    GraceBeginsAnew,
+    /// file, `accounts.rs`: limits of all others hold for root, too (P-115).
+    OthersIncludeRoot,
     /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
     LeftInTheClear,
     /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
@@ -104,7 +108,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 48] = [
+    pub const ALL: [Bug; 50] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -145,6 +149,8 @@ impl Bug {
         Bug::EdgesStale,
         Bug::LeftInTheClear,
         Bug::NonceRepeated,
+        Bug::GraceBeginsAnew,
+        Bug::OthersIncludeRoot,
         Bug::PinnedReleased,
         Bug::WriterNotServed,
         Bug::RecallAnyway,

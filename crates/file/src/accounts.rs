@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, SoftLimits, Timestamp, VolumePlace, key,
 };
@@ -187,7 +188,8 @@ impl Most {
     /// The limits of an account: its own, or of users and groups those of all who have none of their own. Root has none unless
     /// it is said.
     pub fn of(keys: &impl Keys, whose: Account, value: &AccountValue) -> Result<Most, Error> {
-        let is_other = matches!(whose.holder, Holder::User | Holder::Group) && whose.number != 0;
+        let is_other = matches!(whose.holder, Holder::User | Holder::Group)
+            && (whose.number != 0 || is_planted(Bug::OthersIncludeRoot));
         if value.has_limits() || !is_other {
             return Ok(Most::said(value));
         }
@@ -231,7 +233,7 @@ impl Most {
     /// Notes since when there is more than the soft limits.
     pub fn watch(&self, value: &mut AccountValue, now: u64) {
         let since = |is: u64, soft: Option<u64>, since: u64| match soft.is_some_and(|soft| is > soft) {
-            true if since == 0 => now.max(1),
+            true if since == 0 || is_planted(Bug::GraceBeginsAnew) => now.max(1),
             true => since,
             false => 0,
         };

@@ -52,6 +52,12 @@ impl Files {
         }
         let range = offset..end;
         let keep_size = mode & KEEP_SIZE != 0;
+        if !keep_size && matches!(mode, 0 | ZERO_RANGE | UNSHARE_RANGE) {
+            // Before the first of several transactions, so that what is refused has changed nothing.
+            let may_grow = self.grant_size(context, inode, content, end);
+            self.keep_promised(inode, content);
+            may_grow?;
+        }
         match mode & !KEEP_SIZE {
             0 => self.preallocate(context, inode, content, range, keep_size),
             PUNCH_HOLE if keep_size => self.punch(context, inode, content, range),

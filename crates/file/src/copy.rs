@@ -102,13 +102,13 @@ impl Files {
             self.save_all(context, target, content)?;
         }
         if shared > 0 {
-            done += self.share(
-                context,
-                source,
-                target,
-                content,
-                &Copy { from: from + head, to: to + head, length: shared },
-            )?;
+            let whole = Copy { from: from + head, to: to + head, length: shared };
+            match self.share(context, source, target, content, &whole) {
+                Ok(copied) => done += copied,
+                // What was copied before the quota was used up is told.
+                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => {}
+                Err(error) => return Err(error),
+            }
             if done < head + shared {
                 return Ok(done);
             }

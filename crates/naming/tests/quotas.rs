@@ -450,3 +450,18 @@ fn who_has_no_limit_of_his_own_has_that_of_the_others() {
     fs.setattr(&caller(5), third, &own(9)).unwrap();
     assert_clean(&fs);
 }
+
+/// P-76: zeroing to beyond the limit is refused before anything is zeroed.
+#[test]
+fn what_a_limit_refuses_has_changed_nothing() {
+    const ZERO_RANGE: u32 = 0x10;
+    let (_rig, fs) = new();
+    let (top, number) = volume(&fs, ROOT, "v", bytes(MIB));
+    let inode = make(&fs, top, "f", &[7; 100_000]);
+    is_over(fs.fallocate(&caller(3), inode, 5_000, 2 * MIB, ZERO_RANGE));
+    check(&fs, inode, &[7; 100_000]);
+    fs.fallocate(&caller(3), inode, 5_000, MIB / 2, ZERO_RANGE).unwrap();
+    fs.syncfs(&caller(4)).unwrap();
+    assert_eq!(in_volume(&fs, number).0, (5_000 + MIB / 2).next_multiple_of(4096));
+    assert_clean(&fs);
+}

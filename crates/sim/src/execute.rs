@@ -82,6 +82,7 @@ impl History {
             }
             Operation::Check => {
                 self.check()?;
+                self.check_quotas()?;
                 self.check_encryption()
             }
             Operation::Fill { bytes } => self.fill(*bytes),
@@ -163,6 +164,8 @@ impl History {
             Operation::SettleVolumes => self.settle_volumes(),
             Operation::KeepRoom { under, by } => self.keep_room(*under, *by),
             Operation::ReadWithoutRecall { target, denies } => self.read_without_recall(*target, *denies),
+            // It makes a name.
+            Operation::RescueFromVolumes if self.check_inode_room().is_err() => Ok(()),
             Operation::RescueFromVolumes => self.rescue_from_volumes(),
             other => self.execute_change(other),
         }
@@ -183,7 +186,11 @@ impl History {
             Operation::Online { device } => self.online(usize::from(*device)),
             Operation::MendSome { steps } => self.mend_some(*steps),
             Operation::Retain { path, days } => self.retain(*path, *days),
+            Operation::Limit { holder, manner, room, days } => self.limit(*holder, *manner, *room, *days),
             Operation::PassDays { days } => {
+                if self.has_quotas() {
+                    self.sync_all()?;
+                }
                 self.pass_days(*days);
                 Ok(())
             }

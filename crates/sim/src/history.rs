@@ -16,6 +16,7 @@ use crate::content::Content;
 use crate::device::Machine;
 use crate::encryption::Nonces;
 use crate::fault::FaultKind;
+use crate::limits::Quotas;
 use crate::medium::Medium;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
@@ -84,6 +85,8 @@ pub struct Summary {
     pub torn_crashes: u64,
     pub remounts: u64,
     pub no_space: u64,
+    /// How often a quota refused.
+    pub over_quota: u64,
     pub faults: u64,
     pub faults_by_kind: [u64; FaultKind::ALL.len()],
     pub ended_early: u64,
@@ -134,6 +137,7 @@ pub(crate) struct History {
     pub summary: Summary,
     pub nonces: Nonces,
     pub digests: Digests,
+    pub quotas: Quotas,
     pub verbose: bool,
 }
 
@@ -191,6 +195,7 @@ impl History {
             summary: Summary::default(),
             nonces: Nonces::new(),
             digests: Digests::new(),
+            quotas: Quotas::default(),
             verbose,
         };
         history.begin_encryption()?;
@@ -214,7 +219,7 @@ impl History {
         // Time goes on between calls.
         self.machine.begin_step(self.random.below(3_000_000_000));
         self.tell_time();
-        let outcome = self.execute(operation);
+        let outcome = self.watch_quotas().and_then(|()| self.execute(operation));
         let outcome = match outcome {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
             outcome => outcome,
@@ -233,6 +238,11 @@ impl History {
     /// The end of every history: everything is compared, the pool closed, mounted again and compared again.
     fn finish(&mut self) -> Result<(), Stop> {
         self.machine.disarm();
+        let limits = (0..crate::limits::HOLDERS).filter(|_| self.has_quotas());
+        let lifted: Vec<_> = limits.map(|holder| Operation::Limit { holder, manner: 4, room: 0, days: 0 }).collect();
+        for operation in &lifted {
+            self.step(operation)?;
+        }
         for operation in [
             Operation::VerifyAll,
             Operation::SettleVolumes,
@@ -428,5 +438,6 @@ impl History {
         let inodes: Vec<u64> = self.model.nodes.keys().copied().collect();
         inodes.into_iter().for_each(|inode| self.note_durable(inode));
         self.note_commit();
+        self.note_quotas_durable();
     }
 }

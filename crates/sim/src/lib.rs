@@ -17,6 +17,7 @@ pub mod exhaustive;
 pub mod fault;
 pub mod history;
 mod life;
+mod limits;
 pub mod medium;
 pub mod model;
 pub mod observe;

@@ -154,7 +154,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     let outcome = run::run_many(request, arguments.failures);
     let totals = outcome.totals;
     println!(
-        "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} faults in {} histories, \
+        "{} histories from seed {}: {} operations, {} crashes ({} with unflushed writes), {} remounts, {} times no space, {} over quota, {} faults in {} histories, \
          {} groups cut, {} changes of devices, {} times mended, {} losses borne beside them, {} ended by damage beyond their copies, {:.1} s",
         outcome.histories,
         request.seed,
@@ -163,6 +163,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.torn_crashes,
         totals.remounts,
         totals.no_space,
+        totals.over_quota,
         totals.faults,
         totals.with_faults,
         totals.groups_cut,

@@ -369,6 +369,13 @@ pub enum Operation {
         path: Path,
         days: u8,
     },
+    /// A limit is set, `room` above what there is, for a while of so many days if it is of that manner.
+    Limit {
+        holder: u8,
+        manner: u8,
+        room: u16,
+        days: u8,
+    },
     /// Days go by.
     PassDays {
         days: u8,

@@ -71,6 +71,10 @@ impl History {
         if !self.may_go(device) || !self.is_calm() || self.plan.may_fill || self.has_changed_devices {
             return Ok(());
         }
+        // Nor where a limit has no room for it.
+        if self.check_inode_room().and(self.check_growth(0, BYTES as u64)).is_err() {
+            return Ok(());
+        }
         // What was removed would stay as a version, with its one copy.
         if self.plan.pool.keeps_versions {
             return Ok(());

@@ -158,13 +158,15 @@ impl History {
                 return Err(Stop::Failure(text));
             }
         }
-        self.adopt(seen);
+        self.adopt(seen)?;
         self.check()
     }
 
-    fn adopt(&mut self, seen: Model) {
+    fn adopt(&mut self, seen: Model) -> Result<(), Stop> {
         self.model = seen;
+        self.recover_quotas()?;
         self.note_all_durable();
+        Ok(())
     }
 }
 

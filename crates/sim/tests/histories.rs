@@ -24,6 +24,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert!(outcome.totals.over_quota > 10, "{:?}", outcome.totals);
     assert!(outcome.totals.torn_crashes > 50 && outcome.totals.remounts > 50, "{:?}", outcome.totals);
     assert!(outcome.totals.digests_proven > 10, "{:?}", outcome.totals);
 }
@@ -64,6 +65,17 @@ fn every_crash_point_of_short_workloads() {
 mod planted {
     use super::*;
     use stere_device::planted::Bug;
+
+    /// P-114, P-115: in few histories, without faults.
+    #[test]
+    fn planted_bugs_of_quotas_are_found_soon() {
+        for bug in [Bug::GraceBeginsAnew, Bug::OthersIncludeRoot] {
+            let outcome = run::run_many(&Request { bug: Some(bug), ..request(400, &[]) }, 1);
+            let found = outcome.failed.first().map(|failed| failed.failure.to_string());
+            println!("{bug:?}: after {} histories: {found:?}", outcome.histories);
+            assert!(found.is_some_and(|text| text.contains("122") || text.contains("a crash left")), "{bug:?}");
+        }
+    }
 
     /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-87, P-112, P-113, P-116, P-120: each of these bugs breaks one of them.
     #[test]

@@ -35,7 +35,7 @@ impl History {
         between: Between,
     ) -> Result<(), Stop> {
         // Where there may be no room, nobody could say what a part of it left behind.
-        if self.plan.may_fill || self.model.check_changeable(inode).is_err() {
+        if self.plan.may_fill || self.has_quotas() || self.model.check_changeable(inode).is_err() {
             return self.write(inode, offset, data);
         }
         let files = self.mounted().files.clone();
@@ -83,15 +83,18 @@ impl History {
         // A crash comes in the middle, or there is no more room, or no device that takes it.
         let may_end_early = self.plan.may_fill || self.machine.is_off() || self.mounted().store.failure().is_some();
         let may_end_early = may_end_early || self.may_lack_content();
+        let granted = self.granted(after.size(), offset, data.len());
+        let most = granted.unwrap_or(0);
         let accepted = match &real {
+            Ok(length) if *length == most => most,
             Ok(length) if *length < data.len() && may_end_early => *length,
-            Ok(length) if *length != data.len() => {
-                return Err(Stop::Failure(format!("write: {length} of {} bytes written", data.len())));
+            Ok(length) if *length != most => {
+                return Err(Stop::Failure(format!("write: {length} of {most} bytes written")));
             }
-            _ => data.len(),
+            _ => most,
         };
         after.write(offset, &data[..accepted]);
-        self.expect_content("write", inode, real, self.model.check_changeable(inode).map(|()| after))?;
+        self.expect_content("write", inode, real, self.model.check_changeable(inode).and(granted).map(|_| after))?;
         Ok(())
     }
 
@@ -127,20 +130,26 @@ impl History {
     pub(super) fn truncate(&mut self, inode: u64, size: u64) -> Result<(), Stop> {
         let mut after = (*self.content(inode)).clone();
         let shrinks = size <= after.size();
+        let may = self.model.check_changeable(inode).and(self.check_growth(after.size(), size));
         after.truncate(size);
         let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let real = self.mounted().files.setattr(&caller(&self.machine), inode, &set);
         if shrinks && matches!(real, Err(Error::NoSpace)) && !self.machine.is_off() {
             return Err(Stop::Failure("truncate needs no space, but found none".into()));
         }
-        match self.expect_content("truncate", inode, real, self.model.check_changeable(inode).map(|()| after))? {
+        match self.expect_content("truncate", inode, real, may.map(|()| after))? {
             Some(attributes) => self.check_attributes(&attributes),
             None => Ok(()),
         }
     }
 
     pub(super) fn allocate(&mut self, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Stop> {
-        let after = allocated(&self.content(inode), offset, length, mode);
+        if self.leaves_out(mode) {
+            return Ok(());
+        }
+        let before = self.content(inode);
+        let after = allocated(&before, offset, length, mode);
+        let after = after.and_then(|after| self.check_growth(before.size(), after.size()).map(|()| after));
         let real = self.mounted().files.fallocate(&caller(&self.machine), inode, offset, length, mode);
         // Records of encrypted files are bound to their places.
         if matches!(mode, 8 | 0x20) && self.may_be_encrypted() && matches!(real, Err(Error::Unsupported(_))) {
@@ -157,7 +166,11 @@ impl History {
         let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
         let real = self.mounted().files.copy_range(&caller(&self.machine), from.0, from.1, to.0, to.1, length);
         let mut after = (*self.content(to.0)).clone();
+        let end = if count > 0 { to.1 + count } else { 0 };
+        let fits = self.check_growth(after.size(), after.size().max(end));
         let done = match &real {
+            // It goes on by pieces, as far as there is room for one.
+            Ok(done) if *done < count && fits.is_err() => *done,
             Ok(done) if *done < count && (self.plan.may_fill || self.may_lack_content()) => *done,
             Ok(done) if *done != count && !(overlaps && count > 0) => {
                 return Err(Stop::Failure(format!("copy: {done} of {count} bytes copied")));
@@ -167,7 +180,9 @@ impl History {
         after.write(to.1, &copied[..done as usize]);
         let after = if overlaps && count > 0 { Err(libc::EINVAL) } else { Ok(after) };
         // Nothing to copy is nothing to refuse.
+        let is_refused = matches!(real, Err(Error::OverQuota(_)));
         let may = if count > 0 { self.model.check_changeable(to.0) } else { Ok(()) };
+        let may = may.and(if is_refused || real.as_ref().is_ok_and(|done| *done == count) { fits } else { Ok(()) });
         self.expect_content("copy", to.0, real, may.and(after))?;
         Ok(())
     }

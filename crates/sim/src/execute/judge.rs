@@ -19,7 +19,10 @@ impl History {
         match (real, model) {
             (Ok(value), Ok(())) => Ok(Some(value)),
             (Ok(_), Err(errno)) => Err(Stop::Failure(format!("{what}: done, where errno {errno} is right"))),
-            (Err(error), Err(errno)) if error.errno() == errno => Ok(None),
+            (Err(error), Err(errno)) if error.errno() == errno => {
+                self.summary.over_quota += u64::from(errno == libc::EDQUOT);
+                Ok(None)
+            }
             // Two reasons, of which either may be told.
             (Err(error), Err(errno)) if errno == libc::EPERM || matches!(error, Error::Retained(_)) => {
                 drop(error);

@@ -27,7 +27,7 @@ impl History {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let real = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
-        let right = self.model.may_make(directory, name);
+        let right = self.model.may_make(directory, name).and(self.check_inode_room());
         let Some((attributes, handle)) = self.expect("create", real, right)? else { return Ok(()) };
         let inode = attributes.inode;
         self.made(directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
@@ -41,7 +41,7 @@ impl History {
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
         let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
         let real = self.mounted().files.tmpfile(&caller(&self.machine), directory, 0o600, flags);
-        let Some((attributes, handle)) = self.expect("tmpfile", real, Ok(()))? else { return Ok(()) };
+        let Some((attributes, handle)) = self.expect("tmpfile", real, self.check_inode_room())? else { return Ok(()) };
         let mut node = Node::new(Kind::File(Rc::default()), 0o600);
         (node.nlink, node.opens, node.nameless) = (0, 1, true);
         self.model.nodes.insert(attributes.inode, node);
@@ -77,7 +77,7 @@ impl History {
     pub(super) fn mkdir(&mut self, path: Path) -> Result<(), Stop> {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let real = self.mounted().files.mkdir(&caller(&self.machine), directory, name, 0o777);
-        let right = self.model.may_make(directory, name);
+        let right = self.model.may_make(directory, name).and(self.check_inode_room());
         let Some(attributes) = self.expect("mkdir", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Directory(Default::default()), 0o755))
     }
@@ -86,7 +86,7 @@ impl History {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let target = pattern(u64::from(length), usize::from(length));
         let real = self.mounted().files.symlink(&caller(&self.machine), directory, name, &target);
-        let right = self.model.may_make(directory, name);
+        let right = self.model.may_make(directory, name).and(self.check_inode_room());
         let Some(attributes) = self.expect("symlink", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Symlink(target), 0o777))
     }
@@ -94,7 +94,7 @@ impl History {
     pub(super) fn fifo(&mut self, path: Path) -> Result<(), Stop> {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let real = self.mounted().files.mknod(&caller(&self.machine), directory, name, libc::S_IFIFO | 0o644, 0);
-        let right = self.model.may_make(directory, name);
+        let right = self.model.may_make(directory, name).and(self.check_inode_room());
         let Some(attributes) = self.expect("mknod", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Fifo, 0o644))
     }
