@@ -104,6 +104,11 @@ pub trait Volume: Send + Sync {
         None
     }
 
+    /// Whether each of its media proves by itself that it belongs to the volume: then it stays the right one when one of them was away.
+    fn is_proven_by_its_media(&self) -> bool {
+        false
+    }
+
     /// Nobody needs it any more for now: media are put away.
     fn close(&self) {}
 }

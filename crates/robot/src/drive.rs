@@ -51,6 +51,15 @@ pub enum Spaced {
     Stopped,
 }
 
+/// What is in a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    None,
+    Ready,
+    /// Perhaps another one than before.
+    Changed,
+}
+
 /// The bounds of blocks' lengths that a drive tells.
 pub fn decode_block_limits(reply: &[u8]) -> Option<(u32, u32)> {
     let &[_, a, b, c, d, e] = reply.first_chunk()?;
@@ -132,6 +141,20 @@ impl Drive {
         match execute(&mut *self.transport, "MODE SELECT", &command, Data::Out(&page), SHORT, true) {
             Err(error) if error.key() != Some(SenseKey::IllegalRequest) => Err(error),
             _ => self.rewind(),
+        }
+    }
+
+    /// What is in it, as far as it says without being made ready.
+    pub fn medium(&mut self) -> Result<Medium, RobotError> {
+        match execute(&mut *self.transport, "TEST UNIT READY", &[0; 6], Data::None, SHORT, false) {
+            Ok(_) => Ok(Medium::Ready),
+            Err(error) if error.is_attention() => match self.has_medium()? {
+                true => Ok(Medium::Changed),
+                false => Ok(Medium::None),
+            },
+            Err(error) if error.sense().is_some_and(|sense| sense.code.0 == 0x3a) => Ok(Medium::None),
+            Err(error) if error.key() == Some(SenseKey::NotReady) => Ok(Medium::None),
+            Err(error) => Err(error),
         }
     }
 

@@ -18,6 +18,8 @@ pub enum RobotError {
     NotReady { device: String, seconds: u64 },
     #[error("cartridge {barcode} is not in the library; put it in")]
     NotThere { barcode: String },
+    #[error("insert {cartridge} into {drive}{instead}")]
+    Insert { cartridge: String, drive: String, instead: String },
     #[error("cartridge {barcode} holds something else ({found}); take it out, or leave it out of cartridges=")]
     Foreign { barcode: String, found: String },
     #[error("the cartridge with bar code {barcode} says that it is {found}; put the right bar code on it")]

@@ -7,6 +7,7 @@
 //! Read next: `library/arm.rs` (what is where), `library/work.rs` (what is done with a cartridge).
 
 mod arm;
+mod people;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use stere_device::Take;
 use stere_format::CartridgeBlock;
 
-use crate::catalogue::{Catalogue, Standing};
+use crate::catalogue::{Catalogue, Known, Standing};
 use crate::drive::Drive;
 use crate::error::RobotError;
 use crate::schedule::{self, Request};
@@ -160,6 +161,7 @@ pub(crate) struct State {
     pace: Pace,
     /// Why a cartridge is not used.
     complaints: BTreeMap<String, String>,
+    people: people::People,
 }
 
 /// A library of cartridges, of which one set is used.
@@ -170,6 +172,7 @@ pub struct Library {
     arm: Mutex<Arm>,
     clock: Clock,
     parts: Mutex<Option<LibraryParts>>,
+    is_fed_by_people: bool,
 }
 
 impl Library {
@@ -192,8 +195,11 @@ impl Library {
             is_connected: false,
             pace,
             complaints: BTreeMap::new(),
+            people: people::People::default(),
         };
+        let is_fed_by_people = parts.changer.is_none();
         Ok(Library {
+            is_fed_by_people,
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -272,6 +278,9 @@ impl Library {
         let place = &mut state.bays[bay];
         (place.drive, place.loaded, place.is_checked) = (Some(drive), loaded.barcode, loaded.is_checked);
         place.failures = if is_drives_fault { place.failures + 1 } else { 0 };
+        if self.is_fed_by_people {
+            state.note_hands(bay, (self.clock)());
+        }
         waiting.failures += u32::from(is_drives_fault || outcome.as_ref().is_err_and(RobotError::is_attention));
         let is_tried = waiting.failures == 0 || waiting.failures >= TRIES_MAX;
         match outcome {
@@ -288,6 +297,9 @@ impl Library {
     /// Looks at all cartridges that nobody knows: one of them may have a newer object of any name.
     pub fn look_at_all(&self) -> Result<(), RobotError> {
         self.connect()?;
+        if self.is_fed_by_people {
+            self.notice()?;
+        }
         loop {
             let unknown = self.unknown(&self.state.lock());
             match unknown {
@@ -353,7 +365,10 @@ impl Library {
         if !self.state.lock().present.contains(barcode) {
             self.refresh(false)?;
             if !self.state.lock().present.contains(barcode) {
-                return Err(RobotError::NotThere { barcode: barcode.to_owned() });
+                return Err(match self.is_fed_by_people {
+                    true => self.ask_people(barcode),
+                    false => RobotError::NotThere { barcode: barcode.to_owned() },
+                });
             }
         }
         Ok(())
@@ -370,6 +385,9 @@ impl Library {
         let mut has_looked = false;
         loop {
             let Some(barcode) = self.cartridge_to_fill() else {
+                if self.is_fed_by_people {
+                    return Err(self.ask_people(&self.cartridge_to_ask_for()));
+                }
                 if std::mem::replace(&mut has_looked, true) {
                     return Err(RobotError::NoRoom { set: self.options.set.clone() });
                 }
@@ -388,6 +406,16 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// What people are asked for to be written to.
+    fn cartridge_to_ask_for(&self) -> String {
+        let state = self.state.lock();
+        let has_room = |(barcode, known): &(&String, &Known)| {
+            known.standing == Standing::Ours && !known.is_full && !state.complaints.contains_key(*barcode)
+        };
+        let known = state.catalogue.cartridges().find(has_room);
+        known.map_or_else(|| "a blank cartridge".to_owned(), |(barcode, _)| barcode.clone())
     }
 
     /// The fullest that has room, else a blank one.

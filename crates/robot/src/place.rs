@@ -14,7 +14,7 @@ use crate::transport::Transport;
 /// A changer, its drives, and which cartridges are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// `/dev/sgN`, `iscsi://host/target/lun`, or `simulated:/directory`, which has its drives itself.
+    /// `/dev/sgN`, `iscsi://host/target/lun`, `people`, or `simulated:/directory`, which has its drives itself.
     pub changer: String,
     /// In the order of the changer's elements.
     pub drives: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{place}' is no tape library: {why}; write robot:CHANGER,drive=DRIVE[,drive=DRIVE...][,set=NAME][,cartridges=BEGINNING]\
-     [,block=BYTES], where devices are /dev/sgN or iscsi://host/target/lun, or robot:simulated:/directory"
+     [,block=BYTES], where devices are /dev/sgN or iscsi://host/target/lun; people as CHANGER if people feed the drives; or robot:simulated:/directory"
 )]
 pub struct PlaceError {
     place: String,
@@ -35,6 +35,8 @@ pub struct PlaceError {
 
 const PREFIX: &str = "robot:";
 const SIMULATED: &str = "simulated:";
+/// In the place of a changer.
+const PEOPLE: &str = "people";
 /// Whether this names a library.
 pub fn is_place(text: &str) -> bool {
     text.starts_with(PREFIX)
@@ -55,16 +57,20 @@ impl FromStr for Place {
             barcodes: String::new(),
             block_bytes: LibraryOptions::BLOCK_BYTES,
         };
+        let mut has_set = false;
         for part in parts {
             match part.split_once('=') {
                 Some(("drive", drive)) => place.drives.push(place.drive(drive)),
-                Some(("set", set)) => place.set = set.to_owned(),
+                Some(("set", set)) => (place.set, has_set) = (set.to_owned(), true),
                 Some(("cartridges", barcodes)) => place.barcodes = barcodes.to_owned(),
                 Some(("block", bytes)) => {
                     place.block_bytes = bytes.parse().map_err(|_| wrong("its block is no number of bytes"))?;
                 }
                 _ => return Err(wrong(&format!("'{part}' is none of its keys"))),
             }
+        }
+        if place.changer == PEOPLE && !has_set {
+            return Err(wrong("people tell cartridges apart by the name of their set; give one, set=NAME"));
         }
         let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if place.set.is_empty() || place.set.len() > CartridgeBlock::SET_BYTES_MAX || !is_word(&place.set) {
@@ -104,12 +110,14 @@ impl Place {
             Some(directory) => {
                 let simulated = SimulatedLibrary::new(Configuration::read(Path::new(directory))?)?;
                 let drives = (0..simulated.drives()).map(|number| simulated.drive(number)).collect();
-                options.clock = Some(simulated.clock());
-                LibraryParts { changer: Some(simulated.changer()), drives }
+                // People take their own time.
+                options.clock = simulated.has_changer().then(|| simulated.clock());
+                LibraryParts { changer: simulated.has_changer().then(|| simulated.changer()), drives }
             }
             None => {
                 let drives = self.drives.iter().map(|drive| transport(drive)).collect::<Result<_, _>>()?;
-                LibraryParts { changer: Some(transport(&self.changer)?), drives }
+                let changer = (self.changer != PEOPLE).then(|| transport(&self.changer)).transpose()?;
+                LibraryParts { changer, drives }
             }
         };
         Library::new(parts, options).map_err(|error| error.to_string())
@@ -136,9 +144,13 @@ mod tests {
         let place: Place = "robot:/dev/sg3,drive=/dev/sg1,block=65536".parse().unwrap();
         assert_eq!((place.drives, place.block_bytes), (vec!["/dev/sg1".to_owned()], 65_536));
         assert!("robot:simulated:/a".parse::<Place>().is_ok());
+        let place: Place = "robot:people,drive=iscsi://tapes/iqn.x/1,drive=/dev/sg1,set=tank".parse().unwrap();
+        assert_eq!((place.changer.as_str(), place.drives.len()), ("people", 2));
+        assert!(place.open("robot:people", None, true).is_ok());
         for wrong in [
             "dir:/a",
             "robot:/dev/sg3",
+            "robot:people,drive=/dev/sg1",
             "robot:simulated:a",
             "robot:simulated:/a,drive=1",
             "robot:/dev/sg3,drive=/dev/sg1,set=",

@@ -42,6 +42,8 @@ pub struct Configuration {
     pub directory: Option<PathBuf>,
     /// Decides how well each block compresses.
     pub seed: u64,
+    /// None: people feed the drives. With a directory, file `drive-N` there says which cartridge is in the drive of that number.
+    pub has_changer: bool,
 }
 
 impl Configuration {
@@ -49,10 +51,19 @@ impl Configuration {
     pub fn new(model: Model, drives: u16, cartridges: u16) -> Configuration {
         let barcodes = (1..=cartridges).map(|number| format!("SIM{number:03}")).collect();
         let slots = cartridges + 2;
-        Configuration { model, pace: Pace::Virtual, drives, slots, barcodes, directory: None, seed: 1 }
+        Configuration {
+            model,
+            pace: Pace::Virtual,
+            drives,
+            slots,
+            barcodes,
+            directory: None,
+            seed: 1,
+            has_changer: true,
+        }
     }
 
-    /// As the lines `key=value` in the file `library` of a directory say; keys are model, drives, cartridges, capacity, speed and seed.
+    /// As the lines `key=value` in the file `library` of a directory say; keys are model, drives, cartridges, capacity, speed, seed and changer (yes or no).
     pub fn read(directory: &Path) -> Result<Configuration, String> {
         let path = directory.join("library");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -71,6 +82,7 @@ impl Configuration {
                 "capacity" => capacity = Some(number()?),
                 "speed" => configuration.pace = Pace::Real { times: number()? as u32 },
                 "seed" => configuration.seed = number()?,
+                "changer" => configuration.has_changer = value == "yes",
                 _ => return Err(wrong()),
             }
         }
@@ -132,6 +144,9 @@ struct Faults {
 pub struct SimulatedLibrary {
     state: Arc<Mutex<State>>,
     pace: Pace,
+    has_changer: bool,
+    /// Where people say what they put in.
+    hands: Option<PathBuf>,
 }
 
 impl SimulatedLibrary {
@@ -160,7 +175,9 @@ impl SimulatedLibrary {
             locates: Locates::Truly,
             seed: configuration.seed,
         };
-        Ok(SimulatedLibrary { state: Arc::new(Mutex::new(state)), pace: configuration.pace })
+        let has_changer = configuration.has_changer;
+        let hands = configuration.directory.filter(|_| !has_changer);
+        Ok(SimulatedLibrary { state: Arc::new(Mutex::new(state)), pace: configuration.pace, has_changer, hands })
     }
 
     pub fn changer(&self) -> Box<dyn Transport> {
@@ -169,6 +186,32 @@ impl SimulatedLibrary {
 
     pub fn drive(&self, number: u16) -> Box<dyn Transport> {
         Box::new(SimulatedDrive { library: self.clone(), number })
+    }
+
+    pub fn has_changer(&self) -> bool {
+        self.has_changer
+    }
+
+    /// Somebody puts a cartridge into a drive, or takes what is in it out.
+    pub fn put_by_hand(&self, drive: u16, barcode: Option<&str>) {
+        let mut state = self.state.lock();
+        let State { media, .. } = &*state;
+        let medium = barcode.and_then(|barcode| media.iter().position(|tagged| tagged.barcode == barcode));
+        for slot in state.slots.iter_mut().filter(|slot| slot.is_some() && **slot == medium) {
+            *slot = None;
+        }
+        let before = state.drives.get(usize::from(drive)).and_then(|drive| drive.medium);
+        if before != medium {
+            state.place_medium(DRIVES + drive, medium);
+        }
+    }
+
+    /// Looks what people say that is in a drive.
+    fn look_at_hands(&self, drive: u16) {
+        if let Some(folder) = &self.hands {
+            let said = std::fs::read_to_string(folder.join(format!("drive-{drive}"))).unwrap_or_default();
+            self.put_by_hand(drive, Some(said.trim()).filter(|said| !said.is_empty()));
+        }
     }
 
     pub fn drives(&self) -> u16 {
@@ -337,6 +380,7 @@ impl Transport for SimulatedDrive {
         if self.library.state.lock().faults.unplugged.contains(&self.number) {
             return Err(RobotError::Unreachable { device: self.describe(), why: "it is unplugged".into() });
         }
+        self.library.look_at_hands(self.number);
         let number = usize::from(self.number);
         // What was transferred counts although there is something to say, too.
         let mut transferred = 0;

@@ -75,6 +75,11 @@ impl Volume for Library {
         self.cartridges()
     }
 
+    fn is_proven_by_its_media(&self) -> bool {
+        // By their labels, of this set.
+        true
+    }
+
     fn estimate(&self, object: &str) -> Option<(String, Duration)> {
         Library::estimate(self, object)
     }

@@ -194,6 +194,8 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         }
         .to_owned(),
         media: running.gate.media(status.entry.number).into_iter().map(Into::into).collect(),
+        // Of those who wait now, rather than of who was the first.
+        complaint: status.complaint.map(|text| running.gate.complaint(status.entry.number).unwrap_or(text)),
         name: status.entry.name,
         class: DeviceClass::from_code(status.entry.class).word().to_owned(),
         place: status.entry.place,
@@ -205,7 +207,6 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         waiting_bytes: status.waiting_bytes,
         waiting_segments: status.waiting_segments,
         metadata_generation: status.metadata_generation,
-        complaint: status.complaint,
     };
     statuses.map(report).collect()
 }

@@ -44,6 +44,11 @@ impl Gate {
         self.opened().get(&number).map(|volume| volume.media()).unwrap_or_default()
     }
 
+    /// Why a volume could not do what it was asked for last: that changes while readers wait for it.
+    pub fn complaint(&self, number: u8) -> Option<String> {
+        self.opened().get(&number)?.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// On which medium of a volume an object is, and how long it takes to get there.
     pub fn estimate(&self, number: u8, object: &str) -> Option<(String, Duration)> {
         self.opened().get(&number)?.estimate(object)
@@ -80,6 +85,8 @@ struct Labelled {
     id: VolumeId,
     name: String,
     is_known: AtomicBool,
+    /// What it said last, where that may pass.
+    complaint: Mutex<Option<String>>,
     gate: Arc<Gate>,
 }
 
@@ -105,14 +112,26 @@ impl Labelled {
         Err(VolumeError::Stranger { volume, found })
     }
 
+    fn note(&self, error: Option<&VolumeError>) {
+        let text = error.filter(|error| error.is_passing()).map(ToString::to_string);
+        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        if *complaint != text {
+            if let Some(text) = &text {
+                tracing::warn!(volume = self.name, "{text}");
+            }
+            *complaint = text;
+        }
+    }
+
     fn use_it<T>(
         &self,
         act: impl FnOnce(&dyn Volume) -> std::result::Result<T, VolumeError>,
     ) -> std::result::Result<T, VolumeError> {
-        self.check()?;
+        self.check().inspect_err(|error| self.note(Some(error)))?;
         self.gate.requests.fetch_add(1, Ordering::Relaxed);
         let outcome = act(&*self.inner);
-        if outcome.as_ref().is_err_and(VolumeError::is_passing) {
+        self.note(outcome.as_ref().err());
+        if outcome.as_ref().is_err_and(VolumeError::is_passing) && !self.inner.is_proven_by_its_media() {
             // Who knows what comes back.
             self.is_known.store(false, Ordering::Release);
         }
@@ -234,7 +253,8 @@ pub fn whole_place(place: &str) -> Result<String> {
 impl Running {
     fn labelled(&self, entry: &VolumeEntry, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
         let (id, name, gate) = (entry.id, entry.name.clone(), self.gate.clone());
-        let volume = Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), gate });
+        let volume =
+            Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), complaint: Mutex::default(), gate });
         self.gate.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.number, volume.clone());
         volume
     }

@@ -85,6 +85,9 @@ impl Library {
 
     /// Looks what is in the library; with `again` the arm looks at every bar code.
     pub(super) fn refresh(&self, again: bool) -> Result<(), RobotError> {
+        if self.is_fed_by_people {
+            return self.notice();
+        }
         let mut arm = self.arm.lock();
         if let (true, Some(changer)) = (again, &mut arm.changer) {
             changer.look_again()?;
@@ -131,6 +134,10 @@ impl Library {
 
     /// Brings what is in a drive to a free slot.
     pub(super) fn return_to_slot(&self, bay: usize) -> Result<(), RobotError> {
+        if self.is_fed_by_people {
+            // They take it.
+            return Ok(());
+        }
         let mut arm = self.arm.lock();
         let (from, held) = arm.drives.get(bay).cloned().ok_or(RobotError::NoDrive)?;
         let Some((first, count)) = arm.changer.as_ref().map(|changer| changer.elements.slots) else { return Ok(()) };

@@ -291,6 +291,69 @@ fn a_drive_that_lies_about_its_place_is_not_believed() {
     }
 }
 
+/// A library of drives that people feed, with a clock that the test moves.
+fn fed(simulated: &SimulatedLibrary, seconds: &Arc<Mutex<u64>>, catalogue: Option<PathBuf>) -> Library {
+    let drives = (0..simulated.drives()).map(|number| simulated.drive(number)).collect();
+    let seconds = seconds.clone();
+    let clock: Clock = Arc::new(move || Duration::from_secs(*seconds.lock()));
+    let options = LibraryOptions { clock: Some(clock), catalogue, ..options() };
+    Library::new(LibraryParts { changer: None, drives }, options).unwrap()
+}
+
+fn why(outcome: Result<Vec<u8>, VolumeError>) -> String {
+    let Err(VolumeError::Away { why, .. }) = outcome else { panic!("it waits for people: {outcome:?}") };
+    why
+}
+
+/// P-133: people are asked for what is needed by its name, what they put in is noticed by its label, and the wrong one is refused.
+#[test]
+fn people_are_asked_for_cartridges() {
+    let simulated = simulated(Model::INSTANT, 1, 4);
+    let folder = tempfile::tempdir().unwrap();
+    let catalogue = Some(folder.path().join("catalogue"));
+    open_with(&simulated, LibraryOptions { set: "another".into(), barcodes: "SIM004".into(), ..options() })
+        .put("theirs", b"x")
+        .unwrap();
+    simulated.put_by_hand(0, None);
+    let seconds = Arc::new(Mutex::new(100));
+    let library = fed(&simulated, &seconds, catalogue.clone());
+    let put = |name: &str, seed| Volume::put(&library, name, &content(seed, 30_000)).map(|()| Vec::new());
+    assert!(why(put("a", 1)).contains("insert a blank cartridge into drive 1"));
+    simulated.put_by_hand(0, Some("SIM004"));
+    let said = why(put("a", 1));
+    assert!(said.contains("not used: it is SIM004 of the set 'another'"), "{said}");
+    let before = simulated.records("SIM004");
+    simulated.put_by_hand(0, Some("SIM001"));
+    put("a", 1).unwrap();
+    assert_eq!(standings(&library), [("stere-0001".into(), "ours".into(), 1)]);
+    assert_eq!(whole(&library, "a").unwrap(), content(1, 30_000));
+    *seconds.lock() += 60;
+    simulated.put_by_hand(0, Some("SIM002"));
+    put("b", 2).unwrap();
+    assert_eq!(standings(&library)[1], ("stere-0002".into(), "ours".into(), 1));
+    // It was used just now: it stays, and people are told what comes next.
+    let said = why(whole(&library, "a"));
+    assert_eq!(said, "insert stere-0001 into drive 1 (simulated drive 0) (there is stere-0002 in it)");
+    assert_eq!(whole(&library, "b").unwrap(), content(2, 30_000));
+    *seconds.lock() += 4;
+    why(whole(&library, "a"));
+    assert_eq!(library.cartridges()[1].place, "away", "it was let go of");
+    simulated.put_by_hand(0, Some("SIM003"));
+    *seconds.lock() += 1;
+    let said = why(whole(&library, "a"));
+    assert!(said.contains("insert stere-0001 into drive 1") && said.contains("there is stere-0003 in it"), "{said}");
+    simulated.put_by_hand(0, Some("SIM001"));
+    assert_eq!(whole(&library, "a").unwrap(), content(1, 30_000));
+    Volume::close(&library);
+    assert_eq!(simulated.records("SIM004"), before, "what is another set's was not written to");
+    // By the next one, which knows from the catalogue where it is.
+    simulated.put_by_hand(0, None);
+    let library = fed(&simulated, &seconds, catalogue);
+    assert!(why(whole(&library, "b")).contains("insert stere-0002 into drive 1"));
+    simulated.put_by_hand(0, Some("SIM002"));
+    assert_eq!(whole(&library, "b").unwrap(), content(2, 30_000));
+}
+
 /// P-103
 #[test]
 fn faults_are_told_and_harm_nothing_else() {

@@ -98,7 +98,7 @@ impl State {
         (Ok(0), cost)
     }
 
-    fn place_medium(&mut self, address: u16, medium: Option<usize>) {
+    pub fn place_medium(&mut self, address: u16, medium: Option<usize>) {
         if let Some(place) = self.place(address) {
             *place = medium;
         }
