@@ -90,6 +90,10 @@ impl History {
                 segments.extend(SegmentValue::decode(bytes).ok().map(|value| (key.object, value)));
             })
             .ok()?;
+        // A crash may have come before a device that was added was counted.
+        let devices = self.plan.pool.device_bytes.len();
+        let is_known =
+            |segment: &SegmentValue| segment.place.chunks.iter().all(|chunk| usize::from(chunk.device) < devices);
         let (from, to) = of(stere_format::key::tree::BLOBS);
         store
             .for_each_key(from, to, |key, bytes| {
@@ -97,7 +101,9 @@ impl History {
                 let value = value.filter(|value| value.address.length as usize >= UNSEEN.len());
                 let is_local = |value: &BlobValue| {
                     let segment: Option<&SegmentValue> = segments.get(&value.address.segment);
-                    segment.is_some_and(|segment| segment.place.missing == 0 && segment.tertiary.there == 0)
+                    segment.is_some_and(|segment| {
+                        segment.place.missing == 0 && segment.tertiary.there == 0 && is_known(segment)
+                    })
                 };
                 blobs.extend(value.filter(is_local).map(|value| (key.object, value)));
             })

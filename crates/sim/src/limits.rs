@@ -172,6 +172,8 @@ impl History {
 
     fn begin_quotas(&mut self) -> Result<bool, Stop> {
         let may_not = self.plan.may_fill || self.plan.pool.keeps_versions || self.plan.budget == Budget::Beyond;
+        // What has no name when the root becomes a volume is not of that volume.
+        let may_not = may_not || self.model.nodes.values().any(|node| node.nlink == 0);
         if self.quotas.is_on || may_not || self.quotas.is_spoilt {
             return Ok(self.quotas.is_on);
         }
@@ -301,6 +303,7 @@ impl History {
         }
         let mut held = self.quotas.held;
         let now = timestamp(&self.machine).seconds;
+        let used = self.model.without_handles().used();
         for (number, held) in held.iter_mut().enumerate() {
             let value = self.account(number);
             let value = self.must("an account", value)?;
@@ -311,7 +314,13 @@ impl History {
             held.soft_inodes = soft(value.soft.inodes, value.soft.inodes_since);
             held.days = (i64::from(value.soft.grace_seconds) - HALF_DAY_SECONDS).max(0) / DAY_SECONDS;
             let possible = &self.quotas.since_sync;
-            if number < 3 && !possible.iter().any(|all| is_as(held, &all[number], now)) {
+            // What was open and had no name is gone with the crash, and counts until it is cleared away.
+            let is_right = |all: &[Held; HOLDERS as usize]| {
+                let mut without = all[number];
+                without.watch(used, now);
+                is_as(held, &all[number], now) || is_as(held, &without, now)
+            };
+            if number < 3 && !possible.iter().any(is_right) {
                 let right: Vec<_> = possible.iter().map(|all| all[number]).collect();
                 return Err(Stop::Failure(format!("a crash left {held:?}, and one of {right:?} is right")));
             }

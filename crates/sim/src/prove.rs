@@ -75,8 +75,8 @@ impl History {
         if self.check_inode_room().and(self.check_growth(0, BYTES as u64)).is_err() {
             return Ok(());
         }
-        // What was removed would stay as a version, with its one copy.
-        if self.plan.pool.keeps_versions {
+        // What was removed would stay as a version, with its one copy; what limits make of it nobody notes.
+        if self.plan.pool.keeps_versions || self.has_quotas() {
             return Ok(());
         }
         self.machine.disarm();

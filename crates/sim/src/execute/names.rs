@@ -24,6 +24,8 @@ impl History {
 
     pub(super) fn create(&mut self, path: Path, slot: u8) -> Result<(), Stop> {
         self.close(slot)?;
+        // What that was the last of counts no more.
+        self.watch_quotas()?;
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let real = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
@@ -38,6 +40,7 @@ impl History {
 
     pub(super) fn tmpfile(&mut self, directory: u8, slot: u8) -> Result<(), Stop> {
         self.close(slot)?;
+        self.watch_quotas()?;
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
         let flags = OpenFlags { write: true, truncate: false, exclusive: false, read: false };
         let real = self.mounted().files.tmpfile(&caller(&self.machine), directory, 0o600, flags);
