@@ -86,6 +86,8 @@ pub enum Bug {
     OthersIncludeRoot,
     /// file, `encode.rs`: a record is not encrypted although its file asks for it (P-53).
     LeftInTheClear,
+    /// file, `encode.rs`: what a plugin fails at is stored as if there were none (P-66).
+    PluginPassedOver,
     /// file, `encode.rs`: all records are encrypted under one nonce (P-54).
     NonceRepeated,
     /// naming, `room.rs`: what is pinned is released by itself like anything else (P-74).
@@ -108,7 +110,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 50] = [
+    pub const ALL: [Bug; 51] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -148,6 +150,7 @@ impl Bug {
         Bug::NumberReused,
         Bug::EdgesStale,
         Bug::LeftInTheClear,
+        Bug::PluginPassedOver,
         Bug::NonceRepeated,
         Bug::GraceBeginsAnew,
         Bug::OthersIncludeRoot,

@@ -171,6 +171,8 @@ impl History {
     /// The devices burn, in thought: what volumes alone give back is what was published.
     pub(crate) fn rescue_from_volumes(&mut self) -> Result<(), Stop> {
         let is_plain = self.plan.pool.encrypts == Encrypts::Nothing && !self.plan.pool.keeps_versions;
+        // What passed plugins stays a hole.
+        let is_plain = is_plain && !self.plan.pool.passes_plugins;
         let is_well = self.is_calm() && self.away().is_none() && !self.has_lost_member() && !self.plan.may_fill;
         if !is_plain || !is_well || !self.mounted().store.has_volumes() || self.kept_image.is_some() {
             return Ok(());

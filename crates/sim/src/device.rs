@@ -14,6 +14,7 @@ use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, S
 
 use crate::fault::{FaultKind, FaultRates};
 use crate::medium::{Medium, Survival};
+use crate::plugins::Played;
 use crate::random::Random;
 use crate::volume::VolumeState;
 
@@ -30,6 +31,7 @@ pub struct Machine {
     pub(crate) state: Mutex<State>,
     /// What somebody does while a volume is read next.
     pub(crate) meanwhile: Mutex<Option<Meanwhile>>,
+    pub(crate) played: Played,
 }
 
 pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -80,7 +82,7 @@ impl Machine {
             faults_struck: Vec::new(),
             boundaries: None,
         };
-        Arc::new(Machine { state: Mutex::new(state), meanwhile: Mutex::default() })
+        Arc::new(Machine { state: Mutex::new(state), meanwhile: Mutex::default(), played: Played::default() })
     }
 
     /// Adds a device of zeros, and tells its number.

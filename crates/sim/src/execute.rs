@@ -83,7 +83,8 @@ impl History {
             Operation::Check => {
                 self.check()?;
                 self.check_quotas()?;
-                self.check_encryption()
+                self.check_encryption()?;
+                self.prove_plugins()
             }
             Operation::Fill { bytes } => self.fill(*bytes),
             Operation::Empty { every } => self.empty(*every),

@@ -97,6 +97,7 @@ fn plan(devices: usize) -> Plan {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }

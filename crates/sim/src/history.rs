@@ -102,6 +102,8 @@ pub struct Summary {
     pub versions: u64,
     /// How often a change that no CRC tells was looked for.
     pub digests_proven: u64,
+    /// How often a plugin failed and was looked at.
+    pub plugin_troubles: u64,
     pub trace: u64,
 }
 
@@ -201,6 +203,7 @@ impl History {
         history.begin_encryption()?;
         history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
         history.begin_checksums().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_plugins().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 

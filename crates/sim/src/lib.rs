@@ -5,7 +5,7 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `retention.rs`, `unwaited.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 mod burnt;
 pub mod checksums;
@@ -22,6 +22,7 @@ pub mod medium;
 pub mod model;
 pub mod observe;
 pub mod operation;
+pub mod plugins;
 pub mod pool;
 mod prove;
 pub mod random;

@@ -23,6 +23,8 @@ pub struct PoolConfig {
     pub encrypts: Encrypts,
     pub keeps_versions: bool,
     pub checksums: crate::checksums::Wishes,
+    /// Whether files pass a plugin of users.
+    pub passes_plugins: bool,
 }
 
 /// All simulated devices are equally good to read from.
@@ -61,6 +63,7 @@ impl PoolConfig {
                 dirty_bytes_max: self.dirty_bytes_max,
                 dirty_steps_max: self.dirty_steps_max,
                 encryption_salt,
+                plugin_loader: Some(Arc::new(machine.played.clone())),
                 ..stere_file::Options::default()
             },
             ..Options::default()

@@ -71,6 +71,7 @@ pub struct Totals {
     pub with_volumes: u64,
     pub versions: u64,
     pub digests_proven: u64,
+    pub plugin_troubles: u64,
 }
 
 impl Totals {
@@ -94,6 +95,7 @@ impl Totals {
         self.tier.add(&summary.tier);
         self.versions += summary.versions;
         self.digests_proven += summary.digests_proven;
+        self.plugin_troubles += summary.plugin_troubles;
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -116,6 +118,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     }
 }
 
@@ -149,6 +152,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         }
     }
     pool.checksums = wishes_of(seed, budget != Budget::None);
+    pool.passes_plugins = seed % 8 == 6;
     let may_fill = profile == Profile::Full;
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };

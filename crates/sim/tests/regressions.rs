@@ -21,6 +21,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
@@ -53,6 +54,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let path = |directory, name| Path { directory, name };
     let operations = [
@@ -96,6 +98,7 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let path = Path { directory: 0, name: 2 };
     let operations = [
@@ -256,6 +259,7 @@ fn one_device() -> PoolConfig {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     }
 }
 
@@ -274,6 +278,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     for events in 2..6 {
         let operations = [
@@ -308,6 +313,7 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let operations = [
         Operation::Mkdir { path: path(0, 3) },
@@ -397,6 +403,7 @@ fn a_version_that_finds_no_room_refuses_no_change() {
         encrypts: Encrypts::Some,
         keeps_versions: true,
         checksums: &[],
+        passes_plugins: false,
     };
     let operations = [
         Operation::Allocate { target: Target::Slot(1), offset: 20_480, length: 4096, mode: 65 },
@@ -426,6 +433,7 @@ fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
         encrypts: Encrypts::Everything,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let operations = [
         Operation::Write { target: Target::Slot(1), offset: 0, length: 239_958, seed: 1 },
@@ -452,6 +460,7 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
         encrypts: Encrypts::Nothing,
         keeps_versions: false,
         checksums: &[],
+        passes_plugins: false,
     };
     let operations = [
         Operation::Offline { device: 0 },

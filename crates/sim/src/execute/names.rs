@@ -219,6 +219,7 @@ impl History {
         self.put_policy(inode, name, value)?;
         self.wish_versions(inode, usize::from(policy) + usize::from(path.name))?;
         self.wish_checksum(inode, usize::from(policy) + usize::from(path.name))?;
+        self.wish_plugins(inode, usize::from(policy) + usize::from(path.name))?;
         self.wish_encryption(inode, usize::from(policy) + usize::from(path.name))
     }
 
