@@ -363,7 +363,11 @@ fn long_name(number: usize) -> Vec<u8> {
 }
 
 /// Everything that makes or changes names and attributes; the file it is given is called `cold`.
-const CALLS: [(&str, Call); 7] = [
+const CALLS: [(&str, Call); 8] = [
+    ("create", |fs, _, number| {
+        let flags = stere_naming::OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        fs.create(&caller(3), ROOT, &long_name(number), 0o600, flags).map(drop)
+    }),
     ("mkdir", |fs, _, number| fs.mkdir(&caller(3), ROOT, &long_name(number), 0o755).map(drop)),
     ("symlink", |fs, _, number| fs.symlink(&caller(3), ROOT, &long_name(number), &[b'x'; 4000]).map(drop)),
     ("mknod", |fs, _, number| fs.mknod(&caller(3), ROOT, &long_name(number), libc::S_IFIFO | 0o644, 0).map(drop)),
