@@ -93,10 +93,11 @@ mod planted {
                 _ => &FaultKind::ALL,
             };
             let usual = request(3_000, faults);
-            // Rare: one history in some 6,000, and in more than 15,000. From these on they are near.
+            // Rare: one history in some thousands. From these on they are near.
             let seed = match bug {
                 Bug::EpochIgnored => 203_600,
                 Bug::VersionNeedsRoom => 90_000_000,
+                Bug::ScrubTrusting => 10_200,
                 _ => usual.seed,
             };
             let request = Request { bug: Some(bug), seed, ..usual };
