@@ -149,9 +149,13 @@ impl Follower {
         if target.exists() {
             return Ok(());
         }
-        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
+        // Half a key would stay one, for it is copied once.
+        let unfinished = backup.join(UNFINISHED);
+        let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         io::Write::write_all(&mut new, &fs::read(self.source.join(KEY_FILE_NAME))?)?;
-        new.sync_all()
+        new.sync_all()?;
+        fs::rename(&unfinished, &target)?;
+        File::open(backup)?.sync_all()
     }
 }
 

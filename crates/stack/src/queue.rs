@@ -73,9 +73,15 @@ impl Queue {
             *state.open.entry(path.to_vec()).or_default() += 1;
         }
         if let Some(waiting) = state.files.get_mut(path) {
-            // Something new deserves a new try; after a crash it is tried anew anyway.
+            // Something new deserves a new try.
             let (since_seconds, number) = (waiting.since_seconds, waiting.number + 1);
+            let was_given_up = waiting.is_given_up;
             *waiting = Waiting { since_seconds, number, ..Waiting::default() };
+            // The journal says that nobody is to try any more; of all others it says already that they wait.
+            let line = was_given_up.then(|| line(path, waiting));
+            if let Some(Err(error)) = line.map(|line| state.append(&line, true)) {
+                state.lose(path, &error);
+            }
             return;
         }
         let waiting = Waiting { since_seconds: now_seconds, ..Waiting::default() };
@@ -87,11 +93,7 @@ impl Queue {
         };
         match noted {
             Ok(()) => drop(state.files.insert(path.to_vec(), waiting)),
-            Err(error) => {
-                state.lost += 1;
-                let path = String::from_utf8_lossy(path).into_owned();
-                tracing::error!(path, %error, "a change is not noted, so nobody follows it up");
-            }
+            Err(error) => state.lose(path, &error),
         }
     }
 
@@ -193,6 +195,12 @@ impl Queue {
 }
 
 impl State {
+    fn lose(&mut self, path: &[u8], error: &io::Error) {
+        self.lost += 1;
+        let path = String::from_utf8_lossy(path).into_owned();
+        tracing::error!(path, %error, "a change is not noted, so nobody follows it up");
+    }
+
     fn append(&mut self, line: &str, is_durable: bool) -> io::Result<()> {
         self.file.write_all(sealed(line).as_bytes())?;
         self.lines += 1;

@@ -62,6 +62,12 @@ fn what_is_noted_while_it_is_served_stays_and_failures_end() {
     }
     let (list, _) = queue.list();
     assert!(list[0].1.is_given_up && list[0].1.failures == 8);
+    // What is changed after that is followed up, after a crash too.
+    assert_eq!(Queue::open(&source).unwrap().due(b"", now), None);
+    let queue = Queue::open(&source).unwrap();
+    queue.note(b"a", 7, false);
+    let queue = Queue::open(&source).unwrap();
+    assert!(queue.due(b"", now).is_some());
     assert_eq!(queue.retry(), 1);
     assert!(queue.due(b"", now).is_some());
     queue.note(b"dir/x", 5, false);

@@ -16,7 +16,6 @@ mod remnants;
 mod repack;
 mod retire;
 mod sequence;
-mod spare;
 mod stage;
 mod table;
 mod upload;
@@ -142,7 +141,6 @@ pub(crate) struct Volumes {
     /// Held for reading by whoever copies out, for writing by whoever deletes objects by their names. After `work`.
     uploads: RwLock<()>,
     lanes: lanes::Lanes,
-    spare: spare::Spare,
     /// Segments of which it is durable that they are sealed, of those that wait.
     sealed: Mutex<BTreeSet<u64>>,
     counters: Counters,
@@ -168,7 +166,6 @@ impl Volumes {
             work: Mutex::new(()),
             uploads: RwLock::new(()),
             lanes: lanes::Lanes::default(),
-            spare: spare::Spare::default(),
             sealed: Mutex::default(),
             counters: Counters::default(),
             metadata: Mutex::default(),

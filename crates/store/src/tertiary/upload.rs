@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Buffer, Patience, Volume, VolumeError};
 use stere_format::{
     BLOCK_BYTES, ChunkHeader, ChunkPlace, RecordSubject, RowHeader, SegmentChunks, SegmentKind, Summary, SummaryEntry,
     Tertiary, VolumeEntry, catalogue_name, object_name,
@@ -21,7 +21,6 @@ use stere_format::{
 use stere_log::{RecallError, Segment, Wait};
 
 use super::is_object_of;
-use super::spare::Object;
 use crate::Store;
 use crate::clean::BLOBS_PER_UPDATE;
 use crate::error::Error;
@@ -307,15 +306,15 @@ impl Store {
     }
 
     /// The segment as an object: its chunk, read and proven. None if it is not whole.
-    fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Object>, Error> {
+    fn object_of(&self, segment: &Arc<Segment>) -> Result<Option<Buffer>, Error> {
         if segment.is_released() {
             // On one volume, and wanted on another.
             let chunk = self.volumes.whole(segment);
             self.volumes.forget_fetched(segment.id);
             return match chunk {
                 Ok(chunk) => {
-                    let mut object = self.volumes.spare.take(chunk.len());
-                    object.extend(&chunk);
+                    let mut object = self.log.stripe.buffers().take(chunk.len());
+                    object.copy_from_slice(&chunk);
                     Ok(Some(object))
                 }
                 Err(RecallError::Damaged(why)) => Err(Error::Pool(format!(
@@ -330,7 +329,7 @@ impl Store {
     }
 
     /// So many blocks of a segment as an object; none if they are not whole.
-    pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Object>, Error> {
+    pub(super) fn proven_object(&self, segment: &Arc<Segment>, blocks: u32) -> Result<Option<Buffer>, Error> {
         let stripe = &self.log.stripe;
         let failed = |error: stere_stripe::StripeError| Error::Log(error.into());
         let placed = segment.placed();
@@ -340,9 +339,10 @@ impl Store {
             return Ok(None);
         }
         let content = stripe.chunks_of(whole, &[0]).map_err(failed)?.swap_remove(0);
-        let mut bytes = self.volumes.spare.take(ChunkHeader::SIZE + content.len());
-        bytes.extend(&self.object_header(segment).encode());
-        bytes.extend(&content);
+        let mut bytes = stripe.buffers().take(ChunkHeader::SIZE + content.len());
+        let (header, behind) = bytes.split_at_mut(ChunkHeader::SIZE);
+        header.copy_from_slice(&self.object_header(segment).encode());
+        behind.copy_from_slice(&content);
         // What goes where nobody looks for years is looked at once more.
         let is_right = is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes);
         Ok(is_right.then_some(bytes))
@@ -430,8 +430,9 @@ impl Store {
         let name = object_name(segment.id, segment.sequence);
         if let Some(length) = volume.length(&name)? {
             let length = length.min(u64::from(self.log.chunk_bytes())) as usize;
-            let mut found = self.volumes.spare.take(length).zeros(length);
-            volume.get(&name, 0, found.as_mut_slice(), Patience::Now)?;
+            // Of zeros: what was there before may be what is looked for.
+            let mut found = self.log.stripe.buffers().take_zeroed(length);
+            volume.get(&name, 0, &mut found, Patience::Now)?;
             if *found == *bytes {
                 return Ok(None);
             }
@@ -453,8 +454,8 @@ impl Store {
         if is_planted(Bug::VolumeBelieved) {
             return Ok(());
         }
-        let mut found = self.volumes.spare.take(bytes.len()).zeros(bytes.len());
-        volume.get(name, 0, found.as_mut_slice(), Patience::Now)?;
+        let mut found = self.log.stripe.buffers().take_zeroed(bytes.len());
+        volume.get(name, 0, &mut found, Patience::Now)?;
         if *found == *bytes {
             return Ok(());
         }
