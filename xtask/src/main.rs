@@ -35,7 +35,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Everything CI runs, in order.
-    Test,
+    Test {
+        /// Only the steps with these words in their name, such as "planted" or "on a mount".
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// The simulator: histories with crashes and faults against the real stack; replays a seed.
     Sim {
         /// Given to the simulator as they are: --seed N, --histories N, --steps N.
@@ -83,7 +87,7 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<()> {
     let root = workspace_root();
     match command {
-        Command::Test => test::run(&root),
+        Command::Test { only } => test::run(&root, only),
         Command::Sim { arguments } => simulator::run(&root, &arguments),
         Command::Bench(arguments) => bench::run(&root, &arguments),
         Command::Soak { minutes, seed } => soak::run(&root, minutes, seed),

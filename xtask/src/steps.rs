@@ -12,17 +12,28 @@ enum Outcome {
 
 pub struct Steps {
     title: &'static str,
+    /// Only steps whose name has this in it.
+    only: Option<String>,
     start: Instant,
     done: Vec<(String, Duration, Outcome)>,
 }
 
 impl Steps {
     pub fn new(title: &'static str) -> Self {
-        Steps { title, start: Instant::now(), done: Vec::new() }
+        Steps { title, only: None, start: Instant::now(), done: Vec::new() }
+    }
+
+    /// Nothing but the steps whose name has `words` in it: to repeat what failed.
+    pub fn only(mut self, words: Option<String>) -> Self {
+        self.only = words;
+        self
     }
 
     /// Runs a step; a failure is remembered and the next steps run all the same.
     pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
+        if self.only.as_ref().is_some_and(|words| !name.contains(words.as_str())) {
+            return;
+        }
         println!("==> {name}");
         let start = Instant::now();
         let outcome = match work() {
@@ -45,6 +56,11 @@ impl Steps {
 
     /// Prints the table; an error if a step failed.
     pub fn finish(self) -> Result<()> {
+        if self.done.is_empty() {
+            return Err(XtaskError::found(
+                "no step has these words in its name; without them all steps are run and named",
+            ));
+        }
         println!("\n{} in {:.0} s:", self.title, self.start.elapsed().as_secs_f64());
         for (name, duration, outcome) in &self.done {
             let (word, note) = match outcome {

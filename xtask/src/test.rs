@@ -3,6 +3,8 @@
 //! The sources, the tests of all crates, the simulator, then the suites on a real mount, which need root and /dev/fuse and
 //! are skipped loudly without. One profile (release) is built once for all of it; assertions are on in it.
 
+mod programs;
+
 use std::path::Path;
 
 use crate::command::{self, MINUTE};
@@ -15,7 +17,8 @@ use crate::suites::{self, Suite, World};
 use crate::tidy;
 
 const SEED: u64 = 1;
-const HISTORIES: &str = "5000";
+/// The soak runs many more, from fresh seeds.
+const HISTORIES: &str = "3000";
 
 /// Skipped where the toolchain came without these two components.
 fn check_style(root: &Path) -> Result<()> {
@@ -29,30 +32,20 @@ fn check_style(root: &Path) -> Result<()> {
     command::run(&mut cargo(root, &words), 40 * MINUTE)
 }
 
-fn run_crate_tests(root: &Path) -> Result<()> {
-    let mut tests = cargo(root, &["test", "--workspace", "--release", "--quiet", "--no-fail-fast"]);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(packages::s3_server_programs(root));
-    if let Ok(path) = std::env::join_paths(places) {
-        tests.env("PATH", path);
-    }
-    command::run(&mut tests, 60 * MINUTE)
-}
-
-pub fn run(root: &Path) -> Result<()> {
-    let mut steps = Steps::new("cargo xtask test");
+pub fn run(root: &Path, only: Option<String>) -> Result<()> {
+    let mut steps = Steps::new("cargo xtask test").only(only);
     steps.step("tidy: the sources", || tidy::run(root));
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
-    steps.step("tests of all crates", || run_crate_tests(root));
+    steps.step("tests of all crates", || programs::run(root));
     let simulate = || {
         simulator::build(root)?;
         simulator::run_simulator(root, &["--histories", HISTORIES, "--seed", "1"], 60 * MINUTE)
     };
-    steps.step("simulator: 5000 histories", simulate);
+    steps.step("simulator: 3000 histories", simulate);
     steps.step("simulator: bugs planted in the layers are found", || simulator::find_planted_bugs(root));
-    let world = World::new(root);
+    let world = std::cell::LazyCell::new(|| World::new(root));
     for suite in Suite::CI {
         steps.step(&format!("on a mount: {}", suite.describe()), || {
             packages::require_root_and_fuse()?;

@@ -23,7 +23,7 @@ fn destination(world: &World) -> Value {
 
 /// Waits until this holds of the only destination.
 fn wait_until(world: &World, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(300);
     loop {
         let line = destination(world);
         if holds(&line) {

@@ -12,7 +12,7 @@ use support::{World, can_mount};
 fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come about");
+        assert!(start.elapsed() < Duration::from_secs(300), "{what} did not come about");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -147,7 +147,7 @@ fn a_signal_ends_the_mount_in_order() {
     }
     let world = World::with_pool();
     let manager = std::os::unix::net::UnixDatagram::bind(world.path("notify")).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let mut command = world.command("mount --foreground tank mount");
     let mut child = command.env("NOTIFY_SOCKET", world.path("notify")).stderr(Stdio::null()).spawn().unwrap();
     let mut said = [0; 64];

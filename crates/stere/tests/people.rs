@@ -31,7 +31,7 @@ fn asked(world: &World, words: &str) -> String {
         if said.contains(words) {
             return said;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody asked: '{words}' is not in {said}");
+        assert!(start.elapsed() < Duration::from_secs(300), "nobody asked: '{words}' is not in {said}");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -58,7 +58,7 @@ fn feed(world: &World, place: &str, put_in: &dyn Fn(Option<usize>)) {
     while !world.run("media show tank tapes").out.contains("cartridge tank-0002  ours")
         || world.json("tier queue tank --json")["volumes"][0]["waiting_segments"] != 0
     {
-        assert!(start.elapsed() < Duration::from_secs(60), "{}", world.ok("tier queue tank"));
+        assert!(start.elapsed() < Duration::from_secs(300), "{}", world.ok("tier queue tank"));
         thread::sleep(Duration::from_millis(100));
     }
     world.ok("tier release mount");

@@ -63,7 +63,7 @@ fn kill(process: i32) {
     // SAFETY: a plain system call on a process that this test started.
     assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
     let start = Instant::now();
-    while Path::new(&format!("/proc/{process}/exe")).exists() && start.elapsed() < Duration::from_secs(30) {
+    while Path::new(&format!("/proc/{process}/exe")).exists() && start.elapsed() < Duration::from_secs(300) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -157,7 +157,7 @@ fn a_volume_that_is_away_is_waited_for_or_not() {
     for file in (0..10).map(|number| directory.join(number.to_string())).chain([released]) {
         while let Err(error) = fs::read(&file) {
             assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
-            assert!(start.elapsed() < Duration::from_secs(60), "the bytes come meanwhile");
+            assert!(start.elapsed() < Duration::from_secs(300), "the bytes come meanwhile");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -303,7 +303,7 @@ fn a_wait_ends_with_who_waits() {
     }
     assert!(readers.iter_mut().all(|reader| !reader.wait().unwrap().success()));
     assert_right(&world.mountpoint().join("near"), 60);
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
     world.ok("umount mount");
 }
 
@@ -404,7 +404,7 @@ fn devices_that_fill_up_get_room_by_themselves() {
     world.ok(&format!("tier policy tank --high {} --low {}", before - 2, before - 8));
     let start = Instant::now();
     while used() > before - 8 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} of {before}", used());
+        assert!(start.elapsed() < Duration::from_secs(300), "{} of {before}", used());
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(!are_online("old"), "{:?}", residency("old"));
@@ -481,7 +481,7 @@ fn volumes_are_repacked_by_themselves() {
     (0..200).filter(|number| number % 10 != 0).for_each(|number| fs::remove_file(path(number)).unwrap());
     let start = Instant::now();
     while stored() * 3 > before {
-        assert!(start.elapsed() < Duration::from_secs(90), "{} of {before}", stored());
+        assert!(start.elapsed() < Duration::from_secs(300), "{} of {before}", stored());
         std::thread::sleep(Duration::from_millis(300));
     }
     forget_cache();
@@ -589,7 +589,7 @@ fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
     server.start_again();
     let start = Instant::now();
     while fs::read(directory.join("90")).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(60), "the server is back");
+        assert!(start.elapsed() < Duration::from_secs(300), "the server is back");
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_right(&directory, 100);

@@ -37,7 +37,7 @@ fn started(process: Child, port: u16, folder: tempfile::TempDir) -> Server {
     let server = Server { process, port, folder };
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(60), "the server does not come up");
+        assert!(start.elapsed() < Duration::from_secs(300), "the server does not come up");
         std::thread::sleep(Duration::from_millis(50));
     }
     server
@@ -99,10 +99,10 @@ impl Server {
         let bucket = rusty_s3::Bucket::new(endpoint, rusty_s3::UrlStyle::Path, "cold", "us-east-1").unwrap();
         let credentials = rusty_s3::Credentials::new("key", "secretsecret");
         let action = bucket.create_bucket(&credentials);
-        let url = rusty_s3::S3Action::sign(&action, Duration::from_secs(60));
+        let url = rusty_s3::S3Action::sign(&action, Duration::from_secs(300));
         let start = Instant::now();
         while let Err(error) = ureq::put(url.as_str()).send_empty() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the bucket cannot be made: {error}");
+            assert!(start.elapsed() < Duration::from_secs(300), "the bucket cannot be made: {error}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }

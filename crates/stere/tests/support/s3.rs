@@ -94,7 +94,7 @@ impl Server {
     fn wait(&mut self) {
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.ports[0])).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the server does not come up");
+            assert!(start.elapsed() < Duration::from_secs(300), "the server does not come up");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -111,7 +111,7 @@ impl Server {
             if String::from_utf8_lossy(&said.stdout).contains("  cold") {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "{}", String::from_utf8_lossy(&said.stdout));
+            assert!(start.elapsed() < Duration::from_secs(300), "{}", String::from_utf8_lossy(&said.stdout));
             std::thread::sleep(Duration::from_millis(500));
         }
     }

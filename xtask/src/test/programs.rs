@@ -1,0 +1,148 @@
+//! The test programs of all crates: built by one call of cargo, then run a few at a time, because many of them mostly wait
+//! (for mounts, servers, time) while others compute.
+//!
+//! Each runs as cargo would run it: in the folder of its crate. What one says is shown when it has failed. It is run again
+//! alone then: if it fails again, the step fails; if not, it is named as UNSTABLE with what it said, to be looked into: it
+//! minds what runs beside it, or fails now and then. The slowest are told at the end. There are no tests in documentation comments, so rustdoc is not asked for any.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{self, program};
+use crate::error::{Result, XtaskError};
+use crate::packages;
+use crate::subject::cargo;
+
+/// Two per processor would compute more than there are processors for; one leaves them idle while programs wait.
+const AT_ONCE: usize = 3;
+const BUILD_MAX: Duration = Duration::from_secs(60 * 60);
+/// One program: the longest takes two minutes on two idle processors.
+const PROGRAM_MAX: Duration = Duration::from_secs(30 * 60);
+const SLOWEST_SHOWN: usize = 8;
+/// Begun first, as they take longest: nothing is left to wait for alone at the end.
+const LONGEST: &[&str] = &["histories", "regressions", "stress", "tier", "failing"];
+
+#[derive(Debug, PartialEq, Eq)]
+struct TestProgram {
+    name: String,
+    executable: PathBuf,
+    /// Of its crate: where it runs.
+    folder: PathBuf,
+}
+
+/// What cargo says in one line of JSON, if that is a test program.
+fn test_program(line: &str) -> Option<TestProgram> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let executable = PathBuf::from(message["executable"].as_str()?);
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let package = folder.file_name()?.to_string_lossy().into_owned();
+    let target = message["target"]["name"].as_str()?;
+    Some(TestProgram { name: format!("{package} {target}"), executable, folder })
+}
+
+fn build(root: &Path) -> Result<VecDeque<TestProgram>> {
+    let words = ["test", "--workspace", "--release", "--quiet", "--no-run", "--message-format=json-render-diagnostics"];
+    let said = command::capture(&mut cargo(root, &words), BUILD_MAX)?;
+    let mut programs: Vec<TestProgram> = said.lines().filter_map(test_program).collect();
+    if programs.is_empty() {
+        return Err(XtaskError::found("cargo told of no test program: has the form of its messages changed?"));
+    }
+    let rank = |one: &TestProgram| LONGEST.iter().position(|name| one.name.ends_with(name)).unwrap_or(LONGEST.len());
+    programs.sort_by_key(rank);
+    Ok(programs.into())
+}
+
+struct Outcome {
+    program: TestProgram,
+    took: Duration,
+    has_failed: bool,
+}
+
+/// Runs one to its end; what it says is shown when it fails.
+fn run_one(one: TestProgram, path: &std::ffi::OsStr) -> Outcome {
+    let begun = Instant::now();
+    let mut test = program(&[&one.executable.to_string_lossy()]);
+    test.arg("--quiet").current_dir(&one.folder).env("CARGO_MANIFEST_DIR", &one.folder).env("PATH", path);
+    let failure = match command::output(&mut test, PROGRAM_MAX) {
+        Ok(output) if output.status.success() => {
+            // Tests that cannot run here say so; nothing is skipped in silence.
+            let skipped = output.stderr.lines().chain(output.stdout.lines()).filter(|line| line.contains("SKIPPED"));
+            skipped.for_each(|line| println!("    {}: {line}", one.name));
+            None
+        }
+        Ok(output) => Some(format!("{}\n{}", output.stdout.trim_end(), output.stderr.trim_end())),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(said) = &failure {
+        println!("    failed: {} ({}):\n{said}", one.name, one.executable.display());
+    }
+    Outcome { program: one, took: begun.elapsed(), has_failed: failure.is_some() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+fn run_all(programs: VecDeque<TestProgram>, path: &std::ffi::OsStr) -> Vec<Outcome> {
+    let (queue, done) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = lock(&queue).pop_front();
+                    let Some(one) = next else { break };
+                    let outcome = run_one(one, path);
+                    lock(&done).push(outcome);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Builds and runs them all, also when some fail.
+pub fn run(root: &Path) -> Result<()> {
+    let begun = Instant::now();
+    let programs = build(root)?;
+    let count = programs.len();
+    println!("    {count} test programs built in {:.0} s", begun.elapsed().as_secs_f64());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(packages::s3_server_programs(root));
+    let path = std::env::join_paths(places).unwrap_or(path);
+    let mut outcomes = run_all(programs, &path);
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    let shown = outcomes.iter().take(SLOWEST_SHOWN);
+    let slowest: Vec<String> =
+        shown.map(|one| format!("{} {:.0} s", one.program.name, one.took.as_secs_f64())).collect();
+    println!("    the slowest: {}", slowest.join(", "));
+    let failed = repeat_alone(outcomes, &path);
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(XtaskError::found(format!("{} of {count} test programs failed: {}", failed.len(), failed.join(", "))))
+}
+
+/// The names of those that fail again with nothing beside them.
+fn repeat_alone(outcomes: Vec<Outcome>, path: &std::ffi::OsStr) -> Vec<String> {
+    let mut failed = Vec::new();
+    for outcome in outcomes.into_iter().filter(|outcome| outcome.has_failed) {
+        let name = outcome.program.name.clone();
+        println!("    again, alone: {name}");
+        if run_one(outcome.program, path).has_failed {
+            failed.push(name);
+        } else {
+            println!("    UNSTABLE: {name} failed beside others and passed alone: see what it said above, and mend it");
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests;
