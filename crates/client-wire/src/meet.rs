@@ -28,6 +28,8 @@ pub struct Peer {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+    /// The process that connected; 0 where it is not seen from here.
+    pub process: u32,
 }
 
 /// What a handle is of.
@@ -114,7 +116,7 @@ pub fn credentials(stream: &UnixStream) -> std::io::Result<Peer> {
         return Err(std::io::Error::last_os_error());
     }
     groups.truncate(length as usize / size_of::<u32>());
-    Ok(Peer { uid: user.uid, gid: user.gid, groups })
+    Ok(Peer { uid: user.uid, gid: user.gid, groups, process: user.pid.cast_unsigned() })
 }
 
 #[cfg(test)]

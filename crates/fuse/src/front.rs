@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{Operation, Request, Unmount, Unmounter};
+use fuse_wire::{Operation, Request, Unmount, Unmounter, Write};
 use stere_naming::{Caller, FileSystem, Timestamp, Wait};
 use stere_store::{PendingRead, pending, waiting};
 
@@ -20,13 +20,14 @@ use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::options::MountOptions;
+use crate::turns::{Claim, Come, Turn, Turns};
 use crate::waiter::Waiter;
 
 /// What workers get.
 pub(crate) enum Job {
     Request(Request),
-    /// Has to wait for a tertiary volume.
-    Recall(Request),
+    /// Has to wait for a tertiary volume, and may.
+    Recall(Request, Option<Turn>),
     /// Inodes the kernel forgot and whose freeing has to wait for a device.
     Forgets(Vec<u64>),
 }
@@ -41,6 +42,7 @@ pub(crate) struct Front {
     pub open_directory_flags: u32,
     /// The kernel is to give up asking for times of birth.
     pub no_birth_times: bool,
+    pub turns: Arc<Turns>,
     lanes: Lanes<Job>,
     served: AtomicU64,
     complaints: Complaints,
@@ -62,6 +64,7 @@ impl Front {
             open_flags: fopen::KEEP_CACHE,
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
             no_birth_times: options.no_birth_times,
+            turns: Turns::new(options.recall_limits),
             lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling),
             served: AtomicU64::new(0),
             complaints: Complaints::default(),
@@ -80,6 +83,7 @@ impl Front {
 
     /// Ends the workers, when no request can come any more.
     pub fn stop(&self) {
+        self.turns.end();
         self.lanes.stop();
     }
 
@@ -189,12 +193,13 @@ impl Front {
             Job::Request(request) if matches!(request.opcode(), opcode::READ | opcode::WRITE) => {
                 // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
                 if let Some(request) = self.attempt(request, Wait::Devices) {
-                    self.lanes.submit(Lane::Recalling, Job::Recall(request));
+                    self.recall(request);
                 }
             }
-            Job::Recall(request) => {
+            Job::Recall(request, turn) => {
                 let waiter = Waiter::of(&request);
                 waiting::unless(move || waiter.is_gone(), || self.wait_for(request));
+                drop(turn);
             }
             Job::Request(request) => self.wait_for(request),
             Job::Forgets(inodes) => {
@@ -211,8 +216,37 @@ impl Front {
         }
     }
 
+    /// A read or write that needs a tertiary volume: is refused, or waits for its turn.
+    fn recall(&self, request: Request) {
+        if self.filesystem.is_recall_refused(request.context().pid) {
+            // Whatever it needs of a volume is refused, so it waits for none.
+            return self.wait_for(request);
+        }
+        if !self.filesystem.recalls_wait() {
+            return self.lanes.submit(Lane::Recalling, Job::Recall(request, None));
+        }
+        let (node, offset, length) = match request.operation() {
+            Operation::Read { node, offset, size, .. } => (node, offset, size as u64),
+            Operation::Write(Write { node, offset, data, .. }) => (node, offset, data.len() as u64),
+            _ => (0, 0, 0),
+        };
+        let volumes = match self.turns.are_by_volumes() {
+            // What cannot be found out now is told when it is read.
+            true => self.filesystem.volumes_of_released(Wait::Devices, node, offset, length).unwrap_or(0),
+            false => 0,
+        };
+        let claim = Claim { user: request.context().uid, volumes };
+        let (waiter, own) = (Waiter::of(&request), Weak::clone(&self.own));
+        let begin = move |come| match (come, own.upgrade()) {
+            (Come::Turn(turn), Some(front)) => front.lanes.submit(Lane::Recalling, Job::Recall(request, Some(turn))),
+            _ => request.reply_error(libc::EINTR),
+        };
+        self.turns.ask(claim, begin, move || waiter.is_gone());
+    }
+
     fn wait_for(&self, request: Request) {
-        let left = self.attempt(request, Wait::Allowed);
+        let (filesystem, thread) = (&self.filesystem, request.context().pid);
+        let left = filesystem.refusing_recalls(thread, || self.attempt(request, Wait::Allowed));
         assert!(left.is_none(), "a request was waited for and is not answered");
     }
 

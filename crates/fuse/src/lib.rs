@@ -18,9 +18,11 @@ mod lanes;
 mod options;
 mod perform;
 mod session;
+mod turns;
 mod waiter;
 
 pub use error::Error;
 pub use fuse_wire::{Awake, BlockDevice, TransportChoice, Unmount, Unmounter};
 pub use options::{Limits, MountOptions};
 pub use session::{Forgetter, Session, mount};
+pub use turns::{Claim, Come, RecallLimits, Turn, Turns};

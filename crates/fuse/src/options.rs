@@ -5,6 +5,8 @@ use std::time::Duration;
 use fuse_wire::abi::init;
 use fuse_wire::{BlockDevice, InitOptions, RECOMMENDED, TransportChoice, TransportOptions};
 
+use crate::turns::RecallLimits;
+
 #[cfg(test)]
 mod tests;
 
@@ -69,6 +71,8 @@ pub struct MountOptions {
     pub device_threads: usize,
     /// Threads that wait for devices.
     pub limits: Limits,
+    /// Reads of what is on tertiary volumes only that may be under way at a time, of one user and from one set of volumes.
+    pub recall_limits: RecallLimits,
 }
 
 impl Default for MountOptions {
@@ -93,6 +97,7 @@ impl Default for MountOptions {
             ring_depth: 32,
             device_threads: 2,
             limits: Limits::default(),
+            recall_limits: RecallLimits::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use stere_store::Store;
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::MountOptions;
+use crate::turns::Turns;
 
 /// Makes the kernel forget what it has in memory; for others than those who answer its requests.
 #[derive(Clone, Debug)]
@@ -135,6 +136,12 @@ impl Session {
     #[must_use]
     pub fn forgetter(&self) -> Option<Forgetter> {
         self.wire.as_ref().map(|wire| Forgetter(wire.notifier()))
+    }
+
+    /// Whose turn it is to wait for tertiary volumes, for those who read beside the kernel.
+    #[must_use]
+    pub fn turns(&self) -> Arc<Turns> {
+        Arc::clone(&self.front.turns)
     }
 
     /// Requests that arrived since mounting. Unchanged for a while: the mount is idle.

@@ -26,6 +26,7 @@ mod names;
 mod plugins;
 mod policy;
 mod readdir;
+mod recalls;
 mod reconcile;
 mod remove;
 mod rename;
@@ -149,6 +150,8 @@ pub struct Options {
     pub people: Option<Arc<dyn stere_policy::People>>,
     /// Who calls, for files of which that is noted.
     pub processes: Option<Arc<dyn stere_policy::Processes>>,
+    /// Programs whose reads of what is on tertiary volumes only are refused, by their names.
+    pub refused_programs: Vec<String>,
 }
 
 /// Totals for `statfs`.

@@ -419,3 +419,42 @@ fn names_and_attributes_get_room_from_archived_files() {
         assert_clean(&fs);
     }
 }
+
+/// Every thread of a number beyond 100 runs `updatedb`.
+#[derive(Debug)]
+struct Programs;
+
+impl stere_policy::Processes for Programs {
+    fn process(&self, task: u32) -> Option<stere_policy::Process> {
+        let executable = if task > 100 { b"/usr/bin/updatedb".to_vec() } else { b"/usr/bin/cat".to_vec() };
+        Some(stere_policy::Process { number: task, executable, ..stere_policy::Process::default() })
+    }
+}
+
+/// P-139: a program that is named is refused at once what is on volumes only, and nothing is asked of them for it; others get it.
+#[test]
+fn programs_that_are_named_are_refused() {
+    let (mut rig, fs, volume, inode) = archived();
+    let local = make(&fs, ROOT, "local", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    release(&fs, inode);
+    rig.options.processes = Some(Arc::new(Programs));
+    rig.options.refused_programs = vec!["file".into(), "updatedb".into()];
+    let fs = Arc::new(rig.reopen(fs, false));
+    fs.store().attach_volume(0, volume.clone(), None, false).unwrap();
+    let mut out = vec![0; LENGTH];
+    let requests = volume.requests();
+    for _ in 0..3 {
+        let refused = fs.refusing_recalls(101, || fs.read(&caller(5), inode, 0, &mut out));
+        assert_eq!(refused.unwrap_err().errno(), libc::EPERM);
+    }
+    assert_eq!((volume.requests(), fs.store().wanted_back()), (requests, 0), "nothing is fetched");
+    assert_eq!(fs.refusing_recalls(101, || fs.read(&caller(5), local, 0, &mut out)).unwrap(), LENGTH);
+    for thread in [0, 100] {
+        assert_eq!(fs.refusing_recalls(thread, || fs.read(&caller(5), inode, 0, &mut out)).unwrap(), LENGTH);
+        assert!(out == content());
+    }
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, 4096, 1).unwrap(), 1);
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
+}

@@ -32,6 +32,15 @@ impl Processes for System {
         }
         Some(Process { number, started, executable, command })
     }
+
+    fn names(&self, thread: u32) -> Vec<Vec<u8>> {
+        let Some(process) = self.process(thread) else { return Vec::new() };
+        let mut names = stere_policy::names_of(&process);
+        if let Ok(own) = fs::read(format!("/proc/{}/comm", process.number)) {
+            names.push(own.strip_suffix(b"\n").unwrap_or(&own).to_vec());
+        }
+        names
+    }
 }
 
 /// The 22nd field; the second one is a name in parentheses that may hold anything.
@@ -57,6 +66,10 @@ mod tests {
         let thread = std::thread::spawn(|| System.process(unsafe { libc::gettid() } as u32)).join().unwrap();
         assert_eq!(thread, Some(own));
         assert_eq!(System.process(u32::MAX), None);
+        let names = System.names(std::process::id());
+        let file = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(stere_policy::is_named(&names, &file), "{names:?}");
+        assert_eq!((names.len(), System.names(u32::MAX)), (3, Vec::new()));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
-pub use processes::{Process, Processes};
+pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};

@@ -47,6 +47,10 @@ Mount options (-o, separated by commas):
                           who reads what is on tertiary volumes only waits (the default), gets EAGAIN while it is fetched,
                           or gets EPERM and nothing is fetched
   recall_timeout=5m       how long a reader waits for a volume that is away, before EIO
+  recall_deny=NAME[:NAME] programs (thumbnailers, indexers, backups), by their names, that get EPERM for what is on tertiary
+                          volumes only; nothing is fetched for them
+  recall_user=never       reads of one user, other than root, that wait for tertiary volumes at a time; more wait their turn
+  recall_tier=never       the same for the reads from one volume (or from the volumes that have the same copies)
   memory=1G               memory for caches and buffers, at least 64M
   commit=5                seconds after which a change is made durable without being asked
   allow_other             other users may use the mount (the default where root mounts)

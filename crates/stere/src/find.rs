@@ -80,7 +80,7 @@ pub fn serve(
             return Ok(PublicAnswer::Refused { message, is_usage: true });
         }
     };
-    let Peer { uid, gid, groups } = peer;
+    let Peer { uid, gid, groups, .. } = peer;
     let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed, process: 0 };
     let mut find = filesystem.find(&caller, inode, name, search)?;
     let form = *form;

@@ -112,6 +112,11 @@ pub struct TierReport {
     pub volumes: Vec<VolumeReport>,
     /// Segments that readers or people want back.
     pub staging_segments: u64,
+    /// Reads that are under way at volumes, and those that wait for their turn (`recall_user=`, `recall_tier=`).
+    #[serde(default)]
+    pub reads_under_way: usize,
+    #[serde(default)]
+    pub reads_waiting: usize,
     pub segments_uploaded: u64,
     pub bytes_uploaded: u64,
     pub fetches: u64,
@@ -224,6 +229,8 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     TierReport {
         volumes: volume_reports(running),
         staging_segments: running.store.wanted_back(),
+        reads_under_way: running.tertiary.turns().0,
+        reads_waiting: running.tertiary.turns().1,
         segments_uploaded: counts.segments_uploaded,
         bytes_uploaded: counts.bytes_uploaded,
         fetches: counts.fetches,
@@ -492,6 +499,10 @@ fn print_queue(report: &TierReport) {
         );
     }
     println!("to come back: {} segments", report.staging_segments);
+    if report.reads_under_way + report.reads_waiting > 0 {
+        let (under_way, waiting) = (report.reads_under_way, report.reads_waiting);
+        println!("reads that wait for volumes: {under_way}; for their turn: {waiting}");
+    }
     println!(
         "since the mount: {} in {} segments copied out, {} fetched in {} requests, {} bad objects",
         size::show(report.bytes_uploaded),

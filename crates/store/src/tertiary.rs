@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Patience, Volume, VolumeError, waiting};
 use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chunk};
 
@@ -359,15 +359,24 @@ impl Recall for Volumes {
         is_right: &dyn Fn(&[u8]) -> bool,
         segments: &SegmentTable,
     ) -> Result<(), RecallError> {
+        // Somebody in particular may be refused what others get.
+        let is_refused = waiting::is_refused() && !is_planted(Bug::RecallAnyway);
+        let mode = if is_refused { RecallMode::Deny } else { self.mode() };
         let refused = |refusal, text: &str| Err(RecallError::Refused(refusal, text.to_owned()));
-        let (count, is_on_to_next) = self.refer(segment, offset, into.len());
-        if is_on_to_next && self.mode() == RecallMode::Block {
+        let (count, is_on_to_next) = match is_refused {
+            true => (0, false),
+            false => self.refer(segment, offset, into.len()),
+        };
+        if is_on_to_next && mode == RecallMode::Block {
             self.fetch_next(segment, segments);
         }
         if self.fetches.kept(segment.id).is_some_and(|chunk| fetch::give_part(&chunk, offset, into, is_right)) {
             return Ok(());
         }
-        match self.mode() {
+        match mode {
+            RecallMode::Deny if is_refused => {
+                return refused(Refusal::Denied, "recalls by this program are refused on this mount (recall_deny=)");
+            }
             RecallMode::Deny if is_planted(Bug::RecallAnyway) => {}
             RecallMode::Deny => return refused(Refusal::Denied, "recalls are refused on this mount (recall=deny)"),
             RecallMode::NoWait => {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{OFlags, SealFlags};
 use stere_client_wire::frame::{MEMORY_BYTES_MAX, VERSION};
 use stere_format::FileKind;
-use stere_fuse::{Awake, MountOptions};
+use stere_fuse::{Awake, MountOptions, Turns};
 use stere_naming::{Caller, OpenFlags, Wait};
 
 use self::session::Session;
@@ -109,13 +109,16 @@ pub struct Library {
     served: AtomicU64,
     has_panicked: AtomicBool,
     awake: Awake,
+    /// Whose turn it is to wait for tertiary volumes, among those too who come through the kernel.
+    turns: Arc<Turns>,
     /// The kernel keeps changes to itself for a while, and believes its own sizes.
     is_writeback: bool,
 }
 
 impl Library {
-    pub fn new(options: &MountOptions) -> Library {
+    pub fn new(options: &MountOptions, turns: Arc<Turns>) -> Library {
         Library {
+            turns,
             sessions: Mutex::default(),
             ended: Condvar::new(),
             served: AtomicU64::new(0),

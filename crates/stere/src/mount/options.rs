@@ -43,6 +43,8 @@ pub struct Options {
     pub recall: RecallMode,
     /// How long a reader waits for a volume that is away.
     pub recall_timeout: Duration,
+    /// Programs that are refused what is on tertiary volumes only, by their names.
+    pub recall_deny: Vec<String>,
     /// What they open is unlocked.
     pub key_files: Vec<PathBuf>,
     /// Where metrics are served.
@@ -67,6 +69,7 @@ impl Default for Options {
             health_limits: HealthLimits::default(),
             recall: RecallMode::default(),
             recall_timeout: Duration::from_secs(300),
+            recall_deny: Vec::new(),
             key_files: Vec::new(),
             metrics: None,
         }
@@ -190,6 +193,26 @@ impl Options {
             "recall_timeout" => {
                 self.recall_timeout = duration(value).ok_or_else(|| wrong(key, value, "a time, such as 5m"))?;
             }
+            "recall_deny" => {
+                let programs: Vec<String> = value.split(':').map(str::to_owned).collect();
+                let is_name = |name: &String| !name.is_empty() && name.len() <= 255 && !name.contains(['/', '\0']);
+                let right =
+                    "names of programs without their directories, with a colon between them, such as file:updatedb";
+                if !programs.iter().all(is_name) {
+                    return Err(wrong(key, value, right));
+                }
+                self.recall_deny = programs;
+            }
+            "recall_user" | "recall_tier" => {
+                let limit = value.parse().ok().filter(|limit| *limit > 0);
+                if limit.is_none() && value != "never" {
+                    return Err(wrong(key, value, "a number of reads, at least 1, or never"));
+                }
+                match key {
+                    "recall_user" => self.fuse.recall_limits.user = limit,
+                    _ => self.fuse.recall_limits.tier = limit,
+                }
+            }
             "repair_rate" => {
                 let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
                 self.repair_rate_bytes =
@@ -285,6 +308,11 @@ mod tests {
         let options = parse("tier_rate=8M,repack=30").unwrap();
         assert_eq!((options.tier_rate_bytes, options.repack_percent), (Some(8 << 20), Some(30)));
         assert_eq!(parse("repack=never,tier_rate=never").unwrap().repack_percent, None);
+        let options = parse("recall_deny=file:updatedb,recall_user=2,recall_tier=1").unwrap();
+        assert_eq!(options.recall_deny, ["file", "updatedb"]);
+        let limits = options.fuse.recall_limits;
+        assert_eq!((limits.user, limits.tier), (Some(2), Some(1)));
+        assert_eq!(parse("recall_user=2,recall_user=never").unwrap().fuse.recall_limits.user, None);
         for text in ["metrics=9464", "metrics=:9464", "metrics=127.0.0.1:9464"] {
             assert_eq!(parse(text).unwrap().metrics, Some(([127, 0, 0, 1], 9464).into()), "{text}");
         }
@@ -310,6 +338,11 @@ mod tests {
             ("metrics=here", "localhost:9464"),
             ("tier_rate=5", "at least 1M"),
             ("repack=100", "1 to 99"),
+            ("recall_deny=", "with a colon between them"),
+            ("recall_deny=file::updatedb", "with a colon between them"),
+            ("recall_deny=/usr/bin/file", "without their directories"),
+            ("recall_user=0", "at least 1, or never"),
+            ("recall_tier=some", "at least 1, or never"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");

@@ -72,7 +72,7 @@ impl Daemon {
             forgetter: session.forgetter().ok_or_else(ended_at_once)?,
             running,
             filesystem,
-            library: Library::new(&job.options.fuse),
+            library: Library::new(&job.options.fuse, session.turns()),
             backups: Backups::default(),
             stop: AtomicBool::new(false),
             ending: Mutex::new(Vec::new()),
@@ -168,6 +168,7 @@ fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
         },
         people: people::system(),
         processes: people::processes::system(),
+        refused_programs: job.options.recall_deny.clone(),
     };
     let filesystem = Arc::new(FileSystem::new(running.store.clone(), naming_options)?);
     keys::unlock_by_files(&filesystem, &job.options.key_files)?;
@@ -196,6 +197,7 @@ impl Workers {
         let carrier = tertiary::start(daemon.clone(), counter(), &job.options)?;
         let keeper = backup::start(daemon.clone(), daemon.running.read_only)?;
         let follower = follow::start(daemon.clone(), daemon.running.read_only)?;
+        daemon.running.tertiary.set_turns(session.turns());
         let notifier = session.notifier();
         daemon.running.tertiary.set_forget(Box::new(move |inode| {
             // Not to have it cached is no error.

@@ -1,7 +1,9 @@
 //! What the thread for tertiary volumes and those who ask about it share.
 
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use stere_fuse::Turns;
 
 /// Tells the kernel that what it remembers of an inode is old.
 type Forget = Box<dyn Fn(u64) + Send + Sync>;
@@ -27,6 +29,7 @@ pub struct Tertiary {
     woken: Condvar,
     helpers: Condvar,
     forget: OnceLock<Forget>,
+    turns: OnceLock<Arc<Turns>>,
 }
 
 impl Tertiary {
@@ -104,6 +107,17 @@ impl Tertiary {
     pub fn set_forget(&self, forget: Forget) {
         // Set once, when the pool is mounted.
         drop(self.forget.set(forget));
+    }
+
+    /// Names who gives turns to readers.
+    pub fn set_turns(&self, turns: Arc<Turns>) {
+        // Set once, when the pool is mounted.
+        drop(self.turns.set(turns));
+    }
+
+    /// Reads that are under way at volumes, and those that wait for their turn.
+    pub fn turns(&self) -> (usize, usize) {
+        self.turns.get().map_or((0, 0), |turns| turns.counts())
     }
 
     /// The kernel asks again how much room these take.

@@ -4,6 +4,7 @@
 //! bytes whatever the client does meanwhile; a read is verified in the buffer, so a client cannot make a device look bad.
 
 use stere_client_wire::frame::{Kind, Reply, Request, TEXT_BYTES_MAX};
+use stere_fuse::Claim;
 use stere_naming::{Caller, Error, Wait};
 
 use super::super::serve::Daemon;
@@ -74,6 +75,30 @@ pub fn perform(
             Reply { tag: request.tag, errno: errno.unsigned_abs(), value: 0, text_bytes }
         }
     })
+}
+
+/// The same for who may wait, also for tertiary volumes: it is refused what its program is not to have from there, and waits for its turn.
+pub fn perform_in_turn(daemon: &Daemon, session: &Session, request: &Request, buffer: &mut Vec<u8>) -> Reply {
+    let (filesystem, turns) = (&daemon.filesystem, &daemon.library.turns);
+    let mut reply = None;
+    let mut turn = None;
+    if filesystem.recalls_wait() && matches!(request.kind, Kind::Read | Kind::Write) {
+        reply = perform(daemon, session, request, Wait::Devices, buffer);
+        if reply.is_none() && !filesystem.is_recall_refused(session.peer.process) {
+            let (inode, offset, length) = (session.inode, request.offset, u64::from(request.length));
+            let volumes = match turns.are_by_volumes() {
+                // What cannot be found out now is told when it is read.
+                true => filesystem.volumes_of_released(Wait::Devices, inode, offset, length).unwrap_or(0),
+                false => 0,
+            };
+            turn = turns.wait(Claim { user: session.peer.uid, volumes });
+        }
+    }
+    let reply = reply.or_else(|| {
+        filesystem.refusing_recalls(session.peer.process, || perform(daemon, session, request, Wait::Allowed, buffer))
+    });
+    drop(turn);
+    reply.expect("a request that may wait is answered")
 }
 
 /// The beginning of a text, in whole characters.

@@ -184,8 +184,7 @@ pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
             if session.wants_thread() {
                 start_another(daemon, session);
             }
-            let reply = perform::perform(daemon, session, &request, Wait::Allowed, &mut buffer);
-            let reply = reply.expect("a request that may wait is answered");
+            let reply = perform::perform_in_turn(daemon, session, &request, &mut buffer);
             session.answer(&reply.encode());
         }
     }));

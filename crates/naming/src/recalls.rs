@@ -1,0 +1,60 @@
+//! Who may have bytes fetched from tertiary volumes, and which volumes a call needs: for those who let callers wait.
+//!
+//! Programs are known by their names, so this is for thumbnailers, indexers and backups, and keeps nobody out who wants in. The machine
+//! is asked for names when something has to be fetched, and not before. Read next: the store's `tertiary.rs`.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use stere_store::{RecallMode, Wait, waiting};
+
+use crate::FileSystem;
+use crate::error::Error;
+
+/// Extents looked at in one view.
+const EXTENTS: usize = 256;
+
+impl FileSystem {
+    /// Whether who reads what is on tertiary volumes only waits for it on this mount.
+    pub fn recalls_wait(&self) -> bool {
+        self.store.recall_mode() == RecallMode::Block
+    }
+
+    /// Whether any programs are refused what is on tertiary volumes only.
+    pub fn has_refused_programs(&self) -> bool {
+        !self.options.refused_programs.is_empty() && self.options.processes.is_some()
+    }
+
+    /// Whether the program that this thread runs is one of them.
+    pub fn is_recall_refused(&self, thread: u32) -> bool {
+        let Some(processes) = self.options.processes.as_ref().filter(|_| thread != 0 && self.has_refused_programs())
+        else {
+            return false;
+        };
+        let names = processes.names(thread);
+        self.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
+    }
+
+    /// Works for this thread: what is on tertiary volumes only is refused at once if its program is one of those.
+    pub fn refusing_recalls<T>(self: &Arc<Self>, thread: u32, work: impl FnOnce() -> T) -> T {
+        if !self.has_refused_programs() {
+            return work();
+        }
+        let (filesystem, known) = (Arc::clone(self), OnceCell::new());
+        waiting::refusing(move || *known.get_or_init(|| filesystem.is_recall_refused(thread)), work)
+    }
+
+    /// The volumes that have what of a range of a file is on tertiary volumes only, a set.
+    pub fn volumes_of_released(&self, wait: Wait, inode: u64, offset: u64, length: u64) -> Result<u16, Error> {
+        let (end, mut set) = (offset.saturating_add(length), 0);
+        let mut from = Some(offset);
+        while let Some(at) = from.filter(|at| *at < end) {
+            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let touched = extents.iter().take_while(|extent| extent.start < end);
+            set |=
+                touched.filter(|extent| extent.blob.is_released()).fold(0, |set, extent| set | extent.blob.volumes());
+            from = next;
+        }
+        Ok(set)
+    }
+}
