@@ -128,6 +128,7 @@ impl Files {
         let copy = Copy { from: one.start, to: other.start, length: u64::from(other.length) };
         self.store
             .update(context.wait, |transaction| {
+                transaction.set_content_kept();
                 let (shared, allocation) = share_step(transaction, source.inode, target.inode, &copy)?;
                 assert_eq!(shared, copy.length, "one extent is shared in one step");
                 assert_eq!((allocation.bytes, allocation.preallocated_bytes), (0, 0), "the file has as much as before");

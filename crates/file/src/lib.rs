@@ -14,6 +14,7 @@ mod allocate;
 mod charge;
 mod copy;
 mod dedup;
+mod digests;
 mod edges;
 mod encode;
 mod encrypted;
@@ -54,6 +55,7 @@ use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
 pub use dedup::{Deduplicated, Twins};
+pub use digests::DigestKind;
 pub use error::Error;
 pub use facts::{StoredExtent, StoredFact, stored_extents};
 pub use first_handle::FirstHandle;
@@ -79,6 +81,7 @@ pub use versions::{
 };
 
 use accounts::Accounts;
+use digests::Digests;
 use encode::{AskedEncoding, Decoded, Storing};
 use set_aside::SetAside;
 use state::{Content, State};
@@ -142,6 +145,7 @@ pub struct Files {
     plugins: Arc<Plugins>,
     accounts: Arc<Accounts>,
     following: Arc<Following>,
+    digests: Arc<Digests>,
 }
 
 impl Files {
@@ -152,8 +156,10 @@ impl Files {
         let plugins = Arc::new(Plugins::new(options.plugin_loader.clone()));
         let accounts = Accounts::load(&store)?;
         let following = Arc::new(Following::load(&store, plugins.clone(), resolver.clone())?);
-        let (counting, noting) = (accounts.clone(), following.clone());
+        let digests = Arc::new(Digests::load(&store)?);
+        let (counting, noting, telling) = (accounts.clone(), following.clone(), digests.clone());
         store.set_settler(Box::new(move |transaction| {
+            telling.settle(transaction)?;
             counting.settle(transaction)?;
             noting.settle(transaction)
         }));
@@ -171,6 +177,7 @@ impl Files {
             plugins,
             accounts,
             following,
+            digests,
             store,
             options,
         };

@@ -24,6 +24,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("chunk", chunk),
     ("backup", backup),
     ("class", class),
+    ("content_digest", content_digest),
     ("dirent", dirent),
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
@@ -219,6 +220,10 @@ fn plugin(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn follow(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &FollowValue::decode(bytes)?.encode())
+}
+
+fn content_digest(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &ContentDigests::decode(bytes)?.encode())
 }
 
 fn plugin_stack(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -29,6 +29,8 @@ pub mod kind {
     /// In NAMES, position = file offset where the extent's last block ends: the first key behind an offset is the extent
     /// that covers it, or the next one.
     pub const EXTENT: u8 = 5;
+    /// In NAMES: digests of the content, while it is what they were made of.
+    pub const CONTENT_DIGEST: u8 = 9;
     /// In BLOBS.
     pub const BLOB: u8 = 1;
     /// In SEGMENTS.
@@ -78,6 +80,8 @@ pub mod kind {
     pub const VERSIONS_MANY: u8 = 9;
     /// In INDEXES, object 0, position = inode: what was done to it, and is still to be told to its plugins.
     pub const FOLLOW: u8 = 10;
+    /// In INDEXES, object 0: digests of contents were stored in this pool (one byte, 1).
+    pub const CONTENT_DIGESTS: u8 = 40;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -136,6 +140,14 @@ impl Key {
 
     pub const fn extent(inode: u64, file_offset_block_end: u64) -> Self {
         Self::new(tree::NAMES, inode, kind::EXTENT, file_offset_block_end)
+    }
+
+    pub const fn content_digest(inode: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::CONTENT_DIGEST, 0)
+    }
+
+    pub const fn content_digests() -> Self {
+        Self::new(tree::INDEXES, 0, kind::CONTENT_DIGESTS, 0)
     }
 
     pub const fn blob(blob: u64) -> Self {

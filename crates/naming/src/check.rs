@@ -10,8 +10,8 @@ use stere_file::OF_VERSIONS;
 use stere_file::accounts::{Account, Sums, accounting, add_inode};
 use stere_format::dirent::DirentView;
 use stere_format::{
-    AccountValue, AccountingValue, BLOCK_BYTES, DirentBucket, ExtentFlags, ExtentValue, FileKind, Holder, InodeValue,
-    Key, XattrBucket, key,
+    AccountValue, AccountingValue, BLOCK_BYTES, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
+    Holder, InodeValue, Key, XattrBucket, key,
 };
 use stere_store::{Finding, Store, Wait};
 
@@ -185,6 +185,7 @@ impl Checker {
             key::kind::DIRENT_HASH => self.visit_bucket(key, bytes),
             key::kind::DIRENT => self.visit_name(key, bytes),
             key::kind::EXTENT => self.visit_extent(key, bytes),
+            key::kind::CONTENT_DIGEST => self.visit_digest(key.object, bytes),
             other => self.add(false, key.object, format!("inode {} has a key of unknown kind {other}", key.object)),
         }
     }
@@ -217,6 +218,16 @@ impl Checker {
             add_inode(&mut self.counted, &value);
         }
         self.known.insert(inode, known);
+    }
+
+    /// Of the keys of an inode this is the last, so what it belongs to is known.
+    fn visit_digest(&mut self, inode: u64, bytes: &[u8]) {
+        if let Err(error) = ContentDigests::decode(bytes) {
+            return self.add(false, inode, format!("the digest of inode {inode} does not decode: {error}"));
+        }
+        if self.known.get(&inode).is_none_or(|known| known.kind != FileKind::File) {
+            self.add(false, inode, format!("inode {inode} has a digest of content and is no file"));
+        }
     }
 
     /// A version with a name has its place in the order in which they go.

@@ -18,6 +18,7 @@ mod check;
 mod classes;
 mod content;
 mod create;
+mod digest;
 mod encryption;
 mod error;
 mod find;
@@ -73,8 +74,8 @@ pub use rules::{RuleChange, RulesForecast, RulesVersion};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_file::accounts::{Account, Most};
 pub use stere_file::{
-    COLLAPSE_RANGE, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE, Whence,
-    ZERO_RANGE,
+    COLLAPSE_RANGE, DigestKind, FILE_BYTES_MAX, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, RECORD_BYTES, UNSHARE_RANGE,
+    Whence, ZERO_RANGE,
 };
 pub use stere_format::BackupValue;
 pub use stere_format::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stere_file::{Keys, StoredFact, inode_if_any};
+use stere_file::{DigestKind, Keys, StoredFact, inode_if_any};
 use stere_format::{DeviceIndex, InodeValue, Scheme};
 use stere_policy::{Computed, Setting, Source};
 
@@ -77,6 +77,8 @@ impl FileSystem {
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),
+            Computed::Sha256 => self.digest_text(caller, inode, DigestKind::Sha256),
+            Computed::Blake3 => self.digest_text(caller, inode, DigestKind::Blake3),
             Computed::Survives => self.survives(caller, inode),
             Computed::Residency => Ok(self.tier_file(caller, inode)?.residency().as_bytes().to_vec()),
         }

@@ -137,6 +137,10 @@ pub enum Computed {
     Survives,
     /// `stored`: how many bytes are stored of the content, before copies and parity.
     Stored,
+    /// `sha256`: the digest of all content, if one was made of what is there now.
+    Sha256,
+    /// `blake3`: another digest of it.
+    Blake3,
     /// `residency`: how near the bytes are.
     Residency,
 }
@@ -256,6 +260,8 @@ impl Computed {
             Computed::Where => "where",
             Computed::Survives => "survives",
             Computed::Stored => "stored",
+            Computed::Sha256 => "sha256",
+            Computed::Blake3 => "blake3",
             Computed::Residency => "residency",
         }
     }
@@ -326,6 +332,8 @@ fn recognise(key: &str) -> Option<Name> {
         "where" => Computed::Where,
         "survives" => Computed::Survives,
         "stored" => Computed::Stored,
+        "sha256" => Computed::Sha256,
+        "blake3" => Computed::Blake3,
         "residency" => Computed::Residency,
         _ => return None,
     };

@@ -2,6 +2,7 @@
 
 mod backup;
 mod device;
+mod digest;
 mod find;
 mod plugin;
 mod policy;
@@ -19,6 +20,7 @@ use crate::spec::DeviceSpec;
 
 pub use backup::{BackupCommand, BackupPlace};
 pub use device::{DeviceCommand, How, ScrubCommand};
+pub use digest::{Algorithm, DigestArguments};
 pub use find::FindArguments;
 pub use plugin::PluginCommand;
 pub use policy::ClassCommand;
@@ -171,6 +173,8 @@ pub enum Command {
     /// Files by what is known of them: size, age, owner, class, where they lie, and more
     #[command(after_help = find::TESTS)]
     Find(FindArguments),
+    /// Digests of whole files, kept until their content changes: made, and compared with what is read
+    Digest(DigestArguments),
     /// Who wrote a file, from which files, and what was made from it
     Provenance(ProvenanceArguments),
     /// What happened to files: made, opened, written, renamed, removed, refused

@@ -94,6 +94,10 @@ pub enum Request {
     Keys {
         order: crate::keys::Order,
     },
+    /// About digests of files.
+    Digests {
+        order: crate::digest::Order,
+    },
     /// What these rules would change if a directory had them. Answered with batches of files, and then how many there are.
     TestRules {
         directory: u64,
@@ -160,6 +164,12 @@ pub enum Answer {
     },
     RulesTested {
         files: u64,
+    },
+    DigestBegun {
+        token: u64,
+    },
+    DigestStored {
+        is_stored: bool,
     },
     Done,
     /// With `ended` the mount has ended all the same.

@@ -14,6 +14,7 @@ mod create;
 mod demo;
 mod device;
 mod devices;
+mod digest;
 mod error;
 mod find;
 mod flush;
@@ -139,6 +140,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Where(arguments) => layout::run(&registry, &arguments),
         Command::Du(arguments) => usage::run(&registry, &arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Digest(arguments) => digest::run(&registry, &arguments),
         Command::Provenance(arguments) => watch::run_provenance(&arguments),
         Command::Audit(arguments) => watch::run_audit(&registry, &arguments),
         Command::Capabilities(arguments) => capabilities::run(&arguments),

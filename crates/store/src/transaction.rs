@@ -54,6 +54,8 @@ pub struct Transaction<'a> {
     is_owed: bool,
     /// Whether it takes away only, so that nothing refuses it.
     pub(crate) only_frees: bool,
+    /// Whether every file holds afterwards what it held before.
+    keeps_content: bool,
     /// What follows when it takes effect, under the lock that it takes effect under.
     pub(crate) on_effect: Vec<Box<dyn FnOnce()>>,
 }
@@ -78,6 +80,7 @@ impl<'a> Transaction<'a> {
             enters_data: false,
             is_owed: false,
             only_frees: false,
+            keeps_content: false,
             on_effect: Vec::new(),
         }
     }
@@ -91,6 +94,16 @@ impl<'a> Transaction<'a> {
     /// blob takes as much room as before, and a few bytes more to say which of its blocks are dead.
     pub fn set_freeing(&mut self) {
         self.only_frees = true;
+    }
+
+    /// Says that every file holds afterwards what it held before, wherever that lies then.
+    pub fn set_content_kept(&mut self) {
+        self.keeps_content = true;
+    }
+
+    /// Whether every file holds afterwards what it held before.
+    pub fn keeps_content(&self) -> bool {
+        self.keeps_content
     }
 
     /// Whether what it adds was accepted before.
@@ -116,6 +129,11 @@ impl<'a> Transaction<'a> {
             visit(key, before.as_deref(), after.as_deref())?;
         }
         Ok(())
+    }
+
+    /// The keys of one tree that this transaction puts or deletes so far, in order.
+    pub fn written(&self, tree: u8) -> impl Iterator<Item = &Key> {
+        self.writes.range(Key::new(tree, 0, 0, 0)..Key::new(tree + 1, 0, 0, 0)).map(|(key, _)| key)
     }
 
     /// By how many bytes the changes make the metadata larger, and the data in raw bytes; negative where they free more.

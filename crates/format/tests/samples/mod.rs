@@ -511,6 +511,11 @@ fn system_samples() -> Vec<Sample> {
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
         ("follow", "follow", follow().encode()),
+        (
+            "content-digest",
+            "content_digest",
+            ContentDigests { sha256: Some([0xa5; 32]), blake3: Some([0x5a; 32]) }.encode(),
+        ),
         ("audit", "audit", audit().encode()),
         ("provenance", "provenance", provenance().encode()),
         (

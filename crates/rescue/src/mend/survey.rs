@@ -8,8 +8,8 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use stere_format::dirent::DirentView;
 use stere_format::{
-    BLOCK_BYTES, BlobFlags, BlobValue, BlockBitmap, DirentBucket, ExtentFlags, ExtentValue, FileKind, InodeValue, Key,
-    XattrBucket, key,
+    BLOCK_BYTES, BlobFlags, BlobValue, BlockBitmap, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
+    InodeValue, Key, XattrBucket, key,
 };
 use stere_store::{Error, Store, Wait};
 
@@ -165,6 +165,7 @@ impl Survey {
             },
             key::kind::DIRENT => self.name(store, at, bytes),
             key::kind::EXTENT => self.extent(at, bytes),
+            key::kind::CONTENT_DIGEST => self.digest(at, bytes),
             _ => {}
         }
     }
@@ -235,6 +236,20 @@ impl Survey {
     }
 
     /// Hashes that no name of the directory has used.
+    /// The last of an inode's keys: a digest of what is not all there any more goes.
+    fn digest(&mut self, at: &Key, bytes: &[u8]) {
+        let is_damaged = self
+            .bad
+            .iter()
+            .rev()
+            .take_while(|(bad, ..)| bad.object == at.object)
+            .any(|(bad, ..)| matches!(bad.kind, key::kind::EXTENT | key::kind::INODE));
+        let is_file = self.inodes.get(&at.object).is_some_and(|seen| seen.kind() == Some(FileKind::File));
+        if is_damaged || !is_file || ContentDigests::decode(bytes).is_err() {
+            self.bad.push((*at, false, "the digest of its content is removed".into()));
+        }
+    }
+
     fn finish_hashes(&mut self) {
         if !std::mem::take(&mut self.hashes).is_empty() {
             self.unhashed.insert(self.hashes_of);

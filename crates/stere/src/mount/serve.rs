@@ -387,6 +387,9 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::Plugins { order } => plugins::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Backups { order } => crate::backup::serve(&daemon.filesystem, &daemon.backups, &daemon.about, order)
             .unwrap_or_else(|error| failed(&error)),
+        Request::Digests { order } => {
+            crate::digest::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error))
+        }
         Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Accounts { order } => quota::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
