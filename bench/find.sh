@@ -48,12 +48,23 @@ perl -e '
         open(my $file, ">", "$directory/f$number") or die;
         print $file "x" x ($number % 10 == 0 ? 8192 : 100);
     }' "$files"
+large=100
+mkdir m/large
+for ((number = 0; number < large; number++)); do
+    truncate -s 3M "m/large/$number"
+    setfattr -n user.color -v red "m/d000/f$number"
+done
 "$stere" flush m --wait
 many=$((files / 10))
 for ((round = 0; round < rounds; round++)); do
     cold
     milliseconds size-cold-stere "$stere" find 'type=file size>4K' m && count_is "$many"
     milliseconds size-warm-stere "$stere" find 'type=file size>4K' m && count_is "$many"
+    milliseconds large-cold-index "$stere" find 'size>1M' m && count_is "$large"
+    milliseconds large-warm-index "$stere" find 'size>1M' m && count_is "$large"
+    milliseconds large-warm-pass "$stere" find 'size>1M' m --no-index && count_is "$large"
+    milliseconds attribute-warm-index "$stere" find 'user.color=red' m && count_is "$large"
+    milliseconds attribute-warm-pass "$stere" find 'user.color=red' m --no-index && count_is "$large"
     milliseconds size-count-warm-stere "$stere" find 'type=file size>4K' m --count
     milliseconds name-warm-stere "$stere" find 'type=file f*77' m && count_is $((files / 100))
     milliseconds all-json-warm-stere "$stere" find 'type=file' m --json && count_is "$files"

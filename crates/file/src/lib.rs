@@ -21,6 +21,7 @@ mod encrypted;
 mod error;
 mod extents;
 mod facts;
+pub mod find_index;
 mod first_handle;
 mod following;
 mod home;
@@ -83,6 +84,7 @@ pub use versions::{
 use accounts::Accounts;
 use digests::Digests;
 use encode::{AskedEncoding, Decoded, Storing};
+use find_index::FindIndex;
 use set_aside::SetAside;
 use state::{Content, State};
 use table::Table;
@@ -146,6 +148,7 @@ pub struct Files {
     accounts: Arc<Accounts>,
     following: Arc<Following>,
     digests: Arc<Digests>,
+    find_index: Arc<FindIndex>,
 }
 
 impl Files {
@@ -157,8 +160,11 @@ impl Files {
         let accounts = Accounts::load(&store)?;
         let following = Arc::new(Following::load(&store, plugins.clone(), resolver.clone())?);
         let digests = Arc::new(Digests::load(&store)?);
+        let find_index = Arc::new(FindIndex::load(&store)?);
         let (counting, noting, telling) = (accounts.clone(), following.clone(), digests.clone());
+        let indexing = find_index.clone();
         store.set_settler(Box::new(move |transaction| {
+            indexing.settle(transaction)?;
             telling.settle(transaction)?;
             counting.settle(transaction)?;
             noting.settle(transaction)
@@ -178,6 +184,7 @@ impl Files {
             accounts,
             following,
             digests,
+            find_index,
             store,
             options,
         };

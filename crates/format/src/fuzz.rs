@@ -29,6 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dirent_bucket", dirent_bucket),
     ("encryption_key", encryption_key),
     ("extent", extent),
+    ("find_index", find_index),
     ("follow", follow),
     ("inode", inode),
     ("journal_header", journal_header),
@@ -224,6 +225,10 @@ fn follow(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn content_digest(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &ContentDigests::decode(bytes)?.encode())
+}
+
+fn find_index(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &FindIndexValue::decode(bytes)?.encode())
 }
 
 fn plugin_stack(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -459,6 +459,14 @@ impl InodeValue {
         out.extend_from_slice(target);
     }
 
+    /// The size, and whether there is a policy, without decoding the rest; none if this is no inode.
+    pub fn peek(bytes: &[u8]) -> Option<(u64, bool)> {
+        const SIZE_AT: usize = 32;
+        let (version, form) = (bytes.first()?, bytes.get(1)?);
+        let size = bytes.get(SIZE_AT..SIZE_AT + 8)?.try_into().map(u64::from_le_bytes).ok()?;
+        (*version == Self::VERSION && size <= SIZE_MAX).then_some((size, form & HAS_POLICY != 0))
+    }
+
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;

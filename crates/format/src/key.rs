@@ -82,6 +82,16 @@ pub mod kind {
     pub const FOLLOW: u8 = 10;
     /// In INDEXES, object 0: digests of contents were stored in this pool (one byte, 1).
     pub const CONTENT_DIGESTS: u8 = 40;
+    /// In INDEXES, object = power of two, position = inode: its size is at least that, and below the next.
+    pub const FIND_SIZE: u8 = 41;
+    /// In INDEXES, object = hashes of name and value, position = inode: it has a user's attribute like that (u32, little-endian: how many).
+    pub const FIND_ATTRIBUTE: u8 = 42;
+    /// In INDEXES, object = code of a class, position = inode: its policy names the class.
+    pub const FIND_CLASS: u8 = 43;
+    /// In INDEXES, object 0: how far the index is that searches go by.
+    pub const FIND_INDEX: u8 = 44;
+    /// In INDEXES, object 0, position = inode: its policy names tertiary volumes.
+    pub const FIND_TIERED: u8 = 45;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -148,6 +158,28 @@ impl Key {
 
     pub const fn content_digests() -> Self {
         Self::new(tree::INDEXES, 0, kind::CONTENT_DIGESTS, 0)
+    }
+
+    pub const fn find_index() -> Self {
+        Self::new(tree::INDEXES, 0, kind::FIND_INDEX, 0)
+    }
+
+    pub const fn find_size(power: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, power as u64, kind::FIND_SIZE, inode)
+    }
+
+    /// The hashes are CRC32C.
+    pub const fn find_attribute(name_hash: u32, value_hash: u32, inode: u64) -> Self {
+        let object = (1 << 63) | ((name_hash as u64 & 0x7fff_ffff) << 32) | value_hash as u64;
+        Self::new(tree::INDEXES, object, kind::FIND_ATTRIBUTE, inode)
+    }
+
+    pub const fn find_class(code: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, code as u64, kind::FIND_CLASS, inode)
+    }
+
+    pub const fn find_tiered(inode: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::FIND_TIERED, inode)
     }
 
     pub const fn blob(blob: u64) -> Self {

@@ -27,6 +27,7 @@ pub mod dirent;
 pub mod encryption_key;
 pub mod error;
 pub mod extent;
+mod find_index;
 mod following;
 pub mod fuzz;
 pub mod identity;
@@ -63,6 +64,7 @@ pub use dirent::{DirentBucket, DirentValue, FileKind};
 pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
+pub use find_index::FindIndexValue;
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use stere_file::OF_VERSIONS;
 use stere_file::accounts::{Account, Sums, accounting, add_inode};
+use stere_file::find_index::IndexCheck;
 use stere_format::dirent::DirentView;
 use stere_format::{
     AccountValue, AccountingValue, BLOCK_BYTES, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
@@ -68,6 +69,8 @@ struct Checker {
     has_recounts: bool,
     /// Of the index of versions: place in the order and inode; crossed off by inodes.
     versions: FxHashSet<(u64, u64)>,
+    /// The index that searches go by.
+    index: IndexCheck,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -87,6 +90,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         accounts: BTreeMap::new(),
         has_recounts: false,
         versions: FxHashSet::default(),
+        index: IndexCheck::new(store)?,
     };
     checker.read_accounts(store)?;
     store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
@@ -113,6 +117,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     checker.compare();
     checker.check_reachable();
     checker.check_accounts();
+    checker.check_index();
     let counted = store.view(Wait::Allowed, stere_file::preallocated_bytes)?;
     if counted != checker.preallocated_bytes {
         let text = format!("{} bytes are set aside, and {counted} are counted", checker.preallocated_bytes);
@@ -166,6 +171,13 @@ impl Checker {
         self.findings.extend(texts.into_iter().map(|text| Finding { data_lost: false, inode: None, text }));
     }
 
+    /// Each entry is of what it says, and none is missing.
+    fn check_index(&mut self) {
+        for (inode, text) in std::mem::take(&mut self.index).finish() {
+            self.findings.push(Finding { data_lost: false, inode: Some(inode), text });
+        }
+    }
+
     fn add(&mut self, data_lost: bool, inode: u64, text: String) {
         self.findings.push(Finding { data_lost, inode: Some(inode), text });
     }
@@ -175,6 +187,7 @@ impl Checker {
             self.finish_directory();
             self.hashed_of = key.object;
         }
+        self.index.visit(key, bytes);
         match key.kind {
             key::kind::INODE => self.visit_inode(key.object, bytes),
             key::kind::XATTR => {

@@ -1,14 +1,16 @@
-//! Finding files by what is known of them, without walking over names: a pass over all inodes in the order of their keys.
+//! Finding files by what is known of them, without walking over names: over the inodes that an index tells, or a pass over all of them, in the
+//! order of their keys.
 //!
-//! First all inodes are read as they lie in the tree, a batch a step, so nobody waits for longer than a batch takes. What its inode does
+//! First the inodes are read as they lie in the tree, a batch a step, so nobody waits for longer than a batch takes. What its inode does
 //! not rule out is looked at by name: a file notes where its name is, a directory is found among its parent's names. Files with several
 //! names, and what notes nothing, are looked at in a second pass over the names of directories.
 //!
 //! Invariants: only metadata is read, so nothing is recalled and nothing counts as used; a caller is shown only what it could list by
 //! walking from the directory that is searched: every directory on the way lets it read and search. What is changed meanwhile may be
-//! found as it was before or after, or, if it gets another name, be missed. Memory: what `places` keeps, a number for each directory, and
-//! for each file of the second pass. Read next: `find/noted.rs`, `find/places.rs`, `find/subject.rs`, `stere_policy::Search`.
+//! found as it was before or after, or, if it gets another name, be missed. Memory: what `places` keeps, a number for each directory,
+//! for each candidate of an index (at most a million; else there is a pass), and for each file of the second pass. Read next: `find/candidates.rs`, `find/noted.rs`, `find/places.rs`, `find/subject.rs`, `stere_policy::Search`.
 
+mod candidates;
 mod noted;
 mod places;
 mod subject;
@@ -63,6 +65,8 @@ pub struct Find<'a> {
     places: Places,
     noted: Noted,
     directories: VecDeque<u64>,
+    /// What the index told: all that may be found is among these, in their order.
+    candidates: Vec<u64>,
     /// Files to be looked at by each of their names.
     by_each_name: FxHashSet<u64>,
     /// Inodes that were looked at.
@@ -73,6 +77,10 @@ pub struct Find<'a> {
 enum Stage {
     /// This inode is the next.
     Inodes(u64),
+    /// Of those that the index told, this one is the next.
+    Candidates(usize),
+    /// All of those were looked at: directories are gathered for the second pass, from this inode on.
+    Directories(u64),
     /// In the first of the directories, this name is the next.
     Names(u64),
     Done,
@@ -101,6 +109,23 @@ impl FileSystem {
     /// Begins to look for files below `start`, a directory or the one file that is looked at, which the caller calls `name`. That
     /// the caller may get as far as there, whoever asks has made sure.
     pub fn find(&self, caller: &Caller<'_>, start: u64, name: &[u8], search: Search) -> Result<Find<'_>, Error> {
+        let mut find = self.find_without_index(caller, start, name, search.clone())?;
+        if find.is_directory
+            && let Some(candidates) = candidates::candidates(self, caller, &search)?
+        {
+            (find.candidates, find.stage) = (candidates, Stage::Candidates(0));
+        }
+        Ok(find)
+    }
+
+    /// The same by a pass over all inodes, whatever an index could tell.
+    pub fn find_without_index(
+        &self,
+        caller: &Caller<'_>,
+        start: u64,
+        name: &[u8],
+        search: Search,
+    ) -> Result<Find<'_>, Error> {
         let value = self.files.attributes(caller.wait, start)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
         let is_directory = value.kind() == Some(FileKind::Directory);
         let (mut by_inode, mut by_name, mut others) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,6 +149,7 @@ impl FileSystem {
             places: Places::new(start),
             noted: Noted::default(),
             directories: VecDeque::new(),
+            candidates: Vec::new(),
             by_each_name: FxHashSet::default(),
             looked_at: 0,
         })
@@ -150,6 +176,30 @@ impl Find<'_> {
             Stage::Inodes(only) => {
                 self.look_at_start(caller, only, &mut found)?;
                 self.stage = Stage::Done;
+            }
+            Stage::Candidates(at) => {
+                self.noted.forget();
+                let removals = self.filesystem.files.removals();
+                let end = self.candidates.len().min(at + BATCH);
+                for (inode, value) in self.read_candidates(caller, &self.candidates[at..end])? {
+                    self.look_at_inode(caller, inode, value, removals, &mut found)?;
+                }
+                self.stage = match end == self.candidates.len() {
+                    false => Stage::Candidates(end),
+                    true if self.by_each_name.is_empty() => Stage::Done,
+                    true => {
+                        self.directories.clear();
+                        Stage::Directories(0)
+                    }
+                };
+            }
+            Stage::Directories(from) => {
+                let (inodes, next) = self.read_inodes(caller, from)?;
+                let is_one = |value: &InodeValue| {
+                    value.kind() == Some(FileKind::Directory) && value.nlink > 0 && value.flags & OF_VERSIONS == 0
+                };
+                self.directories.extend(inodes.iter().filter(|(_, value)| is_one(value)).map(|(inode, _)| *inode));
+                self.stage = next.map_or(Stage::Names(0), Stage::Directories);
             }
             Stage::Names(from) => {
                 let Some(directory) = self.directories.front().copied() else {
@@ -202,6 +252,13 @@ impl Find<'_> {
                     next => return Ok((inodes, next)),
                 }
             }
+        })
+    }
+
+    fn read_candidates(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<(u64, InodeValue)>, Error> {
+        self.filesystem.store.view(caller.wait, |view| {
+            let read = |inode: &u64| Ok(stere_file::inode_if_any(view, *inode)?.map(|value| (*inode, value)));
+            inodes.iter().filter_map(|inode| read(inode).transpose()).collect()
         })
     }
 

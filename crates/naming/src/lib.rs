@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use stere_file::{Context, Files, Keys};
-use stere_format::{FileKind, InodeValue, Key};
+use stere_format::{FileKind, FindIndexValue, InodeValue, Key};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
@@ -210,6 +210,7 @@ impl FileSystem {
             let value = InodeValue::new(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             transaction.put(Key::classes_indexed(), &[1]);
+            transaction.put(Key::find_index(), &FindIndexValue::COMPLETE.encode());
             Ok(())
         })
     }
@@ -280,9 +281,10 @@ impl FileSystem {
         let begun = self.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.expire_versions(caller, budget);
+        let indexed = self.files.index_some(caller.wait);
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? | accounted? | expired? | has_more)
+        Ok(begun? | accounted? | expired? | indexed? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

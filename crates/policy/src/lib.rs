@@ -39,6 +39,6 @@ pub use record::RecordSize;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
 pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
-pub use search::{Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
+pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};
 pub use versions::{VERSIONS_EXPECTED, Versions};

@@ -7,10 +7,13 @@
 //! costs much is asked of few. A fact that a file does not have is unlike every value: `=` and orders are false of it, `!=` is true.
 //! Read next: `search/parse.rs`; stere-naming's `find.rs` knows the facts.
 
+mod cover;
 mod parse;
 mod print;
 
 use globset::GlobMatcher;
+
+pub use cover::Indexed;
 
 use crate::classes::Classes;
 use crate::rules::{Comparison, People, Unit};

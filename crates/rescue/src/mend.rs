@@ -15,7 +15,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use stere_format::{Key, Timestamp};
+use stere_file::find_index::IndexCheck;
+use stere_format::{FindIndexValue, Key, Timestamp, key};
 use stere_store::{Error, Store, Wait};
 
 use survey::Survey;
@@ -77,7 +78,7 @@ pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
 
 /// The first step that has anything to do.
 fn next_step(store: &Store, survey: &Survey, now: Timestamp) -> Result<Option<Step>, Error> {
-    let steps: [&dyn Fn() -> Result<Step, Error>; 7] = [
+    let steps: [&dyn Fn() -> Result<Step, Error>; 8] = [
         &|| Ok(survey.unreadable()),
         &|| names::inodes(survey, now),
         &|| names::names(store, survey, now),
@@ -85,6 +86,7 @@ fn next_step(store: &Store, survey: &Survey, now: Timestamp) -> Result<Option<St
         &|| Ok(counts::inodes(survey)),
         &|| counts::blobs(store, survey),
         &|| accounts::accounts(store, survey),
+        &|| find_index(store),
     ];
     for step in steps {
         let step = step()?;
@@ -93,6 +95,20 @@ fn next_step(store: &Store, survey: &Survey, now: Timestamp) -> Result<Option<St
         }
     }
     Ok(None)
+}
+
+/// An index of searches that is not right is built anew by the next mount.
+fn find_index(store: &Store) -> Result<Step, Error> {
+    let mut check = IndexCheck::new(store)?;
+    let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
+    store.for_each_key(from, to, |at, bytes| check.visit(at, bytes))?;
+    let mut step = Step::default();
+    if !check.finish().is_empty() {
+        step.put(Key::find_index(), FindIndexValue::Clearing.encode());
+        let text = "the index of searches is built anew in the background".to_owned();
+        step.mended.push(Mended { inode: None, data_lost: false, text });
+    }
+    Ok(step)
 }
 
 fn apply(store: &Store, changes: Changes) -> Result<(), Error> {

@@ -33,6 +33,9 @@ pub struct Asked {
     pub form: Form,
     /// What is searched is called so.
     pub name: Vec<u8>,
+    /// All inodes are looked at, although an index would do.
+    #[serde(default)]
+    pub no_index: bool,
 }
 
 /// A file that was found.
@@ -70,7 +73,7 @@ pub fn serve(
     filesystem: &FileSystem,
     peer: &Peer,
     inode: u64,
-    Asked { expression, form, name }: &Asked,
+    Asked { expression, form, name, no_index }: &Asked,
     send: &mut dyn FnMut(PublicAnswer) -> bool,
 ) -> Result<PublicAnswer> {
     let search = match filesystem.parse_search(expression) {
@@ -82,7 +85,10 @@ pub fn serve(
     };
     let Peer { uid, gid, groups, .. } = peer;
     let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed, process: 0 };
-    let mut find = filesystem.find(&caller, inode, name, search)?;
+    let mut find = match no_index {
+        true => filesystem.find_without_index(&caller, inode, name, search)?,
+        false => filesystem.find(&caller, inode, name, search)?,
+    };
     let form = *form;
     let (mut files, mut lines, mut told) = (0, Vec::new(), Instant::now());
     let mut names = Names::default();
@@ -172,7 +178,8 @@ pub fn run(arguments: &FindArguments) -> Result<u8> {
     };
     let full = std::fs::canonicalize(&arguments.path).at("look at", &arguments.path)?;
     let name = full.file_name().unwrap_or_default().as_bytes().to_vec();
-    let question = Question::Find(Asked { expression: arguments.expression.clone(), form, name });
+    let question =
+        Question::Find(Asked { expression: arguments.expression.clone(), form, name, no_index: arguments.no_index });
     let mut answers = public::ask(&arguments.path, &question)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     loop {

@@ -9,7 +9,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, Key, sector_aligned};
+use stere_format::{BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, Key, key, sector_aligned};
 use stere_log::Segment;
 
 use crate::error::Error;
@@ -48,6 +48,8 @@ pub struct Transaction<'a> {
     pub(crate) writes: Writes,
     pub(crate) usage: Usage,
     pub(crate) next_inode: u64,
+    /// Inodes from here on are made by this transaction.
+    first_new_inode: u64,
     /// Whether it enters data, whose room was reserved.
     pub(crate) enters_data: bool,
     /// Whether what it adds was accepted before.
@@ -77,6 +79,7 @@ impl<'a> Transaction<'a> {
             writes: BTreeMap::new(),
             usage: Vec::new(),
             next_inode,
+            first_new_inode: next_inode,
             enters_data: false,
             is_owed: false,
             only_frees: false,
@@ -125,7 +128,9 @@ impl<'a> Transaction<'a> {
     ) -> Result<(), Error> {
         let written = self.writes.range(Key::new(tree, 0, 0, 0)..Key::new(tree + 1, 0, 0, 0));
         for (key, after) in written.filter(|(key, _)| key.kind == kind) {
-            let before = self.view.get(key)?;
+            // What is only made now was nothing before, which need not be looked up.
+            let is_new = tree == key::tree::NAMES && key.object >= self.first_new_inode;
+            let before = if is_new { None } else { self.view.get(key)? };
             visit(key, before.as_deref(), after.as_deref())?;
         }
         Ok(())

@@ -516,6 +516,7 @@ fn system_samples() -> Vec<Sample> {
             "content_digest",
             ContentDigests { sha256: Some([0xa5; 32]), blake3: Some([0x5a; 32]) }.encode(),
         ),
+        ("find-index", "find_index", FindIndexValue::Built { next: 1 << 33 }.encode()),
         ("audit", "audit", audit().encode()),
         ("provenance", "provenance", provenance().encode()),
         (

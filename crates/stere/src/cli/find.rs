@@ -37,6 +37,9 @@ pub struct FindArguments {
     /// What is known of each file, an object a line, for programs
     #[arg(long, conflicts_with_all = ["print0", "count"])]
     pub json: bool,
+    /// Look at every inode although an index would do, to compare
+    #[arg(long)]
+    pub no_index: bool,
     /// Only how many there are
     #[arg(long, conflicts_with = "print0")]
     pub count: bool,

@@ -1,0 +1,371 @@
+//! The index that searches go by: which inodes are large, have attributes of users, or have a class or tertiary volumes set on themselves.
+//!
+//! Nobody who changes an inode has to think of it: every transaction is looked at before it takes effect, as for accounts, and what its
+//! inodes and attributes are before and after makes the difference. A small file without policy and attributes has no entry, so making
+//! one costs no key. Pools from before get it built in the background, in the order of inodes; how far that is stands in the pool.
+//! Invariants: of each inode that is built exactly the entries are there that `check` finds (docs/format/find-index.md); an entry says that an inode
+//! *may* be looked for, and whoever goes by it looks at the inode itself. What moves in the index while somebody reads it is noted for him.
+//! Read next: `crates/naming/src/find/candidates.rs`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use stere_format::{FindIndexValue, InodeValue, Key, XattrBucket, crc32c, key};
+use stere_store::{Error, Store, Transaction, Wait};
+
+use crate::Files;
+use crate::keys::Keys;
+
+/// Inodes that one step enters, or entries that it removes.
+const INODES_PER_STEP: usize = 128;
+const ENTRIES_PER_STEP: usize = 1024;
+/// What may move while somebody reads the index; more, and he passes over all inodes instead.
+const MOVED_MAX: usize = 65_536;
+/// The flag of inodes that may have attributes; the naming layer's.
+const HAS_ATTRIBUTES: u32 = 1;
+/// Attributes that are indexed.
+const PREFIX: &[u8] = b"user.";
+
+const OFF: u8 = 0;
+const BUILDING: u8 = 1;
+const COMPLETE: u8 = 2;
+
+/// Entries, and how many things come to each.
+pub type IndexEntries = BTreeMap<Key, u32>;
+
+/// What of the index is in memory.
+pub(crate) struct FindIndex {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: AtomicU8,
+    readers: AtomicUsize,
+    moved: Mutex<Vec<u64>>,
+}
+
+/// One who reads the index: what moves in it meanwhile is noted.
+pub struct IndexReading<'a> {
+    shared: &'a Shared,
+}
+
+impl IndexReading<'_> {
+    /// Inodes whose entries changed since somebody began to read; none if those were too many.
+    pub fn moved(&self) -> Option<Vec<u64>> {
+        let moved = self.shared.moved.lock();
+        (moved.len() < MOVED_MAX).then(|| moved.clone())
+    }
+}
+
+impl Drop for IndexReading<'_> {
+    fn drop(&mut self) {
+        let mut moved = self.shared.moved.lock();
+        if self.shared.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *moved = Vec::new();
+        }
+    }
+}
+
+/// The entry of a size; none of one that is small.
+fn size_entry(inode: u64, size: u64) -> Option<Key> {
+    (size >= FindIndexValue::SIZE_BYTES_MIN).then(|| Key::find_size(size.ilog2() as u8, inode))
+}
+
+/// The entries of an inode; none of what does not decode.
+pub fn inode_entries(inode: u64, bytes: &[u8]) -> Vec<Key> {
+    let Some((size, has_policy)) = InodeValue::peek(bytes) else { return Vec::new() };
+    let mut keys: Vec<Key> = size_entry(inode, size).into_iter().collect();
+    if let Some(policy) = InodeValue::decode(bytes).ok().filter(|_| has_policy).and_then(|value| value.policy) {
+        let classes = [policy.class, policy.locked.class, policy.ruled.class];
+        let named = classes.iter().enumerate().filter(|(at, class)| **class != 0 && !classes[..*at].contains(class));
+        keys.extend(named.map(|(_, class)| Key::find_class(*class, inode)));
+        if policy.tiers != 0 || policy.locked.tiers != 0 {
+            keys.push(Key::find_tiered(inode));
+        }
+    }
+    keys
+}
+
+/// Where an attribute of this name and value is found.
+pub fn attribute_entry(name: &[u8], value: &[u8], inode: u64) -> Key {
+    Key::find_attribute(crc32c(name), crc32c(value), inode)
+}
+
+/// Where all of this name are found: from the first key up to but not including the second.
+pub fn attribute_range(name: &[u8]) -> (Key, Key) {
+    let first = Key::find_attribute(crc32c(name), 0, 0);
+    let last = Key::find_attribute(crc32c(name), u32::MAX, u64::MAX);
+    (Key { kind: 0, ..first }, last)
+}
+
+/// The entries of a bucket of attributes; none of one that does not decode.
+pub fn attribute_entries(inode: u64, bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let decoded = XattrBucket::for_each(bytes, |name, value| {
+        if name.starts_with(PREFIX) {
+            keys.push(attribute_entry(name, value, inode));
+        }
+    });
+    if decoded.is_ok() { keys } else { Vec::new() }
+}
+
+/// Whether a key is an entry of the index.
+pub fn is_entry(key: &Key) -> bool {
+    let kinds = [key::kind::FIND_SIZE, key::kind::FIND_ATTRIBUTE, key::kind::FIND_CLASS, key::kind::FIND_TIERED];
+    key.tree == key::tree::INDEXES && kinds.contains(&key.kind)
+}
+
+/// What an entry's value says.
+pub fn entry_count(key: &Key, bytes: &[u8]) -> Option<u32> {
+    match key.kind {
+        key::kind::FIND_ATTRIBUTE => bytes.try_into().map(u32::from_le_bytes).ok(),
+        _ => (bytes == [1]).then_some(1),
+    }
+}
+
+/// How far the index is, if the pool has one.
+pub fn find_index(keys: &impl Keys) -> Result<Option<FindIndexValue>, Error> {
+    let Some(bytes) = keys.value(&Key::find_index())? else { return Ok(None) };
+    let bad = |error: stere_format::DecodeError| Error::BadValue { what: "find index", detail: error.to_string() };
+    Ok(Some(FindIndexValue::decode(&bytes).map_err(bad)?))
+}
+
+/// Enters, or takes away, so many things that come to an entry.
+fn change(transaction: &mut Transaction<'_>, key: Key, by: i64) -> Result<(), Error> {
+    if key.kind != key::kind::FIND_ATTRIBUTE {
+        match by {
+            0 => {}
+            1.. => transaction.put(key, &[1]),
+            _ => transaction.delete(key),
+        }
+        return Ok(());
+    }
+    let before = transaction.get(&key)?.and_then(|bytes| entry_count(&key, &bytes)).unwrap_or(0);
+    match i64::from(before).saturating_add(by).clamp(0, i64::from(u32::MAX)) as u32 {
+        after if after == before => {}
+        0 => transaction.delete(key),
+        after => transaction.put(key, &after.to_le_bytes()),
+    }
+    Ok(())
+}
+
+/// Adds what comes to an entry now, and takes away what did before.
+fn count(changes: &mut BTreeMap<Key, i64>, before: Vec<Key>, after: Vec<Key>) {
+    before.into_iter().for_each(|key| *changes.entry(key).or_default() -= 1);
+    after.into_iter().for_each(|key| *changes.entry(key).or_default() += 1);
+}
+
+impl FindIndex {
+    pub(crate) fn load(store: &Store) -> Result<FindIndex, Error> {
+        let state = match store.view(Wait::Allowed, |view| find_index(view))? {
+            None => OFF,
+            Some(FindIndexValue::COMPLETE) => COMPLETE,
+            Some(_) => BUILDING,
+        };
+        Ok(FindIndex { shared: Arc::new(Shared { state: state.into(), ..Shared::default() }) })
+    }
+
+    /// Brings the index in line with what a transaction does.
+    pub(crate) fn settle(&self, transaction: &mut Transaction<'_>) -> Result<(), Error> {
+        let below = match self.shared.state.load(Ordering::Acquire) {
+            OFF => return Ok(()),
+            COMPLETE => u64::MAX,
+            _ => match find_index(transaction)? {
+                Some(FindIndexValue::Built { next }) => next,
+                _ => return Ok(()),
+            },
+        };
+        let mut changes: BTreeMap<Key, i64> = BTreeMap::new();
+        for (kind, entries) in
+            [(key::kind::INODE, inode_entries as fn(u64, &[u8]) -> Vec<Key>), (key::kind::XATTR, attribute_entries)]
+        {
+            transaction.changed(key::tree::NAMES, kind, |key, before, after| {
+                if key.object < below {
+                    let of = |bytes: Option<&[u8]>| bytes.map_or_else(Vec::new, |bytes| entries(key.object, bytes));
+                    count(&mut changes, of(before), of(after));
+                }
+                Ok(())
+            })?;
+        }
+        changes.retain(|_, by| *by != 0);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let moved: Vec<u64> = changes.keys().map(|key| key.position).collect();
+        for (key, by) in changes {
+            change(transaction, key, by)?;
+        }
+        let shared = self.shared.clone();
+        transaction.on_effect(move || {
+            if shared.readers.load(Ordering::Acquire) > 0 {
+                let mut all = shared.moved.lock();
+                let room = MOVED_MAX.saturating_sub(all.len());
+                all.extend(moved.into_iter().take(room));
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Files {
+    /// Begins to read the index; none while it is not complete.
+    pub fn read_index(&self) -> Option<IndexReading<'_>> {
+        let shared = &self.find_index.shared;
+        if shared.state.load(Ordering::Acquire) != COMPLETE {
+            return None;
+        }
+        let _moved = shared.moved.lock();
+        shared.readers.fetch_add(1, Ordering::AcqRel);
+        Some(IndexReading { shared })
+    }
+
+    /// Inodes of which something may be in memory that the index does not tell.
+    pub fn in_memory(&self) -> Vec<u64> {
+        self.table.inodes()
+    }
+
+    /// Builds some of the index of a pool that has none, or whose index is to be built anew. Tells whether there is more to do.
+    pub fn index_some(&self, wait: Wait) -> Result<bool, Error> {
+        let shared = self.find_index.shared.clone();
+        match shared.state.load(Ordering::Acquire) {
+            COMPLETE => return Ok(false),
+            // Before the record is there: from then on every transaction is looked at.
+            _ => shared.state.store(BUILDING, Ordering::Release),
+        }
+        self.store.update(wait, |transaction| {
+            let next = match find_index(transaction)? {
+                None => 0,
+                Some(FindIndexValue::Built { next }) => next,
+                Some(FindIndexValue::Clearing) => {
+                    if clear_some(transaction)? {
+                        transaction.put(Key::find_index(), &FindIndexValue::Built { next: 0 }.encode());
+                    }
+                    return Ok(true);
+                }
+            };
+            let next = if next == u64::MAX { next } else { build_some(transaction, next)? };
+            transaction.put(Key::find_index(), &FindIndexValue::Built { next }.encode());
+            if next == u64::MAX {
+                let shared = shared.clone();
+                transaction.on_effect(move || shared.state.store(COMPLETE, Ordering::Release));
+            }
+            Ok(next != u64::MAX)
+        })
+    }
+}
+
+/// Holds the index against the inodes and attributes that it is of, whose keys are shown to it in any order.
+#[derive(Default)]
+pub struct IndexCheck {
+    /// Inodes below this one are in it; none if there is nothing to check.
+    below: Option<u64>,
+    /// What is there and was not met yet.
+    entries: FxHashMap<Key, u32>,
+    wrong: Vec<(u64, String)>,
+}
+
+impl IndexCheck {
+    /// Reads the whole index.
+    pub fn new(store: &Store) -> Result<IndexCheck, Error> {
+        let mut check = IndexCheck::default();
+        let Some(FindIndexValue::Built { next }) = store.view(Wait::Allowed, |view| find_index(view))? else {
+            return Ok(check);
+        };
+        check.below = Some(next);
+        let (from, to) = (Key::new(key::tree::INDEXES, 0, 0, 0), Key::new(key::tree::INDEXES + 1, 0, 0, 0));
+        store.for_each_key(from, to, |key, bytes| {
+            if is_entry(key) {
+                match entry_count(key, bytes) {
+                    Some(count) => drop(check.entries.insert(*key, count)),
+                    None => check.wrong.push((key.position, format!("the index of searches has a bad value at {key}"))),
+                }
+            }
+        })?;
+        Ok(check)
+    }
+
+    /// A key of an inode.
+    pub fn visit(&mut self, key: &Key, bytes: &[u8]) {
+        if self.below.is_none_or(|below| key.object >= below) {
+            return;
+        }
+        let entries = match key.kind {
+            key::kind::INODE => inode_entries(key.object, bytes),
+            key::kind::XATTR => attribute_entries(key.object, bytes),
+            _ => return,
+        };
+        for entry in entries {
+            match self.entries.get_mut(&entry) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) => drop(self.entries.remove(&entry)),
+                None => {
+                    let text =
+                        format!("inode {} is not in the index of searches as it should be ({entry})", key.object);
+                    self.wrong.push((key.object, text));
+                }
+            }
+        }
+    }
+
+    /// What is wrong, by inode.
+    pub fn finish(mut self) -> Vec<(u64, String)> {
+        let left = self.entries.keys().map(|key| {
+            (key.position, format!("the index of searches has inode {} at {key} for nothing", key.position))
+        });
+        self.wrong.extend(left);
+        self.wrong.sort();
+        self.wrong
+    }
+}
+
+/// Removes some entries; tells whether none is left.
+fn clear_some(transaction: &mut Transaction<'_>) -> Result<bool, Error> {
+    let mut entries = Vec::new();
+    let from = Key::new(key::tree::INDEXES, 0, 0, 0);
+    transaction.scan(from, Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| {
+        if is_entry(key) {
+            entries.push(*key);
+        }
+        if entries.len() == ENTRIES_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let is_last = entries.len() < ENTRIES_PER_STEP;
+    entries.into_iter().for_each(|key| transaction.delete(key));
+    Ok(is_last)
+}
+
+/// Enters some inodes from this one on; tells which is the next.
+fn build_some(transaction: &mut Transaction<'_>, from: u64) -> Result<u64, Error> {
+    let (mut at, mut changes) = (from, BTreeMap::new());
+    for _ in 0..INODES_PER_STEP {
+        let mut found = None;
+        let end = Key::new(key::tree::NAMES + 1, 0, 0, 0);
+        transaction.scan(Key::inode(at), end, |key, bytes| {
+            found = Some((key.object, (key.kind == key::kind::INODE).then(|| bytes.to_vec())));
+            ControlFlow::Break(())
+        })?;
+        let Some((inode, bytes)) = found else {
+            at = u64::MAX;
+            break;
+        };
+        if let Some(bytes) = bytes {
+            count(&mut changes, Vec::new(), inode_entries(inode, &bytes));
+            let flags = InodeValue::decode(&bytes).map_or(0, |value| value.flags);
+            if flags & HAS_ATTRIBUTES != 0 {
+                transaction.scan(Key::xattr(inode, 0), Key::xattr(inode, u64::MAX), |_, bytes| {
+                    count(&mut changes, Vec::new(), attribute_entries(inode, bytes));
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        at = inode + 1;
+    }
+    for (key, by) in changes {
+        change(transaction, key, by)?;
+    }
+    Ok(at)
+}
