@@ -77,6 +77,14 @@ pub trait Volume: Send + Sync {
         Ok(())
     }
 
+    /// The same for `length` bytes from `offset` on.
+    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+        let mut bytes = vec![0; length];
+        self.get(object, offset, &mut bytes, Patience::Now)?;
+        take(&bytes);
+        Ok(())
+    }
+
     /// Bytes of an object; none if it is not there.
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError>;
 

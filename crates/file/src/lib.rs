@@ -33,6 +33,7 @@ mod plugins;
 mod policy;
 mod ranges;
 mod read;
+mod recalled;
 mod reconcile;
 mod record;
 mod save;
@@ -149,6 +150,7 @@ pub struct Files {
     following: Arc<Following>,
     digests: Arc<Digests>,
     find_index: Arc<FindIndex>,
+    recalled: recalled::Recalled,
 }
 
 impl Files {
@@ -185,6 +187,7 @@ impl Files {
             following,
             digests,
             find_index,
+            recalled: recalled::Recalled::default(),
             store,
             options,
         };

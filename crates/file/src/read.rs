@@ -7,6 +7,7 @@ use stere_store::{Owner, Piece, View, Wait};
 
 use crate::error::Error;
 use crate::keys::{self, visit_extents};
+use crate::recalled::is_any_released;
 use crate::record::RECORD_BYTES;
 use crate::state::Content;
 use crate::{Context, Files, laid_over};
@@ -46,10 +47,18 @@ impl Files {
             let pieces = gather(view, inode, offset, stored_length)?;
             Ok((value, length, pieces))
         })?;
+        let is_recalled = context.wait == Wait::Allowed && is_any_released(&pieces);
+        if is_recalled && offset == 0 {
+            self.expect_rest(inode)?;
+        }
         let out = &mut out[..length];
         fill_holes(&pieces, out);
         if !pieces.is_empty() {
-            self.read_pieces(context.wait, &pieces, out, Owner { inode, offset })?;
+            let read = self.read_pieces(context.wait, &pieces, out, Owner { inode, offset });
+            if is_recalled {
+                self.note_recalled(inode, &read);
+            }
+            read?;
         }
         if let Some(content) = content {
             lay_dirty_over(content, offset, out);

@@ -44,6 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rules", rules),
     ("scrub", scrub),
     ("segment", segment),
+    ("successors", successors),
     ("summary", summary),
     ("superblock", superblock),
     ("tier_marks", tier_marks),
@@ -289,6 +290,10 @@ fn superblock(bytes: &[u8]) -> Result<(), DecodeError> {
     let encoded = superblock.encode()?;
     assert_eq!(Superblock::decode(&encoded)?, superblock);
     Ok(())
+}
+
+fn successors(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &Successors::decode(bytes)?.encode())
 }
 
 fn tier_marks(bytes: &[u8]) -> Result<(), DecodeError> {

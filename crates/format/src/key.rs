@@ -60,6 +60,10 @@ pub mod kind {
     pub const TIER_MARKS: u8 = 18;
     /// In SYSTEM, object = inode: what is below it stays on devices (one byte, 1).
     pub const PINNED: u8 = 19;
+    /// In SYSTEM, object = segment: which were recalled after it; a hint.
+    pub const SUCCESSORS: u8 = 40;
+    /// In SYSTEM, object = directory: what is below it goes down and comes back as one (one byte, 1).
+    pub const UNIT: u8 = 41;
     /// In SYSTEM, object = code: a class that somebody defined or changed.
     pub const CLASS: u8 = 20;
     /// In SYSTEM, object = number: a destination of backups.
@@ -224,6 +228,14 @@ impl Key {
 
     pub const fn pinned(inode: u64) -> Self {
         Self::new(tree::SYSTEM, inode, kind::PINNED, 0)
+    }
+
+    pub const fn successors(segment: u64) -> Self {
+        Self::new(tree::SYSTEM, segment, kind::SUCCESSORS, 0)
+    }
+
+    pub const fn unit(inode: u64) -> Self {
+        Self::new(tree::SYSTEM, inode, kind::UNIT, 0)
     }
 
     pub const fn tiered(inode: u64) -> Self {

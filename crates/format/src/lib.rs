@@ -42,6 +42,7 @@ pub mod rules;
 pub mod scheme;
 pub mod scrub;
 pub mod segment;
+pub mod successors;
 pub mod superblock;
 pub mod volume;
 pub mod watch;
@@ -81,6 +82,7 @@ pub use rules::{RuleLogValue, RulesValue};
 pub use scheme::Scheme;
 pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
+pub use successors::Successors;
 pub use superblock::{CheckpointPart, Epoch, Superblock};
 pub use volume::{
     Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,

@@ -35,6 +35,7 @@ mod retention;
 mod room;
 mod rules;
 mod tier;
+mod units;
 mod usage;
 mod versions;
 mod volumes;
@@ -185,6 +186,7 @@ pub struct FileSystem {
     rules: Rules,
     retentions: Retentions,
     room: Room,
+    coming: units::Coming,
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
@@ -245,6 +247,7 @@ impl FileSystem {
             rules,
             retentions,
             room: Room::default(),
+            coming: units::Coming::default(),
             accounting,
             versions,
             watch,

@@ -74,6 +74,8 @@ impl FileSystem {
             Computed::VersionsSource => Ok(self.effective_versions(caller, inode)?.1),
             Computed::EffectivePin => Ok(self.effective_pin(caller, inode)?.0),
             Computed::PinSource => Ok(self.effective_pin(caller, inode)?.1),
+            Computed::EffectiveUnit => Ok(self.effective_unit(caller, inode)?.0),
+            Computed::UnitSource => Ok(self.effective_unit(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

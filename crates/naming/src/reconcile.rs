@@ -4,7 +4,7 @@
 //! everything below was looked at. The walk starts afresh after a mount: what is right already is passed quickly.
 //! Each note has a number, so that a change made while its subtree is walked is not taken for done.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,6 +52,8 @@ const LINKED_MAX: usize = 1 << 16;
 struct State {
     is_loaded: bool,
     pending: VecDeque<u64>,
+    /// Of these, whose unit was walked over since they were noted.
+    gathered: BTreeSet<u64>,
     job: Option<Job>,
     /// Of the job, also while it is at work: inode and number of its note.
     in_hand: Option<(u64, u64)>,
@@ -259,10 +261,15 @@ impl FileSystem {
             state.pending.push_front(root);
             return Ok(None);
         }
-        let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
+        let unit = self.gather_unit(state, caller, root)?;
+        let (start, kind) = match unit {
+            Some(unit) => (unit, Some(FileKind::Directory)),
+            None => (root, kind),
+        };
+        let found = path_and_form(&self.store, &self.names, caller.wait, start)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let rule_changes = self.rules.changes();
-        let walk = Walk::new(root, kind.unwrap_or(FileKind::Symlink), path, form);
+        let walk = Walk::new(start, kind.unwrap_or(FileKind::Symlink), path, form);
         let (shared, linked) = (SharedWishes::default(), FxHashMap::default());
         Ok(Some(Job {
             root,
@@ -277,6 +284,21 @@ impl FileSystem {
             rule_changes,
             linked,
         }))
+    }
+
+    /// What belongs together goes down together: the unit to walk over in place of something below it, and with it all that is noted
+    /// of the same unit.
+    fn gather_unit(&self, state: &mut State, caller: &Caller<'_>, root: u64) -> Result<Option<u64>, Error> {
+        if state.gathered.remove(&root) {
+            return Ok(None);
+        }
+        let Some(unit) = self.unit_of(caller.wait, root)?.filter(|unit| *unit != root) else { return Ok(None) };
+        for other in &state.pending {
+            if self.unit_of(caller.wait, *other)? == Some(unit) {
+                state.gathered.insert(*other);
+            }
+        }
+        Ok(Some(unit))
     }
 
     /// Takes the note away, unless it was made anew meanwhile.

@@ -12,6 +12,7 @@ use stere_device::planted::{Bug, is_planted};
 use stere_store::Wait;
 
 use crate::error::Error;
+use crate::units::UnitsOf;
 use crate::{Caller, FileSystem, ROOT};
 
 /// Segments released before it is looked again how full devices are.
@@ -165,7 +166,15 @@ impl FileSystem {
         if candidates.is_empty() {
             return Ok(candidates);
         }
+        let (has_units, mut known, mut youngest) = (self.has_units(caller.wait)?, UnitsOf::default(), BTreeMap::new());
+        let mut of_units: BTreeSet<(u64, u64)> = BTreeSet::new();
         self.tier_walk(caller, ROOT, &mut |met| {
+            let unit = has_units.then(|| self.unit_among(caller.wait, met.inode, &mut known).ok().flatten()).flatten();
+            if let Some(unit) = unit {
+                let used_seconds = youngest.entry(unit).or_insert(met.used_seconds);
+                *used_seconds = met.used_seconds.max(*used_seconds);
+                of_units.extend(met.segments.iter().map(|segment| (*segment, unit)));
+            }
             let share = met.file.local_bytes / met.segments.len().max(1) as u64;
             for segment in &met.segments {
                 let Some(candidate) = candidates.get_mut(segment) else { continue };
@@ -175,6 +184,12 @@ impl FileSystem {
             }
             ControlFlow::Continue(())
         })?;
+        for (segment, unit) in of_units {
+            let Some((candidate, used_seconds)) = candidates.get_mut(&segment).zip(youngest.get(&unit)) else {
+                continue;
+            };
+            candidate.used_seconds = candidate.used_seconds.max(*used_seconds);
+        }
         if !is_planted(Bug::PinnedReleased) {
             for segment in self.pinned_segments(caller)? {
                 candidates.remove(&segment);

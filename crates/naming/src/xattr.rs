@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, tier, versions};
+use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, tier, units, versions};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -154,6 +154,7 @@ impl FileSystem {
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
                 Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
                 Ok(Name::Pin) => self.own_pin(caller, inode),
+                Ok(Name::Unit) => self.own_unit(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -270,6 +271,9 @@ impl FileSystem {
             if view.get(&Key::pinned(inode))?.is_some() {
                 list.push(tier::PIN_ATTRIBUTE.to_vec());
             }
+            if view.get(&Key::unit(inode))?.is_some() {
+                list.push(units::ATTRIBUTE.to_vec());
+            }
             Ok::<_, Error>(list)
         })?;
         list.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
@@ -319,6 +323,7 @@ impl FileSystem {
             Name::Retain => return self.set_retain(caller, inode, value, mode),
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
             Name::Pin => return self.set_pin(caller, inode, value, mode),
+            Name::Unit => return self.set_unit(caller, inode, value, mode),
             Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;

@@ -458,3 +458,18 @@ fn programs_that_are_named_are_refused() {
     assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
     assert_eq!(fs.volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
 }
+
+/// P-96. A file that is read from its beginning is one request in each segment that it lies in, in however many pieces it is read.
+#[test]
+fn a_recalled_file_costs_a_request_a_segment() {
+    let (_rig, fs, volume, inode) = archived();
+    release(&fs, inode);
+    let (before, expected) = (volume.requests(), content());
+    let mut bytes = vec![0; LENGTH];
+    for at in (0..LENGTH).step_by(16 << 10) {
+        let end = (at + (16 << 10)).min(LENGTH);
+        fs.read(&caller(4), inode, at as u64, &mut bytes[at..end]).unwrap();
+    }
+    assert!(bytes == expected);
+    assert_eq!(volume.requests() - before, segments_of(&fs, inode).len() as u64);
+}

@@ -31,6 +31,8 @@ pub enum Name {
     Versions,
     /// Whether content stays on devices.
     Pin,
+    /// Whether what is below a directory goes down and comes back as one.
+    Unit,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -129,6 +131,10 @@ pub enum Computed {
     EffectivePin,
     /// `source.pin`: who decided that.
     PinSource,
+    /// `effective.unit`: whether it goes down and comes back together with others.
+    EffectiveUnit,
+    /// `source.unit`: who decided that.
+    UnitSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -250,11 +256,13 @@ impl Computed {
             | Computed::EffectivePlugins
             | Computed::EffectiveRetain
             | Computed::EffectivePin
+            | Computed::EffectiveUnit
             | Computed::EffectiveVersions => "effective",
             Computed::Source(_)
             | Computed::PluginsSource
             | Computed::RetainSource
             | Computed::VersionsSource
+            | Computed::UnitSource
             | Computed::PinSource => "source",
             Computed::State => "state",
             Computed::Where => "where",
@@ -302,6 +310,9 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "pin" {
         return Some(Name::Pin);
     }
+    if key == "unit" {
+        return Some(Name::Unit);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
@@ -312,6 +323,7 @@ fn recognise(key: &str) -> Option<Name> {
             "retain" => Some(Computed::EffectiveRetain),
             "versions" => Some(Computed::EffectiveVersions),
             "pin" => Some(Computed::EffectivePin),
+            "unit" => Some(Computed::EffectiveUnit),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);
@@ -323,6 +335,7 @@ fn recognise(key: &str) -> Option<Name> {
             "retain" => Some(Computed::RetainSource),
             "versions" => Some(Computed::VersionsSource),
             "pin" => Some(Computed::PinSource),
+            "unit" => Some(Computed::UnitSource),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);

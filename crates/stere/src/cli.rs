@@ -48,6 +48,9 @@ Mount options (-o, separated by commas):
   recall=block|nowait|deny
                           who reads what is on tertiary volumes only waits (the default), gets EAGAIN while it is fetched,
                           or gets EPERM and nothing is fetched
+  prefetch=none|sequence|cluster
+                          what is fetched from tertiary volumes before it is asked for: nothing, where a reader goes on
+                          (the default), or also what was recalled after the same segments before
   recall_timeout=5m       how long a reader waits for a volume that is away, before EIO
   recall_deny=NAME[:NAME] programs (thumbnailers, indexers, backups), by their names, that get EPERM for what is on tertiary
                           volumes only; nothing is fetched for them

@@ -167,6 +167,16 @@ impl Volume for Labelled {
         self.use_it(|volume| volume.stream(object, length, take))
     }
 
+    fn stream_part(
+        &self,
+        object: &str,
+        offset: u64,
+        length: usize,
+        take: &Take,
+    ) -> std::result::Result<(), VolumeError> {
+        self.use_it(|volume| volume.stream_part(object, offset, length, take))
+    }
+
     fn length(&self, object: &str) -> std::result::Result<Option<u64>, VolumeError> {
         self.use_it(|volume| volume.length(object))
     }

@@ -228,6 +228,38 @@ fn what_is_dead_on_a_volume_gives_its_room_back() {
     assert!(world.ok("check tank").contains("clean"));
 }
 
+/// P-145: the first recall of any file of a unit brings all of it back, by itself.
+#[test]
+fn a_unit_comes_back_by_itself() {
+    if !can_mount("a_unit_comes_back_by_itself") {
+        return;
+    }
+    let world = world();
+    world.ok("umount mount");
+    world.ok("mount tank mount -o prefetch=cluster");
+    let directory = world.mountpoint().join("project");
+    fill(&directory, 60);
+    world.ok("policy set mount/project unit=yes");
+    assert!(world.ok("policy explain mount/project/7").contains("unit is yes"));
+    // Several segments of it.
+    let (big, large) = (directory.join("big"), content(9000));
+    fs::write(&big, &large).unwrap();
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    forget_cache();
+    assert!(fs::read(directory.join("30")).unwrap() == content(30));
+    let is_online = |path: &Path| attribute(path, "user.stere.residency") == "online";
+    let start = Instant::now();
+    while !is_online(&big) || (0..60).any(|number| !is_online(&directory.join(number.to_string()))) {
+        assert!(start.elapsed() < Duration::from_secs(120), "it does not come back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(fs::read(&big).unwrap() == large);
+    assert_right(&directory, 60);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+}
+
 /// P-74: what is pinned stays on devices whatever releases, comes back when it is pinned, and goes again when it is not; across mounts.
 #[test]
 fn what_is_pinned_stays() {

@@ -74,7 +74,7 @@ pub use stere_log::Refusal;
 pub use stere_log::{RepairTotals, Wait};
 pub use stere_stripe::DeviceStatistics;
 pub use tertiary::{
-    Describe, RecallMode, Released, Repacked, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks,
+    Describe, Prefetch, RecallMode, Released, Repacked, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks,
     VolumeStatus,
 };
 pub use transaction::{Settler, Transaction, blob_usage_bytes};

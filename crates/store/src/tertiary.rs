@@ -9,6 +9,8 @@
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
 //! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
+mod beginning;
+mod clusters;
 mod fetch;
 mod lanes;
 mod metadata;
@@ -30,8 +32,11 @@ use stere_device::{Patience, Volume, VolumeError, waiting};
 use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chunk};
 
+use beginning::Begun;
+pub use clusters::Prefetch;
 pub use remnants::Swept;
 pub use repack::Repacked;
+use sequence::Referred;
 pub use stage::{Released, TierFile};
 pub use stere_format::TierMarks;
 pub use table::VolumeStatus;
@@ -123,6 +128,8 @@ pub(crate) struct Volumes {
     retired: RwLock<BTreeMap<u8, VolumeEntry>>,
     mode: AtomicU8,
     fetches: fetch::Fetches,
+    beginnings: beginning::Beginnings,
+    clusters: clusters::Clusters,
     references: Mutex<BTreeMap<u64, sequence::Reference>>,
     wanted: Mutex<Wanted>,
     is_staging_deferred: AtomicBool,
@@ -155,6 +162,8 @@ impl Volumes {
             retired: RwLock::default(),
             mode: AtomicU8::new(0),
             fetches: fetch::Fetches::default(),
+            beginnings: beginning::Beginnings::default(),
+            clusters: clusters::Clusters::default(),
             references: Mutex::default(),
             wanted: Mutex::default(),
             is_staging_deferred: AtomicBool::new(false),
@@ -289,6 +298,7 @@ impl Volumes {
 
     fn forget_fetched(&self, segment: u64) {
         self.fetches.forget(segment);
+        self.expect_no_more(segment);
         self.references.lock().remove(&segment);
     }
 
@@ -363,14 +373,21 @@ impl Recall for Volumes {
         let is_refused = waiting::is_refused() && !is_planted(Bug::RecallAnyway);
         let mode = if is_refused { RecallMode::Deny } else { self.mode() };
         let refused = |refusal, text: &str| Err(RecallError::Refused(refusal, text.to_owned()));
-        let (count, is_on_to_next) = match is_refused {
-            true => (0, false),
-            false => self.refer(segment, offset, into.len()),
+        let begun = self.is_expected(segment.id, offset, into.len());
+        let Referred { count, is_first, is_on_to_next } = match is_refused {
+            true => Referred::default(),
+            false => self.refer(segment, offset, into.len(), begun != Begun::Not),
         };
-        if is_on_to_next && mode == RecallMode::Block {
-            self.fetch_next(segment, segments);
+        if is_first && mode != RecallMode::Deny {
+            self.note_recalled(segment, segments);
+        }
+        if mode == RecallMode::Block {
+            self.look_ahead(segment, offset..offset + into.len() as u64, is_on_to_next, segments);
         }
         if self.fetches.kept(segment.id).is_some_and(|chunk| fetch::give_part(&chunk, offset, into, is_right)) {
+            if count >= REFERENCES_WHOLE && mode == RecallMode::Block {
+                self.want_again(segment.id);
+            }
             return Ok(());
         }
         match mode {
@@ -389,7 +406,11 @@ impl Recall for Volumes {
             RecallMode::Block => {}
         }
         let is_on_media = self.is_on_media(segment.tertiary().there);
-        let is_worth_it = count >= REFERENCES_WHOLE || is_on_media || self.fetches.is_under_way(segment.id);
+        let is_used = count >= REFERENCES_WHOLE || self.fetches.is_under_way(segment.id);
+        if begun == Begun::InRange && !is_used && self.give_expected(segment, offset, into, is_right) {
+            return Ok(());
+        }
+        let is_worth_it = is_used || is_on_media || begun == Begun::InWhole;
         // Where the whole cannot be had, a part of it may be all the same.
         if is_worth_it && self.give_from_whole(segment, offset, into, is_on_media, is_right) {
             self.want_again(segment.id);

@@ -160,24 +160,45 @@ impl Volume for S3Volume {
     }
 
     fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take)
+    }
+
+    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
         let key = self.key(object);
         let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED);
-        let range = format!("bytes=0-{}", length.max(1) - 1);
+        let needed = offset + length.max(1) as u64;
+        let range = format!("bytes={offset}-{}", needed - 1);
         let response = self.agent.get(url.as_str()).header("range", range).call().map_err(|error| self.away(error))?;
-        if !matches!(response.status().as_u16(), 200 | 206) {
+        let short =
+            |length: u64| VolumeError::Short { volume: self.text.clone(), object: object.to_owned(), length, needed };
+        let status = response.status().as_u16();
+        if !matches!(status, 200 | 206) {
             let answer = self.read(response, WORDS_BYTES_MAX)?;
             return Err(match answer.status {
                 404 if is_no_such_key(&answer) => self.no_object(object),
+                416 => short(offset),
                 _ => self.refused(&answer),
             });
         }
-        let mut reader = response.into_body().into_reader().take(length as u64);
+        let said = response.headers().get("content-range").and_then(|value| value.to_str().ok()).and_then(range_start);
+        let skipped = match said {
+            Some(from) if from == offset => 0,
+            Some(_) => return Err(self.away("it gave another range than was asked for")),
+            None if status == 206 => 0,
+            // It knows no ranges, and sends all of it.
+            None => offset,
+        };
+        let mut reader = response.into_body().into_reader();
+        let passed = std::io::copy(&mut (&mut reader).take(skipped), &mut std::io::sink());
+        if passed.map_err(|error| self.away(error))? < skipped {
+            return Err(short(skipped));
+        }
+        let mut reader = reader.take(length as u64);
         let (mut piece, mut given) = (vec![0; PIECE_BYTES.min(length)], 0);
         while given < length {
             let count = read_piece(&mut reader, &mut piece).map_err(|error| self.away(error))?;
             if count == 0 {
-                let (volume, object) = (self.text.clone(), object.to_owned());
-                return Err(VolumeError::Short { volume, object, length: given as u64, needed: length as u64 });
+                return Err(short(offset + given as u64));
             }
             take(&piece[..count]);
             given += count;

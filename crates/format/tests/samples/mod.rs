@@ -528,6 +528,7 @@ fn system_samples() -> Vec<Sample> {
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
         ("scrub", "scrub", scrub().encode()),
+        ("successors", "successors", Successors(vec![(0x0102_0304, 7), (9, 1)]).encode()),
         ("tier-marks", "tier_marks", TierMarks { high: 90, low: 80 }.encode().to_vec()),
         (
             "cartridge-label",

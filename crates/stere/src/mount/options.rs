@@ -7,7 +7,7 @@ use std::time::Duration;
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
 use stere_naming::AccessTimes;
 use stere_pool::Degraded;
-use stere_store::{HealthLimits, RecallMode};
+use stere_store::{HealthLimits, Prefetch, RecallMode};
 
 use crate::error::{Error, Result};
 use crate::size;
@@ -39,6 +39,8 @@ pub struct Options {
     pub tier_rate_bytes: Option<u64>,
     /// From how many percent of dead bytes on a volume is repacked by itself; none for never.
     pub repack_percent: Option<u8>,
+    /// What is fetched from tertiary volumes before anybody asked for it.
+    pub prefetch: Prefetch,
     /// What happens to who reads what is on tertiary volumes only.
     pub recall: RecallMode,
     /// How long a reader waits for a volume that is away.
@@ -67,6 +69,7 @@ impl Default for Options {
             tier_rate_bytes: None,
             repack_percent: Some(50),
             health_limits: HealthLimits::default(),
+            prefetch: Prefetch::default(),
             recall: RecallMode::default(),
             recall_timeout: Duration::from_secs(300),
             recall_deny: Vec::new(),
@@ -188,6 +191,14 @@ impl Options {
                     "nowait" => RecallMode::NoWait,
                     "deny" => RecallMode::Deny,
                     _ => return Err(wrong(key, value, "block, nowait or deny")),
+                }
+            }
+            "prefetch" => {
+                self.prefetch = match value {
+                    "none" => Prefetch::Nothing,
+                    "sequence" => Prefetch::Sequence,
+                    "cluster" => Prefetch::Cluster,
+                    _ => return Err(wrong(key, value, "none, sequence or cluster")),
                 }
             }
             "recall_timeout" => {
@@ -313,6 +324,10 @@ mod tests {
         let limits = options.fuse.recall_limits;
         assert_eq!((limits.user, limits.tier), (Some(2), Some(1)));
         assert_eq!(parse("recall_user=2,recall_user=never").unwrap().fuse.recall_limits.user, None);
+        assert_eq!(
+            (options.prefetch, parse("prefetch=cluster").unwrap().prefetch),
+            (Prefetch::Sequence, Prefetch::Cluster)
+        );
         for text in ["metrics=9464", "metrics=:9464", "metrics=127.0.0.1:9464"] {
             assert_eq!(parse(text).unwrap().metrics, Some(([127, 0, 0, 1], 9464).into()), "{text}");
         }
@@ -343,6 +358,7 @@ mod tests {
             ("recall_deny=/usr/bin/file", "without their directories"),
             ("recall_user=0", "at least 1, or never"),
             ("recall_tier=some", "at least 1, or never"),
+            ("prefetch=all", "cluster"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), crate::error::USAGE, "{text}");

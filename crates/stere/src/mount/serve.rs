@@ -148,6 +148,7 @@ fn start_running(registry: &Registry, job: &Job, assembly: Assembly, opened: ste
     let running = Arc::new(Running::new(registry, &assembly, opened));
     running.store.set_health_limits(job.options.health_limits);
     running.store.set_recall_mode(job.options.recall);
+    running.store.set_prefetch(job.options.prefetch);
     running.gate.set_timeout(job.options.recall_timeout);
     running.remember();
     fill_other_halves_anew(&running, &assembly);

@@ -84,6 +84,7 @@ pub fn start(
             last_served: 0,
             looked_at: 0,
             last_request: now,
+            began: now,
             tier_rate_bytes,
             repack_percent,
             next_repack: now + REPACK_EVERY,
@@ -162,6 +163,7 @@ struct Worker<F> {
     /// Requests that the mount had served when somebody last looked for use, and when there was one.
     last_served: u64,
     last_request: Instant,
+    began: Instant,
     /// Requests that it had served when new files were last looked for.
     looked_at: u64,
     tier_rate_bytes: Option<u64>,
@@ -208,6 +210,10 @@ impl<F: Fn() -> u64> Worker<F> {
                 Err(error) => tracing::warn!(%error, "archived files could not be released"),
             }
         }
+        // Before what was read alone is brought back: all of it comes in the order in which it lies.
+        if let Err(error) = self.daemon.filesystem.stage_units(&clock::own_caller(Wait::Allowed)) {
+            tracing::warn!(%error, "a directory of which something was recalled does not come back as one");
+        }
         // Writers who found no room release segments too.
         let released = self.daemon.filesystem.take_released_inodes();
         self.daemon.running.tertiary.forget_attributes(&released);
@@ -218,6 +224,7 @@ impl<F: Fn() -> u64> Worker<F> {
             }
         }
         self.defer_staging(now);
+        self.daemon.running.store.note_time(self.began.elapsed().as_secs());
         let is_in_use = self.is_in_use(now);
         self.daemon.running.tertiary.note_in_use(is_in_use);
         let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);

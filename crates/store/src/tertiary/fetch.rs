@@ -2,11 +2,15 @@
 //!
 //! A reader goes on as soon as its range is there: that is proven by the blob map's checksums, as everything that is read. The rest
 //! follows behind it, and the whole proves itself before it counts as a chunk. Those who have threads for it lend them
-//! (`Store::fetch_for_readers`); where nobody does, or all of them are busy, the reader itself fetches the whole. Invariants: a
-//! segment is fetched by one thread at a time; what is kept is whole and proven, and bounded.
+//! (`Store::fetch_for_readers`); where nobody does, or all of them are busy, the reader itself fetches the whole. Ranges of segments
+//! come the same way, for `beginning.rs`, which keeps them. What nobody asked for yet is fetched when no thread is needed for what somebody
+//! did, and kept where there is room for it besides. Invariants: a whole segment is fetched by one thread at a time; what is
+//! kept is whole and proven, and bounded.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -19,38 +23,74 @@ use crate::Store;
 
 /// Whole chunks that were fetched lately are kept until they are staged, at most so many bytes of them.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+/// What nobody asked for takes at most so much of that, and only where there is nothing else.
+const AHEAD_BYTES_MAX: usize = 32 << 20;
+/// So many threads at most fetch what nobody asked for,
+const AHEAD_THREADS_MAX: usize = 2;
+/// and so many segments wait for them.
+const AHEAD_WAITING_MAX: usize = 8;
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;
 /// How often those who wait look whether they still should.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One object on its way.
+/// One object on its way, or a range of one.
 pub(super) struct Fetch {
     segment: Arc<Segment>,
+    /// None for the whole.
+    range: Option<Range<usize>>,
+    /// Nobody asked for it yet.
+    is_ahead: AtomicBool,
     state: Mutex<State>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// What has arrived, from the beginning on; moves to the outcome.
+    /// What has arrived, from the beginning (of the range) on; moves to the outcome.
     bytes: Vec<u8>,
     outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
 }
 
+struct Chunk {
+    segment: u64,
+    bytes: Arc<Vec<u8>>,
+    is_ahead: bool,
+}
+
 #[derive(Default)]
 struct Kept {
-    chunks: VecDeque<(u64, Arc<Vec<u8>>)>,
+    chunks: VecDeque<Chunk>,
     under_way: BTreeMap<u64, Arc<Fetch>>,
 }
 
 impl Kept {
     fn chunk(&self, segment: u64) -> Option<Arc<Vec<u8>>> {
-        self.chunks.iter().find(|(id, _)| *id == segment).map(|(_, chunk)| chunk.clone())
+        self.chunks.iter().find(|chunk| chunk.segment == segment).map(|chunk| chunk.bytes.clone())
     }
 
-    fn bytes(&self) -> usize {
-        self.chunks.iter().map(|(_, chunk)| chunk.len()).sum()
+    /// The same for somebody who asks.
+    fn chunk_asked_for(&mut self, segment: u64) -> Option<Arc<Vec<u8>>> {
+        let chunk = self.chunks.iter_mut().find(|chunk| chunk.segment == segment)?;
+        chunk.is_ahead = false;
+        Some(chunk.bytes.clone())
+    }
+
+    fn bytes(&self, is_ahead: bool) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.is_ahead == is_ahead).map(|chunk| chunk.bytes.len()).sum()
+    }
+
+    /// What nobody asked for makes room for nothing, and goes first.
+    fn keep(&mut self, chunk: Chunk) {
+        let mut over = (self.bytes(true) + self.bytes(false) + chunk.bytes.len()).saturating_sub(KEPT_BYTES_MAX);
+        if chunk.is_ahead && (over > 0 || self.bytes(true) + chunk.bytes.len() > AHEAD_BYTES_MAX) {
+            return;
+        }
+        while over > 0 && !self.chunks.is_empty() {
+            let at = self.chunks.iter().position(|chunk| chunk.is_ahead).unwrap_or(0);
+            over = over.saturating_sub(self.chunks.remove(at).map_or(0, |chunk| chunk.bytes.len()));
+        }
+        self.chunks.push_back(chunk);
     }
 }
 
@@ -58,8 +98,24 @@ impl Kept {
 #[derive(Default)]
 struct Lent {
     asked_for: VecDeque<Arc<Fetch>>,
+    /// What nobody asked for yet, and how many are at that.
+    ahead: VecDeque<Arc<Segment>>,
+    at_ahead: usize,
+    threads: usize,
     idle: usize,
     is_over: bool,
+}
+
+impl Lent {
+    fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty() && self.at_ahead < AHEAD_THREADS_MAX
+    }
+}
+
+/// Work for a thread.
+enum Work {
+    Asked(Arc<Fetch>),
+    Ahead(Arc<Segment>),
 }
 
 #[derive(Default)]
@@ -85,14 +141,38 @@ pub(super) fn give_part(chunk: &[u8], offset: u64, into: &mut [u8], is_right: &d
 }
 
 impl Fetch {
+    fn new(segment: Arc<Segment>, range: Option<Range<usize>>) -> Arc<Fetch> {
+        let (is_ahead, state, arrived) = (AtomicBool::new(false), Mutex::default(), Condvar::new());
+        Arc::new(Fetch { segment, range, is_ahead, state, arrived })
+    }
+
+    /// A range of a segment's chunk.
+    pub fn of_range(segment: Arc<Segment>, range: Range<usize>) -> Arc<Fetch> {
+        Fetch::new(segment, Some(range))
+    }
+
+    /// Where it begins in the chunk.
+    fn start(&self) -> usize {
+        self.range.as_ref().map_or(0, |range| range.start)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.state.lock().outcome.is_some()
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().outcome.as_ref().is_some_and(|outcome| outcome.is_err())
+    }
+
     /// Waits for a part; false if it is not right, not to be had from here, far off (unless `is_patient`), or not wanted any more.
-    fn give(&self, offset: u64, into: &mut [u8], is_patient: bool, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-        let (start, end) = (offset as usize, offset as usize + into.len());
+    pub fn give(&self, offset: u64, into: &mut [u8], is_patient: bool, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        let Some(start) = (offset as usize).checked_sub(self.start()) else { return false };
+        let end = start + into.len();
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = state.outcome.clone() {
                 drop(state);
-                return outcome.is_ok_and(|chunk| give_part(&chunk, offset, into, is_right));
+                return outcome.is_ok_and(|bytes| give_part(&bytes, start as u64, into, is_right));
             }
             if let Some(part) = state.bytes.get(start..end) {
                 into.copy_from_slice(part);
@@ -125,7 +205,9 @@ struct Ending<'a> {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.fetches.kept.lock().under_way.remove(&self.fetch.segment.id);
+        if self.fetch.range.is_none() {
+            self.fetches.kept.lock().under_way.remove(&self.fetch.segment.id);
+        }
         let mut state = self.fetch.state.lock();
         if state.outcome.is_none() {
             let text = "whoever fetched it gave up".to_owned();
@@ -139,12 +221,12 @@ impl Drop for Ending<'_> {
 impl Fetches {
     /// A whole chunk that is in memory.
     pub fn kept(&self, segment: u64) -> Option<Arc<Vec<u8>>> {
-        self.kept.lock().chunk(segment)
+        self.kept.lock().chunk_asked_for(segment)
     }
 
     /// Half of what may be kept is taken.
     pub fn are_many_kept(&self) -> bool {
-        self.kept.lock().bytes() > KEPT_BYTES_MAX / 2
+        self.kept.lock().bytes(false) > KEPT_BYTES_MAX / 2
     }
 
     fn is_any_under_way(&self) -> bool {
@@ -155,25 +237,36 @@ impl Fetches {
         self.kept.lock().under_way.contains_key(&segment)
     }
 
+    /// All of it is in memory, or will be.
+    pub fn is_there(&self, segment: u64) -> bool {
+        let kept = self.kept.lock();
+        kept.under_way.contains_key(&segment) || kept.chunk(segment).is_some()
+    }
+
     #[cfg(test)]
     pub fn idle_threads(&self) -> usize {
         self.lent.lock().idle
     }
 
+    #[cfg(test)]
+    pub fn reopen(&self) {
+        self.lent.lock().is_over = false;
+    }
+
     pub fn forget(&self, segment: u64) {
-        self.kept.lock().chunks.retain(|(id, _)| *id != segment);
+        self.kept.lock().chunks.retain(|chunk| chunk.segment != segment);
     }
 
     fn begin(&self, segment: &Arc<Segment>) -> Begun {
         let mut kept = self.kept.lock();
-        if let Some(chunk) = kept.chunk(segment.id) {
+        if let Some(chunk) = kept.chunk_asked_for(segment.id) {
             return Begun::There(chunk);
         }
         if let Some(fetch) = kept.under_way.get(&segment.id) {
+            fetch.is_ahead.store(false, Ordering::Release);
             return Begun::Others(fetch.clone());
         }
-        let fetch = Fetch { segment: segment.clone(), state: Mutex::default(), arrived: Condvar::new() };
-        let fetch = Arc::new(fetch);
+        let fetch = Fetch::new(segment.clone(), None);
         kept.under_way.insert(segment.id, fetch.clone());
         Begun::Mine(fetch)
     }
@@ -202,12 +295,40 @@ impl Fetches {
         drop(state);
         fetch.arrived.notify_all();
         let Ok(chunk) = outcome else { return };
-        let mut kept = self.kept.lock();
-        kept.chunks.push_back((fetch.segment.id, chunk));
-        let mut bytes = kept.bytes();
-        while bytes > KEPT_BYTES_MAX && kept.chunks.len() > 1 {
-            bytes -= kept.chunks.pop_front().map_or(0, |(_, chunk)| chunk.len());
+        if fetch.range.is_some() {
+            return;
         }
+        let is_ahead = fetch.is_ahead.load(Ordering::Acquire);
+        self.kept.lock().keep(Chunk { segment: fetch.segment.id, bytes: chunk, is_ahead });
+    }
+
+    /// What somebody asked for comes first; none at the end.
+    fn next_work(&self) -> Option<Work> {
+        let mut lent = self.lent.lock();
+        lent.idle += 1;
+        while lent.asked_for.is_empty() && !lent.has_ahead() && !lent.is_over {
+            self.has_work.wait(&mut lent);
+        }
+        lent.idle -= 1;
+        // What was handed over is done before the end: somebody waits for it.
+        if let Some(fetch) = lent.asked_for.pop_front() {
+            return Some(Work::Asked(fetch));
+        }
+        let segment = if lent.is_over { None } else { lent.ahead.pop_front() };
+        lent.at_ahead += usize::from(segment.is_some());
+        segment.map(Work::Ahead)
+    }
+
+    fn end_ahead(&self) {
+        self.lent.lock().at_ahead -= 1;
+        self.has_work.notify_one();
+    }
+
+    /// Whether there is room for one more segment that nobody asked for.
+    fn has_room_ahead(&self, bytes: usize) -> bool {
+        let kept = self.kept.lock();
+        let ahead = kept.bytes(true) + bytes;
+        ahead <= AHEAD_BYTES_MAX && ahead + kept.bytes(false) <= KEPT_BYTES_MAX
     }
 }
 
@@ -216,8 +337,9 @@ impl Volumes {
     fn run(&self, fetch: &Arc<Fetch>) {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
-        let length = segment.written_blocks() as usize * BLOCK_BYTES;
-        tracing::debug!(segment = segment.id, length, "a whole object is fetched");
+        let whole_bytes = segment.written_blocks() as usize * BLOCK_BYTES;
+        let length = fetch.range.as_ref().map_or(whole_bytes, |range| range.len());
+        tracing::debug!(segment = segment.id, start = fetch.start(), length, "an object is fetched");
         let outcome = self.ask(segment, length, &mut |volume, name| {
             // What another volume gave before was wrong.
             *fetch.state.lock() = State { bytes: Vec::with_capacity(length), outcome: None };
@@ -226,6 +348,11 @@ impl Volumes {
                 arriving.state.lock().bytes.extend_from_slice(piece);
                 arriving.arrived.notify_all();
             });
+            if fetch.range.is_some() {
+                volume.stream_part(name, fetch.start() as u64, length, &take)?;
+                // Readers prove what they get.
+                return Ok(fetch.state.lock().bytes.len() == length);
+            }
             volume.stream(name, length, &take)?;
             let state = fetch.state.lock();
             Ok(state.bytes.len() == length && is_object_of(self.pool, segment.id, segment.sequence, &state.bytes))
@@ -246,16 +373,53 @@ impl Volumes {
         }
     }
 
-    /// Fetches a segment that nobody asked for yet, if a lent thread is free for it.
+    /// Has a segment fetched that nobody asked for yet, when lent threads have nothing else to do.
     pub(super) fn fetch_ahead(&self, segment: &Arc<Segment>) {
-        if !self.fetches.has_idle_thread() {
+        if self.fetches.is_there(segment.id) {
+            return;
+        }
+        let mut lent = self.fetches.lent.lock();
+        let is_known = lent.ahead.iter().any(|waiting| waiting.id == segment.id);
+        if lent.threads == 0 || lent.is_over || is_known || lent.ahead.len() >= AHEAD_WAITING_MAX {
+            return;
+        }
+        lent.ahead.push_back(segment.clone());
+        self.fetches.has_work.notify_one();
+    }
+
+    /// Nobody needs what nobody asked for.
+    pub(super) fn fetch_nothing_ahead(&self) {
+        self.fetches.lent.lock().ahead.clear();
+    }
+
+    fn run_ahead(&self, segment: &Arc<Segment>) {
+        let length = segment.written_blocks() as usize * BLOCK_BYTES;
+        if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
         }
         if let Begun::Mine(fetch) = self.fetches.begin(segment) {
-            if !self.fetches.hand_over(&fetch) {
-                // Somebody was faster. Who joined meanwhile asks for its part by itself.
-                drop(Ending { fetches: &self.fetches, fetch: &fetch });
-            }
+            fetch.is_ahead.store(true, Ordering::Release);
+            self.run(&fetch);
+        }
+    }
+
+    pub(super) fn has_idle_thread(&self) -> bool {
+        self.fetches.has_idle_thread()
+    }
+
+    /// Has it fetched by a lent thread; if none is free, who joined meanwhile asks for its part by itself, and this is false.
+    pub(super) fn hand_over_or_end(&self, fetch: &Arc<Fetch>) -> bool {
+        let is_handed_over = self.fetches.hand_over(fetch);
+        if !is_handed_over {
+            drop(Ending { fetches: &self.fetches, fetch });
+        }
+        is_handed_over
+    }
+
+    /// Has it fetched by a lent thread, or fetches it.
+    pub(super) fn run_somewhere(&self, fetch: &Arc<Fetch>) {
+        if !self.fetches.hand_over(fetch) {
+            self.run(fetch);
         }
     }
 
@@ -272,9 +436,7 @@ impl Volumes {
             Begun::There(chunk) => return give_part(&chunk, offset, into, is_right),
             Begun::Others(fetch) => fetch,
             Begun::Mine(fetch) => {
-                if !self.fetches.hand_over(&fetch) {
-                    self.run(&fetch);
-                }
+                self.run_somewhere(&fetch);
                 fetch
             }
         };
@@ -286,23 +448,22 @@ impl Store {
     /// Lends this thread to readers of what is on volumes only, until `end_fetching`.
     pub fn fetch_for_readers(&self) {
         let fetches = &self.volumes.fetches;
-        loop {
-            let mut lent = fetches.lent.lock();
-            lent.idle += 1;
-            while lent.asked_for.is_empty() && !lent.is_over {
-                fetches.has_work.wait(&mut lent);
+        fetches.lent.lock().threads += 1;
+        while let Some(work) = fetches.next_work() {
+            match work {
+                Work::Asked(fetch) => self.volumes.run(&fetch),
+                Work::Ahead(segment) => {
+                    self.volumes.run_ahead(&segment);
+                    fetches.end_ahead();
+                }
             }
-            lent.idle -= 1;
-            // What was handed over is done before the end: somebody waits for it.
-            let Some(fetch) = lent.asked_for.pop_front() else { return };
-            drop(lent);
-            self.volumes.run(&fetch);
         }
+        fetches.lent.lock().threads -= 1;
     }
 
     /// Whether whole objects are being fetched now.
     pub fn is_fetching(&self) -> bool {
-        self.volumes.fetches.is_any_under_way()
+        self.volumes.fetches.is_any_under_way() || self.volumes.is_any_range_under_way()
     }
 
     /// Sends the threads home that were lent.
@@ -313,3 +474,6 @@ impl Store {
         self.volumes.fetches.has_work.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,8 @@
 //! of them is freed in between.
 //!
 //! Those come first of which most is gained for what it costs to read and write: (stored - live) / (stored + live), as in Rosenblum &
-//! Ousterhout 1991. Read next: `upload.rs`, the store's `clean.rs`.
+//! Ousterhout 1991. What was recalled together follows at once, if it is as dead as was asked for: so it lies in one place from then
+//! on. Read next: `clusters.rs`, `upload.rs`, the store's `clean.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ impl Store {
         self.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let mut done = Repacked::default();
-        let victims = self.victims(volumes, live_percent_max);
+        let victims = self.volumes.together(self.victims(volumes, live_percent_max));
         let (mut batch, mut live_bytes) = (Vec::new(), 0);
         for victim in victims.iter().take(VICTIMS_MAX) {
             if !batch.is_empty() && live_bytes + victim.live_bytes() > u64::from(self.log.chunk_bytes()) {

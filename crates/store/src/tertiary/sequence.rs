@@ -1,12 +1,13 @@
 //! What readers of released segments did lately: how often a segment was read, and whether somebody reads on through it, so that the
 //! next one is fetched before it is asked for.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use stere_format::BLOCK_BYTES;
 use stere_log::{Segment, SegmentTable};
 
-use super::Volumes;
+use super::{Prefetch, Volumes};
 
 /// Segments that are remembered to have been read.
 const REFERENCES_MAX: usize = 4096;
@@ -26,15 +27,28 @@ pub(super) struct Reference {
     is_through: bool,
 }
 
+/// What one read comes to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Referred {
+    /// Reads so far; what goes on through an expected range is one.
+    pub count: u32,
+    pub is_first: bool,
+    /// Just now more than half of the segment was read on end.
+    pub is_on_to_next: bool,
+}
+
 impl Volumes {
-    /// Notes a read of a released segment: how many there were, and whether just now more than half of it was read on end.
-    pub(super) fn refer(&self, segment: &Segment, offset: u64, length: usize) -> (u32, bool) {
+    /// Notes a read of a released segment.
+    pub(super) fn refer(&self, segment: &Segment, offset: u64, length: usize, is_expected: bool) -> Referred {
         let mut references = self.references.lock();
         if references.len() >= REFERENCES_MAX {
             references.clear();
         }
         let one = references.entry(segment.id).or_default();
-        one.count = one.count.saturating_add(1);
+        let is_first = one.count == 0;
+        if !is_expected || is_first {
+            one.count = one.count.saturating_add(1);
+        }
         if one.at.abs_diff(offset) > RUN_GAP_BYTES {
             (one.run_bytes, one.at) = (0, offset);
         }
@@ -43,11 +57,30 @@ impl Volumes {
         let is_half = one.run_bytes * 2 > u64::from(segment.written_blocks()) * BLOCK_BYTES as u64;
         let is_on_to_next = is_half && !one.is_through;
         one.is_through |= is_on_to_next;
-        (one.count, is_on_to_next)
+        Referred { count: one.count, is_first, is_on_to_next }
     }
 
-    /// Begins to fetch the segment that was written next to the same volumes, if a thread is free for it.
-    pub(super) fn fetch_next(&self, segment: &Segment, segments: &SegmentTable) {
+    /// Begins to fetch what a reader will want next: where his file goes on, else what was written next.
+    pub(super) fn look_ahead(
+        &self,
+        segment: &Segment,
+        range: Range<u64>,
+        is_on_to_next: bool,
+        segments: &SegmentTable,
+    ) {
+        if self.prefetch() == Prefetch::Nothing {
+            return;
+        }
+        let length = (range.end - range.start) as usize;
+        match self.goes_on_in(segment.id, range.start, length, segments) {
+            Some(next) => self.fetch_expected_ahead(&next),
+            None if is_on_to_next => self.fetch_next(segment, segments),
+            None => {}
+        }
+    }
+
+    /// Begins to fetch the segment that was written next to the same volumes.
+    fn fetch_next(&self, segment: &Segment, segments: &SegmentTable) {
         let is_next = |other: &Arc<Segment>| {
             other.is_released() && other.tertiary() == segment.tertiary() && other.stream_key() == segment.stream_key()
         };

@@ -76,7 +76,9 @@ impl Store {
             }
             table.insert(entry.number, Known { entry, volume: None, complaint: None });
         }
-        Ok(())
+        let is_any = !table.is_empty();
+        drop(table);
+        if is_any { self.load_successors() } else { Ok(()) }
     }
 
     /// The volumes of the pool.

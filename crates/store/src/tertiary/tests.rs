@@ -11,7 +11,9 @@ use stere_format::{ExtentValue, Key, Succession, VolumeEntry, VolumeId};
 use crate::devices::tests::rig::*;
 use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, Wait};
 
+mod beginning;
 mod beside;
+mod clusters;
 mod crashes;
 mod faults;
 mod metadata;

@@ -103,6 +103,7 @@ impl Store {
         self.check_writable()?;
         let mut progress = TertiaryProgress::default();
         let Some(_alone) = self.volumes.work.try_lock() else { return Ok(progress) };
+        self.keep_successors()?;
         if self.stage_wanted(&mut progress)? || self.volumes.table.read().is_empty() {
             return Ok(progress);
         }

@@ -9,17 +9,17 @@ use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
 use super::*;
 
 /// A volume that holds puts until so many are under way, and gives so many pieces of an object before it is let go on.
-struct Held {
-    inner: MemoryVolume,
+pub(super) struct Held {
+    pub inner: MemoryVolume,
     puts: AtomicUsize,
     puts_most: AtomicUsize,
     pieces: Mutex<usize>,
     let_go: Condvar,
-    streams: AtomicUsize,
+    pub streams: AtomicUsize,
 }
 
 impl Held {
-    fn new(name: &str) -> Arc<Held> {
+    pub fn new(name: &str) -> Arc<Held> {
         Arc::new(Held {
             inner: MemoryVolume::new(name),
             puts: AtomicUsize::new(0),
@@ -30,7 +30,7 @@ impl Held {
         })
     }
 
-    fn give_pieces(&self, count: usize) {
+    pub fn give_pieces(&self, count: usize) {
         *self.pieces.lock() = count;
         self.let_go.notify_all();
     }
@@ -51,9 +51,13 @@ impl Volume for Held {
     }
 
     fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
+        self.stream_part(object, 0, length, take)
+    }
+
+    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
         self.streams.fetch_add(1, Ordering::SeqCst);
         let mut bytes = vec![0; length];
-        self.inner.get(object, 0, &mut bytes, Patience::Now)?;
+        self.inner.get(object, offset, &mut bytes, Patience::Now)?;
         for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             let mut pieces = self.pieces.lock();
             self.let_go.wait_while(&mut pieces, |pieces| number >= *pieces);
@@ -77,6 +81,24 @@ impl Volume for Held {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+}
+
+/// Lent threads go home, whatever a test comes to.
+pub(super) struct EndFetching<'a>(pub &'a Store);
+
+impl Drop for EndFetching<'_> {
+    fn drop(&mut self) {
+        self.0.end_fetching();
+    }
+}
+
+/// And so does what a volume holds.
+pub(super) struct LetGo<'a>(pub &'a Held);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.give_pieces(usize::MAX);
     }
 }
 

@@ -214,3 +214,111 @@ fn every_write_while_retiring_may_be_the_last() {
         }
     }
 }
+
+/// Two volumes beside the one that has the files: numbers 1 and 2.
+fn with_two_heirs() -> (Rig, Store, [Arc<MemoryVolume>; 3], Files) {
+    let (rig, store, [cold, heir], files) = with_heir();
+    let third = Arc::new(MemoryVolume::new("third"));
+    assert_eq!(add(&store, "third-volume", &third), 2);
+    (rig, store, [cold, heir, third], files)
+}
+
+/// A volume that takes from another is not retired before it has all of it; the same is asked for twice, and nothing else instead.
+#[test]
+fn one_after_the_other_is_retired() {
+    let (rig, store, volumes, files) = with_two_heirs();
+    volumes[1].set_fault(Some(VolumeFault::Full));
+    store.retire_volume(0, 1).unwrap();
+    settle(&store);
+    store.retire_volume(0, 1).expect("it goes on with what was begun");
+    let said = why(store.retire_volume(0, 2));
+    assert!(said.contains("already") && said.contains("heir!"), "{said}");
+    // Whoever takes over cannot go meanwhile, to nobody.
+    let said = why(store.retire_volume(1, 2));
+    assert!(said.contains("wait until that is done"), "{said}");
+    let said = why(store.retire_volume(2, 0));
+    assert!(said.contains("being retired itself"), "{said}");
+    assert_eq!((store.in_place_of(1), store.in_place_of(2), store.in_place_of(4)), (2, 2, 4));
+    // All of this is known after a crash.
+    drop(store);
+    rig.lose_power(|_| false);
+    let store = rig.open(&[0, 1]);
+    for number in 0..3 {
+        store.attach_volume(number, volumes[usize::from(number)].clone(), None, true).unwrap();
+    }
+    volumes[1].set_fault(None);
+    settle(&store);
+    assert_eq!(names(&store), ["heir!", "third-volume"]);
+    store.retire_volume(1, 2).unwrap();
+    settle(&store);
+    assert_eq!((names(&store), store.in_place_of(1), store.in_place_of(3)), (vec!["third-volume".into()], 4, 4));
+    assert_on(&store, &files, 4);
+    volumes[..2].iter().for_each(|volume| volume.set_fault(Some(VolumeFault::Away)));
+    assert_readable(&store, &files);
+    assert_clean(&store);
+}
+
+/// Where nobody says which, the one with most room takes over, and none that is being retired or has too little.
+#[test]
+fn the_heir_with_most_room_is_chosen() {
+    let (_rig, store, volumes, _files) = with_two_heirs();
+    volumes[1].set_free_bytes(1 << 30);
+    volumes[2].set_free_bytes(2 << 30);
+    assert_eq!(store.heir_for(0).unwrap(), 2);
+    volumes[2].set_free_bytes(1 << 29);
+    assert_eq!(store.heir_for(0).unwrap(), 1);
+    volumes[1].set_free_bytes(1000);
+    assert_eq!(store.heir_for(0).unwrap(), 2);
+    let (segments, bytes) = store.check_retirement(0, 2).unwrap();
+    assert!(segments > 1 && bytes > 2_000_000, "{segments} {bytes}");
+    volumes[2].set_free_bytes(bytes);
+    assert_eq!(store.heir_for(0).unwrap(), 2, "it is just enough");
+    volumes[2].set_free_bytes(bytes - 1);
+    assert!(why(store.heir_for(0)).contains("no room"));
+}
+
+/// Nothing is taken from a volume for a heir that says that it has what it has not.
+#[test]
+fn a_heir_that_lies_takes_over_nothing() {
+    for fault in [VolumeFault::Forgets, VolumeFault::Garbles, VolumeFault::Halves] {
+        let (_rig, store, [cold, heir], files) = with_heir();
+        heir.set_fault(Some(fault));
+        store.retire_volume(0, 1).unwrap();
+        settle(&store);
+        assert_eq!(names(&store), ["cold", "heir!"], "{fault:?}");
+        assert!(store.left_to_retire(0).0 > 1);
+        assert_readable(&store, &files);
+        heir.set_fault(None);
+        store.retry_uploads();
+        settle(&store);
+        assert_eq!(names(&store), ["heir!"], "{fault:?}");
+        cold.set_fault(Some(VolumeFault::Away));
+        assert_readable(&store, &files);
+        assert_clean(&store);
+    }
+}
+
+/// What is on both already, or is asked for on both, is two copies: they do not become one.
+#[test]
+fn two_copies_do_not_become_one() {
+    let (_rig, store, [_, heir], files) = with_heir();
+    // Files that are on their way to both.
+    heir.set_fault(Some(VolumeFault::Away));
+    let both: Files = vec![(70, placement(1, 1), 300_000)];
+    write(&store, &both);
+    archive(&store, &both, 3).unwrap();
+    settle(&store);
+    heir.set_fault(None);
+    let said = why(store.check_retirement(0, 1));
+    assert!(said.contains("fewer copies"), "{said}");
+    assert!(why(store.heir_for(0)).contains("fewer copies"));
+    settle(&store);
+    assert!(why(store.retire_volume(0, 1)).contains("fewer copies"));
+    assert_on(&store, &both, 3);
+    assert_on(&store, &files, 1);
+    crate::tests::remove_file(&store, 70);
+    (0..3).for_each(|_| store.checkpoint().unwrap());
+    store.retire_volume(0, 1).expect("nothing is on both any more");
+    settle(&store);
+    assert_on(&store, &files, 2);
+}

@@ -1,0 +1,51 @@
+//! What a reader of a released file tells: where the rest of it lies, and that it was recalled.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use stere_store::{BlobHandle, Piece, Refusal, Wait};
+
+use crate::Files;
+use crate::error::Error;
+use crate::facts::stored_extents;
+
+/// Of a released file that is read from its beginning so many extents are looked at ahead: 64 MiB of one that was written at once.
+const EXPECTED_EXTENTS_MAX: usize = 512;
+/// Files that are remembered to have been recalled.
+const RECALLED_MAX: usize = 4096;
+
+/// Files of which something was recalled lately.
+#[derive(Default)]
+pub(crate) struct Recalled(Mutex<BTreeSet<u64>>);
+
+pub(crate) fn is_any_released(pieces: &[Piece]) -> bool {
+    pieces.iter().any(|piece| piece.blob.is_released())
+}
+
+impl Files {
+    /// Tells the store where a released file lies that is read from its beginning.
+    pub(crate) fn expect_rest(&self, inode: u64) -> Result<(), Error> {
+        let (extents, _) = stored_extents(&self.store, Wait::Allowed, inode, 0, EXPECTED_EXTENTS_MAX)?;
+        let blobs: Vec<BlobHandle> = extents.into_iter().map(|extent| extent.blob).collect();
+        self.store.expect(&blobs);
+        Ok(())
+    }
+
+    /// Remembers that a file was recalled, if what came of it was its content, or that it comes later.
+    pub(crate) fn note_recalled(&self, inode: u64, outcome: &Result<(), Error>) {
+        let is_recalled = match outcome {
+            Ok(()) => true,
+            Err(Error::Store(stere_store::Error::Elsewhere { refusal, .. })) => *refusal == Refusal::Later,
+            Err(_) => false,
+        };
+        let mut recalled = self.recalled.0.lock();
+        if is_recalled && recalled.len() < RECALLED_MAX {
+            recalled.insert(inode);
+        }
+    }
+
+    /// Files of which something was recalled since this was asked last.
+    pub fn take_recalled(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.recalled.0.lock())
+    }
+}

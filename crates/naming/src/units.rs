@@ -1,0 +1,189 @@
+//! Directories whose subtrees are units (`user.stere.unit`): what belongs together goes down together, comes back together, and is as
+//! old as the youngest of it (HighLight, 4.3).
+//!
+//! The nearest directory above a file that says `yes` or `no` decides: `yes` makes what is below it one unit, without what is below
+//! another directory that says something itself. It is a key of the pool for each such directory; nothing else is kept, so after a
+//! crash the next recall asks for the rest anew. Read next: `tier.rs`, `reconcile.rs` (going down), `room.rs` (age).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use parking_lot::Mutex;
+use stere_format::{FileKind, Key, key};
+use stere_policy::{PolicyError, Source};
+use stere_store::{View, Wait};
+
+use crate::error::Error;
+use crate::{Caller, FileSystem, SetMode, xattr};
+
+/// The attribute that makes one.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.unit";
+const EXPECTED: &str = "yes or no, on a directory";
+/// Deeper than any path.
+const DEPTH_MAX: usize = 4096;
+
+fn said(view: &View<'_>, inode: u64) -> Result<Option<bool>, Error> {
+    Ok(view.get(&Key::unit(inode))?.map(|bytes| bytes.first() == Some(&1)))
+}
+
+/// Units that were asked for since something was recalled of them, and are on their way.
+#[derive(Default)]
+pub(crate) struct Coming(Mutex<BTreeSet<u64>>);
+
+/// In which unit the files of directories are, as far as it was asked.
+#[derive(Default)]
+pub(crate) struct UnitsOf(BTreeMap<u64, Option<u64>>);
+
+/// Directories that are remembered at a time.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+impl FileSystem {
+    /// Makes a directory a unit, or none, or leaves it to those above.
+    pub(crate) fn set_unit(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let is_unit = match value {
+            None | Some(b"") => None,
+            Some(b"yes") => Some(true),
+            Some(b"no") => Some(false),
+            Some(other) => {
+                let (key, value) = ("unit", String::from_utf8_lossy(other).into_owned());
+                return Err(PolicyError::BadValue { key, value, expected: EXPECTED }.into());
+            }
+        };
+        self.changing_attribute(caller, inode, |transaction, inode_value| {
+            if inode_value.kind() != Some(FileKind::Directory) {
+                return Err(Error::NotPermitted("a unit is all that is below a directory; set it on one"));
+            }
+            xattr::check_mode(mode, transaction.get(&Key::unit(inode))?.is_some())?;
+            match is_unit {
+                Some(is_unit) => transaction.put(Key::unit(inode), &[if is_unit { 1 } else { 2 }]),
+                None => transaction.delete(Key::unit(inode)),
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn own_unit(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        match self.store.view(caller.wait, |view| said(view, inode))? {
+            Some(is_unit) => Ok(if is_unit { b"yes".to_vec() } else { b"no".to_vec() }),
+            None => Err(Error::NoAttribute),
+        }
+    }
+
+    /// Whether an inode is part of a unit, and which directory says so.
+    pub(crate) fn effective_unit(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (at, is_unit) = self.nearest_unit(caller.wait, inode)?.ok_or(Error::NoAttribute)?;
+        let text = if is_unit { b"yes".to_vec() } else { b"no".to_vec() };
+        Ok((text, self.source_text(caller, inode, Source::Inode(at), &[])?))
+    }
+
+    /// The nearest that says something, from the inode itself upwards.
+    fn nearest_unit(&self, wait: Wait, inode: u64) -> Result<Option<(u64, bool)>, Error> {
+        self.store.view(wait, |view| {
+            let mut at = inode;
+            for _ in 0..DEPTH_MAX {
+                if let Some(is_unit) = said(view, at)? {
+                    return Ok(Some((at, is_unit)));
+                }
+                let value = stere_file::inode_if_any(view, at)?.ok_or(Error::Stale)?;
+                if value.parent == at {
+                    break;
+                }
+                at = value.parent;
+            }
+            Ok(None)
+        })
+    }
+
+    /// The directory whose subtree is the unit that an inode is in.
+    pub fn unit_of(&self, wait: Wait, inode: u64) -> Result<Option<u64>, Error> {
+        match self.nearest_unit(wait, inode) {
+            Ok(nearest) => Ok(nearest.filter(|(_, is_unit)| *is_unit).map(|(at, _)| at)),
+            Err(Error::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for many files one after the other.
+    pub(crate) fn unit_among(&self, wait: Wait, inode: u64, known: &mut UnitsOf) -> Result<Option<u64>, Error> {
+        let value = self.store.view(wait, |view| stere_file::inode_if_any(view, inode))?;
+        let Some(directory) = value.map(|value| value.parent) else { return Ok(None) };
+        if let Some(unit) = known.0.get(&directory) {
+            return Ok(*unit);
+        }
+        if known.0.len() >= REMEMBERED_MAX {
+            known.0.clear();
+        }
+        let unit = self.unit_of(wait, directory)?;
+        known.0.insert(directory, unit);
+        Ok(unit)
+    }
+
+    /// Whether any directory says something of units; what removed ones said is forgotten.
+    pub(crate) fn has_units(&self, wait: Wait) -> Result<bool, Error> {
+        let (there, gone) = self.store.view(wait, |view| {
+            let (mut all, mut gone) = (Vec::new(), Vec::new());
+            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+            view.scan(from, to, |key, _| {
+                all.extend((key.kind == key::kind::UNIT).then_some(key.object));
+                ControlFlow::Continue(())
+            })?;
+            let there = all.len();
+            for inode in all {
+                let is_there = stere_file::inode_if_any(view, inode)?.is_some();
+                gone.extend((!is_there).then_some(inode));
+            }
+            Ok::<_, Error>((there - gone.len(), gone))
+        })?;
+        if !gone.is_empty() {
+            self.store.update(wait, |transaction| {
+                gone.iter().for_each(|inode| transaction.delete(Key::unit(*inode)));
+                Ok::<_, Error>(())
+            })?;
+        }
+        Ok(there > 0)
+    }
+
+    /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes
+    /// only, in the order in which they lie there. How many were asked for.
+    pub fn stage_units(&self, caller: &Caller<'_>) -> Result<u64, Error> {
+        let recalled = self.files.take_recalled();
+        if self.store.wanted_back() == 0 {
+            self.coming.0.lock().clear();
+        }
+        if recalled.is_empty() || !self.has_units(caller.wait)? {
+            return Ok(0);
+        }
+        let (mut known, mut units) = (UnitsOf::default(), BTreeSet::new());
+        for inode in recalled {
+            units.extend(self.unit_among(caller.wait, inode, &mut known)?);
+        }
+        let mut asked_for = 0;
+        for unit in units {
+            if !self.coming.0.lock().insert(unit) {
+                continue;
+            }
+            let mut segments = BTreeSet::new();
+            let walked = self.tier_walk(caller, unit, &mut |met| {
+                // Names below are units of their own where a directory says so.
+                if met.file.released_bytes > 0
+                    && self.unit_among(caller.wait, met.inode, &mut known).is_ok_and(|of| of == Some(unit))
+                {
+                    segments.extend(met.segments);
+                }
+                ControlFlow::Continue(())
+            });
+            match walked {
+                Ok(()) | Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+            asked_for += self.store.want_back_in_order(&segments.into_iter().collect::<Vec<_>>());
+        }
+        Ok(asked_for)
+    }
+}

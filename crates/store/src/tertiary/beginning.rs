@@ -1,0 +1,259 @@
+//! A file that is read from its beginning: its part of each segment comes by one request.
+//!
+//! Whoever reads a file knows where all of it lies; the store knows segments only. So the first read of a released file tells which
+//! ranges of which segments the rest of it takes, in the order of the file (`Store::expect`). The first read in one of these ranges
+//! asks for all of the range, and readers go on as their bytes arrive. A range that is most of its segment is asked for as the whole
+//! segment, which can come back to devices then. Invariants: nothing is asked for before somebody reads in it, but for the range
+//! behind one that is half read; what is kept is bounded and dropped when it was given once; bytes prove themselves as everywhere,
+//! and where a range cannot be had or is wrong, the reader asks for his own part. Read next: `fetch.rs`, `sequence.rs`.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stere_format::{Address, BLOCK_BYTES};
+use stere_log::{Segment, SegmentTable};
+
+use super::Volumes;
+use super::fetch::Fetch;
+use super::repack::object_bytes;
+use crate::Store;
+use crate::view::BlobHandle;
+
+/// Ranges that are remembered to be expected.
+const EXPECTED_MAX: usize = 1024;
+/// A longer one is asked for up to here.
+const RANGE_BYTES_MAX: usize = 8 << 20;
+/// What of ranges is in memory at most, unless it is a single one.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// A whole segment arrives from its front: a range that begins farther behind would wait for what nobody asked for.
+const FRONT_BYTES_MAX: usize = 256 << 10;
+
+/// A file's part of a segment.
+#[derive(Debug)]
+pub(super) struct Expected {
+    segment: u64,
+    /// Where it is in the segment's chunk.
+    range: Range<usize>,
+    /// Bytes in it that are the file's.
+    wanted_bytes: usize,
+    is_whole: bool,
+    /// The segment in which the file goes on.
+    next: Option<u64>,
+}
+
+struct Beginning {
+    expected: Expected,
+    fetch: Option<Arc<Fetch>>,
+    given_bytes: usize,
+    is_end_given: bool,
+    /// The next one was asked for.
+    is_through: bool,
+}
+
+/// What a read has to do with a range that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    Not,
+    InRange,
+    InWhole,
+}
+
+#[derive(Default)]
+pub(super) struct Beginnings(Mutex<VecDeque<Beginning>>);
+
+impl Beginning {
+    fn holds(&self, segment: u64, range: &Range<usize>) -> bool {
+        let own = &self.expected.range;
+        self.expected.segment == segment && own.start <= range.start && range.end <= own.end
+    }
+
+    fn bytes(&self) -> usize {
+        self.fetch.as_ref().map_or(0, |_| self.expected.range.len())
+    }
+}
+
+/// Where a record lies in the chunk of a segment with one data chunk.
+fn chunk_range(address: &Address) -> Range<usize> {
+    let start = address.row_block as usize * BLOCK_BYTES + address.offset as usize;
+    start..start + address.length as usize
+}
+
+/// One range for each segment, in the order of the file. A file that lies scattered over a segment is not read by ranges.
+fn ranges_of(blobs: &[BlobHandle]) -> Vec<(Arc<Segment>, Range<usize>, usize)> {
+    let mut ranges: Vec<(Arc<Segment>, Range<usize>, usize)> = Vec::new();
+    let mut last = None;
+    for blob in blobs.iter().filter(|blob| blob.segment.is_released()) {
+        let one = chunk_range(&blob.value.address);
+        let known = ranges.iter_mut().rev().find(|(segment, _, _)| segment.id == blob.segment.id);
+        // A blob may be used by several extents, one after the other.
+        let added_bytes = if last == Some(blob.id) { 0 } else { one.len() };
+        last = Some(blob.id);
+        match known {
+            Some((_, range, bytes)) => {
+                *range = range.start.min(one.start)..range.end.max(one.end);
+                *bytes += added_bytes;
+            }
+            None => ranges.push((blob.segment.clone(), one, added_bytes)),
+        }
+    }
+    ranges.retain(|(_, range, bytes)| bytes * 2 > range.len());
+    ranges
+}
+
+impl Volumes {
+    /// Notes that a file goes on through these blobs.
+    fn expect(&self, blobs: &[BlobHandle]) {
+        let ranges = ranges_of(blobs);
+        let mut expected = Vec::with_capacity(ranges.len());
+        for (number, (segment, range, wanted_bytes)) in ranges.iter().enumerate() {
+            let is_used = self.references.lock().contains_key(&segment.id);
+            if is_used || self.fetches.is_there(segment.id) || self.is_on_media(segment.tertiary().there) {
+                // It comes whole.
+                continue;
+            }
+            let is_most = range.len() as u64 * 2 > object_bytes(segment) && range.start <= FRONT_BYTES_MAX;
+            let range = range.start..range.end.min(range.start + RANGE_BYTES_MAX);
+            let next = ranges.get(number + 1).map(|(next, _, _)| next.id);
+            expected.push(Expected {
+                segment: segment.id,
+                wanted_bytes: (*wanted_bytes).min(range.len()),
+                range,
+                is_whole: is_most,
+                next,
+            });
+        }
+        let mut beginnings = self.beginnings.0.lock();
+        for expected in expected {
+            beginnings.retain(|one| one.expected.segment != expected.segment);
+            if beginnings.len() >= EXPECTED_MAX {
+                beginnings.pop_front();
+            }
+            let (given_bytes, is_end_given, is_through) = (0, false, false);
+            beginnings.push_back(Beginning { expected, fetch: None, given_bytes, is_end_given, is_through });
+        }
+    }
+
+    /// Whether a read belongs to a file that is read from its beginning.
+    pub(super) fn is_expected(&self, segment: u64, offset: u64, length: usize) -> Begun {
+        let range = offset as usize..offset as usize + length;
+        let beginnings = self.beginnings.0.lock();
+        match beginnings.iter().find(|one| one.holds(segment, &range)) {
+            None => Begun::Not,
+            Some(one) if one.expected.is_whole => Begun::InWhole,
+            Some(_) => Begun::InRange,
+        }
+    }
+
+    pub(super) fn expect_no_more(&self, segment: u64) {
+        self.beginnings.0.lock().retain(|one| one.expected.segment != segment);
+    }
+
+    pub(super) fn is_any_range_under_way(&self) -> bool {
+        let beginnings = self.beginnings.0.lock();
+        beginnings.iter().filter_map(|one| one.fetch.as_ref()).any(|fetch| !fetch.is_over())
+    }
+
+    /// The fetch of an expected range, and whether the caller has to see to it.
+    fn begin_range(&self, segment: &Arc<Segment>, range: &Range<usize>) -> Option<(Arc<Fetch>, bool)> {
+        let mut beginnings = self.beginnings.0.lock();
+        let at = beginnings.iter().position(|one| one.holds(segment.id, range))?;
+        if let Some(fetch) = &beginnings[at].fetch {
+            return Some((fetch.clone(), false));
+        }
+        let own = beginnings[at].expected.range.clone();
+        let mut bytes: usize = beginnings.iter().map(Beginning::bytes).sum();
+        for one in beginnings.iter_mut().filter(|one| one.fetch.is_some()) {
+            if bytes + own.len() <= KEPT_BYTES_MAX {
+                break;
+            }
+            bytes -= one.bytes();
+            one.fetch = None;
+        }
+        let fetch = Fetch::of_range(segment.clone(), own);
+        beginnings[at].fetch = Some(fetch.clone());
+        Some((fetch, true))
+    }
+
+    /// Gives a reader his part of an expected range, as soon as it is there; false if he has to ask for it.
+    pub(super) fn give_expected(
+        &self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        into: &mut [u8],
+        is_right: &dyn Fn(&[u8]) -> bool,
+    ) -> bool {
+        let range = offset as usize..offset as usize + into.len();
+        let Some((fetch, is_mine)) = self.begin_range(segment, &range) else { return false };
+        if is_mine {
+            self.run_somewhere(&fetch);
+        }
+        let is_given = fetch.give(offset, into, false, is_right);
+        let mut beginnings = self.beginnings.0.lock();
+        let is_it = |one: &Beginning| one.fetch.as_ref().is_some_and(|known| Arc::ptr_eq(known, &fetch));
+        let Some(at) = beginnings.iter().position(is_it) else { return is_given };
+        let one = &mut beginnings[at];
+        one.given_bytes += if is_given { range.len() } else { 0 };
+        one.is_end_given |= range.end == one.expected.range.end;
+        // Who wants it a second time wants the segment.
+        let is_all_given = one.is_end_given && one.given_bytes >= one.expected.wanted_bytes;
+        if is_all_given || fetch.has_failed() || one.given_bytes > 2 * one.expected.range.len() {
+            beginnings.remove(at);
+        }
+        is_given
+    }
+
+    /// The segment in which a file goes on whose part of this one is half read; told once.
+    pub(super) fn goes_on_in(
+        &self,
+        segment: u64,
+        offset: u64,
+        length: usize,
+        segments: &SegmentTable,
+    ) -> Option<Arc<Segment>> {
+        let range = offset as usize..offset as usize + length;
+        let mut beginnings = self.beginnings.0.lock();
+        let one = beginnings.iter_mut().find(|one| one.holds(segment, &range))?;
+        let own = &one.expected.range;
+        if one.is_through || (range.end - own.start) * 2 <= own.len() {
+            return None;
+        }
+        one.is_through = true;
+        segments.get(one.expected.next?).filter(|next| next.is_released())
+    }
+
+    /// Begins to fetch what is expected of a segment, or all of it, if a thread is free for it.
+    pub(super) fn fetch_expected_ahead(&self, segment: &Arc<Segment>) {
+        let range = {
+            let beginnings = self.beginnings.0.lock();
+            let known = beginnings.iter().find(|one| one.expected.segment == segment.id && !one.expected.is_whole);
+            known.map(|one| one.expected.range.clone())
+        };
+        let Some(range) = range else { return self.fetch_ahead(segment) };
+        if !self.has_idle_thread() {
+            return;
+        }
+        if let Some((fetch, true)) = self.begin_range(segment, &range) {
+            if !self.hand_over_or_end(&fetch) {
+                // Whoever reads there first asks for it.
+                self.beginnings
+                    .0
+                    .lock()
+                    .iter_mut()
+                    .filter(|one| one.holds(segment.id, &range))
+                    .for_each(|one| one.fetch = None);
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Tells what a reader who begins at the front of a file will want, in the order of the file: all that is asked for on the way is his
+    /// part of each segment, by one request. Asks for nothing yet.
+    pub fn expect(&self, blobs: &[BlobHandle]) {
+        if self.volumes.mode() == super::RecallMode::Block && !stere_device::waiting::is_refused() {
+            self.volumes.expect(blobs);
+        }
+    }
+}
