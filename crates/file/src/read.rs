@@ -24,6 +24,28 @@ pub struct ReadOutcome {
 impl Files {
     /// Reads at `offset`.
     pub fn read(&self, context: &Context, inode: u64, offset: u64, out: &mut [u8]) -> Result<ReadOutcome, Error> {
+        self.read_and_note(context, inode, offset, out, true)
+    }
+
+    /// The same for who uses nothing: copies, proves, counts.
+    pub fn read_unnoted(
+        &self,
+        context: &Context,
+        inode: u64,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<ReadOutcome, Error> {
+        self.read_and_note(context, inode, offset, out, false)
+    }
+
+    fn read_and_note(
+        &self,
+        context: &Context,
+        inode: u64,
+        offset: u64,
+        out: &mut [u8],
+        is_use: bool,
+    ) -> Result<ReadOutcome, Error> {
         let held = self.table.find(inode);
         let state = match &held {
             Some(held) => Some(held.read(context.wait)?),
@@ -59,6 +81,9 @@ impl Files {
                 self.note_recalled(inode, &read);
             }
             read?;
+            if is_use {
+                self.store.note_use(&pieces, context.now.seconds);
+            }
         }
         if let Some(content) = content {
             lay_dirty_over(content, offset, out);

@@ -91,9 +91,10 @@ impl Files {
         let effective = self.store.view(context.wait, |view| {
             let value = keys::inode_if_any(view, inode)?;
             let Some(value) = value.filter(|value| value.kind() == Some(FileKind::File)) else { return Ok(None) };
-            Ok::<_, Error>(Some(self.effective(view, inode, &value)?))
+            let used_seconds = value.atime.seconds.max(value.mtime.seconds);
+            Ok::<_, Error>(Some((self.effective(view, inode, &value)?, used_seconds)))
         })?;
-        let Some(effective) = effective else { return Ok(Reconciled::default()) };
+        let Some((effective, used_seconds)) = effective else { return Ok(Reconciled::default()) };
         let (placement, asked) = (self.placement_of(&effective), self.asked(&effective));
         let known = self.table.find(inode).and_then(|held| held.read(context.wait).ok()?.content.as_ref()?.home);
         let home = self.home(context.wait, inode, known, placement)?;
@@ -135,7 +136,7 @@ impl Files {
             }
             if !moves.is_empty() {
                 let moved = match tertiary {
-                    Some(set) if set != 0 => self.store.archive(&moves, placement, set)?,
+                    Some(set) if set != 0 => self.store.archive_used(&moves, placement, set, used_seconds)?,
                     _ => self.store.relocate(&moves, placement, home)?,
                 };
                 done.moved_bytes += moved.bytes;

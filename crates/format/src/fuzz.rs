@@ -31,6 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("extent", extent),
     ("find_index", find_index),
     ("follow", follow),
+    ("heat", heat),
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
@@ -48,6 +49,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("summary", summary),
     ("superblock", superblock),
     ("tier_marks", tier_marks),
+    ("tier_policy", tier_policy),
     ("volume", volume),
     ("volume_label", volume_label),
     ("watched", watched),
@@ -294,6 +296,16 @@ fn superblock(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn successors(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &Successors::decode(bytes)?.encode())
+}
+
+fn heat(bytes: &[u8]) -> Result<(), DecodeError> {
+    let page =
+        bytes.get(4..12).map_or(0, |segment| segment.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
+    canonical(bytes, &HeatPage::decode(page / HeatPage::SEGMENTS, bytes)?.encode())
+}
+
+fn tier_policy(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &TierPolicy::decode(bytes)?.encode())
 }
 
 fn tier_marks(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -64,6 +64,8 @@ pub mod kind {
     pub const SUCCESSORS: u8 = 40;
     /// In SYSTEM, object = directory: what is below it goes down and comes back as one (one byte, 1).
     pub const UNIT: u8 = 41;
+    /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
+    pub const TIER_POLICY: u8 = 22;
     /// In SYSTEM, object = code: a class that somebody defined or changed.
     pub const CLASS: u8 = 20;
     /// In SYSTEM, object = number: a destination of backups.
@@ -96,6 +98,8 @@ pub mod kind {
     pub const FIND_INDEX: u8 = 44;
     /// In INDEXES, object 0, position = inode: its policy names tertiary volumes.
     pub const FIND_TIERED: u8 = 45;
+    /// In INDEXES, object 0, position = number of a segment divided by 128: how segments were used.
+    pub const HEAT: u8 = 11;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
     pub const PLUGIN: u8 = 24;
     /// In SYSTEM, object = number: a stack of plugins with their parameters.
@@ -224,6 +228,14 @@ impl Key {
 
     pub const fn tier_marks() -> Self {
         Self::new(tree::SYSTEM, 0, kind::TIER_MARKS, 0)
+    }
+
+    pub const fn tier_policy() -> Self {
+        Self::new(tree::SYSTEM, 0, kind::TIER_POLICY, 0)
+    }
+
+    pub const fn heat(page: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::HEAT, page)
     }
 
     pub const fn pinned(inode: u64) -> Self {

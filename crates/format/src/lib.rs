@@ -44,6 +44,7 @@ pub mod scrub;
 pub mod segment;
 pub mod successors;
 pub mod superblock;
+mod tier;
 pub mod volume;
 pub mod watch;
 pub mod xattr;
@@ -84,6 +85,7 @@ pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 pub use successors::Successors;
 pub use superblock::{CheckpointPart, Epoch, Superblock};
+pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy};
 pub use volume::{
     Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,
     metadata_of_object, object_name, segment_of_object, state_name, state_of_object,

@@ -7,6 +7,7 @@
 
 mod ahead;
 mod error;
+mod heat;
 mod read;
 mod recall;
 mod recent;
@@ -29,6 +30,7 @@ use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
+pub use heat::HeatCell;
 pub use read::{Part, RowContents, are_of, is_digest_of, read_by_block, read_whole};
 pub use recall::{Recall, RecallError, Refusal};
 pub use repair::RepairTotals;

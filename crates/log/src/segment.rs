@@ -13,6 +13,8 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 
+use crate::heat::HeatCell;
+
 /// One segment: k data and m parity chunks on k+m devices.
 #[derive(Debug)]
 pub struct Segment {
@@ -39,6 +41,8 @@ pub struct Segment {
     tertiary_there: AtomicU32,
     /// It has no chunks on devices; changed only with `places` locked.
     released: AtomicBool,
+    /// How it was used, if it goes to tertiary volumes.
+    pub heat: HeatCell,
 }
 
 impl Segment {
@@ -61,6 +65,7 @@ impl Segment {
             tertiary_wanted: AtomicU32::new(u32::from(key.tertiary)),
             tertiary_there: AtomicU32::new(0),
             released: AtomicBool::new(false),
+            heat: HeatCell::default(),
         }
     }
 
@@ -84,6 +89,7 @@ impl Segment {
             tertiary_wanted: AtomicU32::new(u32::from(value.tertiary.wanted)),
             tertiary_there: AtomicU32::new(u32::from(value.tertiary.there)),
             released: AtomicBool::new(value.state == SegmentState::Released),
+            heat: HeatCell::default(),
         }
     }
 
@@ -143,6 +149,7 @@ impl Segment {
         let scheme = self.scheme;
         places.replace(SegmentChunks { scheme, missing: 0, chunks: ChunkPlaces::new() });
         self.released.store(true, Ordering::Release);
+        self.heat.left();
         (before, FormerPlaces(places.former.clone()))
     }
 
@@ -153,6 +160,16 @@ impl Segment {
         assert!(places.current.chunks.is_empty(), "only a released segment is restored");
         places.replace(place);
         self.released.store(false, Ordering::Release);
+        self.heat.came_back();
+    }
+
+    /// Somebody reads of it, at that time of his clock.
+    #[inline]
+    pub fn note_use(&self, now_seconds: i64) {
+        // What never leaves devices need not be known.
+        if self.tertiary_wanted.load(Ordering::Relaxed) != 0 {
+            self.heat.note_use(now_seconds);
+        }
     }
 
     /// The stream that appends, or appended, to it.

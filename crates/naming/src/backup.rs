@@ -71,6 +71,6 @@ impl FileSystem {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, Error> {
-        Ok(self.files.read(&caller.context(), inode, offset, out)?.length)
+        Ok(self.files.read_unnoted(&caller.context(), inode, offset, out)?.length)
     }
 }

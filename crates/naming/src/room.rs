@@ -1,18 +1,19 @@
 //! Room on devices: archived segments are released by themselves, when the marks say so and when a writer finds none.
 //!
-//! Those go first whose files were not used for longest, times what they take. Invariants: what is pinned stays, and what is not on all
+//! Which go first is chosen by how segments were used and by the order that the pool has for it; names are walked over only below what is
+//! pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, and what is not on all
 //! its volumes; no volume is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when
-//! nothing is left that may go. Read next: `tier.rs`, the store's `tertiary/stage.rs`.
+//! nothing is left that may go. Read next: `tier.rs`, the store's `tertiary/orders.rs`, `tertiary/heat.rs` and `tertiary/stage.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
-use stere_store::Wait;
+use stere_store::{Candidate, TierPolicy, Wait};
 
 use crate::error::Error;
-use crate::units::UnitsOf;
 use crate::{Caller, FileSystem, ROOT};
 
 /// Segments released before it is looked again how full devices are.
@@ -28,6 +29,8 @@ pub(crate) struct Room {
     /// looked at again for the next one.
     hopeless: Mutex<BTreeMap<u64, u64>>,
     changed: Mutex<BTreeSet<u64>>,
+    /// What came back and could not be released although it is more than may be there: no more is looked for until there is more.
+    stuck_back_bytes: AtomicU64,
 }
 
 impl Room {
@@ -38,29 +41,35 @@ impl Room {
     }
 }
 
-/// A segment that might be released.
-#[derive(Default)]
-struct Candidate {
-    /// When a file in it was used last.
-    used_seconds: i64,
-    bytes: u64,
-    inodes: Vec<u64>,
-}
-
 impl FileSystem {
-    /// Releases archived segments while devices are fuller than the high mark, down to the low one. Tells how many, if they were.
+    /// Releases archived segments while devices are fuller than the high mark, down to the low one, and what came back beyond what may have.
+    /// Tells how many, if either was so.
     pub fn keep_room(&self, caller: &Caller<'_>) -> Result<Option<u64>, Error> {
-        let marks = self.store.tier_marks(caller.wait)?;
-        if self.store.used_percent() < marks.high {
+        let (marks, policy) = (self.store.tier_marks(caller.wait)?, self.store.tier_policy(caller.wait)?);
+        let is_full = self.store.used_percent() >= marks.high;
+        let is_beyond = policy.cache_bytes > 0 && {
+            let stuck_bytes = self.room.stuck_back_bytes.load(Ordering::Relaxed);
+            self.store.bytes_back() > policy.cache_bytes.max(stuck_bytes)
+        };
+        if !is_full && !is_beyond {
             return Ok(None);
         }
         let _alone = self.room.making.lock();
-        let released = self.release_until(caller, marks.low, 0)?;
+        let mut released = 0;
+        if is_beyond {
+            released += self.release_back(caller, &policy)?;
+            let left_bytes = self.store.bytes_back();
+            let is_stuck = left_bytes > policy.cache_bytes;
+            self.room.stuck_back_bytes.store(if is_stuck { left_bytes } else { 0 }, Ordering::Relaxed);
+        }
+        if is_full {
+            released += self.release_until(caller, &policy, marks.low, 0)?;
+        }
         if released > 0 {
             let used_percent = self.store.used_percent();
             tracing::info!(released, used_percent, "archived segments were released to make room");
         }
-        Ok(Some(released))
+        Ok((is_full || released > 0).then_some(released))
     }
 
     /// Inodes of which segments were released since this was asked last: their blocks on devices are fewer.
@@ -98,6 +107,7 @@ impl FileSystem {
     /// Looks anew at what could not be released.
     pub(crate) fn forget_hopeless(&self) {
         self.room.hopeless.lock().clear();
+        self.room.stuck_back_bytes.store(0, Ordering::Relaxed);
     }
 
     fn may_make_room(&self) -> bool {
@@ -123,8 +133,8 @@ impl FileSystem {
             // Somebody else made some meanwhile.
             return Ok(true);
         }
-        let marks = self.store.tier_marks(caller.wait)?;
-        let released = self.release_until(caller, marks.low, least)?;
+        let (marks, policy) = (self.store.tier_marks(caller.wait)?, self.store.tier_policy(caller.wait)?);
+        let released = self.release_until(caller, &policy, marks.low, least)?;
         if released == 0 {
             *self.room.hopeless.lock() = self.with_live_bytes(now);
             return Ok(false);
@@ -135,22 +145,12 @@ impl FileSystem {
     }
 
     /// Releases segments, at least so many, until devices are not fuller than so many percent.
-    fn release_until(&self, caller: &Caller<'_>, low: u8, least: usize) -> Result<u64, Error> {
-        let candidates = self.release_candidates(caller)?;
-        let now = caller.now.seconds;
-        let worth = |candidate: &Candidate| {
-            let age_seconds = now.saturating_sub(candidate.used_seconds).max(1) as u128;
-            age_seconds * u128::from(candidate.bytes)
-        };
-        let mut order: Vec<(u128, u64)> = candidates.iter().map(|(segment, one)| (worth(one), *segment)).collect();
-        order.sort_unstable_by(|one, other| other.cmp(one));
+    fn release_until(&self, caller: &Caller<'_>, policy: &TierPolicy, low: u8, least: usize) -> Result<u64, Error> {
+        let mut candidates = self.release_candidates(caller)?;
+        stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
         let mut released = 0;
-        for few in order.chunks(RELEASED_AT_ONCE) {
-            let segments: Vec<u64> = few.iter().map(|(_, segment)| *segment).collect();
-            released += self.release_segments(caller, &segments)?.segments;
-            let inodes = segments.iter().filter_map(|segment| candidates.get(segment)).flat_map(|one| &one.inodes);
-            self.room.note_changed(inodes);
-            self.store.checkpoint()?;
+        for few in candidates.chunks(RELEASED_AT_ONCE) {
+            released += self.release_few(caller, few)?;
             if self.store.used_percent() <= low && released >= least as u64 {
                 break;
             }
@@ -158,43 +158,72 @@ impl FileSystem {
         Ok(released)
     }
 
-    /// What may be released, with what is known of the files in it. What no name leads to (versions, removed files that are open)
-    /// goes last.
-    fn release_candidates(&self, caller: &Caller<'_>) -> Result<BTreeMap<u64, Candidate>, Error> {
-        let mut candidates: BTreeMap<u64, Candidate> =
-            self.store.releasable_segments().into_iter().map(|segment| (segment, Candidate::default())).collect();
-        if candidates.is_empty() {
-            return Ok(candidates);
-        }
-        let (has_units, mut known, mut youngest) = (self.has_units(caller.wait)?, UnitsOf::default(), BTreeMap::new());
-        let mut of_units: BTreeSet<(u64, u64)> = BTreeSet::new();
-        self.tier_walk(caller, ROOT, &mut |met| {
-            let unit = has_units.then(|| self.unit_among(caller.wait, met.inode, &mut known).ok().flatten()).flatten();
-            if let Some(unit) = unit {
-                let used_seconds = youngest.entry(unit).or_insert(met.used_seconds);
-                *used_seconds = met.used_seconds.max(*used_seconds);
-                of_units.extend(met.segments.iter().map(|segment| (*segment, unit)));
+    /// Releases segments that came back, until they take no more than they may.
+    fn release_back(&self, caller: &Caller<'_>, policy: &TierPolicy) -> Result<u64, Error> {
+        let mut candidates = self.release_candidates(caller)?;
+        candidates.retain(|one| one.heat.is_back);
+        stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
+        let (mut left_bytes, mut going) = (self.store.bytes_back(), Vec::new());
+        for one in candidates {
+            if left_bytes <= policy.cache_bytes {
+                break;
             }
-            let share = met.file.local_bytes / met.segments.len().max(1) as u64;
-            for segment in &met.segments {
-                let Some(candidate) = candidates.get_mut(segment) else { continue };
-                candidate.used_seconds = candidate.used_seconds.max(met.used_seconds);
-                candidate.bytes += share;
-                candidate.inodes.push(met.inode);
+            left_bytes = left_bytes.saturating_sub(one.bytes);
+            going.push(one);
+        }
+        going.chunks(RELEASED_AT_ONCE).try_fold(0, |released, few| Ok(released + self.release_few(caller, few)?))
+    }
+
+    /// Releases these, and makes their slots free.
+    fn release_few(&self, caller: &Caller<'_>, few: &[Candidate]) -> Result<u64, Error> {
+        let segments: Vec<u64> = few.iter().map(|one| one.segment).collect();
+        // From what lies on devices still.
+        let inodes: BTreeSet<u64> =
+            segments.iter().flat_map(|segment| self.store.inodes_of_segment(*segment)).collect();
+        let released = self.release_segments(caller, &segments)?.segments;
+        self.room.note_changed(inodes.iter());
+        self.store.checkpoint()?;
+        Ok(released)
+    }
+
+    /// What may be released.
+    fn release_candidates(&self, caller: &Caller<'_>) -> Result<Vec<Candidate>, Error> {
+        let mut candidates = self.store.release_candidates();
+        if candidates.iter().any(|one| one.heat.used_seconds == 0) {
+            self.find_out_use(caller, &candidates)?;
+            candidates = self.store.release_candidates();
+        }
+        if !is_planted(Bug::PinnedReleased) && !candidates.is_empty() {
+            let pinned = self.pinned_segments(caller)?;
+            candidates.retain(|one| !pinned.contains(&one.segment));
+        }
+        // A unit is as old as the youngest of it.
+        let used = candidates.iter().map(|one| (one.segment, one.heat.used_seconds)).collect();
+        let ages = self.ages_of_units(caller, &used)?;
+        for one in &mut candidates {
+            let age = ages.get(&one.segment).copied().unwrap_or(0);
+            one.heat.used_seconds = one.heat.used_seconds.max(age);
+        }
+        Ok(candidates)
+    }
+
+    /// Of segments of which nobody knows how they were used it is found out from their files, once. What no name leads to (versions,
+    /// removed files that are open) counts as used now.
+    fn find_out_use(&self, caller: &Caller<'_>, candidates: &[Candidate]) -> Result<(), Error> {
+        let unknown = candidates.iter().filter(|one| one.heat.used_seconds == 0).map(|one| one.segment);
+        let unknown: BTreeSet<u64> = unknown.collect();
+        tracing::info!(segments = unknown.len(), "how archived segments were used is found out from their files");
+        let mut used: BTreeMap<u64, i64> = BTreeMap::new();
+        self.tier_walk(caller, ROOT, &mut |met| {
+            for segment in met.segments.intersection(&unknown) {
+                let known = used.entry(*segment).or_insert(1);
+                *known = met.used_seconds.max(*known);
             }
             ControlFlow::Continue(())
         })?;
-        for (segment, unit) in of_units {
-            let Some((candidate, used_seconds)) = candidates.get_mut(&segment).zip(youngest.get(&unit)) else {
-                continue;
-            };
-            candidate.used_seconds = candidate.used_seconds.max(*used_seconds);
+        for segment in unknown {
+            self.store.inherit_use(segment, used.get(&segment).copied().unwrap_or(caller.now.seconds));
         }
-        if !is_planted(Bug::PinnedReleased) {
-            for segment in self.pinned_segments(caller)? {
-                candidates.remove(&segment);
-            }
-        }
-        Ok(candidates)
+        Ok(())
     }
 }

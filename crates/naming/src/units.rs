@@ -124,8 +124,44 @@ impl FileSystem {
         Ok(unit)
     }
 
-    /// Whether any directory says something of units; what removed ones said is forgotten.
+    /// Whether any directory says something of units.
     pub(crate) fn has_units(&self, wait: Wait) -> Result<bool, Error> {
+        Ok(!self.saying_units(wait)?.is_empty())
+    }
+
+    /// When the youngest member of each unit was used, for the segments that the unit lies in. `used` tells it of segments.
+    pub(crate) fn ages_of_units(
+        &self,
+        caller: &Caller<'_>,
+        used: &BTreeMap<u64, u64>,
+    ) -> Result<BTreeMap<u64, u64>, Error> {
+        let (mut ages, mut known) = (BTreeMap::new(), UnitsOf::default());
+        for unit in self.saying_units(caller.wait)? {
+            let (mut segments, mut youngest) = (BTreeSet::new(), 0);
+            let walked = self.tier_walk(caller, unit, &mut |met| {
+                if self.unit_among(caller.wait, met.inode, &mut known).is_ok_and(|of| of == Some(unit)) {
+                    youngest = youngest.max(u64::try_from(met.used_seconds).unwrap_or(0));
+                    segments.extend(met.segments);
+                }
+                ControlFlow::Continue(())
+            });
+            match walked {
+                // It was removed meanwhile.
+                Err(Error::Stale) => continue,
+                walked => walked?,
+            }
+            let of_segments = segments.iter().filter_map(|segment| used.get(segment)).copied();
+            let youngest = of_segments.fold(youngest, u64::max);
+            for segment in segments {
+                let age = ages.entry(segment).or_insert(youngest);
+                *age = youngest.max(*age);
+            }
+        }
+        Ok(ages)
+    }
+
+    /// The directories that say something of units; what removed ones said is forgotten.
+    fn saying_units(&self, wait: Wait) -> Result<Vec<u64>, Error> {
         let (there, gone) = self.store.view(wait, |view| {
             let (mut all, mut gone) = (Vec::new(), Vec::new());
             let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
@@ -133,12 +169,12 @@ impl FileSystem {
                 all.extend((key.kind == key::kind::UNIT).then_some(key.object));
                 ControlFlow::Continue(())
             })?;
-            let there = all.len();
+            let mut there = Vec::new();
             for inode in all {
                 let is_there = stere_file::inode_if_any(view, inode)?.is_some();
-                gone.extend((!is_there).then_some(inode));
+                if is_there { there.push(inode) } else { gone.push(inode) }
             }
-            Ok::<_, Error>((there - gone.len(), gone))
+            Ok::<_, Error>((there, gone))
         })?;
         if !gone.is_empty() {
             self.store.update(wait, |transaction| {
@@ -146,7 +182,7 @@ impl FileSystem {
                 Ok::<_, Error>(())
             })?;
         }
-        Ok(there > 0)
+        Ok(there)
     }
 
     /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes

@@ -1,5 +1,7 @@
 //! Files on a tertiary volume that is away: whoever needs its bytes is told, and nobody else notices (P-62).
 
+#[path = "tiers/heat.rs"]
+mod heat;
 mod support;
 
 use std::ops::ControlFlow;

@@ -5,6 +5,7 @@
 //! policy. The daemon does the work; this asks it.
 
 mod media;
+mod policy;
 mod retire;
 
 use std::collections::BTreeSet;
@@ -53,8 +54,8 @@ pub enum Order {
     Cancel(u64, bool),
     /// Keep on devices, or no longer.
     Pin(u64, bool),
-    /// When files are released by themselves; with new marks if any are given.
-    Policy(Option<(u8, u8)>),
+    /// When and in which order files are released by themselves, from now on.
+    Policy(policy::Change),
     /// Compare a volume with the pool; `reads` every object.
     Verify {
         volume: String,
@@ -134,6 +135,16 @@ pub struct TierReport {
     pub high: u8,
     pub low: u8,
     pub used_percent: u8,
+    /// Which segments go first: `stp`, `lru`, `once` or `size`; the power of the age for `stp`.
+    #[serde(default)]
+    pub order: String,
+    #[serde(default)]
+    pub exponent: f64,
+    /// What came back to devices may take so much there, if that was said, and takes so much.
+    #[serde(default)]
+    pub cache_bytes: Option<u64>,
+    #[serde(default)]
+    pub back_bytes: u64,
 }
 
 /// Stored bytes of what a path stands for.
@@ -226,6 +237,7 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     let counts = running.store.tertiary_counts();
     // What cannot be read now is as it is usually.
     let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
+    let policy = running.store.tier_policy(Wait::Allowed).unwrap_or_default();
     TierReport {
         volumes: volume_reports(running),
         staging_segments: running.store.wanted_back(),
@@ -243,6 +255,10 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         high: marks.high,
         low: marks.low,
         used_percent: running.store.used_percent(),
+        order: policy.order.word().to_owned(),
+        exponent: f64::from(policy.exponent_hundredths) / 100.0,
+        cache_bytes: Some(policy.cache_bytes).filter(|bytes| *bytes > 0),
+        back_bytes: running.store.bytes_back(),
     }
 }
 
@@ -321,14 +337,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
-        Order::Policy(marks) => {
-            if let Some((high, low)) = *marks {
-                let Some(marks) = stere_store::TierMarks::new(high, low) else {
-                    return refused("the marks are percent, 1 <= low < high <= 100");
-                };
-                running.store.set_tier_marks(marks)?;
-                running.tertiary.wake();
-            }
+        Order::Policy(change) => {
+            policy::apply(running, change)?;
             Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
@@ -412,14 +422,12 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
             }
             Ok(DONE)
         }
-        TierCommand::Policy { pool, high, low, json } => {
-            let report = ask_tier(&mut open(registry, pool)?, Order::Policy(high.zip(*low)))?;
+        TierCommand::Policy { pool, settings, high, low, json } => {
+            let change = policy::Change::parse(settings, high.zip(*low))?;
+            let report = ask_tier(&mut open(registry, pool)?, Order::Policy(change))?;
             match json {
                 true => println!("{}", to_json(&report)?),
-                false => println!(
-                    "archived files are released when devices are {} % full, the least used and largest first, down to {} %; now {} %",
-                    report.high, report.low, report.used_percent
-                ),
+                false => policy::print(&report),
             }
             Ok(DONE)
         }

@@ -449,8 +449,16 @@ fn devices_that_fill_up_get_room_by_themselves() {
             assert!(fs::read(directory(name).join(number.to_string())).unwrap() == big(number), "{name}/{number}");
         }
     }
+    // P-138: what is said of the order stays said.
+    world.refused("tier policy tank order=fifo", 2, &["stp, lru, once or size"]);
+    world.ok("tier policy tank order=once exponent=1.4 cache=1G");
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    let policy = world.json("tier policy tank --json");
+    assert_eq!((policy["order"].as_str(), policy["exponent"].as_f64()), (Some("once"), Some(1.4)));
+    assert_eq!((policy["cache_bytes"].as_u64(), policy["low"].as_u64()), (Some(1 << 30), Some(before - 8)));
+    world.ok("umount mount");
 }
 
 /// P-110: a writer that finds no room gets it from archived files, whatever the marks say; when nothing is left that may go, it is told so.

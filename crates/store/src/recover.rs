@@ -96,6 +96,10 @@ impl Store {
         report.clean = newest.clean;
         store.load_metadata_wish()?;
         store.load_volumes()?;
+        if let Err(error) = store.load_heat() {
+            // Nothing depends on it.
+            tracing::warn!(%error, "how archived segments were used is not known");
+        }
         let changes_bytes = store.inner.read().active.bytes();
         store.reserve_for_checkpoint(changes_bytes);
         if !read_only {

@@ -101,15 +101,27 @@ impl Store {
     /// Moves blobs to the stream of this placement, in one update. Durable with the next commit; until then, and where it
     /// fails, the old copies are what counts.
     pub fn relocate(&self, moves: &[Move], placement: Placement, home: Option<DeviceIndex>) -> Result<Moved, Error> {
-        self.relocate_to(moves, placement, home, 0)
+        self.relocate_to(moves, placement, home, 0, 0)
     }
 
     /// The same to a stream whose segments are copied to these tertiary volumes. Until all of them have it, and as long as nobody
     /// releases it, the content lies on devices as this placement says.
     pub fn archive(&self, moves: &[Move], placement: Placement, tertiary: u16) -> Result<Moved, Error> {
+        self.archive_used(moves, placement, tertiary, 0)
+    }
+
+    /// The same for what was used last at this time.
+    pub fn archive_used(
+        &self,
+        moves: &[Move],
+        placement: Placement,
+        tertiary: u16,
+        used_seconds: i64,
+    ) -> Result<Moved, Error> {
         assert!(tertiary != 0, "archiving is to volumes");
         self.volumes.note_archived(moves.iter().map(Move::stored_bytes).sum());
-        self.relocate_to(moves, self.staging_placement(placement), None, self.in_place_of(tertiary))
+        let (placement, tertiary) = (self.staging_placement(placement), self.in_place_of(tertiary));
+        self.relocate_to(moves, placement, None, tertiary, used_seconds)
     }
 
     fn relocate_to(
@@ -118,6 +130,7 @@ impl Store {
         placement: Placement,
         home: Option<DeviceIndex>,
         tertiary: u16,
+        used_seconds: i64,
     ) -> Result<Moved, Error> {
         self.check_writable()?;
         self.bound_unproven(Wait::Allowed)?;
@@ -141,7 +154,8 @@ impl Store {
         let entered: Vec<bool> = self.update(Wait::Allowed, |transaction| {
             appended.iter().map(|(blob, value, to)| transaction.move_blob(blob, value, to)).collect()
         })?;
-        for ((_, value, _), is_entered) in appended.iter().zip(entered) {
+        for ((_, value, to), is_entered) in appended.iter().zip(entered) {
+            to.heat.inherit(u64::try_from(used_seconds).unwrap_or(0));
             match is_entered {
                 true => moved.bytes += u64::from(sector_aligned(value.address.length)),
                 false => moved.overtaken += 1,

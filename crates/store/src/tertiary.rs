@@ -12,8 +12,10 @@
 mod beginning;
 mod clusters;
 mod fetch;
+mod heat;
 mod lanes;
 mod metadata;
+mod orders;
 mod remnants;
 mod repack;
 mod retire;
@@ -34,11 +36,12 @@ use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chun
 
 use beginning::Begun;
 pub use clusters::Prefetch;
+pub use orders::{Candidate, put_in_order};
 pub use remnants::Swept;
 pub use repack::Repacked;
 use sequence::Referred;
 pub use stage::{Released, TierFile};
-pub use stere_format::TierMarks;
+pub use stere_format::{ReleaseOrder, SegmentHeat, TierMarks, TierPolicy};
 pub use table::VolumeStatus;
 pub use upload::{Describe, TertiaryProgress};
 
@@ -152,6 +155,8 @@ pub(crate) struct Volumes {
     sealed: Mutex<BTreeSet<u64>>,
     counters: Counters,
     metadata: Mutex<metadata::Copies>,
+    /// How segments were used, as the pool has it.
+    heat: Mutex<heat::Pages>,
 }
 
 impl Volumes {
@@ -178,6 +183,7 @@ impl Volumes {
             sealed: Mutex::default(),
             counters: Counters::default(),
             metadata: Mutex::default(),
+            heat: Mutex::default(),
         }
     }
 

@@ -259,6 +259,8 @@ impl<'a> Transaction<'a> {
         }
         self.usage.push((current.segment.clone(), -signed(blob_usage_bytes(&current.value))));
         self.usage.push((to.clone(), signed(blob_usage_bytes(new))));
+        // What is moved is as warm as it was.
+        to.heat.inherit(current.segment.heat.get().used_seconds);
         self.put_blob(old.id, new);
         Ok(true)
     }

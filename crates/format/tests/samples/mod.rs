@@ -37,6 +37,11 @@ fn meta_segment() -> SegmentValue {
     SegmentValue { kind: SegmentKind::Meta, state: SegmentState::Open, ..segment(1, 2) }
 }
 
+fn heat() -> HeatPage {
+    let heat = |used_seconds, references, is_back| SegmentHeat { used_seconds, references, is_back };
+    HeatPage { entries: vec![(1280, heat(1_700_000_000, 3, true)), (1290, heat(1, 0, false))] }
+}
+
 fn archived_segment() -> SegmentValue {
     SegmentValue { tertiary: Tertiary { wanted: 0b101, there: 0b100 }, ..segment(1, 1) }
 }
@@ -530,6 +535,12 @@ fn system_samples() -> Vec<Sample> {
         ("scrub", "scrub", scrub().encode()),
         ("successors", "successors", Successors(vec![(0x0102_0304, 7), (9, 1)]).encode()),
         ("tier-marks", "tier_marks", TierMarks { high: 90, low: 80 }.encode().to_vec()),
+        (
+            "tier-policy",
+            "tier_policy",
+            TierPolicy { order: ReleaseOrder::Once, exponent_hundredths: 140, cache_bytes: 10 << 30 }.encode(),
+        ),
+        ("heat", "heat", heat().encode()),
         (
             "cartridge-label",
             "cartridge_block",

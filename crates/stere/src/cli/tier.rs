@@ -4,6 +4,14 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+const POLICY_KEYS: &str = "\
+Keys:
+  order=stp|lru|once|size  what goes first: the greatest size times age (to the power of exponent), what was used longest
+                           ago, what was used at most once since it came back, or the largest. Age counts from the last use
+  exponent=1               for stp, 0 to 10, such as 1.4
+  cache=SIZE               what came back to devices takes at most so much there, or never for as much as the marks allow
+  high=85, low=75          percent of devices in use from which archived files are released, and down to which";
+
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
     /// The tertiary volumes of a pool, and what is on them
@@ -20,10 +28,14 @@ pub enum TierCommand {
         #[arg(long)]
         json: bool,
     },
-    /// When the mount releases archived files by itself: the least used of the largest first, from one mark of devices' fullness down to the
+    /// When and in which order the mount releases archived files by itself, in segments, from one mark of devices' fullness down to the
     /// other. What is archived by itself is said by rules: `size>1G age>90d: class=archive`
+    #[command(after_help = POLICY_KEYS)]
     Policy {
         pool: String,
+        /// What is to be so from now on
+        #[arg(value_name = "KEY=VALUE")]
+        settings: Vec<String>,
         /// Percent
         #[arg(long, requires = "low")]
         high: Option<u8>,

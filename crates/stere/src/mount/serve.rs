@@ -302,6 +302,7 @@ fn end(daemon: &Daemon, ended: std::result::Result<(), stere_fuse::Error>, worke
         tracing::warn!(%error, "the next scrub begins where it was noted before");
     }
     if !daemon.running.read_only {
+        tertiary::keep_heat(daemon);
         tertiary::copy_metadata_at_end(daemon);
     }
     daemon.running.store.close()?;

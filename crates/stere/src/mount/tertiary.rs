@@ -45,10 +45,20 @@ const FETCHERS: usize = 4;
 /// So long nobody may have fetched anything before what was read again comes back to devices.
 const CALM: Duration = Duration::from_millis(500);
 
+/// How often it is kept in the pool how archived segments were used.
+const HEAT_EVERY: Duration = Duration::from_secs(300);
 /// How often changed metadata is copied to volumes.
 const METADATA_EVERY: Duration = Duration::from_secs(60);
 /// So long the end of a mount may take for the last copy.
 const METADATA_LAST: Duration = Duration::from_secs(10);
+
+/// Keeps in the pool how archived segments were used. Nothing depends on it.
+pub fn keep_heat(daemon: &Daemon) {
+    match daemon.running.store.keep_heat() {
+        Ok(pages) => tracing::debug!(pages, "how segments were used is kept"),
+        Err(error) => tracing::warn!(%error, "how archived segments were used could not be kept"),
+    }
+}
 
 /// Copies the metadata to volumes a last time, as far as they take it in time.
 pub fn copy_metadata_at_end(daemon: &Daemon) {
@@ -91,6 +101,7 @@ pub fn start(
             next_look: now + LOOK_EVERY,
             look_began: None,
             next_room: now,
+            next_heat: now + HEAT_EVERY,
             next_metadata: now + METADATA_EVERY,
             busy_until: now,
             fetches: 0,
@@ -172,6 +183,7 @@ struct Worker<F> {
     next_look: Instant,
     look_began: Option<Instant>,
     next_room: Instant,
+    next_heat: Instant,
     next_metadata: Instant,
     /// Until then archiving is under way, and segments fill up by themselves.
     busy_until: Instant,
@@ -213,6 +225,10 @@ impl<F: Fn() -> u64> Worker<F> {
         // Before what was read alone is brought back: all of it comes in the order in which it lies.
         if let Err(error) = self.daemon.filesystem.stage_units(&clock::own_caller(Wait::Allowed)) {
             tracing::warn!(%error, "a directory of which something was recalled does not come back as one");
+        }
+        if now >= self.next_heat {
+            self.next_heat = now + HEAT_EVERY;
+            keep_heat(&self.daemon);
         }
         // Writers who found no room release segments too.
         let released = self.daemon.filesystem.take_released_inodes();

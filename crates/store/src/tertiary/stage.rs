@@ -102,7 +102,7 @@ enum Staged {
     Not,
 }
 
-fn is_releasable(segment: &Segment) -> bool {
+pub(super) fn is_releasable(segment: &Segment) -> bool {
     let tertiary = segment.tertiary();
     let is_there = !tertiary.is_none() && tertiary.wanted == tertiary.there && segment.is_sealed();
     is_there && segment.kind == SegmentKind::Data && !segment.is_released() && segment.live_bytes() > 0
