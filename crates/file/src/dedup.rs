@@ -177,7 +177,7 @@ fn is_stored_alike(one: &StoredExtent, other: &StoredExtent) -> bool {
         let value = &extent.blob.value;
         (value.encoding, value.stack, value.logical_bytes, value.address.length, extent.length)
     };
-    let place = |extent: &StoredExtent| (extent.blob.scheme(), extent.blob.home());
+    let place = |extent: &StoredExtent| (extent.blob.scheme(), extent.blob.home(), extent.blob.site());
     form(one) == form(other) && place(one) == place(other) && one.blob.value.checksums == other.blob.value.checksums
 }
 
@@ -191,6 +191,7 @@ fn candidate(domain: u64, extent: &StoredExtent) -> u64 {
     let scheme = extent.blob.scheme();
     hasher.write_u16(u16::from_le_bytes([scheme.data, scheme.parity]));
     hasher.write_u16(extent.blob.home().map_or(u16::MAX, |home| home));
+    hasher.write_u16(u16::from_le_bytes([extent.blob.site().on, extent.blob.site().only]));
     value.checksums.iter().for_each(|checksum| hasher.write_u32(*checksum));
     hasher.finish()
 }

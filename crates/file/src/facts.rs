@@ -1,8 +1,8 @@
 //! Where a file's data lies, from the blob map and the segments: facts, not settings.
 
-use stere_format::{BlobEncoding, DeviceIndex, Scheme};
+use stere_format::{BlobEncoding, DeviceIndex, Scheme, Site};
 use stere_policy::Effective;
-use stere_store::{BlobHandle, Store, Wait};
+use stere_store::{BlobHandle, Lies, Store, Wait};
 
 use crate::encode::is_as_asked;
 use crate::error::Error;
@@ -29,6 +29,10 @@ pub struct StoredFact {
     pub survives: u8,
     /// Tertiary volumes that the segment belongs on, a set.
     pub tertiary: u16,
+    /// On which devices it was asked to lie.
+    pub site: Site,
+    /// Whether it does.
+    pub lies: Lies,
 }
 
 /// Extents looked at in one view.
@@ -110,6 +114,8 @@ impl Files {
                     stored_bytes: 0,
                     survives: self.store.losses_borne(&extent.blob),
                     tertiary: self.store.in_place_of(extent.blob.tertiary_wanted()),
+                    site: extent.blob.site(),
+                    lies: self.store.lies(&extent.blob),
                 });
                 fact.bytes += bytes;
                 let is_shared = extent.blob.is_shared();

@@ -2,7 +2,7 @@
 //!
 //! The home is where the file's first unreplicated blob lies; a file that has none gets one in turn. Nothing of this is on
 //! media beside the places of the blobs. Room comes before isolation: when the home is full, the rest of the file goes
-//! elsewhere (the store tells where), until reconciling brings it together again.
+//! elsewhere (the store tells where), until reconciling brings it together again. So does asking for other devices.
 
 use std::ops::ControlFlow;
 
@@ -28,10 +28,11 @@ impl Files {
         if !self.store.is_unreplicated(placement) {
             return Ok(None);
         }
-        if known.is_some() {
-            return Ok(known);
+        let suits = |home: &DeviceIndex| self.store.suits(placement, *home);
+        if let Some(home) = known.filter(suits) {
+            return Ok(Some(home));
         }
-        match self.store.view(wait, |view| stored_home(view, inode))? {
+        match self.store.view(wait, |view| stored_home(view, inode))?.filter(suits) {
             Some(home) => Ok(Some(home)),
             None => Ok(self.store.choose_home(placement)),
         }

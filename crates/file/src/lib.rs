@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
-use stere_format::{FileKind, InodeValue, Scheme, Timestamp};
+use stere_format::{FileKind, InodeValue, Scheme, Site, Timestamp};
 use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Placement, Store, Wait};
 
@@ -416,14 +416,31 @@ impl Files {
     /// Where a policy wants data; the store fits it to the devices there are.
     fn placement_of(&self, effective: &Effective) -> Placement {
         let wish = &effective.wish;
-        let devices = if wish.scheme.depends_on_devices() { self.device_count() } else { stere_format::WIDTH_MAX };
+        let devices = match wish.scheme.depends_on_devices() {
+            true => self.devices_for(effective),
+            false => stere_format::WIDTH_MAX,
+        };
+        let site = Site { on: wish.on, only: wish.only };
         let (data, parity) = wish.scheme.scheme(devices);
-        Placement { scheme: Scheme { data, parity }, class: wish.class.code() }
+        Placement { scheme: Scheme { data, parity }, class: wish.class.code(), site }
     }
 
     /// The scheme that new data of a policy gets with the devices there are.
     pub fn scheme_now(&self, effective: &Effective) -> Scheme {
-        self.store.fit(self.placement_of(effective).scheme)
+        self.store.fit_for(self.placement_of(effective))
+    }
+
+    /// Where a policy wants data.
+    pub fn site_of(&self, effective: &Effective) -> Site {
+        self.placement_of(effective).site
+    }
+
+    /// Devices that can take data of a policy.
+    pub fn devices_for(&self, effective: &Effective) -> usize {
+        match effective.wish.only {
+            0 => self.device_count(),
+            only => self.store.devices_of_place(only).max(1),
+        }
     }
 
     /// Devices that can take data.

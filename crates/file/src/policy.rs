@@ -4,8 +4,8 @@
 //! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
 
 use stere_format::{
-    ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore,
-    RuledPolicy, SwitchesPolicy, Timestamp,
+    ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
+    RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,
 };
 use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
 
@@ -36,6 +36,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(policy.switches.own));
     let (record, plugins, versions) = (policy.switches.record.own, policy.plugins, own_versions(value));
     let checksum = policy.checksum.own;
+    let Site { on, only } = policy.places.own;
     Own {
         copies,
         parity_data,
@@ -48,6 +49,8 @@ pub fn own_policy(value: &InodeValue) -> Own {
         switches,
         record,
         checksum,
+        on,
+        only,
         plugins,
         versions,
     }
@@ -55,12 +58,13 @@ pub fn own_policy(value: &InodeValue) -> Own {
 
 /// What rules decided for an inode.
 pub fn rule_decision(value: &InodeValue) -> Decision {
-    let InodePolicy { ruled, switches, ruled_more, checksum, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { ruled, switches, ruled_more, checksum, places, .. } = value.policy.unwrap_or_default();
     let RuledPolicy { copies, parity_k, parity_m, class, compression, redundancy, decided, encryption } = ruled;
     let encryption = u16::from(encryption);
     let (parity_data, parity) = (parity_k, parity_m);
     let decided = Decided::from_bytes([decided, switches.decided, switches.record.decided, checksum.decided]);
     let (record, checksum) = (switches.record.ruled, checksum.ruled);
+    let Site { on, only } = places.ruled;
     let switches = Switches(switches.ruled);
     let (plugins, versions) = (ruled_more.plugins, ruled_more.versions.and_then(wished));
     let own = Own {
@@ -75,10 +79,17 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         switches,
         record,
         checksum,
+        on,
+        only,
         plugins,
         versions,
     };
     Decision { own, decided }
+}
+
+/// Where something is said to lie, as inodes and classes note it.
+fn site_of(own: &Own) -> Site {
+    Site { on: own.on, only: own.only }
 }
 
 /// Notes what an inode says about its policy itself.
@@ -90,20 +101,22 @@ pub fn set_own_policy(value: &mut InodeValue, own: Own) {
     let record = RecordPolicy { own: own.record, ..known.switches.record };
     let switches = SwitchesPolicy { own: own.switches.0, record, ..known.switches };
     let checksum = ChecksumPolicy { own: own.checksum, ..known.checksum };
-    let policy =
-        InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, switches, checksum, ..known };
+    let places = PlacesPolicy { own: site_of(&own), ..known.places };
+    let numbers = InodePolicy { copies, parity_k, parity_m, class, compression, redundancy, ..known };
+    let policy = InodePolicy { switches, checksum, places, ..numbers };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
 /// What the administrator locked at an inode.
 pub fn own_locks(value: &InodeValue) -> Own {
-    let InodePolicy { locked, switches, checksum, locked_more, .. } = value.policy.unwrap_or_default();
+    let InodePolicy { locked, switches, checksum, locked_more, places, .. } = value.policy.unwrap_or_default();
     let LockedPolicy { copies, parity_k, parity_m, class, compression, redundancy, encryption, tiers } = locked;
     let record = switches.record.locked;
     let (parity_data, parity, switches) = (parity_k, parity_m, Switches(switches.locked));
     let own = Own { copies, parity_data, parity, class, compression, redundancy, encryption, ..Own::default() };
     let (plugins, versions) = (locked_more.plugins, locked_more.versions.and_then(wished));
-    Own { tiers, switches, record, checksum: checksum.locked, plugins, versions, ..own }
+    let Site { on, only } = places.locked;
+    Own { tiers, switches, record, checksum: checksum.locked, on, only, plugins, versions, ..own }
 }
 
 /// Notes what the administrator locked at an inode.
@@ -117,7 +130,8 @@ pub fn set_own_locks(value: &mut InodeValue, own: Own) {
     let switches = SwitchesPolicy { locked: own.switches.0, record, ..known.switches };
     let checksum = ChecksumPolicy { locked: own.checksum, ..known.checksum };
     let locked_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
-    let policy = InodePolicy { locked, switches, checksum, locked_more, ..known };
+    let places = PlacesPolicy { locked: site_of(&own), ..known.places };
+    let policy = InodePolicy { locked, switches, checksum, locked_more, places, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }
 
@@ -168,6 +182,7 @@ pub fn set_rule_decision(value: &mut InodeValue, decision: Decision) {
     let switches = SwitchesPolicy { ruled: own.switches.0, decided: decided_switches, record, ..known.switches };
     let ruled_more = RuledMore { plugins: own.plugins, versions: own.versions.map(stored_wish) };
     let checksum = ChecksumPolicy { ruled: own.checksum, decided: decided_checksum, ..known.checksum };
-    let policy = InodePolicy { ruled, switches, ruled_more, checksum, ..known };
+    let places = PlacesPolicy { ruled: site_of(&own), ..known.places };
+    let policy = InodePolicy { ruled, switches, ruled_more, checksum, places, ..known };
     value.policy = (policy != InodePolicy::default()).then_some(policy);
 }

@@ -1,4 +1,4 @@
-//! Making stored data be what the policy says: other redundancy, or one home for an unreplicated file.
+//! Making stored data be what the policy says: other redundancy, other devices, or one home for an unreplicated file.
 //!
 //! Works blob by blob below the file: nothing is locked, and who reads or writes meanwhile notices nothing. Never lowers
 //! the protection because devices are away; blobs that several files share get the best protection that one of them asks
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use stere_format::{ChecksumKind, FileKind, Scheme};
+use stere_format::{ChecksumKind, FileKind, Scheme, Site};
 use stere_policy::{Algorithm, Effective, TierWish};
 use stere_store::{BlobHandle, Move, Owner, Placement};
 
@@ -27,6 +27,7 @@ const SHARED_MAX: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub struct SharedWishes {
     schemes: Asked<Scheme>,
+    sites: Asked<Site>,
     encodings: Asked<(Option<Algorithm>, ChecksumKind)>,
 }
 
@@ -164,7 +165,7 @@ impl Files {
         let now = self.store.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
         let is_weaker = || {
-            let possible = self.store.fit(self.store.staging_placement(placement).scheme);
+            let possible = self.store.fit_for(self.store.staging_placement(placement));
             blob.volumes() == 0 && blob.scheme().parity < possible.parity
         };
         match wanted {
@@ -217,7 +218,10 @@ impl Files {
         home: Option<stere_format::DeviceIndex>,
         shared: &mut SharedWishes,
     ) -> Judgement {
-        let (now, possible) = (blob.scheme(), self.store.fit(placement.scheme));
+        if blob.site() != placement.site {
+            return judge_site(blob, placement.site, shared);
+        }
+        let (now, possible) = (blob.scheme(), self.store.fit_for(placement));
         if now == possible {
             // Together again on one device, if that has room.
             let is_apart = home.is_some_and(|home| {
@@ -233,6 +237,17 @@ impl Files {
             return Judgement::Stays;
         }
         Judgement::Moves
+    }
+}
+
+/// A blob that was not asked to lie where this file wants it. Of files that share one, who requires a place goes before who does not;
+/// otherwise it stays until all ask for the same.
+fn judge_site(blob: &BlobHandle, wanted: Site, shared: &mut SharedWishes) -> Judgement {
+    let now = blob.site();
+    let is_stricter = now.is_anywhere() || (now.only == 0 && wanted.only != 0);
+    match is_stricter || !blob.is_shared() || shared.sites.all_ask(blob, wanted) {
+        true => Judgement::Moves,
+        false => Judgement::Stays,
     }
 }
 

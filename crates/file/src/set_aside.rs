@@ -53,7 +53,7 @@ impl Files {
         if wanted > 0 {
             let (data, parity) = self.resolver.classes().wish(self.options.default_class).scheme(self.device_count());
             let class = self.options.default_class.code();
-            let placement = Placement { scheme: Scheme { data, parity }, class };
+            let placement = Placement { scheme: Scheme { data, parity }, class, site: stere_format::Site::ANYWHERE };
             // No room for what was set aside before: devices are missing. What is held is then nothing.
             held.reservation = self.store.reserve(wait, placement, wanted).ok();
             held.bytes = wanted;

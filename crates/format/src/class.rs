@@ -1,8 +1,8 @@
 //! A class of files as the pool knows it: how it is called and what it sets. Meaning is the policy layer's.
 
-use crate::RuledMore;
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
+use crate::{RuledMore, Site};
 
 /// The value of [`crate::Key::class`].
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -26,6 +26,8 @@ pub struct ClassValue {
     pub record: u8,
     /// How content is known to be right, as in [`crate::ChecksumPolicy`].
     pub checksum: u8,
+    /// Where content lies, as in [`crate::PlacesPolicy`].
+    pub places: Site,
     /// Plugins and versions.
     pub more: RuledMore,
 }
@@ -48,7 +50,8 @@ impl ClassValue {
         out.put_u16(self.encryption);
         let has_more = self.more != RuledMore::default();
         out.extend_from_slice(&[self.switches, self.record, u8::from(has_more), self.checksum]);
-        out.put_zeros(4);
+        self.places.encode_to(&mut out);
+        out.put_zeros(2);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         if has_more {
@@ -72,7 +75,8 @@ impl ClassValue {
         let encryption = reader.u16()?;
         let [switches, record, has_more, checksum] = reader.array()?;
         reader.check(has_more <= 1, "parts", u64::from(has_more))?;
-        reader.zeros(4)?;
+        let places = Site::read(&mut reader)?;
+        reader.zeros(2)?;
         let name = reader.utf8(name_bytes, "name")?;
         let more = if has_more == 1 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         reader.finish()?;
@@ -87,6 +91,7 @@ impl ClassValue {
             switches,
             record,
             checksum,
+            places,
             more,
             ..Self::default()
         };
@@ -113,6 +118,7 @@ mod tests {
             switches: 0x0a,
             record: 3,
             checksum: 2,
+            places: Site { on: 2, only: 3 },
             more: RuledMore { plugins: 4, versions: None },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);

@@ -37,6 +37,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("journal_payload", journal_payload),
     ("node", node),
     ("node_reference", node_reference),
+    ("place", place),
     ("plugin", plugin),
     ("plugin_stack", plugin_stack),
     ("provenance", provenance),
@@ -155,6 +156,10 @@ fn backup(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn class(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &ClassValue::decode(bytes)?.encode())
+}
+
+fn place(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &PlaceValue::decode(bytes)?.encode())
 }
 
 fn dirent(bytes: &[u8]) -> Result<(), DecodeError> {

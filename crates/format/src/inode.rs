@@ -1,8 +1,8 @@
 //! The inode: everything about a file but its names, attributes and content.
 
-use crate::FileKind;
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
+use crate::{FileKind, Site};
 
 /// A moment, as POSIX counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -57,6 +57,19 @@ pub struct InodePolicy {
     pub checksum: ChecksumPolicy,
     /// What the administrator locked beside `locked`.
     pub locked_more: RuledMore,
+    /// On which devices content lies.
+    pub places: PlacesPolicy,
+}
+
+/// On which devices content lies; zero means that nothing is said. Which of what rules decided counts stands in
+/// [`ChecksumPolicy::decided`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct PlacesPolicy {
+    pub own: Site,
+    /// What rules decided.
+    pub ruled: Site,
+    /// What the administrator locked.
+    pub locked: Site,
 }
 
 /// How content is known to be right; zero means that nothing is said. Meaning is the policy layer's.
@@ -243,8 +256,13 @@ impl InodePolicy {
             }
             if checksum != 0 {
                 let ChecksumPolicy { own, ruled, decided, locked } = self.checksum;
-                out.extend_from_slice(&[own, ruled, decided, locked]);
+                let places = if self.places == PlacesPolicy::default() { 0 } else { HAS_PLACES };
+                out.extend_from_slice(&[own, ruled, decided | places, locked]);
                 self.locked_more.encode_to(out);
+                if places != 0 {
+                    let PlacesPolicy { own, ruled, locked } = self.places;
+                    [own, ruled, locked].into_iter().for_each(|site| site.encode_to(out));
+                }
             }
         }
     }
@@ -266,7 +284,9 @@ impl InodePolicy {
 
     /// Whether the ninth part is needed.
     fn has_checksum(&self) -> bool {
-        self.checksum != ChecksumPolicy::default() || self.locked_more != RuledMore::default()
+        self.checksum != ChecksumPolicy::default()
+            || self.locked_more != RuledMore::default()
+            || self.places != PlacesPolicy::default()
     }
 
     fn form(&self) -> u8 {
@@ -326,8 +346,13 @@ impl InodePolicy {
             }
             if decided & HAS_CHECKSUM != 0 {
                 let [own, ruled, decided, locked] = reader.array()?;
-                policy.checksum = ChecksumPolicy { own, ruled, decided, locked };
+                policy.checksum = ChecksumPolicy { own, ruled, decided: decided & !HAS_PLACES, locked };
                 policy.locked_more = RuledMore::read_if_any(reader)?;
+                if decided & HAS_PLACES != 0 {
+                    let (own, ruled, locked) = (Site::read(reader)?, Site::read(reader)?, Site::read(reader)?);
+                    policy.places = PlacesPolicy { own, ruled, locked };
+                    reader.check(policy.places != PlacesPolicy::default(), "tenth part of the policy", 0)?;
+                }
                 reader.check(policy.has_checksum(), "ninth part of the policy", 0)?;
             }
             reader.check(policy.has_switches(), "seventh part of the policy", 0)?;
@@ -380,6 +405,8 @@ const HAS_SWITCHES: u8 = 128;
 const HAS_RULED_MORE: u8 = 128;
 /// In the same byte: the ninth part.
 const HAS_CHECKSUM: u8 = 8;
+/// In the byte of the ninth part that tells what counts of checksums: the tenth part.
+const HAS_PLACES: u8 = 8;
 const HAS_MORE_PARTS: u8 = HAS_RULED_MORE | HAS_CHECKSUM;
 /// In the flags: a number follows the volume. No layer sees it.
 const HAS_CHARGE: u32 = 1 << 16;

@@ -43,6 +43,8 @@ pub mod kind {
     pub const SCRUB: u8 = 3;
     /// In SYSTEM, object 0: on how many devices metadata shall lie, where somebody said so (one byte; 255: on all).
     pub const METADATA_COPIES: u8 = 4;
+    /// In SYSTEM, object = number: the words of a place, which devices are known by.
+    pub const PLACE: u8 = 5;
     /// In SYSTEM, object = inode below which files are to be stored as their policy says now (u64, little-endian: how often
     /// that was asked).
     pub const RECONCILE: u8 = 8;
@@ -204,6 +206,10 @@ impl Key {
 
     pub const fn metadata_copies() -> Self {
         Self::new(tree::SYSTEM, 0, kind::METADATA_COPIES, 0)
+    }
+
+    pub const fn place(number: u8) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::PLACE, 0)
     }
 
     pub const fn scrub() -> Self {

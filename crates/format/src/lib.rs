@@ -42,6 +42,7 @@ pub mod rules;
 pub mod scheme;
 pub mod scrub;
 pub mod segment;
+mod site;
 pub mod successors;
 pub mod superblock;
 mod tier;
@@ -70,8 +71,8 @@ pub use find_index::FindIndexValue;
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
-    ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, RecordPolicy, RetainPolicy, RuledMore, RuledPolicy,
-    SwitchesPolicy, Timestamp, VersionsPolicy,
+    ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,
+    RuledPolicy, SwitchesPolicy, Timestamp, VersionsPolicy,
 };
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
@@ -83,6 +84,7 @@ pub use rules::{RuleLogValue, RulesValue};
 pub use scheme::Scheme;
 pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
+pub use site::{DEVICE_CLASS_WORDS, PLACE_ANYWHERE, PLACE_NUMBER_MIN, PlaceValue, Site};
 pub use successors::Successors;
 pub use superblock::{CheckpointPart, Epoch, Superblock};
 pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy};

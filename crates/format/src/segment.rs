@@ -2,7 +2,7 @@
 
 use crate::error::DecodeError;
 use crate::wire::{Reader, Writer};
-use crate::{CHUNK_BLOCKS_MAX, CHUNK_BYTES_MAX, DeviceIndex, Scheme, WIDTH_MAX};
+use crate::{CHUNK_BLOCKS_MAX, CHUNK_BYTES_MAX, DeviceIndex, Scheme, Site, WIDTH_MAX};
 use smallvec::SmallVec;
 
 /// Room for one chunk on one device.
@@ -126,10 +126,13 @@ pub struct SegmentValue {
     /// Age: segments opened later have larger numbers.
     pub sequence: u64,
     pub tertiary: Tertiary,
+    /// Where what is in it shall lie.
+    pub site: Site,
 }
 
 impl SegmentValue {
     pub const VERSION: u8 = 1;
+    const SITE_FLAG: u8 = 2;
     const STRUCTURE: &'static str = "segment table entry";
 
     pub fn encode(&self) -> Vec<u8> {
@@ -141,7 +144,8 @@ impl SegmentValue {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let scheme = self.place.scheme;
         let (kind, state) = (self.kind as u8, self.state as u8);
-        let flags = if self.tertiary.is_none() { 0 } else { Tertiary::FLAG };
+        let mut flags = if self.tertiary.is_none() { 0 } else { Tertiary::FLAG };
+        flags |= if self.site.is_anywhere() { 0 } else { Self::SITE_FLAG };
         out.extend_from_slice(&[
             Self::VERSION,
             scheme.data,
@@ -159,6 +163,9 @@ impl SegmentValue {
         if !self.tertiary.is_none() {
             out.put_u16(self.tertiary.wanted);
             out.put_u16(self.tertiary.there);
+        }
+        if !self.site.is_anywhere() {
+            self.site.encode_to(out);
         }
         match self.state {
             SegmentState::Released => assert!(self.place.chunks.is_empty(), "what was released has no place"),
@@ -181,7 +188,7 @@ impl SegmentValue {
         let state = SegmentState::read(reader)?;
         let temperature = reader.u8()?;
         let flags = reader.u8()?;
-        reader.check(flags & !Tertiary::FLAG == 0, "flags", u64::from(flags))?;
+        reader.check(flags & !(Tertiary::FLAG | Self::SITE_FLAG) == 0, "flags", u64::from(flags))?;
         let written_blocks = reader.u32()?;
         reader.check(written_blocks <= CHUNK_BLOCKS_MAX, "count of written blocks", u64::from(written_blocks))?;
         let missing = reader.u32()?;
@@ -195,6 +202,11 @@ impl SegmentValue {
             let is_right = tertiary.wanted != 0 && tertiary.there & !tertiary.wanted == 0;
             reader.check(is_right, "set of tertiary volumes", u64::from(tertiary.there))?;
         }
+        let mut site = Site::ANYWHERE;
+        if flags & Self::SITE_FLAG != 0 {
+            site = Site::read(reader)?;
+            reader.check(!site.is_anywhere(), "site", 0)?;
+        }
         let place = match state {
             SegmentState::Released => {
                 reader.check(tertiary.there != 0, "set of tertiary volumes of a released segment", 0)?;
@@ -203,6 +215,6 @@ impl SegmentValue {
             }
             SegmentState::Open | SegmentState::Sealed => SegmentChunks::read_places(reader, scheme, missing)?,
         };
-        Ok(Self { place, class, kind, state, temperature, written_blocks, live_bytes, sequence, tertiary })
+        Ok(Self { place, class, kind, state, temperature, written_blocks, live_bytes, sequence, tertiary, site })
     }
 }

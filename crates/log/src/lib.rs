@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use stere_device::{BufferPool, Completion};
-use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind};
+use stere_format::{BLOCK_BYTES, DeviceIndex, PoolId, Scheme, SegmentKind, Site};
 use stere_stripe::Stripe;
 
 pub use error::LogError;
@@ -117,17 +117,19 @@ pub struct DataKind {
     pub class: u8,
     pub home: Option<DeviceIndex>,
     pub tertiary: u16,
+    pub site: Site,
 }
 
 impl DataKind {
     /// The kind of what a stream takes.
     pub fn of(key: &StreamKey) -> DataKind {
-        DataKind { scheme: key.scheme, class: key.class, home: key.home, tertiary: key.tertiary }
+        let StreamKey { scheme, class, home, tertiary, site, .. } = *key;
+        DataKind { scheme, class, home, tertiary, site }
     }
 
-    /// Whether data of this scheme and class, for no volume, is of this kind.
-    pub fn takes(&self, scheme: Scheme, class: u8) -> bool {
-        (self.scheme, self.class, self.tertiary) == (scheme, class, 0)
+    /// Whether data of this scheme, class and site, for no volume, is of this kind.
+    pub fn takes(&self, scheme: Scheme, class: u8, site: Site) -> bool {
+        (self.scheme, self.class, self.site, self.tertiary) == (scheme, class, site, 0)
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use stere_format::{ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
+use stere_format::{
+    ChunkPlace, ChunkPlaces, Scheme, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Site, Tertiary,
+};
 
 use crate::heat::HeatCell;
 
@@ -23,6 +25,8 @@ pub struct Segment {
     pub class: u8,
     pub kind: SegmentKind,
     pub temperature: u8,
+    /// Where what is in it shall lie; whoever moves it keeps to that.
+    pub site: Site,
     /// When it was begun, in appended rows of the pool: its age for the cleaner.
     pub sequence: u64,
     places: RwLock<Places>,
@@ -53,6 +57,7 @@ impl Segment {
             class: key.class,
             kind: key.kind,
             temperature: key.temperature,
+            site: key.site,
             sequence,
             missing_at_birth: place.missing,
             places: RwLock::new(Places::new(place)),
@@ -77,6 +82,7 @@ impl Segment {
             class: value.class,
             kind: value.kind,
             temperature: value.temperature,
+            site: value.site,
             sequence: value.sequence,
             missing_at_birth: value.place.missing,
             places: RwLock::new(Places::new(value.place.clone())),
@@ -111,6 +117,7 @@ impl Segment {
             live_bytes: self.live_bytes(),
             sequence: self.sequence,
             tertiary: self.tertiary(),
+            site: self.site,
         }
     }
 
@@ -181,6 +188,7 @@ impl Segment {
             temperature: self.temperature,
             home: self.home(),
             tertiary: self.tertiary().wanted,
+            site: self.site,
         }
     }
 

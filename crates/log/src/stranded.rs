@@ -128,7 +128,7 @@ impl Log {
     /// Whether another device could take what this segment's only one loses.
     fn has_refuge(&self, segment: &Segment) -> bool {
         let chunks = segment.chunks();
-        let open = self.stripe.open_devices();
+        let open = self.stripe.open_devices_of(segment.site.only);
         open.iter().any(|device| chunks.iter().all(|place| place.device != *device))
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stere_device::Buffer;
-use stere_format::{Address, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, SummaryEntry};
+use stere_format::{Address, DeviceIndex, RowHeader, SECTOR_BYTES, Scheme, SegmentKind, Site, SummaryEntry};
 
 use crate::segment::Segment;
 
@@ -22,6 +22,8 @@ pub struct StreamKey {
     pub home: Option<DeviceIndex>,
     /// Tertiary volumes that the segments go to, a set; 0 for none.
     pub tertiary: u16,
+    /// On which devices the data shall lie.
+    pub site: Site,
 }
 
 /// The row being filled.

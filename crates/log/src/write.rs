@@ -11,7 +11,7 @@ use stere_device::{Completion, DeviceError, SharedBuffer};
 use stere_format::{
     Address, BLOCK_BYTES, ChunkHeader, DeviceIndex, RowHeader, SECTOR_BYTES, SegmentChunks, SegmentKind, SummaryEntry,
 };
-use stere_stripe::{Kept, split_tag, write_tag};
+use stere_stripe::{Kept, StripeError, split_tag, write_tag};
 
 use crate::segment::Segment;
 use crate::stream::{OpenRow, Stream, StreamKey, align};
@@ -241,7 +241,8 @@ impl Log {
         let is_hit = |segment: &Segment| segment.chunks().iter().any(|place| congested.contains(&place.device));
         let Some(segment) = open.filter(|segment| is_hit(segment)) else { return Ok(()) };
         let others = self.stripe.open_devices().into_iter().filter(|index| !congested.contains(index)).count();
-        if segment.home().is_none() && others >= segment.scheme.width() {
+        // What was asked to lie there would only go there again.
+        if segment.home().is_none() && segment.site.is_anywhere() && others >= segment.scheme.width() {
             self.end_segments(&|open| open.id == segment.id);
             return Ok(());
         }
@@ -331,12 +332,19 @@ impl Log {
             (SegmentKind::Meta, _) => Vec::new(),
             (_, 0) => {
                 // The cleaner needs an open segment for each kind of data that it may have to move.
-                let mut kept = vec![Kept { scheme, segments: wanted }, Kept { scheme: key.scheme, segments: 1 }];
-                kept.extend(self.data_kinds().into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 1 }));
+                let mut kept = vec![Kept { scheme, segments: wanted, only: 0 }];
+                kept.push(Kept { scheme: key.scheme, segments: 1, only: key.site.only });
+                kept.extend(self.kept_for_kinds());
                 kept
             }
-            (_, _) => vec![Kept { scheme, segments: needed }],
+            (_, _) => vec![Kept { scheme, segments: needed, only: 0 }],
         }
+    }
+
+    /// A segment for each kind of data, where it can lie.
+    fn kept_for_kinds(&self) -> impl Iterator<Item = Kept> {
+        let kinds = self.data_kinds().into_iter();
+        kinds.map(|kind| Kept { scheme: kind.scheme, segments: 1, only: kind.site.only })
     }
 
     /// The kinds of data that there are: each has, or may come to have, open segments that are not full.
@@ -348,8 +356,16 @@ impl Log {
     pub fn can_begin(&self, key: &StreamKey) -> bool {
         let kept = self.kept_for_others(key);
         match key.home {
-            Some(home) => self.stripe.has_room_for_home(home, &kept, home_slots_kept(key)),
-            None => self.stripe.room(key.scheme, &kept).0 > 0,
+            Some(home) => self.stripe.has_room_for_home(key.site, home, &kept, home_slots_kept(key)),
+            None => self.can_place(key, &kept),
+        }
+    }
+
+    /// Whether a segment would find its place beside what is kept for others.
+    fn can_place(&self, key: &StreamKey, kept: &[Kept]) -> bool {
+        match key.site.is_anywhere() && kept.iter().all(|kept| kept.only == 0) {
+            true => self.stripe.room(key.scheme, kept).0 > 0,
+            false => self.stripe.nearest(key.site, key.scheme, kept).is_some(),
         }
     }
 
@@ -375,8 +391,8 @@ impl Log {
             return true;
         }
         let mut kept = self.kept_for_others(key);
-        kept.extend(self.data_kinds().into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 1 }));
-        self.stripe.room(key.scheme, &kept).0 > 0
+        kept.extend(self.kept_for_kinds());
+        self.can_place(key, &kept)
     }
 
     fn fits_in_open_segment(&self, key: &StreamKey, length: usize) -> bool {
@@ -393,11 +409,12 @@ impl Log {
         })
     }
 
-    /// Seals what the streams of single devices have not appended to for `rounds_max` calls of this, so that no segment
-    /// stays open for a device that gets no files any more.
+    /// Seals what the streams of single devices and of places have not appended to for `rounds_max` calls of this, so that no
+    /// segment stays open for what gets no files any more.
     pub fn seal_idle_homes(&self, rounds_max: u32) {
+        let may_end = |key: &StreamKey| key.home.is_some() || !key.site.is_anywhere();
         let streams: Vec<_> =
-            self.streams.read().iter().filter(|(key, _)| key.home.is_some()).map(|(_, s)| s.clone()).collect();
+            self.streams.read().iter().filter(|(key, _)| may_end(key)).map(|(_, s)| s.clone()).collect();
         for stream in streams {
             let mut guard = stream.lock();
             guard.idle_rounds = guard.idle_rounds.saturating_add(1);
@@ -445,9 +462,14 @@ impl Log {
 
     fn begin_segment(&self, key: &StreamKey) -> Result<Arc<Segment>, LogError> {
         let kept = self.kept_for_others(key);
-        let place = match key.home {
-            Some(home) => self.stripe.allocate_on(home, &kept, home_slots_kept(key))?,
-            None => self.stripe.allocate_keeping(key.scheme, &kept)?,
+        let placed = match key.home {
+            Some(home) => self.stripe.allocate_on(key.site, home, &kept, home_slots_kept(key)),
+            None => self.stripe.allocate_keeping(key.site, key.scheme, &kept),
+        };
+        let place = match placed {
+            // The others are none of its business, so it is a small pool that is full.
+            Err(StripeError::TooFewDevices { .. }) if key.site.only != 0 => return Err(LogError::NoSpace),
+            placed => placed?,
         };
         let id = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let sequence = self.next_sequence.fetch_add(1, std::sync::atomic::Ordering::AcqRel);

@@ -48,7 +48,15 @@ fn rig_that_keeps(recent_bytes_max: usize, data: u8, parity: u8) -> Rig {
     }
     let options = LogOptions { flying_bytes_max: 64 << 20, recent_bytes_max, ..LogOptions::default() };
     let log = Log::new(Arc::new(stripe), PoolId([1; 16]), CHUNK_BYTES, options);
-    let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
+    let key = StreamKey {
+        scheme,
+        class: 0,
+        kind: SegmentKind::Data,
+        temperature: 0,
+        home: None,
+        tertiary: 0,
+        site: stere_format::Site::ANYWHERE,
+    };
     let mut records = Vec::new();
     for number in 0..RECORDS {
         let bytes = content(number);

@@ -23,7 +23,15 @@ fn written(devices: u16) -> Log {
     let options = LogOptions { flying_bytes_max: 6 * MIB, ..LogOptions::default() };
     let log = Log::new(Arc::new(stripe), PoolId([1; 16]), CHUNK_BYTES, options);
     let scheme = Scheme::new(1, 0).unwrap();
-    let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: Some(0), tertiary: 0 };
+    let key = StreamKey {
+        scheme,
+        class: 0,
+        kind: SegmentKind::Data,
+        temperature: 0,
+        home: Some(0),
+        tertiary: 0,
+        site: stere_format::Site::ANYWHERE,
+    };
     for blob in 0..(9 * MIB / RECORD_BYTES) as u64 {
         let subject = RecordSubject::plain_blob(blob, 1, 0, RECORD_BYTES as u32);
         let fill = |target: &mut [u8]| {

@@ -79,7 +79,15 @@ fn log(count: u16) -> (Vec<Arc<Holding>>, Log) {
 
 fn key(parity: u8, class: u8) -> StreamKey {
     let scheme = Scheme::new(1, parity).unwrap();
-    StreamKey { scheme, class, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 }
+    StreamKey {
+        scheme,
+        class,
+        kind: SegmentKind::Data,
+        temperature: 0,
+        home: None,
+        tertiary: 0,
+        site: stere_format::Site::ANYWHERE,
+    }
 }
 
 fn append(log: &Log, key: &StreamKey, blob: u64) -> Result<(), LogError> {

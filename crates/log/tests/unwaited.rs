@@ -89,7 +89,15 @@ fn rig(data: u8, parity: u8) -> Rig {
     }
     let options = LogOptions { flying_bytes_max: 64 << 20, recent_bytes_max: 0, ..LogOptions::default() };
     let log = Log::new(stripe.clone(), PoolId([1; 16]), CHUNK_BYTES, options);
-    let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
+    let key = StreamKey {
+        scheme,
+        class: 0,
+        kind: SegmentKind::Data,
+        temperature: 0,
+        home: None,
+        tertiary: 0,
+        site: stere_format::Site::ANYWHERE,
+    };
     let record = |number: usize| {
         let bytes: Vec<u8> = (0..RECORD_BYTES).map(|at| (number * 31 + at / 512 * 7 + at % 251) as u8).collect();
         let subject = RecordSubject::plain_blob(number as u64, 1, 0, bytes.len() as u32);

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassValue, InodeValue, Key, RuledMore, key};
+use stere_format::{ClassValue, InodeValue, Key, RuledMore, Site, key};
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, Versions,
     is_class_name,
@@ -70,6 +70,8 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 switches: Switches(value.switches),
                 record: value.record,
                 checksum: value.checksum,
+                on: value.places.on,
+                only: value.places.only,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
             };
@@ -103,6 +105,7 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         switches,
         record,
         checksum: definition.own.checksum,
+        places: Site { on: definition.own.on, only: definition.own.only },
         more: RuledMore { plugins, versions },
         ..ClassValue::default()
     };
@@ -182,7 +185,13 @@ impl FileSystem {
     ) -> Result<Own, Error> {
         let is_list = |(key, _): &&(String, String)| matches!(key.as_str(), "plugins" | "versions");
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
-        let others: Vec<(String, String)> = others.into_iter().cloned().collect();
+        let numbered = |(key, value): &(String, String)| {
+            let place = Setting::from_word(key).filter(|setting| matches!(setting, Setting::On | Setting::Only));
+            let number = place.map(|setting| self.with_place_number(setting, value.as_bytes())).transpose()?;
+            let value = number.map_or_else(|| value.clone(), |number| String::from_utf8_lossy(&number).into_owned());
+            Ok::<_, Error>((key.clone(), value))
+        };
+        let others = others.into_iter().map(numbered).collect::<Result<Vec<_>, Error>>()?;
         let mut own = with_settings(class, before, &others)?;
         for (key, value) in lists {
             match key.as_str() {
@@ -220,7 +229,10 @@ impl FileSystem {
                 rules += self.count(wait, Key::class_rules(one.code(), 0), Key::class_rules(one.code(), u64::MAX))?;
                 rules += u64::from(self.rules.name_class(one));
             }
-            let settings = definition.settings().into_iter().map(|(setting, value)| (setting.word(), value));
+            let settings = definition.settings().into_iter().map(|(setting, value)| match setting {
+                Setting::On | Setting::Only => (setting.word(), self.with_place_words(value)),
+                _ => (setting.word(), value),
+            });
             let plugins = self.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
             let versions = definition.own.versions.map(|versions| ("versions", versions.text()));
             let settings = settings.chain(plugins).chain(versions).collect();

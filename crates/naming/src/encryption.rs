@@ -229,6 +229,9 @@ impl FileSystem {
         if setting == Setting::Tier {
             return self.tier_numbers(value);
         }
+        if matches!(setting, Setting::On | Setting::Only) {
+            return self.with_place_number(setting, value);
+        }
         if setting != Setting::Encrypt || matches!(value, b"" | b"no") {
             return Ok(value.to_vec());
         }
@@ -249,6 +252,9 @@ impl FileSystem {
         }
         if setting == Setting::Tier {
             return self.tier_names(text);
+        }
+        if matches!(setting, Setting::On | Setting::Only) {
+            return self.with_place_words(text);
         }
         if setting != Setting::Encrypt {
             return text;

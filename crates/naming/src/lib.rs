@@ -24,6 +24,7 @@ mod error;
 mod find;
 mod lost;
 mod names;
+mod places;
 mod plugins;
 mod policy;
 mod readdir;

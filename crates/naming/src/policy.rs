@@ -153,10 +153,18 @@ impl FileSystem {
         let facts = self.facts(caller, inode, &effective)?;
         // What is shared with a file that wants more stays with the better of both.
         let tertiary = self.files.tertiary(effective.wish.tier);
-        let pending_of = |fact: &StoredFact| match fact.scheme == wanted {
+        let site = self.files.site_of(&effective);
+        let mut wrongly = 0;
+        let mut pending_of = |fact: &StoredFact| match fact.scheme == wanted {
             _ if tertiary.is_some_and(|set| set != fact.tertiary) => fact.bytes,
             // How it waits on devices is no matter of policy.
             _ if fact.tertiary != 0 => 0,
+            // On other devices than it was asked to.
+            _ if self.misplaced(fact, site).0 > 0 => {
+                let (bytes, is_wrong) = self.misplaced(fact, site);
+                wrongly += if is_wrong { bytes } else { 0 };
+                bytes
+            }
             // A device is away, or is being rebuilt.
             true if fact.survives < fact.scheme.parity => fact.bytes,
             true => fact.otherwise_encoded_bytes,
@@ -164,7 +172,15 @@ impl FileSystem {
             false => fact.bytes,
         };
         let waiting = self.tier_file(caller, inode)?.waiting_bytes;
-        let pending: u64 = facts.iter().map(pending_of).sum::<u64>().max(waiting);
+        let pending: u64 = facts.iter().map(&mut pending_of).sum::<u64>().max(waiting);
+        if let Some(why) = self.why_placeless(&effective) {
+            return Ok(why.into_bytes());
+        }
+        if wrongly > 0 {
+            let why =
+                format!("impossible: {wrongly} bytes lie elsewhere, and the devices that only= names have no room");
+            return Ok(why.into_bytes());
+        }
         let pending_names = self.pending_names(caller, inode, &effective)?;
         if pending_names > 0 {
             return Ok(format!("pending {pending_names} names").into_bytes());
@@ -172,7 +188,7 @@ impl FileSystem {
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
-        let devices = self.files.device_count();
+        let devices = self.files.devices_for(&effective);
         let (survives, wished) = (wanted.parity, effective.wish.scheme.survives_at_least(devices));
         if survives < wished {
             let why = format!("impossible: surviving {wished} device losses needs more than {devices} devices");

@@ -18,14 +18,15 @@ use rustc_hash::FxHashMap;
 use stere_file::{Keys, Plugins, inode_if_any};
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{
-    Class, Classes, Decided, Decision, Facts, People, Rule, RuleSet, Setting, Stacks, Switch, Switches, Vocabulary,
-    merge,
+    Class, Classes, Decided, Decision, Facts, People, Places, Rule, RuleSet, Setting, Stacks, Switch, Switches,
+    Vocabulary, merge,
 };
 use stere_store::{Store, Transaction, Wait};
 
 pub use forecast::{RuleChange, RulesForecast};
 
 use crate::error::Error;
+use crate::places::{Known, Numbering};
 use crate::walk::path_of;
 use crate::{Caller, FileSystem, ROOT, xattr};
 
@@ -151,6 +152,7 @@ pub(crate) struct Rules {
     next_review: AtomicU64,
     people: Option<Arc<dyn People>>,
     plugins: Option<Arc<Plugins>>,
+    places: Option<Known>,
 }
 
 /// A version of the pool's rules, counted from 1.
@@ -192,12 +194,12 @@ fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Op
 impl Rules {
     /// Reads what the pool says.
     pub fn load(
-        store: &Store,
+        store: &Arc<Store>,
         classes: &Classes,
         people: Option<Arc<dyn People>>,
         plugins: Arc<Plugins>,
     ) -> Result<Rules, Error> {
-        let rules = Rules { people, plugins: Some(plugins), ..Rules::default() };
+        let rules = Rules { people, plugins: Some(plugins), places: Some(Known(store.clone())), ..Rules::default() };
         type Last = (u64, Option<RulesVersion>);
         let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
@@ -218,7 +220,8 @@ impl Rules {
     /// What words in rules mean here.
     pub fn vocabulary<'a>(&'a self, classes: &'a Classes) -> Vocabulary<'a> {
         let stacks = self.plugins.as_deref().map(|plugins| plugins as &dyn Stacks);
-        Vocabulary { classes, people: self.people.as_deref(), stacks }
+        let places = self.places.as_ref().map(|places| places as &dyn Places);
+        Vocabulary { classes, people: self.people.as_deref(), stacks, places }
     }
 
     /// Rules that were understood when they were set; a newer stere may have set them.
@@ -478,7 +481,8 @@ impl FileSystem {
         let classes = self.files.resolver().classes();
         // Stacks of plugins that they name have a number before they are understood.
         let named = NamedStacks::default();
-        let vocabulary = Vocabulary { stacks: Some(&named), ..self.rules.vocabulary(&classes) };
+        let places = Numbering(&self.store);
+        let vocabulary = Vocabulary { stacks: Some(&named), places: Some(&places), ..self.rules.vocabulary(&classes) };
         RuleSet::parse(text, may_override, vocabulary).map_err(stere_policy::PolicyError::from)?;
         self.make_stacks(caller, &named.0.into_inner())?;
         let set = RuleSet::parse(text, may_override, self.rules.vocabulary(&classes))

@@ -106,6 +106,10 @@ pub enum Setting {
     Record,
     /// `checksum`.
     Checksum,
+    /// `on`: where data lies rather than elsewhere.
+    On,
+    /// `only`: where data lies and nowhere else.
+    Only,
 }
 
 /// Facts that can be read.
@@ -153,7 +157,7 @@ pub enum Computed {
 
 impl Setting {
     /// All keys that can be set, in the order they are listed.
-    pub const ALL: [Setting; 13] = [
+    pub const ALL: [Setting; 15] = [
         Setting::Class,
         Setting::Copies,
         Setting::Parity,
@@ -167,6 +171,8 @@ impl Setting {
         Setting::Backup,
         Setting::Record,
         Setting::Checksum,
+        Setting::On,
+        Setting::Only,
     ];
 
     /// The switch that it is, if it is one.
@@ -196,6 +202,8 @@ impl Setting {
             Setting::Backup => "backup",
             Setting::Record => "record",
             Setting::Checksum => "checksum",
+            Setting::On => "on",
+            Setting::Only => "only",
         }
     }
 
@@ -215,6 +223,8 @@ impl Setting {
             Setting::Backup => "user.stere.backup",
             Setting::Record => "user.stere.record",
             Setting::Checksum => "user.stere.checksum",
+            Setting::On => "user.stere.on",
+            Setting::Only => "user.stere.only",
         }
     }
 
@@ -234,6 +244,9 @@ impl Setting {
             Setting::Backup => "yes (copied to the pool's destinations, see `stere backup add`) or no",
             Setting::Record => "4K, 8K, 16K and so on up to 1M",
             Setting::Checksum => "crc32c, xxh3, blake3 (both beside crc32c), or none",
+            Setting::On | Setting::Only => {
+                "tags, classes (ssd, hdd, object, media) or names of devices, several with commas between them, or any"
+            }
         }
     }
 
@@ -378,6 +391,10 @@ pub struct Own {
     pub record: u8,
     /// Code of the checksum, 0 when not set.
     pub checksum: u8,
+    /// Place where data lies rather than elsewhere: 1 anywhere, 0 when not set.
+    pub on: u8,
+    /// Place where data lies and nowhere else, the same.
+    pub only: u8,
     /// Users' plugins: 1 none, 1 and the number of a stack, 0 when not set.
     pub plugins: u16,
     /// Versions.
@@ -386,6 +403,11 @@ pub struct Own {
 
 /// Says that files go to no tertiary volume.
 pub const TIERS_NONE: u16 = 1 << 15;
+
+/// What says that data may lie anywhere, whatever is said above.
+pub const ANYWHERE_WORD: &str = "any";
+/// The same in an [`Own`].
+pub(crate) const ANYWHERE: u8 = 1;
 
 /// Units a scheme may have in all.
 const UNITS_MAX: u8 = 32;
@@ -428,6 +450,8 @@ impl Own {
             Setting::Tier => self.tiers = text.and_then(tier_set).ok_or_else(refused)?,
             Setting::Record => self.record = text.and_then(RecordSize::from_text).ok_or_else(refused)?.code(),
             Setting::Checksum => self.checksum = text.and_then(Checksum::from_text).ok_or_else(refused)?.code(),
+            Setting::On => self.on = text.and_then(place_number).ok_or_else(refused)?,
+            Setting::Only => self.only = text.and_then(place_number).ok_or_else(refused)?,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = text.and_then(Switches::from_word).ok_or_else(refused)?;
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, Some(is_on)));
@@ -448,6 +472,8 @@ impl Own {
             Setting::Tier => self.tiers = 0,
             Setting::Record => self.record = 0,
             Setting::Checksum => self.checksum = 0,
+            Setting::On => self.on = 0,
+            Setting::Only => self.only = 0,
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().into_iter().for_each(|switch| self.switches.set(switch, None));
             }
@@ -468,6 +494,8 @@ impl Own {
             Setting::Tier => (self.tiers != 0).then(|| tier_text(self.tiers)),
             Setting::Record => RecordSize::from_code(self.record).map(RecordSize::text),
             Setting::Checksum => self.checksum().map(|checksum| checksum.text().to_owned()),
+            Setting::On => place_text(self.on),
+            Setting::Only => place_text(self.only),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 let is_on = setting.switch().and_then(|switch| self.switches.get(switch))?;
                 Some(Switches::word(is_on).to_owned())
@@ -535,10 +563,24 @@ impl Own {
         Checksum::from_code(self.checksum)
     }
 
+    /// The place asked for here rather than others: 0 is anywhere.
+    pub fn on(&self) -> Option<u8> {
+        place(self.on)
+    }
+
+    /// The place asked for here and no other: 0 is anywhere.
+    pub fn only(&self) -> Option<u8> {
+        place(self.only)
+    }
+
     /// The encryption asked for here.
     pub fn encryption(&self) -> Option<Encryption> {
         Encryption::from_code(self.encryption)
     }
+}
+
+fn place(code: u8) -> Option<u8> {
+    (code != 0).then_some(if code == ANYWHERE { 0 } else { code })
 }
 
 fn bad(setting: Setting, value: &[u8]) -> PolicyError {
@@ -572,6 +614,22 @@ fn tier_set(text: &str) -> Option<u16> {
 
 fn tier_text(set: u16) -> String {
     if set == TIERS_NONE { "none".to_owned() } else { format!("#{}", set & !TIERS_NONE) }
+}
+
+/// Places are numbers here; who knows the pool's places turns words into `#NUMBER` and back.
+fn place_number(text: &str) -> Option<u8> {
+    if text == ANYWHERE_WORD {
+        return Some(ANYWHERE);
+    }
+    text.strip_prefix('#').and_then(number).filter(|place| *place > ANYWHERE)
+}
+
+pub(crate) fn place_text(place: u8) -> Option<String> {
+    match place {
+        0 => None,
+        ANYWHERE => Some(ANYWHERE_WORD.to_owned()),
+        number => Some(format!("#{number}")),
+    }
 }
 
 fn parity_units(text: &str) -> Option<(u8, u8)> {

@@ -182,6 +182,10 @@ pub struct Wish {
     pub record: RecordSize,
     /// How they are known to be right.
     pub checksum: Checksum,
+    /// Number of the place where it lies rather than elsewhere, 0 anywhere.
+    pub on: u8,
+    /// Number of the place where it lies and nowhere else, 0 anywhere.
+    pub only: u8,
 }
 
 impl Wish {

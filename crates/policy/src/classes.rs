@@ -152,6 +152,16 @@ impl Classes {
         self.own(class)?.checksum()
     }
 
+    /// Where its data lies rather than elsewhere, as in [`Wish`].
+    pub fn on(&self, class: Class) -> Option<u8> {
+        self.own(class)?.on()
+    }
+
+    /// Where its data lies and nowhere else, as in [`Wish`].
+    pub fn only(&self, class: Class) -> Option<u8> {
+        self.own(class)?.only()
+    }
+
     /// Which plugins it asks for, as in [`Own`]; 0 if it says nothing.
     pub fn plugins(&self, class: Class) -> u16 {
         self.own(class).map_or(0, |own| own.plugins)
@@ -177,6 +187,8 @@ impl Classes {
             tier: self.resolve(class).tier().unwrap_or_default(),
             record: self.record(class).unwrap_or(RecordSize::USUAL),
             checksum: self.checksum(class).unwrap_or_default(),
+            on: self.on(class).unwrap_or_default(),
+            only: self.only(class).unwrap_or_default(),
         }
     }
 }

@@ -26,7 +26,7 @@ mod search;
 mod switches;
 mod versions;
 
-pub use attribute::{Computed, List, Name, Own, Setting, TIERS_NONE, parse_name};
+pub use attribute::{ANYWHERE_WORD, Computed, List, Name, Own, Setting, TIERS_NONE, parse_name};
 pub use checksum::Checksum;
 pub use class::{Class, SchemeWish, TierWish, Wish};
 pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
@@ -38,7 +38,7 @@ pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
-pub use rules::{Decided, Decision, Facts, People, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
+pub use rules::{Decided, Decision, Facts, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
 pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};
 pub use versions::{VERSIONS_EXPECTED, Versions};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-use crate::attribute::{List, Own, Setting};
+use crate::attribute::{List, Own, Setting, place_text};
 use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, TierWish, Wish};
 use crate::classes::Classes;
@@ -72,6 +72,10 @@ pub struct Effective {
     pub record_source: Source,
     /// Who decided the checksum.
     pub checksum_source: Source,
+    /// Who decided where data lies rather than elsewhere.
+    pub on_source: Source,
+    /// Who decided where it lies and nowhere else.
+    pub only_source: Source,
     /// Number of the stack of users' plugins, 0 for none.
     pub plugins: u16,
     /// Who decided that.
@@ -103,6 +107,8 @@ impl Effective {
             Setting::Encrypt => Some(self.wish.encryption.text()),
             Setting::Record => Some(self.wish.record.text()),
             Setting::Checksum => Some(self.wish.checksum.text().to_owned()),
+            Setting::On => place_text(self.wish.on),
+            Setting::Only => place_text(self.wish.only),
             Setting::Tier => match self.wish.tier {
                 TierWish::Unsaid => None,
                 TierWish::Nowhere => Some("none".to_owned()),
@@ -125,6 +131,8 @@ impl Effective {
             Setting::Tier => self.tier_source,
             Setting::Record => self.record_source,
             Setting::Checksum => self.checksum_source,
+            Setting::On => self.on_source,
+            Setting::Only => self.only_source,
             Setting::Provenance => self.switches[Switch::Provenance as usize].1,
             Setting::Audit => self.switches[Switch::Audit as usize].1,
             Setting::Dedup => self.switches[Switch::Dedup as usize].1,
@@ -142,6 +150,8 @@ impl Effective {
             Setting::Tier => own.tier_wish() == Some(self.wish.tier),
             Setting::Record => own.record() == Some(self.wish.record),
             Setting::Checksum => own.checksum() == Some(self.wish.checksum),
+            Setting::On => own.on() == Some(self.wish.on),
+            Setting::Only => own.only() == Some(self.wish.only),
             Setting::Provenance | Setting::Audit | Setting::Dedup | Setting::Backup => {
                 setting.switch().is_some_and(|switch| own.switches.get(switch) == Some(self.is_on(switch)))
             }
@@ -208,6 +218,8 @@ fn unsaid(classes: &Classes, default: Class) -> Effective {
         tier_source: Source::Pool,
         record_source: Source::Pool,
         checksum_source: Source::Pool,
+        on_source: Source::Pool,
+        only_source: Source::Pool,
         plugins: classes.plugins(default).saturating_sub(1),
         plugins_source: Source::Pool,
         versions: classes.versions(default),
@@ -234,6 +246,8 @@ struct Findings {
     tier: Option<(TierWish, Source)>,
     record: Option<(RecordSize, Source)>,
     checksum: Option<(Checksum, Source)>,
+    on: Option<(u8, Source)>,
+    only: Option<(u8, Source)>,
     plugins: Option<(u16, Source)>,
     versions: Option<(Option<Versions>, Source)>,
     switches: [Option<(bool, Source)>; Switch::ALL.len()],
@@ -266,6 +280,12 @@ impl Findings {
         let checksum = decision.checksum().filter(|_| self.checksum.is_none() && counts(Decided::CHECKSUM));
         if let Some(checksum) = checksum {
             self.checksum = Some((checksum, Source::Rule));
+        }
+        if let Some(on) = decision.on().filter(|_| self.on.is_none() && counts(Decided::ON)) {
+            self.on = Some((on, Source::Rule));
+        }
+        if let Some(only) = decision.only().filter(|_| self.only.is_none() && counts(Decided::ONLY)) {
+            self.only = Some((only, Source::Rule));
         }
         let plugins = decision.plugins().filter(|_| self.plugins.is_none() && counts(Decided::PLUGINS));
         if let Some(plugins) = plugins {
@@ -313,6 +333,14 @@ impl Findings {
             let wish = own.checksum().or(speaks.and_then(|class| classes.checksum(class)));
             self.checksum = wish.map(|wish| (wish, source));
         }
+        if self.on.is_none() {
+            let wish = own.on().or(speaks.and_then(|class| classes.on(class)));
+            self.on = wish.map(|wish| (wish, source));
+        }
+        if self.only.is_none() {
+            let wish = own.only().or(speaks.and_then(|class| classes.only(class)));
+            self.only = wish.map(|wish| (wish, source));
+        }
         if self.plugins.is_none() {
             let of_class = speaks.map_or(0, |class| classes.plugins(class));
             let wish = if own.plugins == 0 { of_class } else { own.plugins };
@@ -342,7 +370,9 @@ impl Findings {
         let (tier, tier_source) = nearer(self.tier, (above.wish.tier, above.tier_source));
         let (record, record_source) = nearer(self.record, (above.wish.record, above.record_source));
         let (checksum, checksum_source) = nearer(self.checksum, (above.wish.checksum, above.checksum_source));
-        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum };
+        let (on, on_source) = nearer(self.on, (above.wish.on, above.on_source));
+        let (only, only_source) = nearer(self.only, (above.wish.only, above.only_source));
+        let wish = Wish { class, scheme, compression, encryption, tier, record, checksum, on, only };
         let (plugins, plugins_source) = nearer(self.plugins, (above.plugins, above.plugins_source));
         let (versions, versions_source) = nearer(self.versions, (above.versions, above.versions_source));
         let switches =
@@ -356,6 +386,8 @@ impl Findings {
             tier_source,
             record_source,
             checksum_source,
+            on_source,
+            only_source,
             plugins,
             plugins_source,
             versions,

@@ -41,6 +41,12 @@ pub trait Stacks {
     fn stack(&self, text: &str) -> Option<u16>;
 }
 
+/// Places on devices, as the pool knows them.
+pub trait Places {
+    /// The number of the place that is written so.
+    fn place(&self, text: &str) -> Option<u8>;
+}
+
 /// What words in rules may mean.
 #[derive(Clone, Copy)]
 pub struct Vocabulary<'a> {
@@ -50,11 +56,13 @@ pub struct Vocabulary<'a> {
     pub people: Option<&'a dyn People>,
     /// The pool's stacks of plugins; without it any may be named, and none is meant.
     pub stacks: Option<&'a dyn Stacks>,
+    /// The pool's places; without it any may be named, and none is meant.
+    pub places: Option<&'a dyn Places>,
 }
 
 impl<'a> From<&'a Classes> for Vocabulary<'a> {
     fn from(classes: &'a Classes) -> Vocabulary<'a> {
-        Vocabulary { classes, people: None, stacks: None }
+        Vocabulary { classes, people: None, stacks: None, places: None }
     }
 }
 

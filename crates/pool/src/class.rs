@@ -34,13 +34,7 @@ impl DeviceClass {
     }
 
     pub fn word(self) -> &'static str {
-        match self {
-            DeviceClass::Unknown => "unknown",
-            DeviceClass::Ssd => "ssd",
-            DeviceClass::Hdd => "hdd",
-            DeviceClass::Object => "object",
-            DeviceClass::Media => "media",
-        }
+        stere_format::DEVICE_CLASS_WORDS[usize::from(self.code())]
     }
 
     pub fn from_word(word: &str) -> Option<DeviceClass> {

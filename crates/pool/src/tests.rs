@@ -73,7 +73,9 @@ fn change(store: &Store) {
 fn write_blob(store: &Store, scheme: Scheme, number: u8) {
     let owner = Owner { inode: 1000 + u64::from(number), offset: 0 };
     let content = vec![number; store.blob_bytes_max().min(400_000)];
-    let blob = store.append_blob(Wait::Allowed, Placement { scheme, class: 2 }, owner, &content).unwrap();
+    let blob = store
+        .append_blob(Wait::Allowed, Placement { scheme, class: 2, site: stere_format::Site::ANYWHERE }, owner, &content)
+        .unwrap();
     store
         .update(Wait::Allowed, |transaction| {
             transaction.insert_blob(&blob);

@@ -114,7 +114,7 @@ fn why_not(key: &str, value: &str) -> String {
 /// Rules, whatever classes and plugins they name.
 fn parse(text: &str) -> std::result::Result<RuleSet, RuleError> {
     let (classes, people) = (Classes::of_any_name(), people::system());
-    RuleSet::parse(text, false, Vocabulary { classes: &classes, people: people.as_deref(), stacks: None })
+    RuleSet::parse(text, false, Vocabulary { classes: &classes, people: people.as_deref(), stacks: None, places: None })
 }
 
 /// Why something may not be set, which the system call does not tell.

@@ -25,7 +25,7 @@ fn new_store() -> Store {
 
 fn main() {
     let store = new_store();
-    let placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
+    let placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1, site: stere_format::Site::ANYWHERE };
     let data = vec![7u8; 4096];
     let begin = Instant::now();
     for file in 0..FILES {

@@ -136,7 +136,7 @@ fn fill(store: &Store, placement: Placement, bytes: u64) {
 fn replace(scheme: Scheme, devices: u16, content_bytes: u64) {
     let (given, entries) = (0..devices).map(device).unzip();
     let store = Store::create(given, entries, StoreOptions::default()).expect("a new pool");
-    fill(&store, Placement { scheme, class: 1 }, content_bytes);
+    fill(&store, Placement { scheme, class: 1, site: stere_format::Site::ANYWHERE }, content_bytes);
     store.detach_device(1, false).expect("the others have everything");
     let (new, entry) = device(200);
     store.replace_device(1, new, entry).expect("replaced");

@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     CheckpointPart, CheckpointRecord, Key, Node, NodeReference, PoolTotals, RecordSubject, SegmentChunks, SegmentKind,
-    SummaryEntry, Superblock, sector_aligned,
+    Site, SummaryEntry, Superblock, sector_aligned,
 };
 use stere_log::{StreamKey, Wait};
 use stere_tree::{NodeIo, Touch, Tree};
@@ -224,7 +224,15 @@ impl Store {
     /// The stream of tree nodes: copies on as many devices as the pool keeps metadata on.
     pub(crate) fn meta_stream(&self) -> StreamKey {
         let scheme = self.fit(self.meta_scheme());
-        StreamKey { scheme, class: 0, kind: SegmentKind::Meta, temperature: 0, home: None, tertiary: 0 }
+        StreamKey {
+            scheme,
+            class: 0,
+            kind: SegmentKind::Meta,
+            temperature: 0,
+            home: None,
+            tertiary: 0,
+            site: Site::ANYWHERE,
+        }
     }
 
     fn write_checkpoint_record(

@@ -178,7 +178,7 @@ impl Store {
         if key.home.is_some() {
             // Room comes before isolation.
             let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
-            key.home = self.log.stripe.open_devices().into_iter().max_by_key(free);
+            key.home = self.log.stripe.open_devices_of(key.site.only).into_iter().max_by_key(free);
         }
         match self.clean_segment_to(&victim, &key) {
             Ok(true) => Ok(true),
@@ -393,7 +393,7 @@ impl Store {
 
     /// Where what survived cleaning goes: unreplicated data stays on its device.
     pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
-        let placement = Placement { scheme: segment.scheme, class: segment.class };
+        let placement = Placement { scheme: segment.scheme, class: segment.class, site: segment.site };
         let key = self.stream_key(placement, 1, segment.home());
         StreamKey { tertiary: self.in_place_of(segment.tertiary().wanted), ..key }
     }

@@ -68,7 +68,10 @@ impl Store {
         let entry = devices.iter_mut().find(|entry| entry.index == index).ok_or(Error::UnknownDevice { index })?;
         change(entry);
         declare(&self.log.stripe, entry);
-        Ok(entry.clone())
+        let changed = entry.clone();
+        drop(devices);
+        self.resolve_places();
+        Ok(changed)
     }
 
     /// An index that neither the table nor any segment names.
@@ -166,6 +169,8 @@ impl Store {
             entry.tags = tags.unwrap_or_else(|| std::mem::take(&mut entry.tags));
             entry.class = class.unwrap_or(entry.class);
         })?;
+        // What data may lie here, and where else it may.
+        self.mender.lock().forget_failures();
         for superblock in self.superblocks.lock().iter_mut().filter(|superblock| superblock.device_index == index) {
             superblock.host.clone_from(&entry.host);
             superblock.shelf.clone_from(&entry.shelf);
@@ -281,6 +286,7 @@ impl Store {
             let at = devices.partition_point(|known| known.index < index);
             devices.insert(at, entry);
         }
+        self.resolve_places();
         mender.forget_failures();
         self.end_weak_segments();
         self.checkpoint()
@@ -407,6 +413,7 @@ impl Store {
             }
             self.log.stripe.suspend(index);
             self.devices.lock().retain(|entry| entry.index != index);
+            self.resolve_places();
             // It keeps the superblock it has, and is out of date from the next checkpoint on.
             let own = superblocks.iter().position(|superblock| superblock.device_index == index);
             own.map(|at| superblocks.remove(at))

@@ -24,6 +24,7 @@ mod journal_scan;
 mod loss;
 mod mend;
 mod overlay;
+mod places;
 mod read;
 mod rebuild;
 mod recover;
@@ -45,6 +46,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -63,6 +65,7 @@ pub use forecast::{Change, Forecast};
 pub use health::{Health, HealthLimits, HealthState};
 pub use loss::{ClassLoss, Loss};
 pub use mend::{MendProgress, MendStatus};
+pub use places::Lies;
 pub use read::Piece;
 pub use recover::{DeviceIn, RecoveryReport};
 pub use relocate::{Move, Moved, Recoded};
@@ -201,6 +204,9 @@ pub struct Store {
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) health_limits: Mutex<HealthLimits>,
     pub(crate) metadata_wish: Mutex<Option<MetadataWish>>,
+    /// Words of each place.
+    pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
+    pub(crate) place_changes: Mutex<()>,
     pub(crate) volumes: Arc<tertiary::Volumes>,
     pub(crate) options: StoreOptions,
 }

@@ -209,7 +209,7 @@ impl Store {
                 }
                 status.chunks_left += 1;
                 status.bytes_left += bytes;
-                let has_room = *need == Need::Fill || self.has_room_beside(&task.place, *chunk);
+                let has_room = *need == Need::Fill || self.has_room_beside(&task.segment, &task.place, *chunk);
                 let is_impossible = mender.impossible.contains(&(task.segment.id, *chunk)) || !has_room;
                 status.impossible_chunks += u64::from(is_impossible);
             }
@@ -236,6 +236,7 @@ impl Store {
             let chunk = place.chunks.iter().position(|chunk| chunk.device == overfull).filter(|_| is_whole)?;
             let mut targets = stripe.open_devices();
             targets.retain(|index| place.chunks.iter().all(|chunk| chunk.device != *index));
+            targets.retain(|index| self.is_no_worse(&segment, overfull, *index));
             let target = targets.into_iter().max_by_key(free).filter(|target| free(target) > free(&overfull) + 1)?;
             Some(Task { segment, place, needs: vec![(chunk, Need::Move(Some(target)))], spare: 0 })
         };
@@ -259,8 +260,6 @@ impl Store {
 
     /// Ends open segments that miss chunks, or have them where none shall be: their streams go on at full redundancy.
     pub(crate) fn end_weak_segments(&self) -> bool {
-        let standings = self.standings();
-        let open = standings.keys().filter(|index| self.log.stripe.is_open(**index)).count();
         let meta_scheme = self.meta_stream().scheme;
         let is_weak = |segment: &Segment| {
             let place = segment.placed();
@@ -269,7 +268,10 @@ impl Store {
                 return true;
             }
             let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
-            (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
+            // A new one would not miss chunks if there are enough devices that it may lie on.
+            let open = self.log.stripe.open_devices_of(segment.site.only).len();
+            let is_far = (0..place.chunks.len()).any(|chunk| self.nearer_device(segment, chunk).is_some());
+            is_far || (misplaced || place.missing != 0) && (open >= place.scheme.width() || segment.has_lost_chunks())
         };
         self.log.end_segments(&is_weak)
     }
@@ -277,7 +279,7 @@ impl Store {
     fn need(
         &self,
         mender: &Mender,
-        segment: u64,
+        segment: &Segment,
         place: &SegmentChunks,
         chunk: usize,
         standing: Option<&Standing>,
@@ -287,10 +289,11 @@ impl Store {
         let is_there = standing.is_attached && !standing.is_suspended;
         match (place.is_missing(chunk), is_there) {
             _ if standing.state.gives_chunks_away() || standing.state == DeviceState::Spare => Some(Need::Move(None)),
-            (true, true) if mender.unfillable.contains(&(segment, chunk)) => Some(Need::Move(None)),
+            (true, true) if mender.unfillable.contains(&(segment.id, chunk)) => Some(Need::Move(None)),
             (true, true) => Some(Need::Fill),
             (_, false) => Some(Need::Wait),
-            (false, true) => None,
+            // Where it was not asked to lie, if there is a better place, or must not.
+            (false, true) => self.nearer_device(segment, chunk).map(|device| Need::Move(Some(device))),
         }
     }
 
@@ -321,16 +324,16 @@ impl Store {
         for (chunk, at) in place.chunks.iter().enumerate() {
             let standing = standings.get(&at.device);
             readable += i32::from(!place.is_missing(chunk) && standing.is_some_and(|standing| standing.is_attached));
-            needs.extend(self.need(mender, segment.id, &place, chunk, standing).map(|need| (chunk, need)));
+            needs.extend(self.need(mender, &segment, &place, chunk, standing).map(|need| (chunk, need)));
         }
         let spare = readable - i32::from(place.scheme.data);
         (!needs.is_empty()).then_some(Task { segment, place, needs, spare })
     }
 
     /// Whether a chunk of the segment could go to another device.
-    fn has_room_beside(&self, place: &SegmentChunks, chunk: usize) -> bool {
+    fn has_room_beside(&self, segment: &Segment, place: &SegmentChunks, chunk: usize) -> bool {
         let from = place.chunks[chunk].device;
-        self.log.stripe.has_place_beside(&others(place, chunk), from) && self.has_room_to_move()
+        self.log.stripe.best_beside(segment.site, &others(place, chunk), from).is_some() && self.has_room_to_move()
     }
 
     /// Moving must leave the cleaner and the next checkpoint their room.
@@ -398,7 +401,7 @@ impl Store {
             task.needs.iter().any(|(chunk, need)| {
                 let from = standings.get(&task.place.chunks[*chunk].device);
                 let is_failed = from.is_some_and(|standing| standing.state == DeviceState::Failed);
-                is_failed && *need == Need::Move(None) && !self.has_room_beside(&task.place, *chunk)
+                is_failed && *need == Need::Move(None) && !self.has_room_beside(&task.segment, &task.place, *chunk)
             })
         };
         // Data may have been written anew in fewer copies, so that no chunk of it lacks a place.
@@ -442,7 +445,8 @@ impl Store {
             let is_on = |index: DeviceIndex| place.chunks.iter().position(|chunk| chunk.device == index);
             let is_whole = segment.is_sealed() && segment.live_bytes() > 0 && place.missing == 0;
             let (Some(chunk), None) = (is_on(fullest.1), is_on(emptiest.1)) else { continue };
-            if is_whole && !in_memory.contains(&segment.id) && tasks.len() < count {
+            let may_move = is_whole && self.is_no_worse(&segment, fullest.1, emptiest.1);
+            if may_move && !in_memory.contains(&segment.id) && tasks.len() < count {
                 let needs = vec![(chunk, Need::Move(Some(emptiest.1)))];
                 tasks.push(Task { segment, place, needs, spare: 0 });
             }

@@ -82,7 +82,10 @@ impl Store {
                     let (beside, from) = (others(&place, *chunk), place.chunks[*chunk].device);
                     // Who names the device has looked already.
                     let has_room = only.is_some() || self.has_room_to_move();
-                    if let Some(slot) = has_room.then(|| self.log.stripe.place_beside(&beside, from, *only)).flatten() {
+                    if let Some(slot) = has_room
+                        .then(|| self.log.stripe.place_beside(task.segment.site, &beside, from, *only))
+                        .flatten()
+                    {
                         place.chunks[*chunk] = slot;
                         slots.push((*chunk, slot));
                         taken.push(slot);

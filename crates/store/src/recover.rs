@@ -95,6 +95,7 @@ impl Store {
         let mut report = store.replay(&newest, read_only, &mut unproven)?;
         report.clean = newest.clean;
         store.load_metadata_wish()?;
+        store.load_places()?;
         store.load_volumes()?;
         if let Err(error) = store.load_heat() {
             // Nothing depends on it.
@@ -202,6 +203,8 @@ impl Store {
             failure: Mutex::new(None),
             health_limits: Mutex::new(options.health),
             metadata_wish: Mutex::new(None),
+            places: Mutex::default(),
+            place_changes: Mutex::default(),
             volumes,
             log,
             options,
@@ -269,6 +272,7 @@ impl Store {
             live_bytes: 0,
             sequence: 0,
             tertiary: stere_format::Tertiary::default(),
+            site: stere_format::Site::ANYWHERE,
         };
         self.adopt_segment(part.address.segment, &value)?;
         self.log.segments.get(part.address.segment).ok_or_else(|| Error::Pool("a segment just adopted is gone".into()))

@@ -138,7 +138,7 @@ impl Store {
         if is_planted(Bug::RelocatedToFewer) {
             placement.scheme.parity = placement.scheme.parity.saturating_sub(1);
         }
-        let scheme = self.fit(placement.scheme);
+        let scheme = self.fit_for(placement);
         // What takes less room than before needs none to be free in the books.
         let before = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
         let grown = |one: &Move| {

@@ -4,11 +4,12 @@
 //! users: the cleaner and the next checkpoint need them, so that full never means stuck. Metadata has its own limit: where
 //! its room is scarce, only changes that free at least as much as they take are accepted. Read next: `clean.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use stere_format::{BLOCK_BYTES, NODE_BYTES_TARGET, Scheme, SegmentKind};
+use stere_format::{BLOCK_BYTES, DeviceIndex, NODE_BYTES_TARGET, Scheme, SegmentKind, Site};
 use stere_log::{MetaRoom, Segment, StreamKey, Wait};
 use stere_stripe::Kept;
 
@@ -38,6 +39,8 @@ pub(crate) struct Space {
     /// Of segments of each scheme there is; few.
     live_bytes: Mutex<Vec<(Scheme, i64)>>,
     reserved_raw_bytes: Arc<AtomicI64>,
+    /// Of that, what can lie on the devices of a place only.
+    reserved_within: Mutex<BTreeMap<u8, Arc<AtomicI64>>>,
     /// Changes that may gather before a checkpoint has to take them.
     overlay_bytes_max: AtomicUsize,
     /// Counts what makes `rooms` out of date, besides segments that were begun.
@@ -66,12 +69,12 @@ struct Unmoved {
     segments: Vec<(Scheme, u64, i64)>,
 }
 
-/// What could be promised to content of a scheme and class, as of the last segment that was begun or given back: working it out takes
+/// What could be promised to content of a scheme, class and site, as of the last segment that was begun or given back: working it out takes
 /// longer than writing a block.
 #[derive(Default)]
 struct Promisable {
     as_of: Option<(u64, u64)>,
-    raw_bytes: Vec<((Scheme, u8), i64)>,
+    raw_bytes: Vec<((Scheme, u8, Site), i64)>,
 }
 
 impl Space {
@@ -94,11 +97,16 @@ pub(crate) fn raw(scheme: Scheme, bytes: i64) -> i64 {
 pub struct Reservation {
     raw_bytes: i64,
     from: Arc<AtomicI64>,
+    /// The same where it was promised on devices of a place.
+    from_place: Option<Arc<AtomicI64>>,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.from.fetch_sub(self.raw_bytes, Ordering::AcqRel);
+        if let Some(place) = &self.from_place {
+            place.fetch_sub(self.raw_bytes, Ordering::AcqRel);
+        }
     }
 }
 
@@ -157,35 +165,56 @@ impl Store {
 
     /// What stays out of reach of users, besides what they leave when they begin a segment: each kind of data has an open
     /// segment of users and one of the cleaner, both in part empty. `new` is a class that there may be no such data of yet.
-    fn kept_from_users(&self, scheme: Scheme, new: Option<u8>) -> Vec<Kept> {
-        let key = StreamKey { scheme, class: 0, kind: SegmentKind::Data, temperature: 0, home: None, tertiary: 0 };
+    fn kept_from_users(&self, scheme: Scheme, new: Option<(u8, Site)>) -> Vec<Kept> {
+        let site = new.map_or(Site::ANYWHERE, |(_, site)| site);
+        let kind = SegmentKind::Data;
+        let key = StreamKey { scheme, class: 0, kind, temperature: 0, home: None, tertiary: 0, site };
         let mut kept = self.log.kept_for_others(&key);
         let kinds = self.log.data_kinds();
-        if new.is_some_and(|class| !kinds.iter().any(|kind| kind.takes(scheme, class))) {
-            kept.push(Kept { scheme, segments: 2 });
+        if new.is_some_and(|(class, site)| !kinds.iter().any(|kind| kind.takes(scheme, class, site))) {
+            kept.push(Kept { scheme, segments: 2, only: site.only });
         }
-        kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2 }));
+        kept.extend(kinds.into_iter().map(|kind| Kept { scheme: kind.scheme, segments: 2, only: kind.site.only }));
         let total = self.log.stripe.room(scheme, &[]).1;
         let share = (total / RESERVE_DIVISOR).clamp(*RESERVE_SEGMENTS.start(), *RESERVE_SEGMENTS.end());
         let so_far = kept.iter().map(|kept| kept.segments).sum();
-        kept.push(Kept { scheme, segments: share.saturating_sub(so_far) });
+        kept.push(Kept { scheme, segments: share.saturating_sub(so_far), only: 0 });
         kept
     }
 
     /// Raw bytes that may be promised to content of this scheme in all: what would be free beside all that is live if it were
     /// cleaned and evened out, or what is free as it is.
-    fn promisable_raw_bytes(&self, scheme: Scheme, new: Option<u8>) -> i64 {
+    fn promisable_raw_bytes(&self, scheme: Scheme, new: Option<(u8, Site)>) -> i64 {
         let mut kept = self.kept_from_users(scheme, new);
-        let free = self.log.stripe.room(scheme, &kept).0;
+        let none_used = BTreeMap::new();
+        let free = self.log.stripe.room_within(0, scheme, &kept, &none_used).0;
         let unmoved = self.unmoved();
         for (scheme, live) in &*self.space.live_bytes.lock() {
             // What cannot be moved takes whole segments, however little is in them.
             let of_scheme = unmoved.iter().find(|(of, ..)| of == scheme);
             let (whole, unmoved_live) = of_scheme.map_or((0, 0), |(_, segments, live)| (*segments, *live));
             let moved = u64::try_from(live - unmoved_live).unwrap_or(0);
-            kept.push(Kept { scheme: *scheme, segments: whole + moved.div_ceil(self.content_bytes(*scheme)) });
+            kept.push(Kept { scheme: *scheme, segments: whole + moved.div_ceil(self.content_bytes(*scheme)), only: 0 });
         }
-        let cleaned = self.log.stripe.room(scheme, &kept).1;
+        let cleaned = self.log.stripe.room_within(0, scheme, &kept, &none_used).1;
+        let bytes = free.max(cleaned) * self.content_bytes(scheme);
+        raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+
+    /// The same on the devices of a place alone.
+    fn promisable_within_raw_bytes(&self, Placement { scheme, class, site }: Placement) -> i64 {
+        let kept = self.kept_from_users(scheme, Some((class, site)));
+        let mut live: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
+        let chunk_bytes = u64::from(self.log.chunk_bytes());
+        for segment in self.log.segments.all() {
+            // Metadata, and what cannot be moved, takes whole chunks.
+            let is_whole = segment.kind == SegmentKind::Meta || segment.tertiary().there != 0;
+            let bytes = segment.live_bytes() * chunk_bytes / self.content_bytes(segment.scheme);
+            let bytes = if is_whole { chunk_bytes } else { bytes };
+            segment.chunks().iter().for_each(|place| *live.entry(place.device).or_default() += bytes);
+        }
+        live.values_mut().for_each(|bytes| *bytes = bytes.div_ceil(chunk_bytes));
+        let (free, cleaned) = self.log.stripe.room_within(site.only, scheme, &kept, &live);
         let bytes = free.max(cleaned) * self.content_bytes(scheme);
         raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
     }
@@ -220,17 +249,21 @@ impl Store {
     }
 
     /// As above, as it was when the last segment was begun or given back.
-    fn promisable_lately_raw_bytes(&self, Placement { scheme, class }: Placement) -> i64 {
+    fn promisable_lately_raw_bytes(&self, placement: Placement) -> i64 {
+        let Placement { scheme, class, site } = placement;
         let as_of = self.as_of();
         let mut lately = self.space.promisable.lock();
         if lately.as_of != as_of {
             *lately = Promisable { as_of, raw_bytes: Vec::new() };
         }
-        if let Some((_, raw_bytes)) = lately.raw_bytes.iter().find(|(known, _)| *known == (scheme, class)) {
+        if let Some((_, raw_bytes)) = lately.raw_bytes.iter().find(|(known, _)| *known == (scheme, class, site)) {
             return *raw_bytes;
         }
-        let raw_bytes = self.promisable_raw_bytes(scheme, Some(class));
-        lately.raw_bytes.push(((scheme, class), raw_bytes));
+        let raw_bytes = match site.only {
+            0 => self.promisable_raw_bytes(scheme, Some((class, site))),
+            _ => self.promisable_within_raw_bytes(placement),
+        };
+        lately.raw_bytes.push(((scheme, class, site), raw_bytes));
         raw_bytes
     }
 
@@ -298,20 +331,40 @@ impl Store {
     /// Promises room for so many bytes, so that a write that was accepted does not fail later.
     pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = wait;
-        let scheme = self.fit(placement.scheme);
+        let scheme = self.fit_for(placement);
         let metadata = META_BYTES_PER_PIECE + bytes.div_ceil(BLOCK_BYTES as u64) * META_BYTES_PER_BLOCK;
         let metadata = NODE_FILL.saturating_mul(i64::try_from(metadata).unwrap_or(i64::MAX));
         let wanted = raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
             .saturating_add(raw(self.log.meta_room().scheme, metadata));
-        let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
-        let reservation = Reservation { raw_bytes: wanted, from: self.space.reserved_raw_bytes.clone() };
-        // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
         let fitted = Placement { scheme, ..placement };
+        let from_place = self.reserve_within(fitted, wanted)?;
+        let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
+        let from = self.space.reserved_raw_bytes.clone();
+        let reservation = Reservation { raw_bytes: wanted, from, from_place };
+        // Metadata goes elsewhere.
+        let fitted = Placement { site: Site { only: 0, ..fitted.site }, ..fitted };
+        // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
         if reserved <= self.promisable_lately_raw_bytes(fitted) / 2
-            || reserved <= self.promisable_raw_bytes(scheme, Some(placement.class))
+            || reserved <= self.promisable_raw_bytes(scheme, Some((placement.class, fitted.site)))
         {
             return Ok(reservation);
         }
+        Err(Error::NoSpace)
+    }
+
+    /// The same on the devices of a place, for what can lie nowhere else.
+    fn reserve_within(&self, placement: Placement, wanted: i64) -> Result<Option<Arc<AtomicI64>>, Error> {
+        if placement.site.only == 0 {
+            return Ok(None);
+        }
+        let place = self.space.reserved_within.lock().entry(placement.site.only).or_default().clone();
+        let reserved = place.fetch_add(wanted, Ordering::AcqRel) + wanted;
+        if reserved <= self.promisable_lately_raw_bytes(placement) / 2
+            || reserved <= self.promisable_within_raw_bytes(placement)
+        {
+            return Ok(Some(place));
+        }
+        place.fetch_sub(wanted, Ordering::AcqRel);
         Err(Error::NoSpace)
     }
 

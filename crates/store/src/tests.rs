@@ -15,9 +15,12 @@ mod reuse;
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};
 
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
-pub(crate) const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
-pub(crate) const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
-pub(crate) const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
+pub(crate) const SINGLE: Placement =
+    Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1, site: stere_format::Site::ANYWHERE };
+pub(crate) const COPIES: Placement =
+    Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2, site: stere_format::Site::ANYWHERE };
+pub(crate) const PARITY: Placement =
+    Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3, site: stere_format::Site::ANYWHERE };
 
 pub(crate) struct Rig {
     pub devices: Vec<Arc<MemoryDevice>>,

@@ -124,7 +124,11 @@ impl Store {
             // Looking for room takes long: not for each blob anew.
             Err(Error::NoSpace) if !*is_full => {
                 // A full pool has room again once what the crash left half freed is given back.
-                let placement = crate::Placement { scheme: blob.segment.scheme, class: blob.segment.class };
+                let placement = crate::Placement {
+                    scheme: blob.segment.scheme,
+                    class: blob.segment.class,
+                    site: blob.segment.site,
+                };
                 let made = self.make_room(&self.stream_key(placement, 1, None));
                 *is_full = matches!(made, Err(Error::NoSpace));
                 made.and_then(|()| self.relocate_blob(blob, owner))

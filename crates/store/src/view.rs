@@ -35,6 +35,11 @@ impl BlobHandle {
         self.segment.scheme
     }
 
+    /// Where it was asked to lie.
+    pub fn site(&self) -> stere_format::Site {
+        self.segment.site
+    }
+
     /// The devices that its segment lies on.
     pub fn devices(&self) -> Vec<stere_format::DeviceIndex> {
         self.segment.placed().chunks.iter().map(|place| place.device).collect()

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use stere_format::{
     BLOCK_BYTES, BlobEncoding, BlobFlags, BlobValue, ChecksumKind, Checksums, DeviceIndex, RecordSubject, Scheme,
-    SegmentKind, SummaryEntry, crc32c, record_checksum,
+    SegmentKind, Site, SummaryEntry, crc32c, record_checksum,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
@@ -18,11 +18,13 @@ use crate::error::Error;
 /// Data written without a commit; recovery verifies at most about this much.
 const UNPROVEN_BYTES_MAX: u64 = 128 << 20;
 
-/// Where new data goes: the scheme and class its policy asks for.
+/// Where new data goes: the scheme, class and devices its policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
     pub scheme: Scheme,
     pub class: u8,
+    /// On which devices.
+    pub site: Site,
 }
 
 /// Whose data it is; a hint for rescue, written next to the data.
@@ -137,17 +139,18 @@ impl Store {
 
     /// The stream that takes data of this placement, given the devices there are; of unreplicated data that of its home.
     pub(crate) fn stream_key(&self, placement: Placement, temperature: u8, home: Option<DeviceIndex>) -> StreamKey {
-        let scheme = self.fit(placement.scheme);
+        let (scheme, site, stripe) = (self.fit_for(placement), placement.site, &self.log.stripe);
+        let may_take = |home: &DeviceIndex| stripe.is_open(*home) && stripe.allows(site, *home);
         let home = match scheme.width() {
-            1 => home.filter(|home| self.log.stripe.is_open(*home)).or_else(|| self.log.stripe.choose_home()),
+            1 => home.filter(may_take).or_else(|| stripe.choose_home(site)),
             _ => None,
         };
-        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0 }
+        StreamKey { scheme, class: placement.class, kind: SegmentKind::Data, temperature, home, tertiary: 0, site }
     }
 
     /// The device for the next file whose data is unreplicated; none if this placement is not.
     pub fn choose_home(&self, placement: Placement) -> Option<DeviceIndex> {
-        if self.fit(placement.scheme).width() > 1 { None } else { self.log.stripe.choose_home() }
+        if self.fit_for(placement).width() > 1 { None } else { self.log.stripe.choose_home(placement.site) }
     }
 
     /// Whether this device has room for more unreplicated data.
@@ -157,16 +160,17 @@ impl Store {
 
     /// Whether data of this placement is unreplicated with the devices there are.
     pub fn is_unreplicated(&self, placement: Placement) -> bool {
-        self.fit(placement.scheme).width() == 1
+        self.fit_for(placement).width() == 1
     }
 
     /// The stream of another device that would take a record which the home of this one has no room for.
     pub(crate) fn other_home(&self, key: &StreamKey, length: usize) -> Option<StreamKey> {
         let home = key.home?;
-        let mut others = self.log.stripe.open_devices();
+        let mut others = self.log.stripe.open_devices_of(key.site.only);
         let free = |index: &DeviceIndex| self.log.stripe.slot_usage(*index).map_or(0, |usage| usage.free);
         others.retain(|index| *index != home);
-        others.sort_by_key(|index| std::cmp::Reverse(free(index)));
+        let is_far = |index: &DeviceIndex| !self.log.stripe.prefers(key.site, *index);
+        others.sort_by_key(|index| (is_far(index), std::cmp::Reverse(free(index))));
         let mut streams = others.into_iter().map(|index| StreamKey { home: Some(index), ..*key });
         streams.find(|stream| self.log.can_take(stream, length))
     }

@@ -12,9 +12,12 @@ use stere_format::{DeviceLayout, ExtentFlags, ExtentValue, Key, Scheme};
 use stere_store::{Error, Owner, Piece, Placement, Store, Wait};
 use support::{CHUNK_BYTES, Random, Rig, SlowDevice, Watchdog, duration, seed, within};
 
-const SINGLE: Placement = Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1 };
-const COPIES: Placement = Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2 };
-const PARITY: Placement = Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3 };
+const SINGLE: Placement =
+    Placement { scheme: Scheme { data: 1, parity: 0 }, class: 1, site: stere_format::Site::ANYWHERE };
+const COPIES: Placement =
+    Placement { scheme: Scheme { data: 1, parity: 1 }, class: 2, site: stere_format::Site::ANYWHERE };
+const PARITY: Placement =
+    Placement { scheme: Scheme { data: 2, parity: 1 }, class: 3, site: stere_format::Site::ANYWHERE };
 /// An extent of a file of the tests has room for the largest blob.
 const EXTENT_BYTES: u64 = 128 << 10;
 

@@ -42,10 +42,11 @@ use devices::Devices;
 use parity::ParityCoder;
 use parking_lot::Mutex;
 use placement::Placement;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stere_device::{Buffer, BufferPool, Device, DeviceError, SharedBuffer};
 use stere_format::{
-    ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, DeviceState, STRIPE_UNIT_BYTES, Scheme, SegmentChunks,
+    ChunkHeader, ChunkPlace, DeviceIndex, DeviceLayout, DeviceState, STRIPE_UNIT_BYTES, Scheme, SegmentChunks, Site,
 };
 
 /// The open devices of a pool and all that is done with segments on them.
@@ -193,16 +194,26 @@ impl Stripe {
     /// which are away, because too few are there, are marked as missing. Devices that are very slow now get none while the
     /// others suffice.
     pub fn allocate(&self, scheme: Scheme, keep_free: u64) -> Result<SegmentChunks, StripeError> {
-        self.allocate_keeping(scheme, &[Kept { scheme, segments: keep_free }])
+        self.allocate_keeping(Site::ANYWHERE, scheme, &[Kept { scheme, segments: keep_free, only: 0 }])
     }
 
-    /// The same, unless what is kept for others, of whatever schemes, would then not fit any more.
-    pub fn allocate_keeping(&self, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
+    /// The same where a site wants it, unless what is kept for others, of whatever schemes, would then not fit any more.
+    pub fn allocate_keeping(&self, site: Site, scheme: Scheme, kept: &[Kept]) -> Result<SegmentChunks, StripeError> {
         let mut slow = self.slow_devices();
         slow.extend(self.congested_devices());
         slow.sort_unstable();
         slow.dedup();
         let mut placement = self.placement.lock();
+        if !site.is_anywhere() || kept.iter().any(|kept| kept.only != 0) {
+            // Who asks for devices rather than others gets them although they are slow.
+            if !slow.is_empty()
+                && site.on == 0
+                && let Ok(places) = placement.without(&slow, |placement| placement.allocate_at(site, scheme, kept))
+            {
+                return Ok(places);
+            }
+            return placement.allocate_at(site, scheme, kept);
+        }
         if !slow.is_empty()
             && let Some(places) = placement.allocate_without(&slow, scheme, kept)
         {
@@ -214,6 +225,37 @@ impl Stripe {
     /// How many segments of the scheme fit beside what is kept for others: now, and if all devices were empty.
     pub fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
         self.placement.lock().room(scheme, kept)
+    }
+
+    /// The same with the devices of a place alone, of which so many slots stay used.
+    pub fn room_within(
+        &self,
+        only: u8,
+        scheme: Scheme,
+        kept: &[Kept],
+        used: &BTreeMap<DeviceIndex, u64>,
+    ) -> (u64, u64) {
+        self.placement.lock().room_within(only, scheme, kept, used)
+    }
+
+    /// Says which devices a place means from now on.
+    pub fn set_place(&self, number: u8, devices: BTreeSet<DeviceIndex>) {
+        self.placement.lock().set_place(number, devices);
+    }
+
+    /// Whether data of this site may lie on a device.
+    pub fn allows(&self, site: Site, device: DeviceIndex) -> bool {
+        self.placement.lock().allows(site, device)
+    }
+
+    /// Whether data of this site had better lie on this device than on others.
+    pub fn prefers(&self, site: Site, device: DeviceIndex) -> bool {
+        self.placement.lock().prefers(site, device)
+    }
+
+    /// How many chunks of a segment of this site would lie where they had better, if it were begun now; none if it cannot be.
+    pub fn nearest(&self, site: Site, scheme: Scheme, kept: &[Kept]) -> Option<usize> {
+        self.placement.lock().nearest(site, scheme, kept)
     }
 
     /// The device with the fewest free slots, if moving chunks away from it would even the devices out.
@@ -251,46 +293,53 @@ impl Stripe {
         self.devices.get(index).map_or(0, |device| device.pending_writes())
     }
 
-    /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`; `only` names the one device that
-    /// will do.
+    /// A slot for a chunk that leaves the device `from`, beside those on the devices `others`, where its site wants it; `only` names
+    /// the one device that will do.
     pub fn place_beside(
         &self,
+        site: Site,
         others: &[DeviceIndex],
         from: DeviceIndex,
         only: Option<DeviceIndex>,
     ) -> Option<ChunkPlace> {
-        self.placement.lock().place_beside(others, from, only)
+        self.placement.lock().place_beside(site, others, from, only)
     }
 
-    /// Whether `place_beside` would find a slot.
-    pub fn has_place_beside(&self, others: &[DeviceIndex], from: DeviceIndex) -> bool {
-        self.placement.lock().best_beside(others, from, None).is_some()
+    /// The device on which `place_beside` would find a slot.
+    pub fn best_beside(&self, site: Site, others: &[DeviceIndex], from: DeviceIndex) -> Option<DeviceIndex> {
+        self.placement.lock().best_beside(site, others, from, None)
     }
 
     /// Places an unreplicated segment on this device, under the same condition as `allocate_keeping`; `slots_kept` free slots of the device are
     /// left alone while other devices have more.
     pub fn allocate_on(
         &self,
+        site: Site,
         device: DeviceIndex,
         kept: &[Kept],
         slots_kept: u32,
     ) -> Result<SegmentChunks, StripeError> {
-        self.placement.lock().allocate_on(device, kept, slots_kept)
+        self.placement.lock().allocate_on(site, device, kept, slots_kept)
     }
 
     /// Whether this device has room for one, what is kept for others and `slots_kept` left alone.
-    pub fn has_room_for_home(&self, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
-        self.placement.lock().has_room_for_home(device, kept, slots_kept)
+    pub fn has_room_for_home(&self, site: Site, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
+        self.placement.lock().has_room_for_home(site, device, kept, slots_kept)
     }
 
     /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
-    pub fn choose_home(&self) -> Option<DeviceIndex> {
-        self.placement.lock().choose_home()
+    pub fn choose_home(&self, site: Site) -> Option<DeviceIndex> {
+        self.placement.lock().choose_home(site)
     }
 
     /// Devices that take new chunks, by index.
     pub fn open_devices(&self) -> Vec<DeviceIndex> {
-        self.placement.lock().open_devices()
+        self.open_devices_of(0)
+    }
+
+    /// Those of a place.
+    pub fn open_devices_of(&self, place: u8) -> Vec<DeviceIndex> {
+        self.placement.lock().open_devices(place)
     }
 
     /// Says that these slots are in use, when a pool is opened.
@@ -334,6 +383,11 @@ impl Stripe {
     /// never shrinks for lack of room, that is `NoSpace`.
     pub fn fit(&self, scheme: Scheme) -> Result<Scheme, StripeError> {
         self.placement.lock().fit(scheme)
+    }
+
+    /// The same for the devices of a place.
+    pub fn fit_within(&self, place: u8, scheme: Scheme) -> Result<Scheme, StripeError> {
+        self.placement.lock().fit_within(place, scheme)
     }
 
     pub fn slot_usage(&self, index: DeviceIndex) -> Option<SlotUsage> {

@@ -13,14 +13,18 @@
 //! A device that is away but expected back may be *owed* chunks: they are placed on it, marked as missing, when the devices
 //! that are there are fewer than a segment is wide but enough to hold its content. Catching up fills them later.
 //!
+//! What shall lie on some devices only, or rather: `placement/sites.rs`.
+//!
 //! Freeing has two stages: `free_later(places, generation)` when nothing needs them any more, `release(generation)` once
 //! the checkpoint of that generation is durable; until then the old tree may still be the one that is found.
+
+mod sites;
 
 use crate::error::StripeError;
 use crate::homes::Homes;
 use crate::slots::SlotMap;
-use std::collections::BTreeMap;
-use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks};
+use std::collections::{BTreeMap, BTreeSet};
+use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site};
 
 /// How many segments of a scheme fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Capacity {
 pub struct Kept {
     pub scheme: Scheme,
     pub segments: u64,
+    /// The place on whose devices alone they can lie; 0 for all.
+    pub only: u8,
 }
 
 /// The slots of one device, as numbers.
@@ -59,6 +65,8 @@ struct DeviceSlots {
     is_attached: bool,
     /// Whether it does not do what it is asked to, so that it counts as away until it is attached again.
     is_suspended: bool,
+    /// Nobody shall see it for the moment: what is done now is none of its business.
+    is_hidden: bool,
     write_errors: u32,
     /// What the pool means to do with it; none where nobody told.
     state: Option<DeviceState>,
@@ -70,7 +78,7 @@ impl DeviceSlots {
     /// Whether chunks may be placed here although the device is away.
     fn may_be_owed(&self) -> bool {
         let is_expected = matches!(self.state, Some(DeviceState::Active | DeviceState::Offline));
-        is_expected && !self.is_open && (!self.is_attached || self.is_suspended)
+        is_expected && !self.is_hidden && !self.is_open && (!self.is_attached || self.is_suspended)
     }
 
     fn settle(&mut self) {
@@ -95,7 +103,9 @@ pub(crate) struct Placement {
     pending: BTreeMap<u64, Vec<ChunkPlace>>,
     combination_turn: u64,
     order_turn: u64,
-    homes: Homes,
+    homes: BTreeMap<Site, Homes>,
+    /// The devices of each place.
+    places: BTreeMap<u8, BTreeSet<DeviceIndex>>,
 }
 
 /// Ties among more devices than this take turns in windows.
@@ -213,11 +223,17 @@ impl Placement {
         if !self.leaves_room(scheme, 1, kept, free_slots) {
             return Err(refused);
         }
-        let mut chosen = match owes {
+        let chosen = match owes {
             true => self.choose_owing(scheme).ok_or(refused)?,
             false => self.choose_spread(scheme, segments_free, kept),
         };
         assert_eq!(chosen.len(), width, "a segment that fits has its devices");
+        Ok(self.take(scheme, chosen))
+    }
+
+    /// Takes a slot of each of these devices, the order of chunks by turns.
+    fn take(&mut self, scheme: Scheme, mut chosen: Vec<DeviceIndex>) -> SegmentChunks {
+        let width = scheme.width();
         chosen.rotate_left((self.order_turn % width as u64) as usize);
         self.order_turn = self.order_turn.wrapping_add(1);
         let (mut chunks, mut missing) = (ChunkPlaces::new(), 0);
@@ -227,7 +243,7 @@ impl Placement {
             missing |= u32::from(!slots.is_open) << chunk;
             chunks.push(ChunkPlace { device, slot });
         }
-        Ok(SegmentChunks { scheme, missing, chunks })
+        SegmentChunks { scheme, missing, chunks }
     }
 
     /// Places a segment on other devices than these, if the others suffice.
@@ -326,20 +342,22 @@ impl Placement {
     }
 
     /// A slot for a chunk that leaves `from`, its segment's other chunks lying on `others`: apart from them, then where most is
-    /// free. `only` names the one device that will do.
+    /// free, where its site allows it to be and rather where it shall. `only` names the one device that will do.
     pub(crate) fn place_beside(
         &mut self,
+        site: Site,
         others: &[DeviceIndex],
         from: DeviceIndex,
         only: Option<DeviceIndex>,
     ) -> Option<ChunkPlace> {
-        let device = self.best_beside(others, from, only)?;
+        let device = self.best_beside(site, others, from, only)?;
         let slot = self.devices.get_mut(&device)?.map.take()?;
         Some(ChunkPlace { device, slot })
     }
 
     pub(crate) fn best_beside(
         &self,
+        site: Site,
         others: &[DeviceIndex],
         from: DeviceIndex,
         only: Option<DeviceIndex>,
@@ -349,14 +367,16 @@ impl Placement {
                 && slots.map.free_count() > 0
                 && *index != from
                 && !others.contains(index)
+                && self.allows(site, *index)
                 && only.is_none_or(|one| one == *index)
         };
-        let cost = |slots: &DeviceSlots| {
+        let cost = |index: DeviceIndex, slots: &DeviceSlots| {
             let beside = others.iter().filter_map(|other| self.devices.get(other));
             let shared: u32 = beside.map(|other| slots.shares_with(other)).sum();
-            (shared, std::cmp::Reverse(slots.map.free_count()))
+            (!self.prefers(site, index), shared, std::cmp::Reverse(slots.map.free_count()))
         };
-        let found = self.devices.iter().filter(|(index, slots)| can(index, slots)).min_by_key(|(_, slots)| cost(slots));
+        let found = self.devices.iter().filter(|(index, slots)| can(index, slots));
+        let found = found.min_by_key(|(index, slots)| cost(**index, slots));
         found.map(|(index, _)| *index)
     }
 
@@ -364,12 +384,13 @@ impl Placement {
     /// device has only `slots_kept` free slots while others have more.
     pub(crate) fn allocate_on(
         &mut self,
+        site: Site,
         device: DeviceIndex,
         kept: &[Kept],
         slots_kept: u32,
     ) -> Result<SegmentChunks, StripeError> {
         let scheme = Scheme::new(1, 0).expect("one copy is a scheme");
-        if !self.has_room_for_home(device, kept, slots_kept) {
+        if !self.has_room_for_home(site, device, kept, slots_kept) {
             let segments_free = self.fits(scheme, |slots| u64::from(slots.map.free_count()));
             let segments_kept = kept.iter().map(|kept| kept.segments).sum();
             return Err(StripeError::NoSpace { scheme, segments_free, segments_kept });
@@ -381,24 +402,19 @@ impl Placement {
     }
 
     /// Whether files that lie whole on this device can go on there.
-    pub(crate) fn has_room_for_home(&self, device: DeviceIndex, kept: &[Kept], slots_kept: u32) -> bool {
+    pub(crate) fn has_room_for_home(
+        &mut self,
+        site: Site,
+        device: DeviceIndex,
+        kept: &[Kept],
+        slots_kept: u32,
+    ) -> bool {
         let free = |slots: &DeviceSlots| if slots.is_open { slots.map.free_count() } else { 0 };
         let own = self.devices.get(&device).map_or(0, free);
-        let has_slot = own > slots_kept || (own > 0 && self.devices.values().all(|slots| free(slots) <= slots_kept));
+        let mut others = self.devices.iter().filter(|(index, _)| self.allows(site, **index));
+        let has_slot = own > slots_kept || (own > 0 && others.all(|(_, slots)| free(slots) <= slots_kept));
         let left = |index, slots: &DeviceSlots| free_slots(index, slots) - u64::from(index == device);
-        has_slot && self.all_fit(kept, left)
-    }
-
-    /// The device for the next file that lies whole on one: all take turns, those with more free slots more often.
-    pub(crate) fn choose_home(&mut self) -> Option<DeviceIndex> {
-        let open = self.devices.iter().filter(|(_, slots)| slots.is_open);
-        let free: Vec<(DeviceIndex, u32)> = open.map(|(&index, slots)| (index, slots.map.free_count())).collect();
-        self.homes.next(&free)
-    }
-
-    /// Devices that take new chunks.
-    pub(crate) fn open_devices(&self) -> Vec<DeviceIndex> {
-        self.devices.iter().filter(|(_, slots)| slots.is_open).map(|(&index, _)| index).collect()
+        has_slot && self.allows(site, device) && self.keeps(kept, left)
     }
 
     /// The `width` open devices with most free slots; ties by turns.
@@ -526,7 +542,7 @@ impl Placement {
         slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64,
     ) -> bool {
         let mut wanted = kept.to_vec();
-        wanted.push(Kept { scheme, segments });
+        wanted.push(Kept { scheme, segments, only: 0 });
         self.all_fit(&wanted, slots_of)
     }
 
@@ -554,7 +570,17 @@ impl Placement {
 
     /// How many segments of the scheme fit beside what is kept: now, and on the same devices if they were empty.
     pub(crate) fn room(&self, scheme: Scheme, kept: &[Kept]) -> (u64, u64) {
-        let all_slots = |_, slots: &DeviceSlots| u64::from(slots.map.slot_count());
+        self.room_of(scheme, kept, free_slots, |_, slots| u64::from(slots.map.slot_count()))
+    }
+
+    /// The same with so many slots on each device.
+    fn room_of(
+        &self,
+        scheme: Scheme,
+        kept: &[Kept],
+        free: impl Fn(DeviceIndex, &DeviceSlots) -> u64,
+        all: impl Fn(DeviceIndex, &DeviceSlots) -> u64,
+    ) -> (u64, u64) {
         let most = |high: u64, fits: &dyn Fn(u64) -> bool| {
             let (mut low, mut high) = (0, high);
             while low < high {
@@ -568,8 +594,8 @@ impl Placement {
             low
         };
         let Capacity { segments_total, segments_free, .. } = self.capacity(scheme);
-        let free = most(segments_free, &|segments| self.leaves_room(scheme, segments, kept, free_slots));
-        (free, most(segments_total, &|segments| self.leaves_room(scheme, segments, kept, all_slots)))
+        let free_segments = most(segments_free, &|segments| self.leaves_room(scheme, segments, kept, &free));
+        (free_segments, most(segments_total, &|segments| self.leaves_room(scheme, segments, kept, &all)))
     }
 
     /// The open device with the fewest free slots, if moving a chunk from it to the one with most evens them out.

@@ -30,6 +30,7 @@ fn segment(data: u8, parity: u8) -> SegmentValue {
         live_bytes: 3_000_832,
         sequence: 77,
         tertiary: Tertiary::default(),
+        site: Site::ANYWHERE,
     }
 }
 
@@ -402,6 +403,8 @@ pub fn samples() -> Vec<Sample> {
     let with_records = InodePolicy { switches: SwitchesPolicy { record, ..switches }, ..InodePolicy::default() };
     let checksum = ChecksumPolicy { own: 2, ruled: 3, decided: 0x11, locked: 4 };
     let with_checksum = InodePolicy { checksum, locked_more: ruled_more, ..InodePolicy::default() };
+    let places = PlacesPolicy { own: Site { on: 2, only: 3 }, locked: Site { on: 0, only: 4 }, ..Default::default() };
+    let placed_policy = InodePolicy { places, ..InodePolicy::default() };
     let switched_policy = InodePolicy { switches, ..InodePolicy::default() };
     let locked_policy = InodePolicy { copies: 1, locked, ..InodePolicy::default() };
     let chunk = ChunkHeader {
@@ -439,12 +442,15 @@ pub fn samples() -> Vec<Sample> {
         ("segment-meta", "segment", meta_segment().encode()),
         ("segment-archived", "segment", archived_segment().encode()),
         ("segment-released", "segment", released_segment().encode()),
+        ("segment-placed", "segment", SegmentValue { site: Site { on: 2, only: 3 }, ..segment(1, 1) }.encode()),
+        ("place", "place", PlaceValue { words: vec!["nvme".into(), "Übung".into()] }.encode()),
         ("chunk-header", "chunk", chunk.encode()),
         ("backup", "backup", backup().encode()),
         ("class", "class", class(None).encode()),
         ("class-deleted", "class", class(Some(3)).encode()),
         ("class-more", "class", ClassValue { record: 4, more: ruled_more, ..class(None) }.encode()),
         ("class-checksum", "class", ClassValue { checksum: 3, ..class(None) }.encode()),
+        ("class-placed", "class", ClassValue { places: Site { on: 0, only: 2 }, ..class(None) }.encode()),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),
@@ -462,6 +468,7 @@ pub fn samples() -> Vec<Sample> {
         ("inode-retained", "inode", inode(0o100_644, Some(retained_policy), b"").encode()),
         ("inode-versions", "inode", inode(0o040_755, versions(2, 10, 2_592_000), b"").encode()),
         ("inode-version", "inode", inode(0o100_644, versions(3, 0, 6_194_967_296), b"").encode()),
+        ("inode-placed", "inode", inode(0o100_644, Some(placed_policy), b"").encode()),
         ("inode-switched", "inode", inode(0o100_644, Some(switched_policy), b"").encode()),
         ("inode-ruled-more", "inode", inode(0o100_644, Some(with_ruled_more), b"").encode()),
         ("inode-checksum", "inode", inode(0o100_644, Some(with_checksum), b"").encode()),

@@ -155,6 +155,8 @@ fn a_class_of_the_pool_speaks_for_what_it_sets_and_no_more() {
             tier: TierWish::Unsaid,
             record: crate::RecordSize::USUAL,
             checksum: crate::Checksum::default(),
+            on: 0,
+            only: 0,
         }
     );
     assert_eq!((effective.scheme_source, effective.compression_source), (Source::Inode(2), Source::Inode(1)));
@@ -191,6 +193,8 @@ fn a_nearer_class_silences_those_further_up_also_on_a_file() {
         tier: TierWish::Unsaid,
         record: crate::RecordSize::USUAL,
         checksum: crate::Checksum::default(),
+        on: 0,
+        only: 0,
     };
     for inode in [3, 4, 3] {
         let effective = resolve(&resolver, inode, &entries);

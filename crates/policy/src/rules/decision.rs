@@ -2,10 +2,10 @@
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
 //! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not; the smallest
-//! records; the checksum that tells most; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
+//! records; the checksum that tells most; a place rather than anywhere, and of different ones that of the first rule; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
 
 use super::Rule;
-use crate::attribute::Own;
+use crate::attribute::{ANYWHERE, Own};
 use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
@@ -38,6 +38,10 @@ impl Decided {
     pub const VERSIONS: Decided = Decided(0x4_0000);
     /// The checksum.
     pub const CHECKSUM: Decided = Decided(0x100_0000);
+    /// Where data lies rather than elsewhere.
+    pub const ON: Decided = Decided(0x200_0000);
+    /// Where it lies and nowhere else.
+    pub const ONLY: Decided = Decided(0x400_0000);
     const OVERRIDE_SHIFT: u8 = 4;
 
     /// From the bytes on media.
@@ -86,6 +90,12 @@ impl Decided {
         }
         if own.checksum().or(class.and_then(|class| classes.checksum(class))).is_some() {
             keys.note(Decided::CHECKSUM, false);
+        }
+        if own.on().or(class.and_then(|class| classes.on(class))).is_some() {
+            keys.note(Decided::ON, false);
+        }
+        if own.only().or(class.and_then(|class| classes.only(class))).is_some() {
+            keys.note(Decided::ONLY, false);
         }
         if own.plugins != 0 || class.is_some_and(|class| classes.plugins(class) != 0) {
             keys.note(Decided::PLUGINS, false);
@@ -157,6 +167,16 @@ impl Decision {
         self.own.checksum().filter(|_| self.decided.has(Decided::CHECKSUM))
     }
 
+    /// Where data lies rather than elsewhere, as it was decided.
+    pub fn on(&self) -> Option<u8> {
+        self.own.on().filter(|_| self.decided.has(Decided::ON))
+    }
+
+    /// Where data lies and nowhere else, as it was decided.
+    pub fn only(&self) -> Option<u8> {
+        self.own.only().filter(|_| self.decided.has(Decided::ONLY))
+    }
+
     /// The plugins that were decided, as in [`Own`].
     pub fn plugins(&self) -> Option<u16> {
         Some(self.own.plugins).filter(|plugins| *plugins != 0 && self.decided.has(Decided::PLUGINS))
@@ -197,6 +217,14 @@ impl Decision {
             self.own.checksum = checksum.code();
             self.decided.note(Decided::CHECKSUM, overrides);
         }
+        if own.on != 0 && is_open(Decided::ON, self.on().is_some()) {
+            self.own.on = own.on;
+            self.decided.note(Decided::ON, overrides);
+        }
+        if own.only != 0 && is_open(Decided::ONLY, self.only().is_some()) {
+            self.own.only = own.only;
+            self.decided.note(Decided::ONLY, overrides);
+        }
         if own.plugins != 0 && is_open(Decided::PLUGINS, self.plugins().is_some()) {
             self.own.plugins = own.plugins;
             self.decided.note(Decided::PLUGINS, overrides);
@@ -233,6 +261,8 @@ impl Decision {
         own.record = records.min().map_or(0, RecordSize::code);
         let checksums = [self.checksum(), other.checksum()].into_iter().flatten();
         own.checksum = checksums.max().map_or(0, Checksum::code);
+        own.on = nearer_place(self.own.on, other.own.on);
+        own.only = nearer_place(self.own.only, other.own.only);
         own.plugins = more_plugins(self.plugins().unwrap_or(0), other.plugins().unwrap_or(0));
         own.versions = more_versions(self.versions(), other.versions());
         own.switches = self.own.switches.or_more(other.own.switches);
@@ -250,6 +280,11 @@ fn more_conservative_scheme(one: SchemeWish, other: SchemeWish) -> SchemeWish {
 /// Plugins rather than none (1), and of two stacks the first.
 fn more_plugins(one: u16, other: u16) -> u16 {
     if one > 1 || other == 0 { one } else { other }
+}
+
+/// A place rather than anywhere (1), and of two the first.
+fn nearer_place(one: u8, other: u8) -> u8 {
+    if one > ANYWHERE || other == 0 { one } else { other }
 }
 
 fn more_versions(one: Option<Versions>, other: Option<Versions>) -> Option<Versions> {
@@ -283,6 +318,13 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         let checksum = rule.own.checksum().or(class.and_then(|class| classes.checksum(class)));
         let checksums = [merged.checksum(), checksum].into_iter().flatten();
         merged.checksum = checksums.max().map_or(0, Checksum::code);
+        let said = |own: u8, of_class: Option<u8>| {
+            if own == 0 { of_class.map_or(0, |place| place.max(ANYWHERE)) } else { own }
+        };
+        let on = said(rule.own.on, class.and_then(|class| classes.on(class)));
+        merged.on = nearer_place(merged.on, on);
+        let only = said(rule.own.only, class.and_then(|class| classes.only(class)));
+        merged.only = nearer_place(merged.only, only);
         let of_class = class.map_or(0, |class| classes.plugins(class));
         let plugins = if rule.own.plugins == 0 { of_class } else { rule.own.plugins };
         merged.plugins = more_plugins(merged.plugins, plugins);

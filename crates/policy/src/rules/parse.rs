@@ -3,8 +3,8 @@
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
-use super::{People, Rule, RuleSet, Stacks, Vocabulary};
-use crate::attribute::{Own, Setting};
+use super::{People, Places, Rule, RuleSet, Stacks, Vocabulary};
+use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
 use crate::versions::Versions;
 
@@ -89,9 +89,9 @@ impl RuleSet {
         may_override: bool,
         vocabulary: impl Into<Vocabulary<'a>>,
     ) -> Result<RuleSet, RuleError> {
-        let Vocabulary { classes, people, stacks } = vocabulary.into();
+        let Vocabulary { classes, people, stacks, places } = vocabulary.into();
         let class_of = |name: &str| classes.find(name);
-        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, is_new: true })
+        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, places, is_new: true })
     }
 
     /// Parses rules that were accepted before; classes and people that they name may be gone since.
@@ -100,9 +100,9 @@ impl RuleSet {
         may_override: bool,
         vocabulary: impl Into<Vocabulary<'a>>,
     ) -> Result<RuleSet, RuleError> {
-        let Vocabulary { classes, people, stacks } = vocabulary.into();
+        let Vocabulary { classes, people, stacks, places } = vocabulary.into();
         let class_of = |name: &str| classes.find_even_deleted(name);
-        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, is_new: false })
+        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, places, is_new: false })
     }
 
     fn parse_with(text: &str, may_override: bool, words: &Words<'_>) -> Result<RuleSet, RuleError> {
@@ -128,6 +128,7 @@ struct Words<'a> {
     class_of: &'a dyn Fn(&str) -> Option<Class>,
     people: Option<&'a dyn People>,
     stacks: Option<&'a dyn Stacks>,
+    places: Option<&'a dyn Places>,
     /// The rules were not accepted yet.
     is_new: bool,
 }
@@ -248,7 +249,30 @@ fn unescaped(text: &str, wanted: char) -> Option<usize> {
 }
 
 fn is_list(setting: &str) -> bool {
-    setting.split_once('=').is_some_and(|(key, _)| matches!(key.trim(), "versions" | "plugins"))
+    setting.split_once('=').is_some_and(|(key, _)| matches!(key.trim(), "versions" | "plugins" | "on" | "only"))
+}
+
+/// A place, whose words the pool has a number for.
+fn set_place(
+    own: &mut Own,
+    piece: Piece<'_>,
+    setting: Setting,
+    value: &str,
+    words: &Words<'_>,
+) -> Result<(), RuleError> {
+    let number = match words.places {
+        _ if value == ANYWHERE_WORD => ANYWHERE_WORD.to_owned(),
+        // Nobody asks what comes of it.
+        None => ANYWHERE_WORD.to_owned(),
+        Some(places) => match places.place(value) {
+            Some(number) => format!("#{number}"),
+            None if words.is_new => {
+                return Err(piece.error(format!("'{value}' is no place; give {}", setting.expected())));
+            }
+            None => return Ok(()),
+        },
+    };
+    own.set(setting, number.as_bytes()).map_err(|error| piece.error(error.to_string()))
 }
 
 /// Versions and plugins, which are lists.
@@ -283,7 +307,7 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     let (key, value) =
         piece.text.split_once('=').ok_or_else(|| piece.error("settings are KEY=VALUE, separated by commas"))?;
     let (key, value) = (key.trim(), value.trim());
-    if is_list(piece.text) {
+    if matches!(key, "versions" | "plugins") {
         return set_list(own, piece, key, value, words);
     }
     let setting = Setting::from_word(key).ok_or_else(|| {
@@ -301,6 +325,9 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     }
     if setting == Setting::Encrypt && !matches!(value, "yes" | "no") {
         return Err(piece.error("a rule can say encrypt=yes or encrypt=no; which key it is, a directory says"));
+    }
+    if matches!(setting, Setting::On | Setting::Only) {
+        return set_place(own, piece, setting, value, words);
     }
     if setting == Setting::Class {
         let class = (words.class_of)(value)

@@ -81,7 +81,7 @@ fn find(
         return (
             reduced,
             format!(
-                "{} of copies find no place: add a device with `stere device add {pool} DEVICE`, or delete files",
+                "{} of copies find no place: add a device with `stere device add {pool} DEVICE` (for files with only=, one that it names), or delete files",
                 size::show(work.bytes_left)
             ),
         );

@@ -69,6 +69,11 @@ impl Change {
         matches!(self, Change::Label { .. } | Change::MetadataCopies { .. })
     }
 
+    /// Whether a device is known by other words afterwards.
+    pub fn is_label(&self) -> bool {
+        matches!(self, Change::Label { .. })
+    }
+
     /// Whether there may be more devices for chunks afterwards.
     pub fn gives_devices(&self) -> bool {
         matches!(self, Change::Add { spare: false, .. } | Change::Replace { .. } | Change::Online { .. })

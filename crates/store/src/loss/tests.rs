@@ -16,6 +16,7 @@ fn segment(data: u8, parity: u8, missing: u32) -> Segment {
         live_bytes: 4096,
         sequence: 1,
         tertiary: stere_format::Tertiary::default(),
+        site: stere_format::Site::ANYWHERE,
     };
     Segment::from_value(3, &value)
 }

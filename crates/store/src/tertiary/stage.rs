@@ -300,7 +300,8 @@ impl Store {
             }
             error => Error::Log(error.into()),
         };
-        let place = stripe.allocate_keeping(segment.scheme, &self.log.kept_for_others(&key)).map_err(no_room)?;
+        let place =
+            stripe.allocate_keeping(segment.site, segment.scheme, &self.log.kept_for_others(&key)).map_err(no_room)?;
         let content: SharedBuffer = stere_device::Buffer::copy_of(&object[ChunkHeader::SIZE..]).share();
         if let Err(error) = self.write_restored(segment, &place, &content) {
             stripe.free_now(&place.chunks);

@@ -32,25 +32,36 @@ fn combinations_are_all_different() {
 fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() {
     let mut placement = placement(&[4, 100]);
     for _ in 0..2 {
-        assert_eq!(placement.allocate_on(0, &[], 2).unwrap().chunks[0].device, 0);
+        assert_eq!(placement.allocate_on(stere_format::Site::ANYWHERE, 0, &[], 2).unwrap().chunks[0].device, 0);
     }
     // Two are left: they are kept while the other device has more ...
-    assert!(matches!(placement.allocate_on(0, &[], 2), Err(StripeError::NoSpace { .. })));
-    assert!(!placement.has_room_for_home(0, &[], 2) && placement.has_room_for_home(0, &[], 0));
+    assert!(matches!(placement.allocate_on(stere_format::Site::ANYWHERE, 0, &[], 2), Err(StripeError::NoSpace { .. })));
+    assert!(
+        !placement.has_room_for_home(stere_format::Site::ANYWHERE, 0, &[], 2)
+            && placement.has_room_for_home(stere_format::Site::ANYWHERE, 0, &[], 0)
+    );
     for _ in 0..98 {
-        assert_eq!(placement.allocate_on(1, &[], 2).unwrap().chunks[0].device, 1);
+        assert_eq!(placement.allocate_on(stere_format::Site::ANYWHERE, 1, &[], 2).unwrap().chunks[0].device, 1);
     }
     // ... and taken when nobody has more, but never those that the pool as a whole must keep.
     assert!(matches!(
-        placement.allocate_on(0, &[Kept { scheme: scheme(1, 0), segments: 4 }], 2),
+        placement.allocate_on(
+            stere_format::Site::ANYWHERE,
+            0,
+            &[Kept { scheme: scheme(1, 0), segments: 4, only: 0 }],
+            2
+        ),
         Err(StripeError::NoSpace { .. })
     ));
     for device in [0, 0, 1, 1] {
-        assert_eq!(placement.allocate_on(device, &[], 2).unwrap().chunks[0].device, device);
+        assert_eq!(
+            placement.allocate_on(stere_format::Site::ANYWHERE, device, &[], 2).unwrap().chunks[0].device,
+            device
+        );
     }
-    assert!(matches!(placement.allocate_on(0, &[], 0), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(placement.allocate_on(stere_format::Site::ANYWHERE, 0, &[], 0), Err(StripeError::NoSpace { .. })));
     placement.set_open(1, false);
-    assert!(matches!(placement.allocate_on(1, &[], 0), Err(StripeError::NoSpace { .. })));
+    assert!(matches!(placement.allocate_on(stere_format::Site::ANYWHERE, 1, &[], 0), Err(StripeError::NoSpace { .. })));
 }
 
 #[test]
@@ -92,7 +103,7 @@ fn a_large_device_takes_part_in_every_segment() {
 #[test]
 fn what_is_kept_back_stays_for_those_who_may() {
     let mut placement = placement(&[10, 10]);
-    let kept = [Kept { scheme: scheme(1, 1), segments: 3 }];
+    let kept = [Kept { scheme: scheme(1, 1), segments: 3, only: 0 }];
     for _ in 0..7 {
         placement.allocate(scheme(1, 1), &kept).unwrap();
     }
@@ -272,9 +283,9 @@ fn a_chunk_that_moves_keeps_apart_from_its_siblings() {
         placement.set_domain(index as u16, host, "");
     }
     // Its sibling lies on host a: device 2 has most room, but device 3 shares nothing with it.
-    assert_eq!(placement.place_beside(&[0], 1, None).unwrap().device, 3);
-    assert_eq!(placement.place_beside(&[0], 1, Some(2)).unwrap().device, 2);
-    assert_eq!(placement.place_beside(&[0, 2, 3], 1, None), None);
+    assert_eq!(placement.place_beside(stere_format::Site::ANYWHERE, &[0], 1, None).unwrap().device, 3);
+    assert_eq!(placement.place_beside(stere_format::Site::ANYWHERE, &[0], 1, Some(2)).unwrap().device, 2);
+    assert_eq!(placement.place_beside(stere_format::Site::ANYWHERE, &[0, 2, 3], 1, None), None);
 }
 
 proptest! {
@@ -291,7 +302,7 @@ proptest! {
         prop_assume!(scheme_wanted.width() <= slot_counts.len());
         let kept: Vec<Kept> = kept
             .into_iter()
-            .map(|(data, parity, segments)| Kept { scheme: scheme(data, parity), segments })
+            .map(|(data, parity, segments)| Kept { scheme: scheme(data, parity), segments, only: 0 })
             .filter(|kept| kept.scheme.width() <= slot_counts.len())
             .collect();
         let mut all: Vec<Scheme> =
@@ -316,7 +327,7 @@ proptest! {
         slot_counts in prop::collection::vec(4u32..60, 2..6), segments in 1u64..6, parity in 0u8..3,
     ) {
         let wide = scheme(1, parity.min(slot_counts.len() as u8 - 1));
-        let kept = [Kept { scheme: wide, segments }];
+        let kept = [Kept { scheme: wide, segments, only: 0 }];
         let mut placement = placement(&slot_counts);
         prop_assume!(placement.capacity(wide).segments_free >= segments);
         let (room_before, _) = placement.room(scheme(1, 0), &kept);

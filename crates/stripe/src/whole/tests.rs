@@ -69,7 +69,7 @@ fn a_chunk_is_written_to_another_slot_with_its_header() {
     let scheme = Scheme::new(1, 1).unwrap();
     let segment = stripe.allocate(scheme, 0).unwrap();
     let others: Vec<DeviceIndex> = segment.chunks.iter().map(|place| place.device).collect();
-    let place = stripe.place_beside(&others[..1], others[1], None).unwrap();
+    let place = stripe.place_beside(stere_format::Site::ANYWHERE, &others[..1], others[1], None).unwrap();
     assert!(!others.contains(&place.device));
     let header = ChunkHeader {
         pool: PoolId([3; 16]),

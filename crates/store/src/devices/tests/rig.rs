@@ -12,7 +12,7 @@ pub const CHUNK_BYTES: u32 = 1 << 20;
 pub const MIB: u64 = 1 << 20;
 
 pub fn placement(data: u8, parity: u8) -> Placement {
-    Placement { scheme: Scheme { data, parity }, class: data * 16 + parity }
+    Placement { scheme: Scheme { data, parity }, class: data * 16 + parity, site: stere_format::Site::ANYWHERE }
 }
 
 pub struct Rig {

@@ -1,0 +1,92 @@
+//! `on=` and `only=`: the words by which people name devices, as the numbers that policy knows, and back.
+//!
+//! Words are kept in the pool by the store, which also knows the devices that they mean now. A word needs no device when it is
+//! set: one may come. Read next: the store's `places.rs`, `docs/design/placement.md`.
+
+use std::sync::Arc;
+
+use stere_file::StoredFact;
+use stere_format::{PlaceValue, Site};
+use stere_policy::{ANYWHERE_WORD, Effective, Places, PolicyError, Setting};
+use stere_store::{Lies, Store};
+
+use crate::FileSystem;
+use crate::error::Error;
+
+/// Tags, classes or names of devices with commas (or `|`) between them, each once and in order.
+fn words_of(text: &str) -> Option<Vec<String>> {
+    let mut words: Vec<String> = text.split([',', '|']).map(|word| word.trim().to_owned()).collect();
+    words.sort_unstable();
+    words.dedup();
+    let is_plain = |character: char| character.is_alphanumeric() || "-_.:/@".contains(character);
+    let is_word = |word: &String| {
+        (1..=PlaceValue::WORD_BYTES_MAX).contains(&word.len()) && word.chars().all(is_plain) && word != ANYWHERE_WORD
+    };
+    (words.len() <= PlaceValue::WORDS_MAX && words.iter().all(is_word)).then_some(words)
+}
+
+/// What words in rules mean.
+pub(crate) struct Known(pub Arc<Store>);
+
+impl Places for Known {
+    fn place(&self, text: &str) -> Option<u8> {
+        self.0.find_place(&words_of(text)?)
+    }
+}
+
+/// The same for rules that somebody sets now: words that have no number yet get one.
+pub(crate) struct Numbering<'a>(pub &'a Store);
+
+impl Places for Numbering<'_> {
+    fn place(&self, text: &str) -> Option<u8> {
+        let number = self.0.place_number(&words_of(text)?);
+        number.map_err(|error| tracing::error!(text, %error, "a place that rules name has no number")).ok()
+    }
+}
+
+impl FileSystem {
+    /// The number of a place for its words.
+    pub(crate) fn with_place_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
+        if matches!(value, b"") || value == ANYWHERE_WORD.as_bytes() {
+            return Ok(value.to_vec());
+        }
+        let text = String::from_utf8_lossy(value).into_owned();
+        let Some(words) = words_of(&text) else {
+            let (key, expected) = (setting.word(), setting.expected());
+            return Err(PolicyError::BadValue { key, value: text, expected }.into());
+        };
+        Ok(format!("#{}", self.store.place_number(&words)?).into_bytes())
+    }
+
+    /// The other way.
+    pub(crate) fn with_place_words(&self, text: String) -> String {
+        let number = text.strip_prefix('#').and_then(|number| number.parse().ok());
+        number.and_then(|number| self.store.place_words(number)).map_or(text, |words| words.join(","))
+    }
+
+    /// Bytes of a fact that do not lie where a file wants them, and whether that is for want of room where they must.
+    pub(crate) fn misplaced(&self, fact: &StoredFact, wanted: Site) -> (u64, bool) {
+        match fact.lies {
+            // What is shared lies as another file wants it.
+            _ if fact.site != wanted => (fact.bytes - if wanted.only == 0 { fact.shared_bytes } else { 0 }, false),
+            Lies::Well => (0, false),
+            Lies::Movable => (fact.bytes, false),
+            Lies::Wrongly => (fact.bytes, true),
+        }
+    }
+
+    /// Whether a policy of this pool ever named devices: then it matters how they are labelled.
+    pub fn has_places(&self) -> bool {
+        self.store.has_places()
+    }
+
+    /// Why new data cannot lie where it must, if it cannot.
+    pub(crate) fn why_placeless(&self, effective: &Effective) -> Option<String> {
+        let only = effective.wish.only;
+        if only == 0 || self.store.devices_of_place(only) > 0 {
+            return None;
+        }
+        let words = self.store.place_words(only).unwrap_or_default().join(",");
+        Some(format!("impossible: no device has the tag, class or name {words}; see `stere device label`"))
+    }
+}
