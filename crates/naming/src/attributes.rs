@@ -211,6 +211,9 @@ impl FileSystem {
         if set.atime.is_some() {
             self.lazy_times.remove(inode);
         }
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
+            self.note_facts_changed(inode);
+        }
         match self.shown(caller.wait, inode, value.clone()) {
             // It is done, and must not be done again.
             Err(Error::WouldBlock) => Ok(Attributes::of(inode, &value)),

@@ -86,6 +86,7 @@ impl FileSystem {
         }
         let released = self.told(caller.wait, inode, self.files.release(&caller.context(), inode));
         self.note_closed(inode);
+        self.note_facts_changed(inode);
         if !matches!(released, Err(Error::WouldBlock)) {
             self.saw_release(caller, inode, handle);
         }

@@ -280,6 +280,7 @@ impl FileSystem {
         self.files.following().note_time(caller.now.seconds);
         self.save_many_lazy_times(caller.wait)?;
         self.review_now_and_then(caller)?;
+        let reviewed = self.review_changed(caller);
         self.deduplicate_now_and_then(caller)?;
         self.save_watched(caller.wait)?;
         let begun = self.begin_retentions(caller);
@@ -288,7 +289,7 @@ impl FileSystem {
         let indexed = self.files.index_some(caller.wait);
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? | accounted? | expired? | indexed? | has_more)
+        Ok(begun? | accounted? | expired? | indexed? | reviewed? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

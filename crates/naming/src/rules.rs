@@ -9,6 +9,7 @@
 mod forecast;
 mod review;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,6 +87,11 @@ impl Scopes {
         self.levels.is_empty() && self.pool.is_none()
     }
 
+    /// Whether something decides that changes without a name being changed.
+    fn ask_for_facts(&self) -> bool {
+        self.sets().any(|rules| rules.changes_by_itself())
+    }
+
     fn sets(&self) -> impl Iterator<Item = &Arc<RuleSet>> {
         self.levels.iter().filter_map(|level| level.rules.as_ref()).chain(&self.pool)
     }
@@ -150,6 +156,8 @@ pub(crate) struct Rules {
     next_log_entry: AtomicU64,
     /// When what changes by itself is looked at next, in seconds.
     next_review: AtomicU64,
+    /// Files that were closed or changed since they were looked at.
+    changed: Mutex<BTreeSet<u64>>,
     people: Option<Arc<dyn People>>,
     plugins: Option<Arc<Plugins>>,
     places: Option<Known>,

@@ -1,19 +1,70 @@
-//! Looking again, now and then, at files whose rules ask for what changes by itself: size, age, owner, mode.
+//! Looking again at files whose rules ask for what changes without a name being changed: size, owner, group and mode soon after a file
+//! is closed or they are changed, age now and then.
+//!
+//! Which files were changed is in memory only: what a crash takes is found when all are looked at. Without rules nothing is remembered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_file::inode_if_any;
+use stere_format::FileKind;
 use stere_policy::RuleSet;
 use stere_store::Transaction;
 
 use crate::error::Error;
+use crate::names::Form;
 use crate::{Caller, FileSystem, ROOT};
 
 /// How often what changes by itself (size, age, owner) is looked at, in seconds.
 const REVIEW_SECONDS: u64 = 3600;
+/// Files that are remembered to have changed; of more, those are found when all are looked at.
+const CHANGED_MAX: usize = 65_536;
+/// Of them, how many one step looks at.
+const CHANGED_PER_STEP: usize = 64;
 
 impl FileSystem {
+    /// A file was closed, or its owner, group, mode or size was changed: rules may decide otherwise for it now.
+    pub(crate) fn note_facts_changed(&self, inode: u64) {
+        if self.rules.has_any.load(Ordering::Acquire) {
+            let mut changed = self.rules.changed.lock();
+            if changed.len() < CHANGED_MAX {
+                changed.insert(inode);
+            }
+        }
+    }
+
+    /// Asks the rules again for some of the files that were closed or changed, and notes exactly those for which they decide otherwise.
+    /// Whether there are more.
+    pub(crate) fn review_changed(&self, caller: &Caller<'_>) -> Result<bool, Error> {
+        for _ in 0..CHANGED_PER_STEP {
+            let Some(inode) = self.rules.changed.lock().pop_first() else { return Ok(false) };
+            if self.is_decided_otherwise(caller, inode)? {
+                self.store.update(caller.wait, |transaction| self.note_reconcile(transaction, inode))?;
+            }
+        }
+        Ok(!self.rules.changed.lock().is_empty())
+    }
+
+    /// Whether rules decide otherwise for a file than is noted. Of one with several names, whether they decide more.
+    fn is_decided_otherwise(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
+        let value = self.files.attributes(caller.wait, inode)?;
+        let is_file = |value: &stere_format::InodeValue| value.kind() == Some(FileKind::File) && value.nlink > 0;
+        let Some(value) = value.filter(is_file) else { return Ok(false) };
+        let scopes = self.scopes(caller.wait, value.parent)?;
+        if !scopes.ask_for_facts() {
+            return Ok(false);
+        }
+        let name = self.store.view(caller.wait, |view| self.names.name_of(view, inode, &value))?;
+        // Rules ask for names, and nobody may be able to read this one now.
+        let Some((name, _)) = name.filter(|(_, form)| *form != Form::Opaque) else { return Ok(false) };
+        let before = stere_file::rule_decision(&value);
+        let mut decision = scopes.decide(&name, &value, caller.now, &mut |_, _| {});
+        if value.nlink > 1 {
+            decision = before.or_more(&decision, &scopes.classes);
+        }
+        Ok(decision != before)
+    }
+
     /// Now and then notes that files are to be looked at whose rules ask for what changes without a name being changed.
     pub(crate) fn review_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
         let now = u64::try_from(caller.now.seconds).unwrap_or(0);
