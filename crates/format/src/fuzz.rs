@@ -53,6 +53,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tier_policy", tier_policy),
     ("volume", volume),
     ("volume_label", volume_label),
+    ("volume_prices", volume_prices),
     ("watched", watched),
     ("xattr", xattr),
 ];
@@ -307,6 +308,10 @@ fn heat(bytes: &[u8]) -> Result<(), DecodeError> {
     let page =
         bytes.get(4..12).map_or(0, |segment| segment.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     canonical(bytes, &HeatPage::decode(page / HeatPage::SEGMENTS, bytes)?.encode())
+}
+
+fn volume_prices(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &VolumePrices::decode(bytes)?.encode())
 }
 
 fn tier_policy(bytes: &[u8]) -> Result<(), DecodeError> {

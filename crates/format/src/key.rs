@@ -68,6 +68,8 @@ pub mod kind {
     pub const UNIT: u8 = 41;
     /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
     pub const TIER_POLICY: u8 = 22;
+    /// In SYSTEM, object = number: what a tertiary volume costs.
+    pub const VOLUME_PRICES: u8 = 23;
     /// In SYSTEM, object = code: a class that somebody defined or changed.
     pub const CLASS: u8 = 20;
     /// In SYSTEM, object = number: a destination of backups.
@@ -238,6 +240,10 @@ impl Key {
 
     pub const fn tier_policy() -> Self {
         Self::new(tree::SYSTEM, 0, kind::TIER_POLICY, 0)
+    }
+
+    pub const fn volume_prices(number: u8) -> Self {
+        Self::new(tree::SYSTEM, number as u64, kind::VOLUME_PRICES, 0)
     }
 
     pub const fn heat(page: u64) -> Self {

@@ -87,7 +87,7 @@ pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentSt
 pub use site::{DEVICE_CLASS_WORDS, PLACE_ANYWHERE, PLACE_NUMBER_MIN, PlaceValue, Site};
 pub use successors::Successors;
 pub use superblock::{CheckpointPart, Epoch, Superblock};
-pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy};
+pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy, VolumePrices};
 pub use volume::{
     Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,
     metadata_of_object, object_name, segment_of_object, state_name, state_of_object,

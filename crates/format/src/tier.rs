@@ -1,4 +1,4 @@
-//! What tells which archived segments are released first: how segments were used, and in which order they go.
+//! What tells which archived segments are released first: how segments were used, in which order they go, and what volumes cost.
 //!
 //! All of it is optional: a pool without these keys is as if nobody had used or said anything, and losing them loses no data.
 
@@ -152,6 +152,50 @@ impl TierPolicy {
         let cache_bytes = reader.u64()?;
         reader.finish()?;
         Ok(Self { order, exponent_hundredths, cache_bytes })
+    }
+}
+
+/// What a volume costs, in millionths of whatever it is paid in: the value of [`crate::Key::volume_prices`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct VolumePrices {
+    /// A thousand requests.
+    pub thousand_requests: u64,
+    /// A gigabyte (10^9 bytes) that is read from it.
+    pub gigabyte_out: u64,
+    /// A gigabyte that lies there for a month.
+    pub gigabyte_month: u64,
+}
+
+impl VolumePrices {
+    pub const SIZE: usize = 32;
+    pub const VERSION: u8 = 1;
+    /// A million.
+    pub const MAX: u64 = 1_000_000_000_000;
+    const STRUCTURE: &'static str = "prices of a tertiary volume";
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::SIZE);
+        out.extend_from_slice(&[Self::VERSION]);
+        out.put_zeros(7);
+        for price in [self.thousand_requests, self.gigabyte_out, self.gigabyte_month] {
+            out.put_u64(price);
+        }
+        assert_eq!(out.len(), Self::SIZE, "as long as the page says");
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        reader.zeros(7)?;
+        let mut prices = [0; 3];
+        for price in &mut prices {
+            *price = reader.u64()?;
+            reader.check(*price <= Self::MAX, "price", *price)?;
+        }
+        reader.finish()?;
+        let [thousand_requests, gigabyte_out, gigabyte_month] = prices;
+        Ok(Self { thousand_requests, gigabyte_out, gigabyte_month })
     }
 }
 

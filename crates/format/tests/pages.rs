@@ -59,7 +59,7 @@ fn tables_end_where_the_structures_end() {
             vec![CartridgeBlock::SIZE, CartridgeIndex::FIXED_BYTES, CartridgeIndex::ENTRY_FIXED_BYTES + 1],
         ),
         ("volume.md", vec![VolumeEntry::FIXED_BYTES, TierMarks::SIZE, 2, Successors::ENTRY_BYTES]),
-        ("tier.md", vec![TierPolicy::SIZE, HeatPage::FIXED_BYTES, HeatPage::ENTRY_BYTES]),
+        ("tier.md", vec![TierPolicy::SIZE, HeatPage::FIXED_BYTES, HeatPage::ENTRY_BYTES, VolumePrices::SIZE]),
         // Header and index entry; the code is `crates/stack`, whose tests hold the bytes.
         ("stacked.md", vec![512, 24]),
         ("backup.md", vec![BackupValue::FIXED_BYTES]),

@@ -164,6 +164,9 @@ pub enum Answer {
     },
     RulesTested {
         files: u64,
+        /// What sending files to volumes would cost.
+        #[serde(default)]
+        costs: Vec<crate::tier::CostsReport>,
     },
     DigestBegun {
         token: u64,

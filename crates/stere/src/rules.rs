@@ -1,5 +1,6 @@
 //! `stere policy load`, `show`, `log` and `test`: rules of the pool, what they did, and what rules of a directory would do.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::control::{Answer, Connection, Request};
 use crate::error::{At, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::status::to_json;
-use crate::{clock, locate, size};
+use crate::{clock, locate, size, tier};
 
 /// Names looked at between two answers of a forecast.
 const NAMES_PER_ANSWER: usize = 4096;
@@ -94,7 +95,11 @@ pub fn forecast(
 ) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
     let mut forecast = filesystem.forecast_rules(&caller, directory, rules)?;
+    let mut left: BTreeMap<u8, u64> = BTreeMap::new();
     while let Some(changes) = forecast.step(&caller, NAMES_PER_ANSWER)? {
+        for (number, bytes) in changes.iter().flat_map(|change| &change.goes_to) {
+            *left.entry(*number).or_default() += bytes;
+        }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let report = |one: stere_naming::RuleChange| ChangeReport {
             path: text(&one.path),
@@ -106,7 +111,8 @@ pub fn forecast(
             break;
         }
     }
-    Ok(Answer::RulesTested { files: forecast.files })
+    let costs = tier::of_archiving(filesystem.store(), &left)?;
+    Ok(Answer::RulesTested { files: forecast.files, costs })
 }
 
 fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
@@ -188,7 +194,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     connection.be_patient()?;
     let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
     let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);
-    let files = loop {
+    let (files, costs) = loop {
         match answer {
             Some(Answer::RuleChanges { changes }) => {
                 for one in changes {
@@ -199,7 +205,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
                     }
                 }
             }
-            Some(Answer::RulesTested { files }) => break files,
+            Some(Answer::RulesTested { files, costs }) => break (files, costs),
             Some(_) => return unexpected(),
             None => return refused("the pool's daemon ended before it answered; see its log"),
         }
@@ -207,7 +213,12 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     };
     match arguments.json {
         true => println!("{}", to_json(&all)?),
-        false => println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes)),
+        false => {
+            println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes));
+            if !costs.is_empty() {
+                tier::print_costs(&arguments.path, &costs);
+            }
+        }
     }
     Ok(DONE)
 }

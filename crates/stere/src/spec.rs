@@ -20,6 +20,9 @@ pub struct DeviceSpec {
     pub name: String,
     /// Of a tertiary volume: copies of the pool's metadata go there.
     pub takes_metadata: bool,
+    /// Of a tertiary volume: what it costs.
+    #[serde(default)]
+    pub prices: crate::tier::PriceChange,
 }
 
 impl FromStr for DeviceSpec {
@@ -42,6 +45,7 @@ impl FromStr for DeviceSpec {
             shelf: String::new(),
             name: String::new(),
             takes_metadata: true,
+            prices: crate::tier::PriceChange::default(),
         };
         for part in parts {
             let (key, value) = part.split_once('=').ok_or_else(|| {
@@ -62,6 +66,9 @@ impl FromStr for DeviceSpec {
                     spec.path = PathBuf::from(place);
                 }
                 "name" => spec.name = value.into(),
+                "price_requests" | "price_out" | "price_month" if is_volume => {
+                    spec.prices.set(key.trim_start_matches("price_"), value)?;
+                }
                 "metadata" if is_volume => {
                     spec.takes_metadata = match value {
                         "yes" => true,
@@ -77,7 +84,7 @@ impl FromStr for DeviceSpec {
             }
         }
         if is_volume && (spec.size_bytes.is_some() || !spec.host.is_empty() || !spec.shelf.is_empty()) {
-            return Err("a tertiary volume has no size, host or shelf; its keys are class, name and metadata".into());
+            return Err("a tertiary volume has no size, host or shelf; its keys are class, name, metadata, price_requests, price_out and price_month".into());
         }
         let is_slow = matches!(spec.class, Some(DeviceClass::Object | DeviceClass::Media));
         if is_volume && spec.class.is_some() && !is_slow {

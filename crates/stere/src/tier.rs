@@ -4,6 +4,7 @@
 //! on devices beside a volume's copy is a cache, which is given up and filled by these commands, by reading, and by the mount's own
 //! policy. The daemon does the work; this asks it.
 
+mod costs;
 mod media;
 mod policy;
 mod retire;
@@ -26,6 +27,7 @@ use crate::running::Running;
 use crate::status::to_json;
 use crate::{clock, locate, reconcile, size};
 
+pub use costs::{Change as PriceChange, CostsReport, of_archiving, print as print_costs};
 pub use media::media;
 
 const POLL: Duration = Duration::from_millis(200);
@@ -56,6 +58,10 @@ pub enum Order {
     Pin(u64, bool),
     /// When and in which order files are released by themselves, from now on.
     Policy(policy::Change),
+    /// What bringing back what is below this inode would cost; or sending it down to these volumes.
+    Costs(u64, Option<String>),
+    /// What a volume costs, from now on if anything is given.
+    Price(String, costs::Change),
     /// Compare a volume with the pool; `reads` every object.
     Verify {
         volume: String,
@@ -194,6 +200,8 @@ pub enum Told {
     Verify(VerifyReport),
     Repack(RepackReport),
     Retire(retire::RetireReport),
+    Costs(Vec<costs::CostsReport>),
+    Price(costs::PriceReport),
 }
 
 /// Volumes for reports.
@@ -359,6 +367,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             Ok(Told::Survey(report))
         }
         Order::Cancel(root, goes_down) => cancel_below(filesystem, running, *root, *goes_down),
+        Order::Costs(root, to) => costs::forecast(filesystem, running, *root, to.as_deref()),
+        Order::Price(volume, change) => costs::price(running, volume, change),
         Order::Retire { volume, to, dry_run } => retire::begin(running, volume, to.as_deref(), *dry_run),
         Order::Repack { volume, below } => media::repack_some(filesystem, running, volume.as_deref(), *below),
         Order::Verify { volume, reads } => {
@@ -431,13 +441,18 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
             }
             Ok(DONE)
         }
-        TierCommand::Archive { paths, to, wait } => {
+        TierCommand::Archive { paths, to, dry_run: true, json, .. } => {
+            costs::archive(registry, paths, to.as_deref(), *json)
+        }
+        TierCommand::Stage { paths, dry_run: true, json, .. } => costs::stage(registry, paths, *json),
+        TierCommand::Price { pool, volume, settings, json } => costs::show(registry, pool, volume, settings, *json),
+        TierCommand::Archive { paths, to, wait, .. } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(archive(registry, path, to.as_deref(), *wait)?)))
         }
         TierCommand::Release { paths } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(release(registry, path)?)))
         }
-        TierCommand::Stage { paths, wait } => {
+        TierCommand::Stage { paths, wait, .. } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(stage(registry, path, *wait)?)))
         }
         TierCommand::Pin { paths, wait } => {
@@ -526,25 +541,30 @@ fn print_queue(report: &TierReport) {
     }
 }
 
-/// Sends a path down.
-fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Result<u8> {
-    let (about, mut connection, inode) = locate::connect(registry, path)?;
-    connection.be_patient()?;
-    let report = ask_tier(&mut connection, Order::Tell)?;
+/// The volumes that a person means, or the first one.
+fn volumes_meant(report: &TierReport, to: Option<&str>, pool: &str) -> Result<String> {
     let name = match (to, report.volumes.iter().find(|volume| volume.state != "offline")) {
         (Some(name), _) => name.to_owned(),
         (None, Some(volume)) => volume.name.clone(),
         (None, None) => {
             return refused(format!(
-                "the pool '{}' has no tertiary volume; add one with `stere device add {0} dir:/path,name=NAME`",
-                about.pool
+                "the pool '{pool}' has no tertiary volume; add one with `stere device add {pool} dir:/path,name=NAME`"
             ));
         }
     };
     let known = |name: &str| report.volumes.iter().any(|volume| volume.name == name);
     if let Some(unknown) = name.split('+').find(|name| !known(name)) {
-        return refused(format!("the pool '{}' has no volume '{unknown}'; see `stere tier list {0}`", about.pool));
+        return refused(format!("the pool '{pool}' has no volume '{unknown}'; see `stere tier list {pool}`"));
     }
+    Ok(name)
+}
+
+/// Sends a path down.
+fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Result<u8> {
+    let (about, mut connection, inode) = locate::connect(registry, path)?;
+    connection.be_patient()?;
+    let report = ask_tier(&mut connection, Order::Tell)?;
+    let name = volumes_meant(&report, to, &about.pool)?;
     setxattr(path, ATTRIBUTE, name.as_bytes(), XattrFlags::empty()).at("set the policy of", path)?;
     if !wait {
         println!("{} goes to {name}; `stere tier queue {}` tells how far", path.display(), about.pool);

@@ -325,6 +325,11 @@ impl Running {
             let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
             self.store.attach_volume(number, volume, None, true)?;
+            // What a removed volume with this number cost is no matter.
+            let prices = spec.prices.of(stere_store::VolumePrices::default());
+            if self.store.volume_prices(number)? != prices {
+                self.store.set_volume_prices(number, prices)?;
+            }
             names.push(name);
         }
         Ok(names)

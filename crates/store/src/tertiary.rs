@@ -11,6 +11,7 @@
 
 mod beginning;
 mod clusters;
+mod costs;
 mod fetch;
 mod heat;
 mod lanes;
@@ -36,12 +37,13 @@ use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chun
 
 use beginning::Begun;
 pub use clusters::Prefetch;
+pub use costs::Costs;
 pub use orders::{Candidate, put_in_order};
 pub use remnants::Swept;
 pub use repack::Repacked;
 use sequence::Referred;
 pub use stage::{Released, TierFile};
-pub use stere_format::{ReleaseOrder, SegmentHeat, TierMarks, TierPolicy};
+pub use stere_format::{ReleaseOrder, SegmentHeat, TierMarks, TierPolicy, VolumePrices};
 pub use table::VolumeStatus;
 pub use upload::{Describe, TertiaryProgress};
 

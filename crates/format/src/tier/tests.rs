@@ -18,6 +18,13 @@ fn pages_hold_only_what_belongs_there() {
 }
 
 #[test]
+fn prices_are_in_range() {
+    let prices = VolumePrices { thousand_requests: 400, gigabyte_out: 90_000, gigabyte_month: VolumePrices::MAX };
+    assert_eq!(VolumePrices::decode(&prices.encode()), Ok(prices));
+    assert!(VolumePrices::decode(&VolumePrices { gigabyte_out: VolumePrices::MAX + 1, ..prices }.encode()).is_err());
+}
+
+#[test]
 fn policies_are_in_range() {
     for (order, word) in ReleaseOrder::ALL {
         assert_eq!((order.word(), ReleaseOrder::from_word(word)), (word, Some(order)));

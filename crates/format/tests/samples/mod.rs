@@ -549,6 +549,11 @@ fn system_samples() -> Vec<Sample> {
         ),
         ("heat", "heat", heat().encode()),
         (
+            "volume-prices",
+            "volume_prices",
+            VolumePrices { thousand_requests: 400, gigabyte_out: 90_000, gigabyte_month: 23_000 }.encode(),
+        ),
+        (
             "cartridge-label",
             "cartridge_block",
             cartridge_block(CartridgeKind::Label, "", b"stere cartridge TAP001L5\n"),

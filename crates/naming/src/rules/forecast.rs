@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use stere_format::{FileKind, InodeValue};
 use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Switch, Versions};
+use stere_store::TierFile;
 
 use super::Scopes;
 use crate::error::Error;
@@ -26,6 +27,8 @@ pub struct RuleChange {
     pub before: String,
     /// And with the rules.
     pub after: String,
+    /// Volumes that it would go to and that lack so many stored bytes of it.
+    pub goes_to: Vec<(u8, u64)>,
 }
 
 /// A walk that tells what rules of a directory would change.
@@ -107,12 +110,27 @@ impl RulesForecast<'_> {
         let is_other = before.wish != after.wish
             || (before.plugins, before.versions) != (after.plugins, after.versions)
             || Switch::ALL.into_iter().any(|one| before.is_on(one) != after.is_on(one));
-        Ok(is_other.then(|| RuleChange {
+        if !is_other {
+            return Ok(None);
+        }
+        let goes_to = match before.wish.tier == after.wish.tier {
+            true => Vec::new(),
+            false => self.goes_to(caller, inode, files.tertiary(after.wish.tier).unwrap_or(0))?,
+        };
+        Ok(Some(RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
             before: self.filesystem.words(&before, devices),
             after: self.filesystem.words(&after, devices),
+            goes_to,
         }))
+    }
+
+    /// What of a file these volumes lack.
+    fn goes_to(&self, caller: &Caller<'_>, inode: u64, set: u16) -> Result<Vec<(u8, u64)>, Error> {
+        let numbers = (0..u16::BITS as u8).filter(|number| set >> number & 1 == 1);
+        let file = if set == 0 { TierFile::default() } else { self.filesystem.tier_file(caller, inode)? };
+        Ok(numbers.map(|number| (number, file.bytes_not_on(number))).filter(|(_, bytes)| *bytes > 0).collect())
     }
 }
 

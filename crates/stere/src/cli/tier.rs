@@ -4,6 +4,13 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+const PRICE_KEYS: &str = "\
+Keys:
+  requests=0.4             a thousand requests
+  out=0.09                 a gigabyte (10^9 bytes) read from it
+  month=0.023              a gigabyte that lies there for a month
+0 for what costs nothing. `stere device add` takes the same as price_requests=, price_out= and price_month=.";
+
 const POLICY_KEYS: &str = "\
 Keys:
   order=stp|lru|once|size  what goes first: the greatest size times age (to the power of exponent), what was used longest
@@ -56,6 +63,24 @@ pub enum TierCommand {
         /// Return when it is there, read back and compared
         #[arg(long)]
         wait: bool,
+        /// Only say what it would ask of volumes and cost
+        #[arg(long)]
+        dry_run: bool,
+        /// With --dry-run, for programs
+        #[arg(long, requires = "dry_run")]
+        json: bool,
+    },
+    /// What a volume costs, as far as somebody said: numbers without a currency, shown or changed
+    #[command(after_help = PRICE_KEYS)]
+    Price {
+        pool: String,
+        volume: String,
+        /// What it costs from now on
+        #[arg(value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        /// For programs
+        #[arg(long)]
+        json: bool,
     },
     /// Drop the local bytes of what is on its volumes; reading brings them back
     Release {
@@ -69,6 +94,12 @@ pub enum TierCommand {
         /// Return when it is here
         #[arg(long)]
         wait: bool,
+        /// Only say what it would ask of volumes and cost
+        #[arg(long)]
+        dry_run: bool,
+        /// With --dry-run, for programs
+        #[arg(long, requires = "dry_run")]
+        json: bool,
     },
     /// Keep on devices whatever is below these paths, and bring back what is not there; it may be archived all the same
     Pin {

@@ -60,6 +60,13 @@ impl TierFile {
         self.unreachable_bytes += if store.can_reach(tertiary.there) { 0 } else { bytes };
     }
 
+    /// Stored bytes that a volume would have to be given: all of them where it has nothing of the file.
+    pub fn bytes_not_on(&self, number: u8) -> u64 {
+        let all = self.local_bytes + self.released_bytes;
+        let is_there = self.volumes >> number & 1 == 1;
+        if is_there { all.saturating_sub(self.tertiary_bytes) } else { all }
+    }
+
     /// In the words of `user.stere.residency`.
     pub fn residency(&self) -> &'static str {
         match (self.released_bytes, self.local_bytes, self.unreachable_bytes) {
