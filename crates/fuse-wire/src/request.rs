@@ -79,6 +79,12 @@ impl Request {
         self.header.opcode
     }
 
+    /// The node that it is about; for names the directory.
+    #[must_use]
+    pub fn node(&self) -> u64 {
+        self.header.nodeid
+    }
+
     #[must_use]
     pub fn context(&self) -> Context {
         let InHeader { unique, uid, gid, pid, .. } = self.header;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fuse_wire::abi::opcode;
 use fuse_wire::{Operation, Request, Unmount, Unmounter, Write};
-use stere_naming::{Caller, FileSystem, Timestamp, Wait};
+use stere_naming::{Caller, FileSystem, ROOT, Timestamp, Wait};
 use stere_store::{PendingRead, pending, waiting};
 
 use crate::answer::Failure;
@@ -20,6 +20,7 @@ use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::options::MountOptions;
+use crate::searches::{self, Next, Searches};
 use crate::turns::{Claim, Come, Turn, Turns};
 use crate::waiter::Waiter;
 
@@ -28,6 +29,8 @@ pub(crate) enum Job {
     Request(Request),
     /// Has to wait for a tertiary volume, and may.
     Recall(Request, Option<Turn>),
+    /// Has to look at many inodes, or for a name that may be one of a user's own.
+    Search(Request),
     /// Inodes the kernel forgot and whose freeing has to wait for a device.
     Forgets(Vec<u64>),
 }
@@ -44,6 +47,8 @@ pub(crate) struct Front {
     pub no_birth_times: bool,
     pub turns: Arc<Turns>,
     lanes: Lanes<Job>,
+    /// None where nobody is to search so.
+    searches: Option<Searches>,
     served: AtomicU64,
     complaints: Complaints,
     unmounter: OnceLock<Unmounter>,
@@ -65,7 +70,8 @@ impl Front {
             open_directory_flags: fopen::KEEP_CACHE | cache_directories,
             no_birth_times: options.no_birth_times,
             turns: Turns::new(options.recall_limits),
-            lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling),
+            lanes: Lanes::new(limits.reading, limits.changing, limits.syncing, limits.recalling, limits.searching),
+            searches: (!options.no_find).then(Searches::default),
             served: AtomicU64::new(0),
             complaints: Complaints::default(),
             unmounter: OnceLock::new(),
@@ -161,7 +167,11 @@ impl Front {
     /// Lets go of what the kernel forgot. Only removed files matter, and those few that have to wait go to a worker.
     fn forget(&self, request: Request) {
         let mut waiting = Vec::new();
-        let mut one = |inode| {
+        let mut one = |inode, lookups| {
+            if inode >= searches::FIRST_NODE {
+                self.searches.iter().for_each(|searches| searches.forget(inode, lookups));
+                return;
+            }
             let caller = Self::own_caller(Wait::Never);
             match self.filesystem.forget(&caller, inode) {
                 Ok(()) => {}
@@ -170,13 +180,38 @@ impl Front {
             }
         };
         match request.operation() {
-            Operation::Forget { node, .. } => one(node),
-            Operation::BatchForget { forgets } => forgets.iter().for_each(|(node, _)| one(node)),
+            Operation::Forget { node, lookups } => one(node, lookups),
+            Operation::BatchForget { forgets } => forgets.iter().for_each(|(node, lookups)| one(node, lookups)),
             _ => {}
         }
         request.reply_none();
         if !waiting.is_empty() {
             self.lanes.submit(Lane::Syncing, Job::Forgets(waiting));
+        }
+    }
+
+    /// Something of `.find`: at once, or in the lane of searches.
+    fn answer_search(&self, searches: &Searches, request: Request, wait: Wait) {
+        if request.node() == ROOT {
+            // What somebody has called so himself goes first.
+            match self.filesystem.lookup(&self.caller(&request, 0, wait), ROOT, searches::NAME) {
+                Err(stere_naming::Error::NotFound) => {}
+                Err(stere_naming::Error::WouldBlock) => {
+                    return self.lanes.submit(Lane::Searching, Job::Search(request));
+                }
+                _ => {
+                    let left = self.attempt(request, wait);
+                    return left.into_iter().for_each(|request| self.hand_over(request));
+                }
+            }
+        }
+        let Next::Search(request) = searches.answer(&self.filesystem, request) else { return };
+        if wait == Wait::Allowed {
+            return searches.search(&self.filesystem, request);
+        }
+        match searches.may_begin(&request) {
+            true => self.lanes.submit(Lane::Searching, Job::Search(request)),
+            false => request.reply_error(libc::EAGAIN),
         }
     }
 
@@ -200,6 +235,15 @@ impl Front {
                 let waiter = Waiter::of(&request);
                 waiting::unless(move || waiter.is_gone(), || self.wait_for(request));
                 drop(turn);
+            }
+            Job::Search(request) => {
+                let Some(searches) = &self.searches else { return request.reply_error(libc::EIO) };
+                let uid = request.context().uid;
+                let is_counted = request.node() != ROOT;
+                self.answer_search(searches, request, Wait::Allowed);
+                if is_counted {
+                    searches.has_ended(uid);
+                }
             }
             Job::Request(request) => self.wait_for(request),
             Job::Forgets(inodes) => {
@@ -268,6 +312,9 @@ impl fuse_wire::Filesystem for Front {
         if matches!(request.opcode(), opcode::FORGET | opcode::BATCH_FORGET) {
             return self.forget(request);
         }
+        if let Some(searches) = self.searches.as_ref().filter(|_| Searches::concerns(&request)) {
+            return self.answer_search(searches, request, Wait::Never);
+        }
         if is_long(request.opcode()) {
             return self.lanes.submit(Lane::Syncing, Job::Request(request));
         }
@@ -314,7 +361,7 @@ fn lane_of(opcode: u32) -> Lane {
 }
 
 /// The clock of all calls.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes into a live variable; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };

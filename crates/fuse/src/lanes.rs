@@ -29,6 +29,8 @@ pub(crate) enum Lane {
     Syncing,
     /// Reads of what is on tertiary volumes only: they may wait for a person with a medium in the hand.
     Recalling,
+    /// Searches of users, which look at all inodes.
+    Searching,
 }
 
 /// What the threads do with a job.
@@ -36,7 +38,7 @@ pub(crate) type Work<J> = Arc<dyn Fn(J) + Send + Sync>;
 
 /// The lanes.
 pub(crate) struct Lanes<J: Send + 'static> {
-    lanes: [Arc<LaneShared<J>>; 4],
+    lanes: [Arc<LaneShared<J>>; 5],
 }
 
 struct LaneShared<J> {
@@ -56,7 +58,7 @@ struct LaneState<J> {
 }
 
 impl<J: Send + 'static> Lanes<J> {
-    pub fn new(reading: usize, changing: usize, syncing: usize, recalling: usize) -> Self {
+    pub fn new(reading: usize, changing: usize, syncing: usize, recalling: usize, searching: usize) -> Self {
         let lane = |name, threads_max: usize| {
             let state = LaneState {
                 queue: VecDeque::new(),
@@ -70,7 +72,8 @@ impl<J: Send + 'static> Lanes<J> {
             Arc::new(LaneShared { name, threads_max, state, arrived })
         };
         // In this order they are stopped: what reads hand on finds its lane open.
-        let lanes = [("read", reading), ("change", changing), ("sync", syncing), ("recall", recalling)];
+        let lanes =
+            [("read", reading), ("change", changing), ("sync", syncing), ("recall", recalling), ("search", searching)];
         Self { lanes: lanes.map(|(name, threads_max)| lane(name, threads_max)) }
     }
 

@@ -17,6 +17,7 @@ mod front;
 mod lanes;
 mod options;
 mod perform;
+mod searches;
 mod session;
 mod turns;
 mod waiter;

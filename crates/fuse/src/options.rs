@@ -21,11 +21,13 @@ pub struct Limits {
     pub syncing: usize,
     /// Reads of what is on tertiary volumes only.
     pub recalling: usize,
+    /// Searches in `.find`.
+    pub searching: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { reading: 16, changing: 8, syncing: 16, recalling: 16 }
+        Self { reading: 16, changing: 8, syncing: 16, recalling: 16, searching: 2 }
     }
 }
 
@@ -47,6 +49,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Times of access stay as they are.
     pub no_atime: bool,
+    /// There is no directory `.find` at the top whose directories are searches.
+    pub no_find: bool,
     /// Nobody is told when a file was made. Programs that ask for it with everything else (those in Rust do) cost one request
     /// less for each file that the kernel does not know.
     pub no_birth_times: bool,
@@ -85,6 +89,7 @@ impl Default for MountOptions {
             no_dev: false,
             no_exec: false,
             no_atime: false,
+            no_find: false,
             no_birth_times: false,
             writeback_cache: false,
             cache_directories: false,

@@ -105,21 +105,6 @@ pub(crate) struct Searches {
     state: Mutex<State>,
 }
 
-/// A search that was let in; the place is given back when it is dropped.
-pub(crate) struct Turn<'a> {
-    searches: &'a Searches,
-    uid: u32,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.searches.state.lock();
-        if let Some(at) = state.under_way.iter().position(|uid| *uid == self.uid) {
-            state.under_way.swap_remove(at);
-        }
-    }
-}
-
 impl Links {
     /// Adds a link to a path below the top; breaks when there is no room for more.
     fn add(&mut self, path: &[u8]) -> ControlFlow<()> {
@@ -240,6 +225,10 @@ fn link_entry(found: &Found, at: usize) -> Entry {
 /// Who made a request. What groups the process has beside its own is asked of /proc, and believed only if it is that user's.
 fn asker_of(request: &Request) -> Asker {
     let context = request.context();
+    if context.uid == 0 {
+        // Root sees all, whatever his groups.
+        return Asker { uid: 0, gid: 0, groups: Vec::new() };
+    }
     let status = match context.pid {
         0 => None,
         thread => std::fs::read_to_string(format!("/proc/{thread}/status")).ok(),
@@ -416,16 +405,24 @@ impl Searches {
         }
     }
 
-    /// Lets a search in, or not: there are so many at a time, and so many of one user.
-    pub fn turn(&self, request: &Request) -> Option<Turn<'_>> {
+    /// Lets a search in, or not: there are so many at a time, and so many of one user. Who is let in says when it `has_ended`.
+    pub fn may_begin(&self, request: &Request) -> bool {
         let uid = request.context().uid;
         let mut state = self.state.lock();
         let of_one = state.under_way.iter().filter(|other| **other == uid).count();
         if of_one >= UNDER_WAY_OF_ONE_MAX || state.under_way.len() >= UNDER_WAY_MAX {
-            return None;
+            return false;
         }
         state.under_way.push(uid);
-        Some(Turn { searches: self, uid })
+        true
+    }
+
+    /// A search that was let in has ended.
+    pub fn has_ended(&self, uid: u32) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.under_way.iter().position(|other| *other == uid) {
+            state.under_way.swap_remove(at);
+        }
     }
 
     /// Makes the search that a request needs, and answers it.
@@ -475,8 +472,7 @@ impl Searches {
         let text = std::str::from_utf8(&search).map_err(|_| libc::EINVAL)?;
         let search = filesystem.parse_search(text).map_err(|_| libc::EINVAL)?;
         let Asker { uid, gid, groups } = &asker;
-        let caller =
-            Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), wait: Wait::Allowed, process: 0 };
+        let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), wait: Wait::Allowed, process: 0 };
         let errno = |error: stere_naming::Error| error.errno();
         let mut find = filesystem.find(&caller, ROOT, b"", search).map_err(errno)?;
         let mut links = Links::default();

@@ -286,7 +286,11 @@ impl FileSystem {
         let begun = self.begin_retentions(caller);
         let accounted = self.step_accounting(caller);
         let expired = self.expire_versions(caller, budget);
-        let indexed = self.files.index_some(caller.wait);
+        let indexed = match self.files.index_some(caller.wait) {
+            // Searches do without an index until there is room for it.
+            Err(stere_store::Error::NoSpace) => Ok(false),
+            other => other,
+        };
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
         Ok(begun? | accounted? | expired? | indexed? | reviewed? | has_more)

@@ -63,6 +63,7 @@ Mount options (-o, separated by commas):
   noatime, relatime, strictatime
                           when reading changes the time of access
   nobtime                 nobody is told when files were made: one request less for programs that always ask
+  nofind                  no directory .find at the top, in which `ls 'MOUNTPOINT/.find/size>1G'` has links to what is found
   nosuid, nodev, noexec   as for any mount
   transport=auto|uring|dev
                           how the kernel is talked to

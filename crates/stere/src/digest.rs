@@ -113,11 +113,18 @@ fn digest_of(file: &mut File, path: &Path, algorithm: Algorithm) -> Result<Strin
     })
 }
 
+/// Has the kernel hand over what programs wrote through mappings; where the pool is read only there is nothing.
+fn hand_over(file: &File, path: &Path) -> Result<()> {
+    match rustix::fs::fsync(file) {
+        Err(rustix::io::Errno::ROFS) => Ok(()),
+        outcome => outcome.at("sync", path),
+    }
+}
+
 /// Opens a file to be read from the pool, not from what the kernel remembers of it.
 fn open(path: &Path) -> Result<File> {
     let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).at("open", path)?;
-    // What programs wrote through mappings is handed over; where the pool is read only there is nothing.
-    rustix::fs::fsync(&file).at("sync", path)?;
+    hand_over(&file, path)?;
     // SAFETY: only advice, on a descriptor that is open.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     Ok(file)
@@ -169,7 +176,7 @@ fn make(registry: &Registry, daemons: &mut Daemons, path: &Path, algorithm: Algo
     };
     let digest = digest_of(&mut file, path, algorithm)?;
     // What was written through a mapping while we read reaches the daemon before it is asked whether anything changed.
-    rustix::fs::fsync(&file).at("sync", path)?;
+    hand_over(&file, path)?;
     let order = Order::Store { inode, token, algorithm: algorithm.word().into(), digest: digest.clone() };
     match daemon.ask(Request::Digests { order })? {
         Answer::DigestStored { is_stored: true } => Ok(Outcome::Stored(digest)),
@@ -186,7 +193,7 @@ fn check(path: &Path, algorithm: Algorithm) -> Result<Outcome> {
     let mut file = open(path)?;
     let Some(before) = stored(path, algorithm)? else { return Ok(Outcome::Nothing) };
     let read = digest_of(&mut file, path, algorithm)?;
-    rustix::fs::fsync(&file).at("sync", path)?;
+    hand_over(&file, path)?;
     if stored(path, algorithm)?.as_ref() != Some(&before) {
         return Ok(Outcome::Changed);
     }

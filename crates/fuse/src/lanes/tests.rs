@@ -9,7 +9,7 @@ use super::{Lane, Lanes, Work};
 type Job = Box<dyn FnOnce() + Send>;
 
 fn started(threads: usize) -> Lanes<Job> {
-    let lanes = Lanes::new(threads, threads, threads, threads);
+    let lanes = Lanes::new(threads, threads, threads, threads, threads);
     let work: Work<Job> = Arc::new(|job: Job| job());
     lanes.start(&work).unwrap();
     lanes

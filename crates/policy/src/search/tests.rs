@@ -251,3 +251,27 @@ proptest! {
         }
     }
 }
+
+/// P-135: a cover holds of all that is found.
+#[test]
+fn covers_are_what_must_be_so() {
+    let size = |bytes: u64| Indexed::SizeAtLeast(bytes);
+    let attribute = |value: Option<&str>| Indexed::Attribute("user.a".into(), value.map(str::to_owned));
+    let class = Indexed::Class("archive".into());
+    for (text, expected) in [
+        ("size>1M", vec![vec![size((1 << 20) + 1)]]),
+        ("size>=1M and class=archive", vec![vec![size(1 << 20)], vec![class.clone()]]),
+        ("size=5 or user.a=b", vec![vec![size(5), attribute(Some("b"))]]),
+        ("(size>1 or user.a) and (class=archive or f*)", vec![vec![size(2), attribute(None)]]),
+        ("user.a=b* tier=vault", vec![vec![attribute(None)], vec![Indexed::Tier("vault".into())]]),
+        ("not size>1M", vec![]),
+        ("size<1M and size!=3 and tier=none and user.a!=b and class!=archive", vec![]),
+        ("size>1 or f*", vec![]),
+    ] {
+        let mut covers = parse(text).covers();
+        covers.sort_by_key(|cover| format!("{cover:?}"));
+        let mut expected = expected;
+        expected.sort_by_key(|cover| format!("{cover:?}"));
+        assert_eq!(covers, expected, "{text}");
+    }
+}

@@ -201,3 +201,31 @@ fn wrong_live_bytes_are_counted_anew() {
     assert!(store.correct_accounts().unwrap() > 0);
     assert_eq!(mended(&rig), []);
 }
+
+/// P-135, P-144: an index that is wrong is built anew, and no digest stays of what is not all there any more.
+#[test]
+fn a_wrong_index_and_digests_of_lost_content_go() {
+    let (rig, expected) = filled();
+    let store = rig.files.store();
+    let file = expected.files.values().find(|file| file.content.len() > 300_000).unwrap();
+    let extent = keys(store, key::tree::NAMES)
+        .into_iter()
+        .find(|(at, _)| at.object == file.inode && at.kind == key::kind::EXTENT)
+        .map(|(_, bytes)| ExtentValue::decode(&bytes).unwrap())
+        .unwrap();
+    let digests = stere_format::ContentDigests { sha256: Some([1; 32]), blake3: None };
+    change(
+        store,
+        &[
+            (Key::content_digest(file.inode), Some(digests.encode())),
+            (Key::blob(extent.blob), None),
+            (Key::find_size(30, file.inode), Some(vec![1])),
+        ],
+    );
+    mended(&rig);
+    let left = store.view(Wait::Allowed, |view| {
+        let value = |key: Key| Ok::<_, stere_store::Error>(view.get(&key)?.map(|value| value.to_vec()));
+        Ok::<_, stere_store::Error>((value(Key::content_digest(file.inode))?, value(Key::find_index())?))
+    });
+    assert_eq!(left.unwrap(), (None, Some(stere_format::FindIndexValue::Clearing.encode())));
+}

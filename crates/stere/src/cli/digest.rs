@@ -13,7 +13,7 @@ pub enum Algorithm {
 
 #[derive(Debug, Args)]
 pub struct DigestArguments {
-    /// Files; of a directory all files below it
+    /// Files; of a directory all files below it. They are read whole, and come back from tertiary volumes for it
     #[arg(required = true)]
     pub paths: Vec<PathBuf>,
     /// Read again and compare with what is stored; exit code 4 if anything reads otherwise, 3 if there is a file without a digest

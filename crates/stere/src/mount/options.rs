@@ -116,6 +116,8 @@ impl Options {
                 self.access_times = AccessTimes::Strict;
             }
             "btime" => self.fuse.no_birth_times = false,
+            "find" => self.fuse.no_find = false,
+            "nofind" => self.fuse.no_find = true,
             "nobtime" => self.fuse.no_birth_times = true,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
