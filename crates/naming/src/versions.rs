@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use stere_device::planted::{Bug, is_planted};
-use stere_file::{Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, set_own_versions};
+use stere_file::{
+    Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_locks, own_versions, set_own_locks, set_own_versions,
+};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Own, Source, Versions as Wanted};
@@ -69,6 +71,25 @@ impl Versions {
     }
 }
 
+/// What is kept of one file: its directory of versions says the same, as a lock where it is one, or a lock further up would go before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct OfOne {
+    said: Option<Wanted>,
+    locked: Option<Wanted>,
+}
+
+impl OfOne {
+    /// What a directory of versions says.
+    fn noted(drawer: &InodeValue) -> OfOne {
+        OfOne { said: own_versions(drawer), locked: own_locks(drawer).versions }
+    }
+
+    fn note(self, drawer: &mut InodeValue) {
+        set_own_versions(drawer, self.said);
+        set_own_locks(drawer, Own { versions: self.locked, ..own_locks(drawer) });
+    }
+}
+
 /// Notes the sequence of a file's name in its directory: a hint, with which its name is found when it changes.
 pub(crate) fn note_name(value: &mut InodeValue, sequence: u64) {
     if value.kind() == Some(FileKind::File) {
@@ -95,14 +116,14 @@ impl FileSystem {
         Ok(wanted.filter(|wanted| *wanted != Wanted::No))
     }
 
-    /// What is kept of this file because of itself or of rules that match it, and not of all in its directory.
-    fn kept_of_own(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<Wanted>, Error> {
-        let said = self.said(keys, inode, value)?;
-        Ok(said
-            .filter(|(_, source)| {
-                matches!(source, Source::Rule) || [Source::Inode(inode), Source::Lock(inode)].contains(source)
-            })
-            .map(|(wanted, _)| wanted))
+    /// What is kept of this file because of itself, of rules that match it or of a lock on it, and not of all in its directory.
+    fn kept_of_own(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<OfOne, Error> {
+        Ok(match self.said(keys, inode, value)? {
+            Some((wanted, Source::Lock(at))) if at == inode => OfOne { said: None, locked: Some(wanted) },
+            Some((wanted, Source::Rule)) => OfOne { said: Some(wanted), locked: None },
+            Some((wanted, Source::Inode(at))) if at == inode => OfOne { said: Some(wanted), locked: None },
+            _ => OfOne::default(),
+        })
     }
 
     pub(crate) fn is_keeping_versions(&self) -> bool {

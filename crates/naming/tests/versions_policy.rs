@@ -268,3 +268,25 @@ fn classes_say_which_files_have_versions() {
     assert_eq!(versions(&fs, other, "x.pdf").unwrap().len(), 1, "what is there stays, and nothing new is kept");
     assert_clean(&fs);
 }
+
+/// P-121: a lock on a file goes before one further up, for its versions too: they were counted by that of the directory.
+#[test]
+fn versions_of_a_file_with_a_lock_of_its_own_are_counted_by_that() {
+    let (rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let top = directory(&fs, "d", "versions", "1");
+    lock(&fs, top, "1");
+    let file = make(&fs, top, "f", b"first");
+    lock(&fs, file, "3");
+    (0..5).for_each(|time| write(&fs, file, 0, &[b'a' + time; 9]));
+    settle(&fs);
+    assert_eq!((fact(&fs, file, "effective.versions"), versions(&fs, top, "f").unwrap().len()), ("3".into(), 3));
+    fs.syncfs(&caller(6)).unwrap();
+    let fs = rig.reopen(fs, true);
+    write(&fs, file, 0, b"last");
+    settle(&fs);
+    assert_eq!(versions(&fs, top, "f").unwrap().len(), 3);
+    fs.removexattr(&caller(7), file, b"trusted.stere.versions").unwrap();
+    settle(&fs);
+    assert_eq!(versions(&fs, top, "f").unwrap().len(), 1, "that of the directory holds again");
+    assert_clean(&fs);
+}

@@ -6,12 +6,13 @@
 
 use std::ops::ControlFlow;
 
-use stere_file::{HAS_VERSIONS, Keys, OF_VERSIONS, inode_if_any, own_versions, set_own_versions, set_version_order};
+use stere_file::{HAS_VERSIONS, Keys, OF_VERSIONS, inode_if_any, set_version_order};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodePolicy, InodeValue, Key, Timestamp};
 use stere_policy::{Versions as Wanted, show_moment};
 use stere_store::Transaction;
 
+use super::OfOne;
 use crate::error::Error;
 use crate::names::{Found, damaged, is_empty};
 use crate::{Caller, FileSystem, ROOT, acl, classes, xattr};
@@ -175,12 +176,12 @@ impl FileSystem {
         place: (u64, &[u8]),
         inode: u64,
         value: &mut InodeValue,
-        own: Option<Wanted>,
+        own: OfOne,
     ) -> Result<bool, Error> {
         let Some(drawer) = self.drawer_for(transaction, caller, place)? else { return Ok(false) };
         let mut above = crate::directory(transaction, drawer)?;
-        if own_versions(&above) != own {
-            set_own_versions(&mut above, own);
+        if OfOne::noted(&above) != own {
+            own.note(&mut above);
             stere_file::put_inode(transaction, drawer, &above);
         }
         let wanted = self.keeps(transaction, above.parent, drawer, &above)?;
@@ -275,10 +276,10 @@ impl FileSystem {
             let Some(now) = inode_if_any(transaction, inode)? else { return Ok(()) };
             let mut value = crate::directory(transaction, drawer.inode)?;
             let own = self.kept_of_own(transaction, inode, &now)?;
-            if own_versions(&value) == own {
+            if OfOne::noted(&value) == own {
                 return Ok(());
             }
-            set_own_versions(&mut value, own);
+            own.note(&mut value);
             stere_file::put_inode(transaction, drawer.inode, &value);
             self.note_reconcile(transaction, drawer.inode)
         })
