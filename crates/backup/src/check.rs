@@ -1,10 +1,10 @@
 //! Proving a backup: every copy is read and compared with what the manifest says, earlier states too.
 
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::destination::{Destination, hash_of, hash_of_link};
+use crate::disk::{Disk, Found};
 use crate::error::{At, Error};
 use crate::manifest::{Change, Entries, Kind};
 
@@ -32,7 +32,7 @@ impl Destination {
                 rotten.push(Change::Rotten(path.clone()));
             }
         }
-        walk(&top, b"", &mut |path| {
+        walk(&*self.disk, &top, b"", &mut |path| {
             if current.get(path).is_none_or(|entry| entry.kind() == Kind::Directory) {
                 findings.unknown.push([b"current/", path].concat());
             }
@@ -65,11 +65,11 @@ impl Destination {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let top = self.kept(run);
-        if fs::symlink_metadata(&top).is_err() {
+        if !self.is_there(&top) {
             return Ok(());
         }
         let mut paths = Vec::new();
-        walk(&top, b"", &mut |path| {
+        walk(&*self.disk, &top, b"", &mut |path| {
             paths.push(path.to_vec());
             Ok(())
         })?;
@@ -97,15 +97,16 @@ impl Destination {
     ) -> Result<Option<String>, Error> {
         findings.files += 1;
         let is_link = entry.kind() == Kind::Link;
-        match fs::symlink_metadata(place) {
-            Err(_) => return Ok(Some("it is missing".into())),
-            Ok(found) if is_link && !found.is_symlink() => {
+        match self.disk.found(place) {
+            None => return Ok(Some("it is missing".into())),
+            Some(found) if is_link && found != Found::Link => {
                 return Ok(Some("it is not a symbolic link any more".into()));
             }
-            Ok(found) if !is_link && !found.is_file() => return Ok(Some("it is not a file any more".into())),
-            Ok(_) => {}
+            Some(found) if !is_link && found != Found::File => return Ok(Some("it is not a file any more".into())),
+            Some(_) => {}
         }
-        let found = if is_link { hash_of_link(place) } else { hash_of(place, stop) };
+        let disk = &*self.disk;
+        let found = if is_link { hash_of_link(disk, place) } else { hash_of(disk, place, stop) };
         match found {
             Ok((hash, size)) => {
                 findings.bytes += size;
@@ -119,14 +120,18 @@ impl Destination {
 }
 
 /// All files below a directory, by their paths from there.
-fn walk(top: &Path, below: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+fn walk(
+    disk: &dyn Disk,
+    top: &Path,
+    below: &[u8],
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let directory = top.join(std::ffi::OsStr::from_bytes(below));
-    for entry in fs::read_dir(&directory).at("look into", &directory)? {
-        let entry = entry.at("look into", &directory)?;
+    for (name, is_directory) in disk.names(&directory).at("look into", &directory)? {
         let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
-        let path = [below, slash, entry.file_name().as_bytes()].concat();
-        match entry.file_type().at("look at", &entry.path())?.is_dir() {
-            true => walk(top, &path, visit)?,
+        let path = [below, slash, name.as_bytes()].concat();
+        match is_directory {
+            true => walk(disk, top, &path, visit)?,
             false => visit(&path)?,
         }
     }

@@ -1,14 +1,12 @@
 //! The directory itself: its marker, its lock, what lies where; ending what an interrupted run had begun.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
-
+use crate::disk::{Disk, Found, Machine};
 use crate::error::{At, Error};
 use crate::manifest::{self, Change, Entries, Kind};
 
@@ -27,7 +25,8 @@ const MODE: u32 = 0o700;
 /// A directory of backups, opened and locked: nobody else writes it.
 pub struct Destination {
     root: PathBuf,
-    _lock: File,
+    pub(crate) disk: Arc<dyn Disk>,
+    _lock: Box<dyn Any + Send>,
     pub(crate) entries: Entries,
     /// Steps after which it fails, for tests.
     pub(crate) steps_left: Cell<u64>,
@@ -64,56 +63,67 @@ fn id_of(text: &str) -> Option<Id> {
     Some(out)
 }
 
-pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|directory| directory.sync_all()).at("make durable", path)
-}
-
 /// Writes a file so that it is there as a whole or as it was.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let new = path.with_extension("new");
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
+        let file = disk.make(&new, true)?;
+        file.write_at(0, bytes)?;
+        file.sync()?;
+        disk.rename(&new, path)
     };
     write().at("write", path)?;
-    sync_directory(path.parent().unwrap_or(path))
+    let above = path.parent().unwrap_or(path);
+    disk.sync_directory(above).at("make durable", above)
 }
 
 impl Destination {
     /// Makes an empty directory a destination; `of` tells people whose it is.
     pub fn create(root: &Path, id: &Id, of: &str) -> Result<(), Error> {
-        let mut names = fs::read_dir(root).at("look into", root)?.flatten().map(|entry| entry.file_name());
-        if names.any(|name| name != "lost+found") {
+        Destination::create_on(&Machine, root, id, of)
+    }
+
+    /// The same, on some disk.
+    pub fn create_on(disk: &dyn Disk, root: &Path, id: &Id, of: &str) -> Result<(), Error> {
+        if disk.names(root).at("look into", root)?.iter().any(|(name, _)| name != "lost+found") {
             return Err(Error::NotEmpty(root.to_owned()));
         }
-        fs::set_permissions(root, fs::Permissions::from_mode(MODE)).at("keep others out of", root)?;
+        disk.set_mode(root, MODE).at("keep others out of", root)?;
         for name in [CURRENT, KEPT, UNPLACED] {
             let path = root.join(name);
-            fs::DirBuilder::new().mode(MODE).create(&path).at("make", &path)?;
+            disk.make_directory(&path, MODE).at("make", &path)?;
         }
-        replace(&root.join(MANIFEST), &manifest::encode(&Entries::new()))?;
+        replace(disk, &root.join(MANIFEST), &manifest::encode(&Entries::new()))?;
         // Last: with it everything is there.
-        replace(&root.join(MARKER), marker(id, of).as_bytes())
+        replace(disk, &root.join(MARKER), marker(id, of).as_bytes())
     }
 
     /// The number of the destination that a directory is, if it is one and attached.
     pub fn id_at(root: &Path) -> Result<Id, Error> {
-        let text = fs::read_to_string(root.join(MARKER)).map_err(|_| Error::Away(root.to_owned()))?;
-        id_of(&text).ok_or_else(|| Error::Away(root.to_owned()))
+        Destination::id_on(&Machine, root)
+    }
+
+    fn id_on(disk: &dyn Disk, root: &Path) -> Result<Id, Error> {
+        let text = disk.read(&root.join(MARKER)).map_err(|_| Error::Away(root.to_owned()))?;
+        id_of(&String::from_utf8_lossy(&text)).ok_or_else(|| Error::Away(root.to_owned()))
     }
 
     /// Opens it, and ends what an interrupted run had begun. With `id` only if it is that one.
     pub fn open(root: &Path, id: Option<&Id>) -> Result<Destination, Error> {
-        let found = Destination::id_at(root)?;
+        Destination::open_on(Arc::new(Machine), root, id)
+    }
+
+    /// The same, on some disk.
+    pub fn open_on(disk: Arc<dyn Disk>, root: &Path, id: Option<&Id>) -> Result<Destination, Error> {
+        let found = Destination::id_on(&*disk, root)?;
         if id.is_some_and(|id| *id != found) {
             return Err(Error::Foreign(root.to_owned()));
         }
-        let lock = File::open(root.join(MARKER)).at("open", root)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Busy(root.to_owned()))?;
+        let lock = disk.lock(&root.join(MARKER)).at("open", root)?;
+        let lock = lock.ok_or_else(|| Error::Busy(root.to_owned()))?;
         let mut destination = Destination {
             root: root.to_owned(),
+            disk,
             _lock: lock,
             entries: Entries::new(),
             steps_left: Cell::new(u64::MAX),
@@ -150,8 +160,17 @@ impl Destination {
         Ok(())
     }
 
+    pub(crate) fn sync_directory(&self, path: &Path) -> Result<(), Error> {
+        self.disk.sync_directory(path).at("make durable", path)
+    }
+
+    /// Whether something is under this name, whatever it is.
+    pub(crate) fn is_there(&self, path: &Path) -> bool {
+        self.disk.found(path).is_some()
+    }
+
     pub(crate) fn read_manifest(&self, path: &Path) -> Result<Entries, Error> {
-        let bytes = fs::read(path).at("read", path)?;
+        let bytes = self.disk.read(path).at("read", path)?;
         manifest::decode(&bytes).map_err(|why| Error::Damaged(path.to_owned(), why))
     }
 
@@ -163,8 +182,8 @@ impl Destination {
     /// Runs whose earlier states are kept, oldest first.
     pub(crate) fn runs(&self) -> Result<Vec<String>, Error> {
         let path = self.path(KEPT);
-        let entries = fs::read_dir(&path).at("look into", &path)?;
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = self.disk.names(&path).at("look into", &path)?;
+        let names = names.into_iter().filter_map(|(name, _)| name.into_string().ok());
         let mut runs: Vec<String> =
             names.filter_map(|name| name.strip_suffix(".manifest").map(str::to_owned)).collect();
         runs.sort();
@@ -208,19 +227,14 @@ impl Destination {
         let path = self.path(CHANGES);
         let begun = head.map(|(run, keeps)| manifest::changes_head(run, keeps)).unwrap_or_default();
         let bytes = [begun, manifest::encode_changes(changes)].concat();
-        let write = || {
-            let file = OpenOptions::new().append(true).create(true).open(&path)?;
-            (&file).write_all(&bytes)?;
-            file.sync_all()
-        };
-        write().at("write", &path)?;
-        sync_directory(&self.root)
+        self.disk.append(&path, &bytes).at("write", &path)?;
+        self.sync_directory(&self.root)
     }
 
     /// Ends what the last run had told it would do, and takes it into the manifest.
     fn end_what_was_begun(&mut self) -> Result<(), Error> {
         let path = self.path(CHANGES);
-        match fs::read(&path) {
+        match self.disk.read(&path) {
             Ok(bytes) => {
                 if let Some((run, keeps, changes)) = manifest::decode_changes(&bytes) {
                     for change in changes {
@@ -233,8 +247,9 @@ impl Destination {
             Err(error) => return Err(error).at("read", &path),
         }
         let unplaced = self.path(UNPLACED);
-        for entry in fs::read_dir(&unplaced).at("look into", &unplaced)?.flatten() {
-            fs::remove_file(entry.path()).at("remove", &entry.path())?;
+        for (name, _) in self.disk.names(&unplaced).at("look into", &unplaced)? {
+            let path = unplaced.join(name);
+            self.disk.remove(&path).at("remove", &path)?;
         }
         Ok(())
     }
@@ -265,18 +280,18 @@ impl Destination {
         match change {
             Change::Placed(number, path, entry) => {
                 let (from, to) = (self.unplaced(*number), self.current(path));
-                if fs::symlink_metadata(&from).is_ok() {
+                if self.is_there(&from) {
                     self.make_directories(&self.path(CURRENT), path)?;
                     self.set_aside(run, keeps, path)?;
                     self.step()?;
-                    fs::rename(&from, &to).at("put in place", &to)?;
+                    self.disk.rename(&from, &to).at("put in place", &to)?;
                 }
                 self.entries.insert(path.clone(), entry.clone());
             }
             Change::Noted(path, entry) => drop(self.entries.insert(path.clone(), entry.clone())),
             Change::Taken(path) => {
                 // A directory in its place is one that came later in the same run.
-                if !fs::symlink_metadata(self.current(path)).is_ok_and(|found| found.is_dir()) {
+                if self.disk.found(&self.current(path)) != Some(Found::Directory) {
                     self.set_aside(run, keeps, path)?;
                 }
                 self.remove_empty_above(path);
@@ -288,35 +303,35 @@ impl Destination {
     }
 
     fn make_directories(&self, top: &Path, path: &[u8]) -> Result<(), Error> {
-        make_directories(top, path, MODE)
+        make_directories(&*self.disk, top, path, MODE)
     }
 
     /// What is in place goes to what is kept of a run, or goes.
     fn set_aside(&self, run: &str, keeps: bool, path: &[u8]) -> Result<(), Error> {
         let from = self.current(path);
-        match fs::symlink_metadata(&from) {
-            Ok(found) if found.is_dir() => return Err(std::io::Error::from_raw_os_error(21)).at("replace", &from),
-            Ok(_) => {}
-            Err(_) => return Ok(()),
+        match self.disk.found(&from) {
+            Some(Found::Directory) => return Err(std::io::Error::from_raw_os_error(21)).at("replace", &from),
+            Some(_) => {}
+            None => return Ok(()),
         }
         let is_good = self.entries.get(path).is_some_and(|entry| entry.hash != [0; 32]);
         let to = self.kept(run).join(std::ffi::OsStr::from_bytes(path));
-        if !keeps || !is_good || fs::symlink_metadata(&to).is_ok() {
-            return fs::remove_file(&from).at("remove", &from);
+        if !keeps || !is_good || self.is_there(&to) {
+            return self.disk.remove(&from).at("remove", &from);
         }
         let top = self.kept(run);
-        if fs::symlink_metadata(&top).is_err() {
-            fs::DirBuilder::new().mode(MODE).create(&top).at("make", &top)?;
+        if !self.is_there(&top) {
+            self.disk.make_directory(&top, MODE).at("make", &top)?;
         }
         self.make_directories(&top, path)?;
         self.step()?;
-        fs::rename(&from, &to).at("keep", &to)
+        self.disk.rename(&from, &to).at("keep", &to)
     }
 
     fn remove_empty_above(&self, path: &[u8]) {
         let mut end = path.len();
         while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
-            if fs::remove_dir(self.current(&path[..slash])).is_err() {
+            if self.disk.remove_directory(&self.current(&path[..slash])).is_err() {
                 break;
             }
             end = slash;
@@ -326,20 +341,19 @@ impl Destination {
     /// Writes the manifest anew and forgets the changes, which are all made.
     pub(crate) fn save(&self) -> Result<(), Error> {
         self.step()?;
-        let root = File::open(&self.root).at("open", &self.root)?;
         // Every rename is durable before nobody knows any more that it was to be made.
-        rustix::fs::syncfs(&root).at("make durable", &self.root)?;
-        replace(&self.path(MANIFEST), &manifest::encode(&self.entries))?;
+        self.disk.sync_all(&self.root).at("make durable", &self.root)?;
+        replace(&*self.disk, &self.path(MANIFEST), &manifest::encode(&self.entries))?;
         self.step()?;
-        match fs::remove_file(self.path(CHANGES)) {
+        match self.disk.remove(&self.path(CHANGES)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at("remove", &self.path(CHANGES)),
-            _ => sync_directory(&self.root),
+            _ => self.sync_directory(&self.root),
         }
     }
 
     /// What will be replaced from now on is what this says.
     pub(crate) fn keep_manifest(&self, run: &str) -> Result<(), Error> {
-        replace(&self.kept_manifest(run), &manifest::encode(&self.entries))
+        replace(&*self.disk, &self.kept_manifest(run), &manifest::encode(&self.entries))
     }
 
     /// Only so many earlier states stay.
@@ -348,14 +362,14 @@ impl Destination {
         let (old, stay) = runs.split_at(runs.len().saturating_sub(keep));
         for run in old {
             let manifest = self.kept_manifest(run);
-            fs::remove_file(&manifest).at("remove", &manifest)?;
+            self.disk.remove(&manifest).at("remove", &manifest)?;
         }
         // Directories last: without its manifest one is no state any more, and goes with the next run if this one is interrupted.
         let top = self.path(KEPT);
-        for entry in fs::read_dir(&top).at("look into", &top)?.flatten() {
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_directory && !stay.iter().any(|run| entry.file_name() == run.as_str()) {
-                fs::remove_dir_all(entry.path()).at("remove", &entry.path())?;
+        for (name, is_directory) in self.disk.names(&top).at("look into", &top)? {
+            if is_directory && !stay.iter().any(|run| name == run.as_str()) {
+                let path = top.join(name);
+                self.disk.remove_all(&path).at("remove", &path)?;
             }
         }
         Ok(())
@@ -363,36 +377,35 @@ impl Destination {
 }
 
 /// Directories down to a path. One that is something else is not followed.
-pub(crate) fn make_directories(top: &Path, path: &[u8], mode: u32) -> Result<(), Error> {
+pub(crate) fn make_directories(disk: &dyn Disk, top: &Path, path: &[u8], mode: u32) -> Result<(), Error> {
     let mut at = top.to_owned();
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     for name in &names[..names.len() - 1] {
         at.push(std::ffi::OsStr::from_bytes(name));
-        match fs::symlink_metadata(&at) {
-            Ok(found) if found.is_dir() => {}
-            Ok(_) => return Err(std::io::Error::from_raw_os_error(20)).at("go into", &at),
-            Err(_) => fs::DirBuilder::new().mode(mode).create(&at).at("make", &at)?,
+        match disk.found(&at) {
+            Some(Found::Directory) => {}
+            Some(_) => return Err(std::io::Error::from_raw_os_error(20)).at("go into", &at),
+            None => disk.make_directory(&at, mode).at("make", &at)?,
         }
     }
     Ok(())
 }
 
 /// The hash and size of a symbolic link's target.
-pub(crate) fn hash_of_link(path: &Path) -> Result<([u8; 32], u64), Error> {
-    let target = fs::read_link(path).at("read", path)?;
-    let target = target.as_os_str().as_bytes();
-    Ok((*blake3::hash(target).as_bytes(), target.len() as u64))
+pub(crate) fn hash_of_link(disk: &dyn Disk, path: &Path) -> Result<([u8; 32], u64), Error> {
+    let target = disk.link_target(path).at("read", path)?;
+    Ok((*blake3::hash(&target).as_bytes(), target.len() as u64))
 }
 
 /// The hash and size of a file's content.
-pub(crate) fn hash_of(path: &Path, stop: &dyn Fn() -> bool) -> Result<([u8; 32], u64), Error> {
-    let file = File::open(path).at("open", path)?;
+pub(crate) fn hash_of(disk: &dyn Disk, path: &Path, stop: &dyn Fn() -> bool) -> Result<([u8; 32], u64), Error> {
+    let file = disk.open(path).at("open", path)?;
     let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
     loop {
         if stop() {
             return Err(Error::Stopped);
         }
-        let length = file.read_at(&mut buffer, at).at("read", path)?;
+        let length = file.read_at(at, &mut buffer).at("read", path)?;
         if length == 0 {
             return Ok((*hasher.finalize().as_bytes(), at));
         }

@@ -14,10 +14,11 @@
 //!
 //! Invariants: a copy is whole and durable, and told in `manifest.changes`, before it takes its place by a rename; whoever opens the
 //! directory first ends what an interrupted run had told. So every file of the manifest is in its place at any moment after that.
-//! Read next: `manifest` (lines), `destination` (opening, ending what was begun), `run` (writing), `check` (proving), `restore`.
+//! Read next: `manifest` (lines), `destination` (opening, ending what was begun), `run` (writing), `check` (proving), `restore`, `disk` (what it lies on).
 
 mod check;
 mod destination;
+mod disk;
 mod error;
 mod manifest;
 mod restore;
@@ -27,6 +28,7 @@ mod tests;
 
 pub use check::Findings;
 pub use destination::{Destination, Id, State};
+pub use disk::{Disk, DiskFile, Found, Machine};
 pub use error::Error;
 pub use manifest::{Entry, ExtendedAttributes, Facts, Kind, Stamp, fuzz_manifest};
 pub use restore::Restored;

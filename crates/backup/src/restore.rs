@@ -1,14 +1,12 @@
 //! Bringing files back: every copy is compared with the manifest while it is copied, and takes its name only when it is right.
 
-use std::fs::{self, File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::destination::{Destination, hash_of_link, make_directories};
+use crate::disk::{Disk, Found};
 use crate::error::{At, Error};
 use crate::manifest::{Entry, Kind};
-use crate::run::set_facts;
 
 /// What came back.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -38,7 +36,7 @@ impl Destination {
         let (directories, files): (Vec<_>, Vec<_>) = chosen().partition(|(_, entry)| entry.kind() == Kind::Directory);
         let mut made = Vec::new();
         for (path, entry) in directories {
-            match make_directory(to, path) {
+            match make_directory(&*self.disk, to, path) {
                 Ok(is_new) if is_new || replaces => made.push((path, entry)),
                 Ok(_) => {}
                 Err(error) => restored.failed.push((path.clone(), error.to_string())),
@@ -56,7 +54,7 @@ impl Destination {
         }
         // Last, and from the deepest up: what is put into a directory changes its time, and it may not be written to any more.
         for (path, entry) in made.into_iter().rev() {
-            let unset = set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry);
+            let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry);
             restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
         }
         Ok(restored)
@@ -72,62 +70,62 @@ impl Destination {
     ) -> Result<Vec<String>, Error> {
         let name = std::ffi::OsStr::from_bytes(path);
         let target = to.join(name);
-        if !replaces && fs::symlink_metadata(&target).is_ok() {
+        if !replaces && self.is_there(&target) {
             return Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists)).at("restore", &target);
         }
         // Those that the manifest does not know are as whoever restores makes them.
-        make_directories(to, path, 0o777)?;
+        make_directories(&*self.disk, to, path, 0o777)?;
         // What a run replaced first is what lay there until then.
         let places = later.iter().map(|run| self.kept(run).join(name)).chain([self.current(path)]);
         let new = target.with_file_name(format!(".stere-restore-{}", std::process::id()));
         let mut outcome = Err(std::io::Error::from(std::io::ErrorKind::NotFound)).at("find a copy of", &target);
-        for place in places.filter(|place| fs::symlink_metadata(place).is_ok()) {
-            outcome = copy_right(&place, &new, entry).map(|()| Vec::new());
+        for place in places.filter(|place| self.is_there(place)) {
+            outcome = copy_right(&*self.disk, &place, &new, entry).map(|()| Vec::new());
             if outcome.is_ok() {
-                let unset = set_facts(&new, entry);
-                return fs::rename(&new, &target).at("restore", &target).map(|()| unset);
+                let unset = self.disk.set_facts(&new, entry);
+                return self.disk.rename(&new, &target).at("restore", &target).map(|()| unset);
             }
-            drop(fs::remove_file(&new));
+            drop(self.disk.remove(&new));
         }
         outcome
     }
 }
 
 /// Makes a directory, never through a symbolic link; tells whether it is new.
-fn make_directory(to: &Path, path: &[u8]) -> Result<bool, Error> {
+fn make_directory(disk: &dyn Disk, to: &Path, path: &[u8]) -> Result<bool, Error> {
     let target = to.join(std::ffi::OsStr::from_bytes(path));
-    let is_new = fs::symlink_metadata(&target).is_err();
-    make_directories(to, &[path, b"/."].concat(), 0o777)?;
+    let is_new = disk.found(&target).is_none();
+    make_directories(disk, to, &[path, b"/."].concat(), 0o777)?;
     Ok(is_new)
 }
 
 /// Copies what is what it should be.
-fn copy_right(from: &PathBuf, to: &PathBuf, entry: &Entry) -> Result<(), Error> {
+fn copy_right(disk: &dyn Disk, from: &PathBuf, to: &PathBuf, entry: &Entry) -> Result<(), Error> {
     let why = || "its content is not what was written".to_owned();
     if entry.kind() == Kind::Link {
-        if hash_of_link(from)? != (entry.hash, entry.size) {
+        if hash_of_link(disk, from)? != (entry.hash, entry.size) {
             return Err(Error::Damaged(from.clone(), why()));
         }
-        let target = fs::read_link(from).at("read", from)?;
-        return std::os::unix::fs::symlink(target, to).at("make", to);
+        let target = disk.link_target(from).at("read", from)?;
+        return disk.make_link(&target, to).at("make", to);
     }
-    if !fs::symlink_metadata(from).at("look at", from)?.is_file() {
+    if disk.found(from) != Some(Found::File) {
         return Err(Error::Damaged(from.clone(), why()));
     }
-    let source = File::open(from).at("open", from)?;
-    let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).at("make", to)?;
+    let source = disk.open(from).at("open", from)?;
+    let target = disk.make(to, false).at("make", to)?;
     let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
     loop {
-        let length = source.read_at(&mut buffer, at).at("read", from)?;
+        let length = source.read_at(at, &mut buffer).at("read", from)?;
         if length == 0 {
             break;
         }
         hasher.update(&buffer[..length]);
-        target.write_all_at(&buffer[..length], at).at("write", to)?;
+        target.write_at(at, &buffer[..length]).at("write", to)?;
         at += length as u64;
     }
     if *hasher.finalize().as_bytes() != entry.hash || at != entry.size {
         return Err(Error::Damaged(from.clone(), why()));
     }
-    target.sync_all().at("make durable", to)
+    target.sync().at("make durable", to)
 }

@@ -3,15 +3,13 @@
 //! Order: `meet` all files first, `keep_at_hand` the copies of those that were renamed, then `take_away` what was not met, then `stage` and `accept` what has to be copied, then `finish`.
 //! A run that ends earlier leaves a whole backup behind; what it copied is not copied again.
 
-use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
+use stere_device::planted::{Bug, is_planted};
 
-use crate::destination::{Destination, sync_directory};
+use crate::destination::Destination;
+use crate::disk::Disk;
 use crate::error::{At, Error};
 use crate::manifest::{Change, Entry, ExtendedAttributes, Facts, Kind};
 
@@ -96,7 +94,8 @@ impl Run {
     pub fn meet(&mut self, path: &[u8], facts: &Facts) -> bool {
         self.met.insert(path.to_vec(), facts.kind());
         let known = self.destination.entries.get(path);
-        known.is_none_or(|entry| entry.facts != *facts || facts.stamp == Default::default())
+        let is_believed = is_planted(Bug::MetBelieved);
+        known.is_none_or(|entry| !is_believed && (entry.facts != *facts || facts.stamp == Default::default()))
     }
 
     /// Everything was met: of newcomers whose inode has a copy under a name that is gone, that copy is kept at hand. Whether it is
@@ -112,7 +111,8 @@ impl Run {
             self.destination.step()?;
             let number = self.next_number;
             self.next_number += 1;
-            if fs::hard_link(self.destination.current(old), self.destination.unplaced(number)).is_ok() {
+            let (from, to) = (self.destination.current(old), self.destination.unplaced(number));
+            if self.destination.disk.hard_link(&from, &to).is_ok() {
                 let staged = Staged { number, hash: entry.hash, size, is_linked: true };
                 self.at_hand.insert(path.to_vec(), staged);
             }
@@ -154,14 +154,17 @@ impl Run {
             self.destination.keep_manifest(&self.name)?;
             self.is_state_kept = true;
         }
-        self.destination.note(changes, head)?;
+        let is_told_late = is_planted(Bug::PlacedUntold);
+        if !is_told_late {
+            self.destination.note(changes, head)?;
+        }
         self.is_begun = true;
         for change in changes {
             if let Some(error) = self.destination.try_to_make(&self.name, keeps, change)? {
                 self.failed.push((change.path().to_vec(), error));
             }
         }
-        Ok(())
+        if is_told_late { self.destination.note(changes, head) } else { Ok(()) }
     }
 
     /// Copies a content to where it waits. `read` fills a buffer from an offset on, 0 bytes at the end; what fails there is told on.
@@ -173,9 +176,9 @@ impl Run {
         let number = self.next_number;
         self.next_number += 1;
         let path = self.destination.unplaced(number);
-        let outcome = copy(&path, &mut read);
+        let outcome = copy(&*self.destination.disk, &path, &mut read);
         if outcome.is_err() {
-            drop(fs::remove_file(&path));
+            drop(self.destination.disk.remove(&path));
         }
         let (hash, size) = outcome?;
         Ok(Staged { number, hash, size, is_linked: false })
@@ -187,7 +190,7 @@ impl Run {
         let number = self.next_number;
         self.next_number += 1;
         let path = self.destination.unplaced(number);
-        std::os::unix::fs::symlink(OsStr::from_bytes(target), &path).at("make", &path)?;
+        self.destination.disk.make_link(target, &path).at("make", &path)?;
         Ok(Staged { number, hash: *blake3::hash(target).as_bytes(), size: target.len() as u64, is_linked: false })
     }
 
@@ -218,15 +221,16 @@ impl Run {
         let is_same =
             known.is_some_and(|known| known.hash == hash && known.size == size && known.kind() == facts.kind());
         let target = if is_same { self.destination.current(path) } else { from.clone() };
-        let _what_it_cannot_have_is_in_the_manifest = set_facts(&target, &entry);
+        let disk = self.destination.disk.clone();
+        let _what_it_cannot_have_is_in_the_manifest = disk.set_facts(&target, &entry);
         if is_same {
-            fs::remove_file(&from).at("remove", &from)?;
+            disk.remove(&from).at("remove", &from)?;
             self.batch.push(Change::Noted(path.to_vec(), entry));
         } else {
             // A symbolic link is durable with the directory that it is in.
             if facts.kind() == Kind::File {
-                let file = fs::File::open(&from).at("open", &from)?;
-                file.sync_all().at("make durable", &from)?;
+                let file = disk.open(&from).at("open", &from)?;
+                file.sync().at("make durable", &from)?;
             }
             self.batch.push(Change::Placed(number, path.to_vec(), entry));
             if is_linked {
@@ -249,7 +253,7 @@ impl Run {
 
     /// A copy is not good: the file was changed meanwhile.
     pub fn discard(&self, staged: &Staged) {
-        drop(fs::remove_file(self.destination.unplaced(staged.number)));
+        drop(self.destination.disk.remove(&self.destination.unplaced(staged.number)));
     }
 
     /// Copies that wait take their places.
@@ -260,7 +264,7 @@ impl Run {
             return Ok(());
         }
         let unplaced = self.destination.unplaced(0);
-        sync_directory(unplaced.parent().unwrap_or(&unplaced))?;
+        self.destination.sync_directory(unplaced.parent().unwrap_or(&unplaced))?;
         self.apply(&batch)
     }
 
@@ -276,19 +280,20 @@ impl Run {
 }
 
 fn copy<E: From<Error>>(
+    disk: &dyn Disk,
     path: &Path,
     read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
 ) -> Result<([u8; 32], u64), E> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at("make", path)?;
+    let file = disk.make(path, false).at("make", path)?;
     let (hash, size) = read_through(read, |at, piece| {
         for (number, piece) in piece.chunks(HOLE_BYTES).enumerate() {
             if piece.iter().any(|byte| *byte != 0) {
-                file.write_all_at(piece, at + (number * HOLE_BYTES) as u64).at("write", path)?;
+                file.write_at(at + (number * HOLE_BYTES) as u64, piece).at("write", path)?;
             }
         }
         Ok(())
     })?;
-    file.set_len(size).at("write", path)?;
+    file.set_length(size).at("write", path)?;
     Ok((hash, size))
 }
 
@@ -307,47 +312,4 @@ fn read_through<E>(
         take(at, &buffer[..length])?;
         at += length as u64;
     }
-}
-
-/// Owner, mode, attributes and times, as far as the file system can have them; names what it could not. All of it is in the manifest.
-pub(crate) fn set_facts(path: &Path, entry: &Entry) -> Vec<String> {
-    let (facts, mut unset) = (&entry.facts, Vec::new());
-    let mut note = |what: &str, outcome: std::io::Result<()>| {
-        unset.extend(outcome.err().map(|error| format!("its {what} cannot be set: {error}")));
-    };
-    let owner = format!("owner ({}:{})", facts.uid, facts.gid);
-    note(&owner, std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid)));
-    // A symbolic link has no mode, and what it leads to is not meant.
-    if facts.kind() != Kind::Link {
-        note("mode", fs::set_permissions(path, fs::Permissions::from_mode(facts.mode & 0o7777)));
-    }
-    for (name, outcome) in set_attributes(path, &entry.attributes) {
-        note(&format!("attribute {}", String::from_utf8_lossy(name)), outcome);
-    }
-    let (seconds, nanoseconds) = facts.modified;
-    let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
-    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-    let set = rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-    note("time", set.map_err(std::io::Error::from));
-    unset
-}
-
-/// Brings the extended attributes to these: what was there and is not any more goes. Tells what came of each.
-fn set_attributes<'a>(path: &Path, attributes: &'a ExtendedAttributes) -> Vec<(&'a [u8], std::io::Result<()>)> {
-    use rustix::fs::{XattrFlags, llistxattr, lremovexattr, lsetxattr};
-    let mut names = vec![0u8; 64 << 10];
-    let length = llistxattr(path, &mut names[..]).unwrap_or(0);
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        // What the system keeps of its own, as labels, is not ours.
-        let is_ours =
-            name.starts_with(b"user.") || name.starts_with(b"trusted.") || name.starts_with(b"system.posix_acl");
-        if is_ours && !attributes.iter().any(|(known, _)| known == name) {
-            let _where_it_can = lremovexattr(path, name);
-        }
-    }
-    let set = |value: &'a (Vec<u8>, Vec<u8>)| {
-        let (name, value) = value;
-        (&name[..], lsetxattr(path, &name[..], value, XattrFlags::empty()).map_err(std::io::Error::from))
-    };
-    attributes.iter().map(set).collect()
 }

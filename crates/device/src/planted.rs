@@ -106,11 +106,29 @@ pub enum Bug {
     MomentShortened,
     /// naming, `versions.rs`: what cannot be kept is not changed (P-6, P-82).
     VersionNeedsRoom,
+    /// store, `tertiary/repack.rs`: of volumes the one of which least is dead is repacked by itself (P-111).
+    FullestRepacked,
+    /// file, `policy.rs`: what rules say of versions and plugins is not looked at (P-117).
+    RuledListForgotten,
+    /// file, `encode.rs`: records are as long as they can be, whatever was asked for (P-118).
+    RecordsUncut,
+    /// file, `policy.rs`: locks of versions and plugins do not count (P-121).
+    ListLockIgnored,
+    /// naming, `plugins/following.rs`: what is to be told is taken off the list before it is told (P-128).
+    ToldTooEarly,
+    /// file, `following.rs`: a file whose plugins failed at being told of it cannot be changed (P-129).
+    FollowerInTheWay,
+    /// backup, `run.rs`: what lies at a destination is never looked at again (P-104).
+    MetBelieved,
+    /// backup, `run.rs`: copies take their places before that is told (P-105).
+    PlacedUntold,
+    /// naming, `backup.rs`: what is encrypted is copied like anything else (P-106).
+    CopiedInTheClear,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 51] = [
+    pub const ALL: [Bug; 60] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -162,6 +180,15 @@ impl Bug {
         Bug::RetainedReplaced,
         Bug::MomentShortened,
         Bug::VersionNeedsRoom,
+        Bug::FullestRepacked,
+        Bug::RuledListForgotten,
+        Bug::RecordsUncut,
+        Bug::ListLockIgnored,
+        Bug::ToldTooEarly,
+        Bug::FollowerInTheWay,
+        Bug::MetBelieved,
+        Bug::PlacedUntold,
+        Bug::CopiedInTheClear,
     ];
 }
 

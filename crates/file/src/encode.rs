@@ -21,6 +21,7 @@ use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded
 use crate::Files;
 use crate::error::Error;
 use crate::plugins::Plugins;
+use crate::record::RECORD_BYTES;
 
 /// How new data of a file is stored.
 #[derive(Debug, Clone)]
@@ -44,7 +45,8 @@ impl Storing {
 
     /// Where the blob ends that begins here with more bytes to come: at the end of its record.
     pub fn blob_end(&self, start: u64) -> u64 {
-        let record_bytes = self.record_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let record_bytes = if is_planted(Bug::RecordsUncut) { RECORD_BYTES } else { self.record_bytes };
+        let record_bytes = record_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         (start / record_bytes + 1) * record_bytes
     }
 

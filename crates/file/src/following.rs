@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, FollowValue, InodeValue, Key, key};
 use stere_plugin::EventKind;
@@ -184,6 +185,9 @@ impl Following {
     fn note(&self, transaction: &mut Transaction<'_>, done: &Done, stack: u16) -> Result<(), Error> {
         let key = Key::follow(done.inode);
         let before = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok());
+        if is_planted(Bug::FollowerInTheWay) && before.as_ref().is_some_and(|before| before.failures > 0) {
+            return Err(Error::Pool("a plugin was not told yet".into()));
+        }
         let was_of_removed = before.as_ref().is_some_and(is_of_removed);
         let now = self.shared.now_seconds.load(Ordering::Acquire).max(done.value.ctime.seconds);
         let mut value = before.unwrap_or_else(|| FollowValue { since_seconds: now, ..FollowValue::default() });

@@ -3,6 +3,7 @@
 //! Invariant: what is noted and read again is the same; a part of the policy that says nothing takes no room.
 //! Read next: `stere_format::InodePolicy`, `stere_policy::Own`.
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
     RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,
@@ -15,7 +16,11 @@ use crate::versions::{own_versions, stored_wish, wished};
 
 /// What an inode contributes to the policies of what lies below it.
 pub(crate) fn says(value: &InodeValue) -> Ancestor {
-    Ancestor { own: own_policy(value), locked: own_locks(value), parent: value.parent }
+    let mut locked = own_locks(value);
+    if is_planted(Bug::ListLockIgnored) {
+        (locked.plugins, locked.versions) = (0, None);
+    }
+    Ancestor { own: own_policy(value), locked, parent: value.parent }
 }
 
 /// The policy that holds for an inode.
@@ -66,6 +71,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
     let (record, checksum) = (switches.record.ruled, checksum.ruled);
     let Site { on, only } = places.ruled;
     let switches = Switches(switches.ruled);
+    let ruled_more = if is_planted(Bug::RuledListForgotten) { RuledMore::default() } else { ruled_more };
     let (plugins, versions) = (ruled_more.plugins, ruled_more.versions.and_then(wished));
     let own = Own {
         copies,

@@ -3,6 +3,7 @@
 //! Invariant: what is encrypted in the pool leaves it only as its owner reads it, never through a backup.
 //! Read next: `crates/backup` (what lies at a destination), `docs/design/backup.md`.
 
+use stere_device::planted::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{BackupValue, Key};
 use stere_store::Wait;
@@ -56,7 +57,7 @@ impl FileSystem {
 
     /// Whether a file, or a name on its path, is encrypted.
     pub fn is_encrypted(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        if !self.files.keyring().has_keys() {
+        if !self.files.keyring().has_keys() || is_planted(Bug::CopiedInTheClear) {
             return Ok(false);
         }
         let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;

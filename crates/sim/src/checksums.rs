@@ -54,6 +54,10 @@ impl History {
         if self.plan.pool.checksums.is_empty() || !is_whole || self.away().is_some() || self.has_lost_member() {
             return Ok(());
         }
+        // What the tail of the journal alone tells of is proven by the next mount, and would be cut.
+        let kept = self.mounted().store.checkpoint();
+        self.must("checkpoint", kept.map_err(stere_naming::Error::from))?;
+        self.note_commit();
         let Some((blob, value, segment)) = self.blob_with_digest() else { return Ok(()) };
         let fork = self.machine.fork(self.random.fork());
         fork.power_off();

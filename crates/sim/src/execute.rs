@@ -84,7 +84,10 @@ impl History {
                 self.check()?;
                 self.check_quotas()?;
                 self.check_encryption()?;
-                self.prove_plugins()
+                self.prove_plugins()?;
+                self.prove_lists()?;
+                self.prove_records()?;
+                self.prove_followers()
             }
             Operation::Fill { bytes } => self.fill(*bytes),
             Operation::Empty { every } => self.empty(*every),
@@ -195,6 +198,17 @@ impl History {
                 self.pass_days(*days);
                 Ok(())
             }
+            Operation::Say { path, list, saying, pick } => self.say(*path, *list, *saying, *pick),
+            Operation::ChangeClass { pick } => self.change_class(*pick),
+            Operation::AskRecords { path, pick } => self.ask_records(*path, *pick),
+            Operation::FailTold { fails } => {
+                self.fail_told(*fails);
+                Ok(())
+            }
+            Operation::Tell { count } => self.tell(*count),
+            Operation::ChooseForBackup { path, is_chosen } => self.choose_for_backup(*path, *is_chosen),
+            Operation::Backup { trouble } => self.back_up(*trouble),
+            Operation::ProveBackup { rots } => self.prove_backup(*rots),
             Operation::Rebalance => {
                 self.mounted().store.set_rebalancing(true);
                 Ok(())

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::area::Areas;
 use crate::content::Content;
 use crate::encryption::Encrypts;
 use crate::history::{Budget, History, Plan, Stop};
@@ -98,6 +99,7 @@ fn plan(devices: usize) -> Plan {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     Plan { seed: 1, pool, budget: Budget::None, may_fill: false, canary: false }
 }

@@ -12,11 +12,13 @@ use std::sync::Arc;
 use stere_naming::Handle;
 use stere_store::HealthState;
 
+use crate::backups::Backups;
 use crate::content::Content;
 use crate::device::Machine;
 use crate::encryption::Nonces;
 use crate::fault::FaultKind;
 use crate::limits::Quotas;
+use crate::lists::Lists;
 use crate::medium::Medium;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
@@ -104,6 +106,18 @@ pub struct Summary {
     pub digests_proven: u64,
     /// How often a plugin failed and was looked at.
     pub plugin_troubles: u64,
+    /// How often what is said of lists was compared with what holds, for all files.
+    pub lists_compared: u64,
+    /// How often what holds was proven of a file.
+    pub lists_proven: u64,
+    /// How often a file was cut into records and looked at.
+    pub records_proven: u64,
+    /// How often what a plugin was told last was compared with all files.
+    pub told_compared: u64,
+    /// Backups that came to their end, that did not, and that were proven.
+    pub backups_done: u64,
+    pub backups_cut: u64,
+    pub backups_proven: u64,
     pub trace: u64,
 }
 
@@ -140,6 +154,8 @@ pub(crate) struct History {
     pub nonces: Nonces,
     pub digests: Digests,
     pub quotas: Quotas,
+    pub lists: Lists,
+    pub backups: Backups,
     pub verbose: bool,
 }
 
@@ -198,12 +214,16 @@ impl History {
             nonces: Nonces::new(),
             digests: Digests::new(),
             quotas: Quotas::default(),
+            lists: Lists::default(),
+            backups: Backups::default(),
             verbose,
         };
         history.begin_encryption()?;
         history.begin_versions().map_err(|stop| format!("{stop:?}"))?;
         history.begin_checksums().map_err(|stop| format!("{stop:?}"))?;
         history.begin_plugins().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_lists().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_followers().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 
@@ -406,6 +426,7 @@ impl History {
 
     /// The names changed: one more state that a crash may leave.
     pub(crate) fn note_names(&mut self) {
+        self.note_several_names();
         self.states.push(self.model.without_handles());
     }
 

@@ -5,19 +5,24 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
+pub mod area;
+pub mod backups;
 mod burnt;
 pub mod checksums;
 pub mod content;
 pub mod device;
+pub mod disk;
 pub mod encryption;
 mod execute;
 pub mod exhaustive;
 pub mod fault;
+pub mod followers;
 pub mod history;
 mod life;
 mod limits;
+pub mod lists;
 pub mod medium;
 pub mod model;
 pub mod observe;
@@ -27,6 +32,7 @@ pub mod pool;
 mod prove;
 pub mod random;
 mod recalls;
+pub mod records;
 mod recovery;
 pub mod retention;
 mod room;

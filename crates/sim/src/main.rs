@@ -177,7 +177,9 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} volumes retired, {} objects harmed, {} troubles, \
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
-         put off, {} times volumes alone gave back {} files; versions: {} read",
+         put off, {} times volumes alone gave back {} files; versions: {} read; \
+         lists: {} times compared, {} proven; records: {} proven; told afterwards: {} times compared; \
+         backups: {} done, {} cut, {} proven",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -194,6 +196,13 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.rescues,
         tier.files_rescued,
         totals.versions,
+        totals.lists_compared,
+        totals.lists_proven,
+        totals.records_proven,
+        totals.told_compared,
+        totals.backups_done,
+        totals.backups_cut,
+        totals.backups_proven,
     );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);

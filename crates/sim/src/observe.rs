@@ -60,8 +60,9 @@ pub fn lasting(name: &[u8], value: Vec<u8>) -> Vec<u8> {
 fn attributes(files: &FileSystem, caller: &Caller<'_>, inode: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Trouble> {
     let mut attributes = BTreeMap::new();
     let listed = call(|| format!("listxattr of inode {inode}"), files.listxattr(caller, inode))?;
-    // What is encrypted may change with a name, for which the model has no rule.
-    for name in listed.into_iter().filter(|name| name != crate::encryption::ATTRIBUTE) {
+    // What is encrypted may change with a name, and what plugins note whenever they are told: for neither the model has a rule.
+    let is_foreign = |name: &[u8]| name == crate::encryption::ATTRIBUTE || name == crate::followers::NOTE;
+    for name in listed.into_iter().filter(|name| !is_foreign(name)) {
         let value = call(
             || format!("getxattr of inode {inode}, {}", String::from_utf8_lossy(&name)),
             files.getxattr(caller, inode, &name),

@@ -1,7 +1,9 @@
 //! What a history is made of, and how it is drawn. Operations name paths and handles by number, not by what is there, so
 //! that a history stays a history when steps are left out of it.
 
+use crate::backups::DiskTrouble;
 use crate::fault::FaultKind;
+use crate::lists::Saying;
 use crate::model::RenameManner;
 use crate::random::Random;
 use crate::volume::{Harm, VolumeTrouble};
@@ -380,6 +382,70 @@ pub enum Operation {
     PassDays {
         days: u8,
     },
+    /// A file, a directory, or with no path the root, says something of versions (0) or plugins (1).
+    Say {
+        path: Option<Path>,
+        list: u8,
+        saying: Saying,
+        pick: u8,
+    },
+    /// The class that says something of versions and plugins says something else.
+    ChangeClass {
+        pick: u8,
+    },
+    /// Records are to have another size.
+    AskRecords {
+        path: Option<Path>,
+        pick: u8,
+    },
+    /// The plugin that is told afterwards fails from now on, or works again.
+    FailTold {
+        fails: bool,
+    },
+    /// So many files are told of.
+    Tell {
+        count: u8,
+    },
+    /// A file is to be copied to the disk of backups, or not.
+    ChooseForBackup {
+        path: Path,
+        is_chosen: bool,
+    },
+    /// What is chosen is copied, while something may be wrong with the disk.
+    Backup {
+        trouble: DiskTrouble,
+    },
+    /// Copies are read, given back and compared, after one of them rotted.
+    ProveBackup {
+        rots: bool,
+    },
+}
+
+impl Operation {
+    /// Whether it stands for itself, so that others may take its place.
+    pub fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Operation::Create { .. }
+                | Operation::Open { .. }
+                | Operation::Close { .. }
+                | Operation::Mkdir { .. }
+                | Operation::Symlink { .. }
+                | Operation::Fifo { .. }
+                | Operation::Link { .. }
+                | Operation::Unlink { .. }
+                | Operation::Rename { .. }
+                | Operation::Write { .. }
+                | Operation::Read { .. }
+                | Operation::Truncate { .. }
+                | Operation::Allocate { .. }
+                | Operation::Copy { .. }
+                | Operation::Seek { .. }
+                | Operation::SetMode { .. }
+                | Operation::SetAttribute { .. }
+                | Operation::List { .. }
+        )
+    }
 }
 
 /// What kind of life a history leads.

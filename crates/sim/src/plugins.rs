@@ -13,6 +13,7 @@ use stere_naming::OpenFlags;
 use stere_plugin::{Event, Events, Loader, PluginFailure, UserPlugin, Verdict};
 
 use crate::content::pattern;
+use crate::followers::{self, Told};
 use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Node, ROOT};
 use crate::observe;
@@ -42,10 +43,11 @@ impl PluginTrouble {
 #[derive(Debug, Clone, Default)]
 pub struct Played {
     trouble: Arc<AtomicU8>,
+    pub(crate) told: Told,
 }
 
 impl Played {
-    fn set(&self, trouble: Option<PluginTrouble>) {
+    pub(crate) fn set(&self, trouble: Option<PluginTrouble>) {
         self.trouble.store(trouble.map_or(0, |trouble| trouble as u8), Ordering::Release);
     }
 
@@ -60,8 +62,8 @@ impl Played {
 }
 
 impl Loader for Played {
-    fn load(&self, _module: &[u8]) -> Result<Arc<dyn UserPlugin>, PluginFailure> {
-        Ok(Arc::new(self.clone()))
+    fn load(&self, module: &[u8]) -> Result<Arc<dyn UserPlugin>, PluginFailure> {
+        Ok(if module == followers::MODULE { Arc::new(self.told.clone()) } else { Arc::new(self.clone()) })
     }
 }
 

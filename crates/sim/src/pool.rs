@@ -7,6 +7,7 @@ use stere_naming::{AccessTimes, Caller, FileSystem, Options, Wait};
 use stere_pool::{Assembly, Candidate, Holds, OpenOptions, identify};
 use stere_store::{CleanerPolicy, DeviceIn, RecoveryReport, Store, StoreOptions};
 
+use crate::area::Areas;
 use crate::device::Machine;
 use crate::encryption::Encrypts;
 
@@ -25,6 +26,8 @@ pub struct PoolConfig {
     pub checksums: crate::checksums::Wishes,
     /// Whether files pass a plugin of users.
     pub passes_plugins: bool,
+    /// What it takes part in beside.
+    pub areas: Areas,
 }
 
 /// All simulated devices are equally good to read from.

@@ -166,7 +166,8 @@ impl History {
         self.model = seen;
         self.recover_quotas()?;
         self.note_all_durable();
-        Ok(())
+        self.recover_lists()?;
+        self.check_followers()
     }
 }
 

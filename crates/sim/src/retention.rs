@@ -6,6 +6,7 @@
 
 use stere_naming::{Error, SetMode};
 
+use crate::area::Area;
 use crate::history::{History, Stop};
 use crate::model::Model;
 use crate::operation::Path;
@@ -34,7 +35,8 @@ impl History {
     /// A file is to stay as it is for so many days, or, with none, not any longer.
     pub(crate) fn retain(&mut self, path: Path, days: u8) -> Result<(), Stop> {
         let Some(inode) = self.inode_of(path)? else { return Ok(()) };
-        if self.model.nodes[&inode].content().is_none() {
+        // Plugins note nothing with what is retained, and nobody tells them later: what they noted could not be compared.
+        if self.plan.pool.areas.has(Area::Followers) || self.model.nodes[&inode].content().is_none() {
             return Ok(());
         }
         let user = caller(&self.machine);

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::area::{self, Area, Areas};
 use crate::checksums::wishes_of;
 use crate::encryption::Encrypts;
 use crate::fault::FaultKind;
@@ -72,6 +73,13 @@ pub struct Totals {
     pub versions: u64,
     pub digests_proven: u64,
     pub plugin_troubles: u64,
+    pub lists_compared: u64,
+    pub lists_proven: u64,
+    pub records_proven: u64,
+    pub told_compared: u64,
+    pub backups_done: u64,
+    pub backups_cut: u64,
+    pub backups_proven: u64,
 }
 
 impl Totals {
@@ -96,6 +104,13 @@ impl Totals {
         self.versions += summary.versions;
         self.digests_proven += summary.digests_proven;
         self.plugin_troubles += summary.plugin_troubles;
+        self.lists_compared += summary.lists_compared;
+        self.lists_proven += summary.lists_proven;
+        self.records_proven += summary.records_proven;
+        self.told_compared += summary.told_compared;
+        self.backups_done += summary.backups_done;
+        self.backups_cut += summary.backups_cut;
+        self.backups_proven += summary.backups_proven;
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -119,6 +134,7 @@ fn draw_pool(random: &mut Random, profile: Profile) -> PoolConfig {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     }
 }
 
@@ -135,6 +151,11 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         _ => Encrypts::Nothing,
     };
     pool.keeps_versions = matches!(seed % 10, 5 | 6);
+    pool.areas = if profile == Profile::Full { Areas::NONE } else { Areas::of(seed) };
+    if pool.areas.has(Area::Backups) && seed % 16 == 10 && pool.encrypts == Encrypts::Nothing {
+        pool.encrypts = Encrypts::Some;
+    }
+    pool.keeps_versions |= pool.areas.has(Area::Lists);
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;
@@ -152,12 +173,13 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         }
     }
     pool.checksums = wishes_of(seed, budget != Budget::None);
-    pool.passes_plugins = seed % 8 == 6;
+    pool.passes_plugins = seed % 8 == 6 || pool.areas.has(Area::Lists);
     let may_fill = profile == Profile::Full;
     let plan = Plan { seed, pool, budget, may_fill, canary: request.canary };
     let steps = if may_fill { request.steps.div_ceil(2) } else { request.steps };
     let mut operations =
         Generator::new(random.fork(), profile, devices).history(steps, &faults, !request.faults.is_empty());
+    area::strew(plan.pool.areas, &mut operations, &mut Random::new(seed ^ 0xa4ea));
     // Drawn apart, so that the others stay the histories that they were.
     if matches!(seed % 20, 2 | 10 | 11 | 19) {
         crate::limits::strew(&mut operations, &mut Random::new(seed ^ 0x1147));

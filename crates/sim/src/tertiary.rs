@@ -274,7 +274,7 @@ impl History {
                 break;
             }
         }
-        Ok(())
+        self.emptiest(1).map(drop)
     }
 
     /// What policies ask for is done, and everything goes where it belongs, with nothing wrong with volumes.
@@ -486,15 +486,15 @@ impl History {
         Ok(())
     }
 
-    /// The volume of which most is dead is the one that is repacked by itself, and none where too little is.
-    pub(crate) fn repack_emptiest(&mut self, percent: u8) -> Result<(), Stop> {
+    /// P-111: the volume of which most is dead is the one that is repacked by itself, and none where too little is.
+    fn emptiest(&self, percent: u8) -> Result<Option<u16>, Stop> {
         let store = &self.mounted().store;
         let statuses = store.volume_statuses();
         let dead_percent = |set: u16| {
             let status = statuses.iter().find(|status| status.entry.bit() == set)?;
             Some((status.stored_bytes - status.live_bytes.min(status.stored_bytes)) * 1000 / status.stored_bytes.max(1))
         };
-        let Some(chosen) = store.volume_to_repack(u64::from(percent)) else { return Ok(()) };
+        let Some(chosen) = store.volume_to_repack(u64::from(percent)) else { return Ok(None) };
         let dead = dead_percent(chosen);
         // One that is deader may have nothing that can be had back, but never has it without being asked for.
         let is_deader = |status: &stere_store::VolumeStatus| {
@@ -504,6 +504,12 @@ impl History {
         if dead.is_none_or(|dead| dead < u64::from(percent) * 10) || statuses.iter().any(is_deader) {
             return Err(Stop::Failure(format!("set {chosen:#b} is repacked by itself at {percent} %: {statuses:?}")));
         }
+        Ok(Some(chosen))
+    }
+
+    pub(crate) fn repack_emptiest(&mut self, percent: u8) -> Result<(), Stop> {
+        let Some(chosen) = self.emptiest(percent)? else { return Ok(()) };
+        let store = &self.mounted().store;
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
         let repacked = store.repack_step(chosen, 100 - u64::from(percent).min(99), &describe);
         if matches!(repacked, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {

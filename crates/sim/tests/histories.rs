@@ -19,7 +19,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15, P-120: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-128, P-129: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
@@ -28,6 +28,10 @@ fn histories_without_faults_pass() {
     assert!(outcome.totals.torn_crashes > 50 && outcome.totals.remounts > 50, "{:?}", outcome.totals);
     assert!(outcome.totals.digests_proven > 10, "{:?}", outcome.totals);
     assert!(outcome.totals.plugin_troubles > 5, "{:?}", outcome.totals);
+    let totals = outcome.totals;
+    assert!(totals.lists_compared > 10 && totals.lists_proven > 10, "{totals:?}");
+    assert!(totals.backups_done > 5 && totals.backups_cut > 2 && totals.backups_proven > 5, "{totals:?}");
+    assert!(totals.records_proven > 10 && totals.told_compared > 10, "{totals:?}");
 }
 
 /// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
@@ -78,7 +82,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-87, P-112, P-113, P-116, P-120: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-128, P-129: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -98,12 +102,16 @@ mod planted {
                 Bug::EpochIgnored => 203_600,
                 Bug::VersionNeedsRoom => 90_000_000,
                 Bug::ScrubTrusting => 10_200,
+                Bug::FullestRepacked => 7_150,
+                Bug::ToldTooEarly => 7_060,
+                Bug::PlacedUntold => 7_110,
                 _ => usual.seed,
             };
             let request = Request { bug: Some(bug), seed, ..usual };
+            let begin = std::time::Instant::now();
             let outcome = run::run_many(&request, 1);
             let found = outcome.failed.first().map(|failed| failed.failure.to_string());
-            println!("{bug:?}: after {} histories: {found:?}", outcome.histories);
+            println!("{bug:?}: after {} histories, {:.1?}: {found:?}", outcome.histories, begin.elapsed());
             if found.is_none() {
                 missed.push(bug);
             }

@@ -1,5 +1,6 @@
 //! Histories that once failed.
 
+use stere_sim::area::Areas;
 use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
@@ -22,6 +23,7 @@ fn recovery_of_a_full_pool_gives_data_its_copies_again() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let operations = [
         Operation::Faults { device: 0, kind: FaultKind::TransientReadError, per_million: 1_000 },
@@ -55,6 +57,7 @@ fn what_a_scrub_repaired_stays_repaired_when_the_power_goes() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let path = |directory, name| Path { directory, name };
     let operations = [
@@ -99,6 +102,7 @@ fn a_row_of_a_checkpoint_that_never_was_is_not_taken_for_the_one_that_is() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let path = Path { directory: 0, name: 2 };
     let operations = [
@@ -260,6 +264,7 @@ fn one_device() -> PoolConfig {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     }
 }
 
@@ -279,6 +284,7 @@ fn what_a_crash_tore_is_not_held_against_devices() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     for events in 2..6 {
         let operations = [
@@ -314,6 +320,7 @@ fn a_row_that_a_crash_tore_does_not_stop_the_cleaner() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let operations = [
         Operation::Mkdir { path: path(0, 3) },
@@ -404,6 +411,7 @@ fn a_version_that_finds_no_room_refuses_no_change() {
         keeps_versions: true,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let operations = [
         Operation::Allocate { target: Target::Slot(1), offset: 20_480, length: 4096, mode: 65 },
@@ -434,6 +442,7 @@ fn an_encrypted_file_is_cut_within_a_record_in_a_full_pool() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let operations = [
         Operation::Write { target: Target::Slot(1), offset: 0, length: 239_958, seed: 1 },
@@ -461,6 +470,7 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
         keeps_versions: false,
         checksums: &[],
         passes_plugins: false,
+        areas: Areas::NONE,
     };
     let operations = [
         Operation::Offline { device: 0 },

@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{FollowValue, InodeValue, Key};
 use stere_plugin::{Event, EventKind, Stack};
@@ -152,6 +153,9 @@ impl FileSystem {
         value: &FollowValue,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Option<i64>, Error> {
+        if is_planted(Bug::ToldTooEarly) {
+            self.store.update(caller.wait, |transaction| Ok::<_, Error>(transaction.delete(Key::follow(inode))))?;
+        }
         let served = match self.tell_followers(caller, inode, value, is_stopped) {
             Ok(served) => served,
             Err(error @ Error::WouldBlock) => return Err(error),

@@ -26,6 +26,13 @@ impl History {
         self.judge_write(inode, offset, data, real)
     }
 
+    /// What somebody wrote from the start on, who asked for it himself.
+    pub(crate) fn put_written(&mut self, inode: u64, data: &[u8]) {
+        let mut after = (*self.content(inode)).clone();
+        after.write(0, data);
+        self.put_content(inode, after);
+    }
+
     /// A write, and another one that is done while the first reads a volume, if it does: then that one was first.
     pub(super) fn write_meanwhile(
         &mut self,
@@ -127,7 +134,7 @@ impl History {
         unwaited::read(files, &caller(&self.machine), inode, offset, buffer, between)
     }
 
-    pub(super) fn truncate(&mut self, inode: u64, size: u64) -> Result<(), Stop> {
+    pub(crate) fn truncate(&mut self, inode: u64, size: u64) -> Result<(), Stop> {
         let mut after = (*self.content(inode)).clone();
         let shrinks = size <= after.size();
         let may = self.model.check_changeable(inode).and(self.check_growth(after.size(), size));

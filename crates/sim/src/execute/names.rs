@@ -231,6 +231,7 @@ impl History {
             Ok(()) => {}
             Err(Error::Policy(_)) => return Ok(()),
             Err(error) if self.is_of_retention(inode, &error) => return Ok(()),
+            Err(Error::NotPermitted(_)) if self.is_of_locks(inode, name, value) => return Ok(()),
             Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
             Err(error) => return Err(self.unexpected("setxattr of a policy", error.errno(), &error.to_string())),
         }

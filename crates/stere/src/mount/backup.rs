@@ -27,7 +27,7 @@ const AWAY: Duration = Duration::from_secs(5);
 const FAILED: Duration = Duration::from_secs(60);
 /// How often a file that is changed while it is read is read again.
 const TRIES: usize = 3;
-/// What changed so short before it was read may change once more at the same moment of the clock.
+/// What changed so short before everything was made durable may change once more at the same moment of the clock, or be less after a crash.
 const YOUNG_SECONDS: i64 = 2;
 /// Files that are named in a report.
 const NAMED_MAX: usize = 1000;
@@ -197,6 +197,9 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
     let destination = Destination::open(root, Some(&value.id))?;
     let moment = show_moment(clock::now().seconds).replace(' ', "_").replace(':', "-");
     let mut run = Run::begin(destination, &moment, usize::from(value.keep))?;
+    // A crash leaves nothing else of what was changed before this moment, so its time of change tells what it holds.
+    let durable_at = clock::now().seconds;
+    daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed))?;
     let wanted = meet_all(daemon, value, &mut run, outcome)?;
     let newcomers = wanted.iter().filter(|one| one.kind == Kind::File);
     run.keep_at_hand(newcomers.map(|Wanted { path, inode, size, .. }| Newcomer { path, inode: *inode, size: *size }))?;
@@ -206,7 +209,7 @@ fn bring_up_to_date(daemon: &Daemon, value: &BackupValue, outcome: &mut Outcome)
         if daemon.stop.load(Ordering::Acquire) {
             return Err(stere_backup::Error::Stopped.into());
         }
-        match copy(daemon, &mut run, &one) {
+        match copy(daemon, &mut run, &one, durable_at) {
             Ok(None) => {}
             Ok(Some(why)) => failed(outcome, &one.path, why),
             Err(Error::Backup(error)) if !error.is_of_destination() => failed(outcome, &one.path, error.to_string()),
@@ -295,7 +298,7 @@ fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttribut
 }
 
 /// Copies a file as it was at one moment; tells why if that cannot be.
-fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<String>> {
+fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted, durable_at: i64) -> Result<Option<String>> {
     let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
     if one.kind == Kind::File && filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
         return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
@@ -308,7 +311,6 @@ fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<String>> 
         if facts(&before).kind() != one.kind {
             return Ok(Some("it was replaced meanwhile".into()));
         }
-        let began = clock::now().seconds;
         let attributes = attributes_of(filesystem, one.inode)?;
         let staged = stage(daemon, run, one)?;
         let after = filesystem.getattr(&caller(), one.inode)?;
@@ -317,7 +319,7 @@ fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<String>> 
             continue;
         }
         let mut facts = facts(&after);
-        if began - after.ctime.seconds < YOUNG_SECONDS {
+        if durable_at - after.ctime.seconds < YOUNG_SECONDS {
             facts.stamp = Stamp::default();
         }
         match staged {

@@ -91,7 +91,10 @@ impl Store {
         let dead_permille = |status: &VolumeStatus| dead_bytes(status) * 1000 / status.stored_bytes.max(1);
         let statuses = self.volume_statuses();
         let worth_it = statuses.iter().filter(|status| self.is_worth_it(status, dead_percent_min));
-        let emptiest = worth_it.max_by_key(|status| dead_permille(status));
+        let emptiest = worth_it.max_by_key(|status| match is_planted(Bug::FullestRepacked) {
+            true => 1000 - dead_permille(status).min(1000),
+            false => dead_permille(status),
+        });
         emptiest.map(|status| status.entry.bit())
     }
 

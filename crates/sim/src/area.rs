@@ -1,0 +1,81 @@
+//! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
+//! histories stay as many and as long as they are, whatever areas there come to be.
+//!
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`.
+
+use crate::operation::Operation;
+use crate::random::Random;
+
+/// Areas of which a seed picks some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Area {
+    /// Which versions are kept and which plugins passed is said by rules, classes and locks, too (P-117, P-121).
+    Lists,
+    /// Files are cut into records of sizes that are asked for (P-118).
+    Records,
+    /// A plugin is told afterwards of what was done to files (P-128, P-129).
+    Followers,
+    /// Files are copied to a disk that fails (P-104, P-105, P-106).
+    Backups,
+}
+
+/// A set of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Areas(u8);
+
+impl Areas {
+    pub const NONE: Areas = Areas(0);
+
+    /// Those of a seed. Other choices go by the same number: of the pools that pass plugins (6 and 14) none, so that those stay what they are.
+    pub fn of(seed: u64) -> Areas {
+        match seed % 16 {
+            5 | 7 | 13 => Areas::only(Area::Lists),
+            0 | 9 => Areas::only(Area::Records),
+            3 | 12 => Areas::only(Area::Followers),
+            2 | 10 => Areas::only(Area::Backups),
+            _ => Areas::NONE,
+        }
+    }
+
+    pub fn only(area: Area) -> Areas {
+        Areas(1 << area as u8)
+    }
+
+    pub fn has(self, area: Area) -> bool {
+        self.0 & 1 << area as u8 != 0
+    }
+}
+
+/// Puts what the areas do into a history, in place of as many steps at its end.
+pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random) {
+    let length = operations.len();
+    if areas.has(Area::Lists) {
+        crate::lists::strew(operations, random);
+    }
+    if areas.has(Area::Records) {
+        crate::records::strew(operations, random);
+    }
+    if areas.has(Area::Followers) {
+        crate::followers::strew(operations, random);
+    }
+    if areas.has(Area::Backups) {
+        crate::backups::strew(operations, random);
+    }
+    // What is proven at the end stays.
+    let more = operations.len() - length;
+    let from = operations.len() * 2 / 3;
+    let mut left = more;
+    let mut at = operations.len();
+    while left > 0 && at > from {
+        at -= 1;
+        if operations[at].is_plain() {
+            operations.remove(at);
+            left -= 1;
+        }
+    }
+}
+
+/// Where the next one of an area goes.
+pub(crate) fn further(at: usize, by: u64, operations: &[Operation], random: &mut Random) -> usize {
+    (at + random.below(by) as usize).min(operations.len())
+}

@@ -1,0 +1,122 @@
+//! Sizes of records in histories: files and directories are told one, and what is written then is cut by it (P-118).
+//!
+//! Contents, names and crashes are judged as in any other history. At checks a file is written anew, and no piece of it may reach over a
+//! border of the records that hold for it, nor be stored shorter than they ask for. Read next: `docs/design/policy.md` on records.
+
+use stere_format::{ExtentFlags, ExtentValue, Key};
+
+use crate::area::{Area, further};
+use crate::content::pattern;
+use crate::history::{History, Stop};
+use crate::model::ROOT;
+use crate::operation::{Operation, Path};
+use crate::pool::caller;
+use crate::random::Random;
+
+const ATTRIBUTE: &[u8] = b"user.stere.record";
+/// What is told, and how long records are then.
+const WISHES: [(&[u8], u64); 6] = [
+    (b"4K", 4 << 10),
+    (b"8K", 8 << 10),
+    (b"16K", 16 << 10),
+    (b"64K", 64 << 10),
+    (b"128K", 128 << 10),
+    (b"1M", 128 << 10),
+];
+const BYTES: usize = 300_000;
+
+/// Puts sizes of records into a history, and where they are looked at.
+pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
+    let mut at = operations.len().min(10);
+    for _ in 0..random.between(2, 4) {
+        let path = random.chance(2, 3).then(|| {
+            let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
+            Path { directory, name: random.below(5) as u8 }
+        });
+        operations.insert(at, Operation::AskRecords { path, pick: random.below(WISHES.len() as u64) as u8 });
+        at = further(at + 1, 10, operations, random);
+        if random.chance(1, 2) {
+            operations.insert(at, Operation::Check);
+        }
+        at = further(at + 1, 8, operations, random);
+    }
+}
+
+impl History {
+    fn has_records(&self) -> bool {
+        self.plan.pool.areas.has(Area::Records)
+    }
+
+    /// A file, a directory or the root is to be cut into records of another size.
+    pub(crate) fn ask_records(&mut self, path: Option<Path>, pick: u8) -> Result<(), Stop> {
+        let inode = match path {
+            None => Some(ROOT),
+            Some(path) => self.plain_inode(path)?,
+        };
+        let Some(inode) = inode.filter(|_| self.has_records()) else { return Ok(()) };
+        self.put_policy(inode, ATTRIBUTE, WISHES[usize::from(pick) % WISHES.len()].0)
+    }
+
+    /// P-118: what is written is cut as is asked for now.
+    pub(crate) fn prove_records(&mut self) -> Result<(), Stop> {
+        let is_bounded = self.plan.may_fill || self.has_quotas();
+        if !self.has_records() || is_bounded || !self.is_undisturbed() {
+            return Ok(());
+        }
+        let is_free =
+            |inode: &&u64| self.model.nodes[*inode].content().is_some() && self.model.check_changeable(**inode).is_ok();
+        let files: Vec<u64> = self.model.nodes.keys().filter(is_free).copied().collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.machine.disarm();
+        let file = *self.random.pick(&files);
+        self.truncate(file, 0)?;
+        let real = self.mounted().files.getxattr(&caller(&self.machine), file, b"user.stere.effective.record");
+        let asked = self.must("the size of records", real)?;
+        let own = self.model.nodes[&file].attributes.get(ATTRIBUTE);
+        if own.is_some_and(|own| *own != asked) {
+            return Err(Stop::Failure(format!("records of {} are not as it says itself", self.model.path_of(file))));
+        }
+        let Some((_, size)) = WISHES.iter().find(|(text, _)| *text == asked) else {
+            return Err(Stop::Failure(format!(
+                "records of {:?} were never asked for",
+                String::from_utf8_lossy(&asked)
+            )));
+        };
+        let mut at = 0;
+        while at < BYTES {
+            let length = (self.random.between(1, 100_000) as usize).min(BYTES - at);
+            self.write(file, at as u64, &pattern(file ^ at as u64, length))?;
+            at += length;
+        }
+        self.sync_all()?;
+        self.verify_file(file)?;
+        let over = self.pieces_of(file)?.into_iter().find(|(start, end)| start / size != (end - 1) / size);
+        self.summary.records_proven += 1;
+        match over {
+            None => Ok(()),
+            Some((start, end)) => {
+                let path = self.model.path_of(file);
+                Err(Stop::Failure(format!(
+                    "{path} is cut into records of {size}, and one reaches from {start} to {end}"
+                )))
+            }
+        }
+    }
+
+    /// Where the pieces of a file begin and end that lie in one blob each.
+    fn pieces_of(&mut self, file: u64) -> Result<Vec<(u64, u64)>, Stop> {
+        let mut pieces = Vec::new();
+        let read =
+            self.mounted().store.for_each_key(Key::extent(file, 0), Key::extent(file, u64::MAX), |key, bytes| {
+                if let Ok(extent) = ExtentValue::decode(bytes)
+                    && extent.flags == ExtentFlags::Plain
+                {
+                    pieces.push((key.position - u64::from(extent.length), key.position));
+                }
+            });
+        self.must("reading extents", read.map_err(stere_naming::Error::from))?;
+        Ok(pieces)
+    }
+}
