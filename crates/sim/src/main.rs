@@ -113,6 +113,7 @@ fn main() -> ExitCode {
         threads,
         profile: profile.flatten(),
         canary,
+        without_areas: false,
         twice,
         #[cfg(feature = "planted-bugs")]
         bug: bug(arguments.bug.as_deref()),

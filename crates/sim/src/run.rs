@@ -29,6 +29,8 @@ pub struct Request {
     /// Only histories of this profile.
     pub profile: Option<Profile>,
     pub canary: bool,
+    /// No history takes part in an area: each is what its seed was before there were any.
+    pub without_areas: bool,
     /// Run each history twice: the same operations must reach the devices in the same order.
     pub twice: bool,
     /// A bug that the layers are to have.
@@ -151,7 +153,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         _ => Encrypts::Nothing,
     };
     pool.keeps_versions = matches!(seed % 10, 5 | 6);
-    pool.areas = if profile == Profile::Full { Areas::NONE } else { Areas::of(seed) };
+    pool.areas = if profile == Profile::Full || request.without_areas { Areas::NONE } else { Areas::of(seed) };
     if pool.areas.has(Area::Backups) && seed % 16 == 10 && pool.encrypts == Encrypts::Nothing {
         pool.encrypts = Encrypts::Some;
     }
