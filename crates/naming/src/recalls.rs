@@ -25,23 +25,23 @@ impl FileSystem {
         !self.options.refused_programs.is_empty() && self.options.processes.is_some()
     }
 
-    /// Whether the program that this thread runs is one of them.
-    pub fn is_recall_refused(&self, thread: u32) -> bool {
-        let Some(processes) = self.options.processes.as_ref().filter(|_| thread != 0 && self.has_refused_programs())
+    /// Whether the program that this task runs is one of them.
+    pub fn is_recall_refused(&self, task: u32) -> bool {
+        let Some(processes) = self.options.processes.as_ref().filter(|_| task != 0 && self.has_refused_programs())
         else {
             return false;
         };
-        let names = processes.names(thread);
+        let names = processes.names(task);
         self.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
     }
 
-    /// Works for this thread: what is on tertiary volumes only is refused at once if its program is one of those.
-    pub fn refusing_recalls<T>(self: &Arc<Self>, thread: u32, work: impl FnOnce() -> T) -> T {
+    /// Works for this task: what is on tertiary volumes only is refused at once if its program is one of those.
+    pub fn refusing_recalls<T>(self: &Arc<Self>, task: u32, work: impl FnOnce() -> T) -> T {
         if !self.has_refused_programs() {
             return work();
         }
         let (filesystem, known) = (Arc::clone(self), OnceCell::new());
-        waiting::refusing(move || *known.get_or_init(|| filesystem.is_recall_refused(thread)), work)
+        waiting::refusing(move || *known.get_or_init(|| filesystem.is_recall_refused(task)), work)
     }
 
     /// The volumes that have what of a range of a file is on tertiary volumes only, a set.

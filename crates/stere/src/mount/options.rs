@@ -187,6 +187,41 @@ impl Options {
                     _ => self.health_limits.retire_errors = limit,
                 }
             }
+            "repair_rate" => {
+                let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
+                self.repair_rate_bytes =
+                    bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
+            }
+            "metrics" => {
+                let address = crate::metrics::parse_address(value);
+                self.metrics = Some(address.ok_or_else(|| wrong(key, value, "an address, such as localhost:9464"))?);
+            }
+            "transport" => {
+                self.fuse.transport = match value {
+                    "auto" => TransportChoice::Auto,
+                    "uring" => TransportChoice::IoUring,
+                    "dev" => TransportChoice::Device,
+                    _ => return Err(wrong(key, value, "auto, uring or dev")),
+                }
+            }
+            "sync_requests" => {
+                self.fuse.sync_requests = match value {
+                    "auto" => BlockDevice::Preferred,
+                    "yes" => BlockDevice::Required,
+                    "no" => BlockDevice::No,
+                    _ => return Err(wrong(key, value, "auto, yes or no")),
+                }
+            }
+            "comment" | "fsname" | "subtype" => {}
+            ignored if ignored.starts_with("x-") || ignored.starts_with("X-") => {}
+            _ => return self.set_about_tiers(key, value),
+        }
+        Ok(())
+    }
+
+    /// What is said of tertiary volumes and of what comes back from them.
+    fn set_about_tiers(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
             "recall" => {
                 self.recall = match value {
                     "block" => RecallMode::Block,
@@ -226,11 +261,6 @@ impl Options {
                     _ => self.fuse.recall_limits.tier = limit,
                 }
             }
-            "repair_rate" => {
-                let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
-                self.repair_rate_bytes =
-                    bytes.ok_or_else(|| wrong(key, value, "a size of at least 1M, such as 256M"))?;
-            }
             "tier_rate" => {
                 let bytes = size::parse(value).ok().filter(|bytes| *bytes >= 1 << 20);
                 let is_given = value == "never" || bytes.is_some();
@@ -243,28 +273,6 @@ impl Options {
                 self.repack_percent = percent;
                 return is_given.then_some(()).ok_or_else(|| wrong(key, value, "1 to 99, or never"));
             }
-            "metrics" => {
-                let address = crate::metrics::parse_address(value);
-                self.metrics = Some(address.ok_or_else(|| wrong(key, value, "an address, such as localhost:9464"))?);
-            }
-            "transport" => {
-                self.fuse.transport = match value {
-                    "auto" => TransportChoice::Auto,
-                    "uring" => TransportChoice::IoUring,
-                    "dev" => TransportChoice::Device,
-                    _ => return Err(wrong(key, value, "auto, uring or dev")),
-                }
-            }
-            "sync_requests" => {
-                self.fuse.sync_requests = match value {
-                    "auto" => BlockDevice::Preferred,
-                    "yes" => BlockDevice::Required,
-                    "no" => BlockDevice::No,
-                    _ => return Err(wrong(key, value, "auto, yes or no")),
-                }
-            }
-            "comment" | "fsname" | "subtype" => {}
-            ignored if ignored.starts_with("x-") || ignored.starts_with("X-") => {}
             _ => return Err(unknown(key)),
         }
         Ok(())
