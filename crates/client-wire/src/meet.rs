@@ -116,7 +116,7 @@ pub fn credentials(stream: &UnixStream) -> std::io::Result<Peer> {
         return Err(std::io::Error::last_os_error());
     }
     groups.truncate(length as usize / size_of::<u32>());
-    Ok(Peer { uid: user.uid, gid: user.gid, groups, process: user.pid.cast_unsigned() })
+    Ok(Peer { uid: user.uid, gid: user.gid, groups, process: u32::try_from(user.pid).unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -5,10 +5,13 @@ use std::time::Instant;
 
 use super::*;
 
+/// A number, and its turn if who asked was still there.
+type Called = (u32, Option<Turn>);
+
 /// Asks for turns by number, and notes whose turn has come or who is gone.
 struct Rig {
     turns: Arc<Turns>,
-    come: Arc<Mutex<Vec<(u32, Option<Turn>)>>>,
+    come: Arc<Mutex<Vec<Called>>>,
 }
 
 impl Rig {
