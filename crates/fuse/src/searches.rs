@@ -324,7 +324,7 @@ impl Searches {
                     None => request.reply_error(libc::ESTALE),
                 }
             }
-            Operation::Listxattr { size, .. } if size == 0 => request.reply_xattr_size(0),
+            Operation::Listxattr { size: 0, .. } => request.reply_xattr_size(0),
             Operation::Listxattr { .. } => {
                 let _nothing = request.data_buffer();
                 request.reply_data(0);
