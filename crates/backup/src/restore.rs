@@ -1,7 +1,7 @@
 //! Bringing files back: every copy is compared with the manifest while it is copied, and takes its name only when it is right.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::destination::{Destination, hash_of_link, make_directories};
 use crate::disk::{Disk, Found};
@@ -100,17 +100,17 @@ fn make_directory(disk: &dyn Disk, to: &Path, path: &[u8]) -> Result<bool, Error
 }
 
 /// Copies what is what it should be.
-fn copy_right(disk: &dyn Disk, from: &PathBuf, to: &PathBuf, entry: &Entry) -> Result<(), Error> {
+fn copy_right(disk: &dyn Disk, from: &Path, to: &Path, entry: &Entry) -> Result<(), Error> {
     let why = || "its content is not what was written".to_owned();
     if entry.kind() == Kind::Link {
         if hash_of_link(disk, from)? != (entry.hash, entry.size) {
-            return Err(Error::Damaged(from.clone(), why()));
+            return Err(Error::Damaged(from.to_owned(), why()));
         }
         let target = disk.link_target(from).at("read", from)?;
         return disk.make_link(&target, to).at("make", to);
     }
     if disk.found(from) != Some(Found::File) {
-        return Err(Error::Damaged(from.clone(), why()));
+        return Err(Error::Damaged(from.to_owned(), why()));
     }
     let source = disk.open(from).at("open", from)?;
     let target = disk.make(to, false).at("make", to)?;
@@ -125,7 +125,7 @@ fn copy_right(disk: &dyn Disk, from: &PathBuf, to: &PathBuf, entry: &Entry) -> R
         at += length as u64;
     }
     if *hasher.finalize().as_bytes() != entry.hash || at != entry.size {
-        return Err(Error::Damaged(from.clone(), why()));
+        return Err(Error::Damaged(from.to_owned(), why()));
     }
     target.sync().at("make durable", to)
 }

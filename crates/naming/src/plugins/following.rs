@@ -154,7 +154,10 @@ impl FileSystem {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Option<i64>, Error> {
         if is_planted(Bug::ToldTooEarly) {
-            self.store.update(caller.wait, |transaction| Ok::<_, Error>(transaction.delete(Key::follow(inode))))?;
+            self.store.update(caller.wait, |transaction| {
+                transaction.delete(Key::follow(inode));
+                Ok::<_, Error>(())
+            })?;
         }
         let served = match self.tell_followers(caller, inode, value, is_stopped) {
             Ok(served) => served,
