@@ -78,6 +78,7 @@ fn cleaning_and_crashes_keep_the_place() {
     }
     store.commit(Wait::Allowed).unwrap();
     assert_eq!(lies_on(&store, slow), BTreeSet::from([2, 3]));
+    assert_eq!(lies_on(&store, placement(1, 1)), BTreeSet::new(), "nothing forgot where it must lie");
     drop(store);
     rig.lose_power(|at| at % 3 == 0);
     let store = rig.open(&[0, 1, 2, 3]);
