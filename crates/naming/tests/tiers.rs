@@ -218,6 +218,25 @@ fn tier_of(fs: &FileSystem, inode: u64) -> String {
     String::from_utf8(value).unwrap()
 }
 
+/// P-116. Where somebody asks for copies on both, one does not take over from the other.
+#[test]
+fn what_asks_for_two_volumes_is_not_left_with_one() {
+    let (_rig, fs, _cold, _inode) = archived();
+    let (entry, warm) = newcomer("warm");
+    assert_eq!(fs.store().add_volume(entry, warm, "tank", false).unwrap(), 1);
+    // There is nothing in it, so nothing is on both.
+    let asking = make(&fs, ROOT, "asking", b"");
+    fs.setxattr(&caller(3), asking, b"user.stere.tier", b"cold+warm", SetMode::Any, false).unwrap();
+    let said = fs.store().retire_volume(0, 1).unwrap_err().to_string();
+    assert!(said.contains("fewer copies") && said.contains("1 files or directories ask for both"), "{said}");
+    assert!(fs.store().heir_for(0).is_err());
+    fs.setxattr(&caller(3), asking, b"user.stere.tier", b"warm", SetMode::Any, false).unwrap();
+    assert_eq!(fs.store().heir_for(0).unwrap(), 1);
+    fs.store().retire_volume(0, 1).unwrap();
+    work(&fs);
+    assert_eq!(fs.store().volumes().len(), 1);
+}
+
 /// P-116. Who asked for a volume that is retired asks for its heir, and its number is nobody's until nobody does any more.
 #[test]
 fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
