@@ -120,8 +120,8 @@ impl History {
         self.put_policy(inode, ATTRIBUTE, if is_chosen { b"yes" } else { b"no" })
     }
 
-    /// All that is to be copied: paths, and what is there.
-    fn to_be_copied(&mut self) -> Result<BTreeMap<Vec<u8>, (u64, Vec<u8>)>, Stop> {
+    /// All that is to be copied: paths, and the inode and content there.
+    fn chosen(&self) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
         let (mut found, mut left) = (BTreeMap::new(), vec![(ROOT, Vec::new())]);
         while let Some((directory, above)) = left.pop() {
             let Kind::Directory(names) = self.model.nodes[&directory].kind.clone() else { continue };
@@ -139,7 +139,7 @@ impl History {
                 }
             }
         }
-        Ok(found)
+        found
     }
 
     /// A run, which something may be wrong with.
@@ -151,7 +151,7 @@ impl History {
         let disk = self.disk()?;
         // Rules and what encrypts reach what exists in the background.
         self.settle_background()?;
-        let wanted = self.to_be_copied()?;
+        let wanted = self.chosen();
         for (path, (_, content)) in &wanted {
             self.backups.may_be.entry(path.clone()).or_default().push(content.clone());
         }

@@ -33,8 +33,11 @@ pub enum Saying {
 /// The lists: what they are called.
 const LISTS: [&str; 2] = ["versions", "plugins"];
 const VALUES: [&[&str]; 2] = [&["2", "3", "1", "no", "4,9d"], &["played", "none", "played,played:again"]];
-/// Rules of directories, and what they decide of each list for which names; the empty name is any.
-const RULES: [(&str, [&[(&str, &str)]; 2]); 4] = [
+/// What is decided of a list for which names; the empty name is any.
+type Decisions = &'static [(&'static str, &'static str)];
+
+/// Rules of directories, and what they decide of each list.
+const RULES: [(&str, [Decisions; 2]); 4] = [
     ("a: versions=2; *: versions=1", [&[("a", "2"), ("", "1")], &[]]),
     ("b: versions=3, plugins=played; c: versions=no", [&[("b", "3"), ("c", "no")], &[("b", "played")]]),
     ("*: plugins=played; a: versions=no, plugins=none", [&[("a", "no")], &[("", "played")]]),
@@ -323,10 +326,10 @@ impl History {
         self.machine.disarm();
         self.settle_background()?;
         for file in self.listed_files() {
-            for list in 0..LISTS.len() {
+            for (list, list_name) in LISTS.iter().enumerate() {
                 let held = self.held(file, list).map(|(value, _)| value);
                 let unsaid = (list == 1).then(|| "none".to_owned());
-                let name = format!("user.stere.effective.{}", LISTS[list]);
+                let name = format!("user.stere.effective.{list_name}");
                 let real = self.mounted().files.getxattr(&caller(&self.machine), file, name.as_bytes());
                 let real = match real {
                     Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
@@ -334,8 +337,8 @@ impl History {
                     Err(error) => return Err(self.unexpected("what holds", error.errno(), &error.to_string())),
                 };
                 if real != held.clone().or(unsaid) {
-                    let (path, list) = (self.model.path_of(file), LISTS[list]);
-                    return Err(Stop::Failure(format!("{path}: {list} is {real:?}, and {held:?} is said")));
+                    let path = self.model.path_of(file);
+                    return Err(Stop::Failure(format!("{path}: {list_name} is {real:?}, and {held:?} is said")));
                 }
             }
         }
@@ -441,7 +444,7 @@ impl History {
             .map(|(at, _)| *at)
             .collect();
         let directory = *self.random.pick(&directories);
-        let name: &[u8] = *self.random.pick(&[&b"a"[..], b"b", b"c", b"other"]);
+        let name = self.random.pick(&["a", "b", "c", "other"]).as_bytes();
         if self.model.lookup(directory, name).is_ok() || self.model.nodes[&directory].nlink == 0 {
             return Ok(());
         }

@@ -83,14 +83,14 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 enum Hasher {
-    Sha256(ring::digest::Context),
+    Sha256(Box<ring::digest::Context>),
     Blake3(Box<blake3::Hasher>),
 }
 
 /// Reads a file to its end; gives what it comes to.
 fn digest_of(file: &mut File, path: &Path, algorithm: Algorithm) -> Result<String> {
     let mut hasher = match algorithm {
-        Algorithm::Sha256 => Hasher::Sha256(ring::digest::Context::new(&ring::digest::SHA256)),
+        Algorithm::Sha256 => Hasher::Sha256(Box::new(ring::digest::Context::new(&ring::digest::SHA256))),
         Algorithm::Blake3 => Hasher::Blake3(Box::default()),
     };
     let mut piece = vec![0; PIECE_BYTES];
