@@ -14,16 +14,16 @@ const LAYOUT_EXTENTS: usize = 1024;
 /// Directories above one another beyond which metadata is damaged.
 const DEPTH_MAX: usize = 4096;
 
-/// What the nearest says from this inode upward, as `own` reads it from each, and which it is.
+/// What the nearest says from this inode upward, as `own` reads it of each, and which it is.
 pub(crate) fn nearest<T>(
     keys: &impl Keys,
     inode: u64,
-    own: impl Fn(&InodeValue) -> Option<T>,
+    own: impl Fn(u64, &InodeValue) -> Result<Option<T>, Error>,
 ) -> Result<Option<(u64, T)>, Error> {
     let mut at = inode;
     for _ in 0..DEPTH_MAX {
         let Some(value) = inode_if_any(keys, at)? else { break };
-        if let Some(said) = own(&value) {
+        if let Some(said) = own(at, &value)? {
             return Ok(Some((at, said)));
         }
         if value.parent == at {

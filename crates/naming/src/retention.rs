@@ -50,7 +50,7 @@ impl Retentions {
 
 /// What the nearest directory says from this one upward, and which it is.
 fn said_above(keys: &impl Keys, directory: u64) -> Result<Option<(u64, Retain)>, Error> {
-    let said = nearest(keys, directory, own_retain)?;
+    let said = nearest(keys, directory, |_, value| Ok(own_retain(value)))?;
     Ok(said.filter(|(_, retain)| retain.retention != Retention::Nothing))
 }
 

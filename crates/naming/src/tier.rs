@@ -8,10 +8,11 @@ use std::ops::ControlFlow;
 
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Class, Encryption, Own, PolicyError, Setting, Source};
-use stere_store::{Released, TierFile, Transaction, Wait};
+use stere_store::{Released, TierFile, Transaction, View, Wait};
 
 use crate::error::Error;
 use crate::names::Form;
+use crate::policy::nearest;
 use crate::walk::{Walk, path_and_form};
 use crate::{Caller, FileSystem, SetMode, xattr};
 
@@ -39,6 +40,17 @@ pub struct TierMet {
     pub used_seconds: i64,
     /// Whether its policy sends it down.
     pub is_tiered: bool,
+}
+
+/// The inodes of which the pool has a key of this kind, among all keys of its own.
+fn system_keys(view: &View<'_>, kind: u8) -> Result<Vec<u64>, Error> {
+    use stere_format::key::tree::SYSTEM;
+    let mut inodes = Vec::new();
+    view.scan(Key::new(SYSTEM, 0, 0, 0), Key::new(SYSTEM + 1, 0, 0, 0), |key, _| {
+        inodes.extend((key.kind == kind).then_some(key.object));
+        ControlFlow::Continue(())
+    })?;
+    Ok(inodes)
 }
 
 impl FileSystem {
@@ -86,18 +98,10 @@ impl FileSystem {
 
     /// The inodes below which files are sent down.
     pub fn tiered_roots(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
-        use stere_format::key::{kind, tree};
         // Deleted classes may have become one that sends files down.
         let of_classes = self.files.resolver().classes().all_of(Class::Archive);
         self.store.view(wait, |view| {
-            let mut roots = BTreeSet::new();
-            let (from, to) = (Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, _| {
-                if key.kind == kind::TIERED {
-                    roots.insert(key.object);
-                }
-                ControlFlow::Continue(())
-            })?;
+            let mut roots: BTreeSet<u64> = system_keys(view, stere_format::key::kind::TIERED)?.into_iter().collect();
             for class in &of_classes {
                 let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
                 view.scan(from, to, |key, _| {
@@ -130,14 +134,7 @@ impl FileSystem {
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
-        let is_pinned = match value {
-            None | Some(b"" | b"no") => false,
-            Some(b"yes") => true,
-            Some(other) => {
-                let (key, value) = ("pin", String::from_utf8_lossy(other).into_owned());
-                return Err(PolicyError::BadValue { key, value, expected: PIN_EXPECTED }.into());
-            }
-        };
+        let is_pinned = xattr::yes_or_no("pin", value, PIN_EXPECTED)? == Some(true);
         xattr::check_mode(mode, self.is_pinned_itself(caller.wait, inode)?)?;
         let kind = self.inode_value(caller.wait, inode)?.and_then(|value| value.kind());
         if !matches!(kind, Some(FileKind::File | FileKind::Directory)) {
@@ -159,40 +156,31 @@ impl FileSystem {
 
     /// Whether an inode is pinned, or lies below one that is, and who said so.
     pub(crate) fn effective_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let mut at = inode;
-        for _ in 0..DEPTH_MAX {
-            if self.is_pinned_itself(caller.wait, at)? {
-                return Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?));
-            }
-            let value = self.inode_value(caller.wait, at)?.ok_or(Error::Stale)?;
-            if value.parent == at {
-                break;
-            }
-            at = value.parent;
-        }
-        Err(Error::NoAttribute)
+        let pinned = self
+            .store
+            .view(caller.wait, |view| nearest(view, inode, |at, _| Ok(view.get(&Key::pinned(at))?.map(drop))))?;
+        let (at, ()) = pinned.ok_or(Error::NoAttribute)?;
+        Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?))
     }
 
     /// The inodes below which everything stays on devices; those that were removed since are forgotten.
     pub fn pinned_roots(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        use stere_format::key::{kind, tree};
-        let roots = self.store.view(wait, |view| {
-            let mut roots = Vec::new();
-            let (from, to) = (Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, _| {
-                roots.extend((key.kind == kind::PINNED).then_some(key.object));
-                ControlFlow::Continue(())
-            })?;
-            Ok::<_, Error>(roots)
+        self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)
+    }
+
+    /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
+    pub(crate) fn all_that_say(&self, wait: Wait, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
+        let (there, gone): (Vec<u64>, Vec<u64>) = self.store.view(wait, |view| {
+            let (mut there, mut gone) = (Vec::new(), Vec::new());
+            for inode in system_keys(view, kind)? {
+                let is_there = stere_file::inode_if_any(view, inode)?.is_some();
+                if is_there { there.push(inode) } else { gone.push(inode) }
+            }
+            Ok::<_, Error>((there, gone))
         })?;
-        let (mut there, mut gone) = (Vec::new(), Vec::new());
-        for root in roots {
-            let is_there = self.inode_value(wait, root)?.is_some();
-            if is_there { there.push(root) } else { gone.push(root) }
-        }
         if !gone.is_empty() {
             self.store.update(wait, |transaction| {
-                gone.iter().for_each(|inode| transaction.delete(Key::pinned(*inode)));
+                gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));
                 Ok::<_, Error>(())
             })?;
         }

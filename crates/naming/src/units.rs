@@ -10,17 +10,16 @@ use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use stere_format::{FileKind, Key, key};
-use stere_policy::{PolicyError, Source};
+use stere_policy::Source;
 use stere_store::{View, Wait};
 
 use crate::error::Error;
+use crate::policy::nearest;
 use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that makes one.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.unit";
 const EXPECTED: &str = "yes or no, on a directory";
-/// Deeper than any path.
-const DEPTH_MAX: usize = 4096;
 
 fn said(view: &View<'_>, inode: u64) -> Result<Option<bool>, Error> {
     Ok(view.get(&Key::unit(inode))?.map(|bytes| bytes.first() == Some(&1)))
@@ -46,15 +45,7 @@ impl FileSystem {
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
-        let is_unit = match value {
-            None | Some(b"") => None,
-            Some(b"yes") => Some(true),
-            Some(b"no") => Some(false),
-            Some(other) => {
-                let (key, value) = ("unit", String::from_utf8_lossy(other).into_owned());
-                return Err(PolicyError::BadValue { key, value, expected: EXPECTED }.into());
-            }
-        };
+        let is_unit = xattr::yes_or_no("unit", value, EXPECTED)?;
         self.changing_attribute(caller, inode, |transaction, inode_value| {
             if inode_value.kind() != Some(FileKind::Directory) {
                 return Err(Error::NotPermitted("a unit is all that is below a directory; set it on one"));
@@ -84,29 +75,12 @@ impl FileSystem {
 
     /// The nearest that says something, from the inode itself upwards.
     fn nearest_unit(&self, wait: Wait, inode: u64) -> Result<Option<(u64, bool)>, Error> {
-        self.store.view(wait, |view| {
-            let mut at = inode;
-            for _ in 0..DEPTH_MAX {
-                if let Some(is_unit) = said(view, at)? {
-                    return Ok(Some((at, is_unit)));
-                }
-                let value = stere_file::inode_if_any(view, at)?.ok_or(Error::Stale)?;
-                if value.parent == at {
-                    break;
-                }
-                at = value.parent;
-            }
-            Ok(None)
-        })
+        self.store.view(wait, |view| nearest(view, inode, |at, _| said(view, at)))
     }
 
     /// The directory whose subtree is the unit that an inode is in.
     pub fn unit_of(&self, wait: Wait, inode: u64) -> Result<Option<u64>, Error> {
-        match self.nearest_unit(wait, inode) {
-            Ok(nearest) => Ok(nearest.filter(|(_, is_unit)| *is_unit).map(|(at, _)| at)),
-            Err(Error::Stale) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(self.nearest_unit(wait, inode)?.filter(|(_, is_unit)| *is_unit).map(|(at, _)| at))
     }
 
     /// The same for many files one after the other.
@@ -162,27 +136,7 @@ impl FileSystem {
 
     /// The directories that say something of units; what removed ones said is forgotten.
     fn saying_units(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        let (there, gone) = self.store.view(wait, |view| {
-            let (mut all, mut gone) = (Vec::new(), Vec::new());
-            let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-            view.scan(from, to, |key, _| {
-                all.extend((key.kind == key::kind::UNIT).then_some(key.object));
-                ControlFlow::Continue(())
-            })?;
-            let mut there = Vec::new();
-            for inode in all {
-                let is_there = stere_file::inode_if_any(view, inode)?.is_some();
-                if is_there { there.push(inode) } else { gone.push(inode) }
-            }
-            Ok::<_, Error>((there, gone))
-        })?;
-        if !gone.is_empty() {
-            self.store.update(wait, |transaction| {
-                gone.iter().for_each(|inode| transaction.delete(Key::unit(*inode)));
-                Ok::<_, Error>(())
-            })?;
-        }
-        Ok(there)
+        self.all_that_say(wait, key::kind::UNIT, Key::unit)
     }
 
     /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes

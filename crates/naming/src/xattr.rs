@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use siphasher::sip::SipHasher13;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, XattrBucket};
-use stere_policy::{List, Name, Own, Setting, parse_name};
+use stere_policy::{List, Name, Own, PolicyError, Setting, parse_name};
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -131,6 +131,23 @@ fn check_attribute_name(name: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Unsupported("attributes are user.*, trusted.*, security.* and the POSIX ACLs"))
+}
+
+/// What `yes` and `no` mean; nothing is said without a value.
+pub(crate) fn yes_or_no(
+    key: &'static str,
+    value: Option<&[u8]>,
+    expected: &'static str,
+) -> Result<Option<bool>, Error> {
+    match value {
+        None | Some(b"") => Ok(None),
+        Some(b"yes") => Ok(Some(true)),
+        Some(b"no") => Ok(Some(false)),
+        Some(other) => {
+            let value = String::from_utf8_lossy(other).into_owned();
+            Err(PolicyError::BadValue { key, value, expected }.into())
+        }
+    }
 }
 
 pub(crate) fn check_mode(mode: SetMode, exists: bool) -> Result<(), Error> {
@@ -324,7 +341,7 @@ impl FileSystem {
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
             Name::Pin => return self.set_pin(caller, inode, value, mode),
             Name::Unit => return self.set_unit(caller, inode, value, mode),
-            Name::Computed(computed) => return Err(stere_policy::PolicyError::Computed(computed.word()).into()),
+            Name::Computed(computed) => return Err(PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
         let mut asked = Own::default();

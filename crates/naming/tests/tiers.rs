@@ -4,54 +4,22 @@
 mod heat;
 mod support;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use stere_device::{MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
-use stere_format::{Succession, VolumeEntry, VolumeId};
+use stere_format::VolumeEntry;
 use stere_naming::{FileSystem, ROOT, SetAttributes, SetMode, Wait};
 use support::files::{assert_clean, make};
+use support::volume::{add, add_volume, entry, segments_of};
 use support::{Rig, caller, reconcile};
 
 const LENGTH: usize = 300_000;
 
 fn content() -> Vec<u8> {
     (0..LENGTH).map(|at| (at / 512 * 7 + at) as u8).collect()
-}
-
-fn add_volume(fs: &FileSystem) -> Arc<MemoryVolume> {
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    add(fs, volume.clone());
-    volume
-}
-
-fn add(fs: &FileSystem, volume: Arc<dyn Volume>) {
-    let (name, place) = ("cold".to_owned(), "memory:cold".to_owned());
-    let id = VolumeId([1; 16]);
-    let entry = VolumeEntry {
-        number: 0,
-        id,
-        class: 3,
-        is_offline: false,
-        takes_metadata: false,
-        succession: Succession::Stays,
-        name,
-        place,
-    };
-    fs.store().add_volume(entry, volume, "tank", false).unwrap();
-}
-
-fn segments_of(fs: &FileSystem, inode: u64) -> Vec<u64> {
-    let mut segments = Vec::new();
-    fs.tier_walk(&caller(3), inode, &mut |met| {
-        segments.extend(met.segments);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    segments
 }
 
 /// A file that is on the volume, and on devices still.
@@ -174,18 +142,7 @@ fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
     let (_rig, fs, _volume, inode) = archived();
     fs.store().remove_volume(0).unwrap();
     let newcomer = Arc::new(MemoryVolume::new("newcomer"));
-    let (name, place) = ("newcomer".to_owned(), "memory:newcomer".to_owned());
-    let entry = |number| VolumeEntry {
-        number,
-        id: VolumeId([2; 16]),
-        class: 3,
-        is_offline: false,
-        takes_metadata: false,
-        succession: Succession::Stays,
-        name: name.clone(),
-        place: place.clone(),
-    };
-    assert_eq!(fs.store().add_volume(entry(0), newcomer.clone(), "tank", false).unwrap(), 1);
+    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer.clone(), "tank", false).unwrap(), 1);
     reconcile(&fs);
     while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
     assert_eq!(newcomer.list("segments/").unwrap(), [], "nobody sent it there");
@@ -196,16 +153,12 @@ fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
     reconcile(&fs);
     while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
     fs.store().remove_volume(1).unwrap();
-    assert_eq!(fs.store().add_volume(entry(0), newcomer, "tank", true).unwrap(), 0);
+    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer, "tank", true).unwrap(), 0);
     assert_clean(&fs);
 }
 
 fn newcomer(name: &str) -> (VolumeEntry, Arc<MemoryVolume>) {
-    let id = VolumeId([name.len() as u8; 16]);
-    let (place, succession) = (format!("memory:{name}"), Succession::Stays);
-    let name = name.to_owned();
-    let volume = Arc::new(MemoryVolume::new(&name));
-    (VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: false, succession, name, place }, volume)
+    (entry(name.len() as u8, name), Arc::new(MemoryVolume::new(name)))
 }
 
 fn work(fs: &FileSystem) {

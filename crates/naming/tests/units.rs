@@ -3,15 +3,14 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::MemoryVolume;
-use stere_format::{Succession, VolumeEntry, VolumeId};
 use stere_naming::{FileSystem, ROOT, SetMode};
 use stere_store::TierMarks;
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
+use support::volume::{self, add_volume};
 use support::{Rig, caller, reconcile};
 
 /// More than a segment.
@@ -23,12 +22,7 @@ fn content(number: u64, length: usize) -> Vec<u8> {
 
 fn rig(size_bytes: u64) -> (Rig, FileSystem, Arc<MemoryVolume>) {
     let (rig, fs) = Rig::new(2, size_bytes);
-    let volume = Arc::new(MemoryVolume::new("cold"));
-    let (name, place) = ("cold".to_owned(), "memory:cold".to_owned());
-    let (id, succession) = (VolumeId([1; 16]), Succession::Stays);
-    let entry =
-        VolumeEntry { number: 0, id, class: 3, is_offline: false, takes_metadata: false, succession, name, place };
-    fs.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
+    let volume = add_volume(&fs);
     (rig, fs, volume)
 }
 
@@ -37,13 +31,7 @@ fn settle(fs: &FileSystem) {
 }
 
 fn segments_of(fs: &FileSystem, inode: u64) -> BTreeSet<u64> {
-    let mut segments = BTreeSet::new();
-    fs.tier_walk(&caller(3), inode, &mut |met| {
-        segments.extend(met.segments);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    segments
+    volume::segments_of(fs, inode).into_iter().collect()
 }
 
 fn residency(fs: &FileSystem, inode: u64) -> &'static str {

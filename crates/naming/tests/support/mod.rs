@@ -5,6 +5,7 @@ pub mod calls;
 pub mod edits;
 pub mod files;
 pub mod pair;
+pub mod volume;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

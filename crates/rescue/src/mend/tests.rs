@@ -161,16 +161,18 @@ fn every_kind_of_wrong_count_is_put_right() {
     expected.assert_all(&sink, crate::Verdict::Whole);
 }
 
+fn first_extent(store: &Store, inode: u64) -> ExtentValue {
+    let mut extents = keys(store, key::tree::NAMES).into_iter();
+    let first = extents.find(|(at, _)| at.object == inode && at.kind == key::kind::EXTENT);
+    ExtentValue::decode(&first.unwrap().1).unwrap()
+}
+
 #[test]
 fn lost_blobs_and_spoiled_values_are_told_and_the_rest_agrees() {
     let (rig, expected) = filled();
     let store = rig.files.store();
     let file = expected.files.values().find(|file| file.content.len() > 300_000).unwrap();
-    let extent = keys(store, key::tree::NAMES)
-        .into_iter()
-        .find(|(at, _)| at.object == file.inode && at.kind == key::kind::EXTENT)
-        .map(|(_, bytes)| ExtentValue::decode(&bytes).unwrap())
-        .unwrap();
+    let extent = first_extent(store, file.inode);
     let other = expected.files.values().find(|it| it.inode != file.inode && it.content.len() > 30_000).unwrap();
     let bad_name = DirentValue { inode: other.inode, kind: FileKind::Fifo, key: 0, name: b"kind".to_vec() };
     change(
@@ -208,11 +210,7 @@ fn a_wrong_index_and_digests_of_lost_content_go() {
     let (rig, expected) = filled();
     let store = rig.files.store();
     let file = expected.files.values().find(|file| file.content.len() > 300_000).unwrap();
-    let extent = keys(store, key::tree::NAMES)
-        .into_iter()
-        .find(|(at, _)| at.object == file.inode && at.kind == key::kind::EXTENT)
-        .map(|(_, bytes)| ExtentValue::decode(&bytes).unwrap())
-        .unwrap();
+    let extent = first_extent(store, file.inode);
     let digests = stere_format::ContentDigests { sha256: Some([1; 32]), blake3: None };
     change(
         store,
