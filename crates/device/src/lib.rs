@@ -27,7 +27,7 @@ pub use completion::{Completion, Ticket};
 pub use error::{DeviceError, Operation};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
-pub use parallel::{Job, Parallel};
+pub use parallel::{Job, Parallel, processor_threads};
 pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 pub use volume::{

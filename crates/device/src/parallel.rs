@@ -1,7 +1,8 @@
 //! Doing several blocking things at once, if the devices bring the threads for it.
 //!
 //! The layers above spawn no thread; they hand jobs to what `Device::parallel` gives them and go on when all have run.
-//! Devices in memory and simulated ones bring nothing, so there everything runs inline and in order.
+//! Devices in memory and simulated ones bring nothing, so there everything runs inline and in order. What takes processors and not devices
+//! (compressing) has threads of its own, which whoever runs the layers for real hands to them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,12 +17,12 @@ pub trait Parallel: Send + Sync {
 /// How many reads of all devices together may be under way beside those of the callers' own threads.
 const READER_THREADS: usize = 8;
 
-/// Threads for reads, shared by all file devices of the process.
-struct ReaderThreads {
+/// Threads that are there for as long as the process is.
+struct Threads {
     pool: rayon::ThreadPool,
 }
 
-impl Parallel for ReaderThreads {
+impl Parallel for Threads {
     fn run<'a>(&self, mut jobs: Vec<Job<'a>>) {
         let Some(own) = jobs.pop() else { return };
         self.pool.in_place_scope(|scope| {
@@ -32,15 +33,27 @@ impl Parallel for ReaderThreads {
     }
 }
 
-/// The threads of this process; none if the system gives no threads, which is slower and nothing worse.
+impl Threads {
+    /// None if the system gives no threads, which is slower and nothing worse.
+    fn start(count: usize, what: &'static str) -> Option<Arc<dyn Parallel>> {
+        let name = move |number| format!("stere-{what}-{number}");
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(name).build();
+        pool.ok().map(|pool| Arc::new(Threads { pool }) as Arc<dyn Parallel>)
+    }
+}
+
+/// Threads for reads, shared by all file devices of the process.
 pub(crate) fn reader_threads() -> Option<Arc<dyn Parallel>> {
-    static THREADS: OnceLock<Option<Arc<ReaderThreads>>> = OnceLock::new();
-    let start = || {
-        let name = |number| format!("stere-read-{number}");
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(READER_THREADS).thread_name(name).build();
-        pool.ok().map(|pool| Arc::new(ReaderThreads { pool }))
-    };
-    THREADS.get_or_init(start).as_ref().map(|threads| Arc::clone(threads) as Arc<dyn Parallel>)
+    static THREADS: OnceLock<Option<Arc<dyn Parallel>>> = OnceLock::new();
+    THREADS.get_or_init(|| Threads::start(READER_THREADS, "read")).clone()
+}
+
+/// Threads for work that waits for nothing, one for each processor, and how many that are. None where there is one processor only.
+pub fn processor_threads() -> Option<(usize, Arc<dyn Parallel>)> {
+    static THREADS: OnceLock<Option<Arc<dyn Parallel>>> = OnceLock::new();
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = THREADS.get_or_init(|| (count > 1).then(|| Threads::start(count, "code")).flatten());
+    threads.clone().map(|threads| (count, threads))
 }
 
 #[cfg(test)]

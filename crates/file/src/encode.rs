@@ -7,6 +7,7 @@
 //! whole too, so that no byte of it is given that the digest does not speak for.
 //! Read next: the crates plugin and crypt, `encrypted.rs`.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use stere_policy::{Checksum, Compression};
 use stere_store::{BlobHandle, Content, NewBlob, Owner, Piece, Placement, Recoded, Wait};
 
 use crate::Files;
+use crate::coders::Coders;
 use crate::error::Error;
 use crate::plugins::Plugins;
 use crate::record::RECORD_BYTES;
@@ -43,11 +45,26 @@ impl Storing {
         self.compression.algorithm().is_some() || self.sealing.is_some() || self.stack.is_some()
     }
 
+    /// Whether it is that slow before anything is encrypted, which is quick.
+    fn is_coded(&self) -> bool {
+        self.compression.algorithm().is_some() || self.stack.is_some()
+    }
+
     /// Where the blob ends that begins here with more bytes to come: at the end of its record.
     pub fn blob_end(&self, start: u64) -> u64 {
         let record_bytes = if is_planted(Bug::RecordsUncut) { RECORD_BYTES } else { self.record_bytes };
         let record_bytes = record_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         (start / record_bytes + 1) * record_bytes
+    }
+
+    /// The blobs that bytes from here on become, each with where it begins.
+    pub fn cut<'data>(&self, mut start: u64, mut rest: &'data [u8]) -> impl Iterator<Item = (u64, &'data [u8])> {
+        std::iter::from_fn(move || {
+            let at = start;
+            let (piece, behind) = rest.split_at(rest.len().min((self.blob_end(at) - at) as usize));
+            (start, rest) = (at + piece.len() as u64, behind);
+            (!piece.is_empty()).then_some((at, piece))
+        })
     }
 
     /// What so many bytes can take: at worst every block becomes a record.
@@ -58,6 +75,50 @@ impl Storing {
 }
 
 const _: () = assert!(RECORD_EXTRA_BYTES <= SECTOR_BYTES, "encryption makes a record larger by a sector at most");
+
+/// A record that passed plugins and compression, as it is to be encrypted and stored.
+#[derive(Debug)]
+pub(crate) struct Passed<'data> {
+    bytes: Cow<'data, [u8]>,
+    logical_bytes: u32,
+    encoding: BlobEncoding,
+    stack: u16,
+    gave_up: BlobFlags,
+    /// A planted bug left it as it was.
+    is_passed_over: bool,
+}
+
+impl Passed<'_> {
+    fn content(&self, checksum: ChecksumKind) -> Content<'_> {
+        let Passed { logical_bytes, encoding, stack, gave_up: flags, .. } = *self;
+        Content { stored: &self.bytes, logical_bytes, encoding, key: 0, stack, flags, checksum }
+    }
+}
+
+/// What plugins and compression make of a record.
+fn pass<'data>(storing: &Storing, data: &'data [u8]) -> Result<Passed<'data>, Error> {
+    let logical_bytes = u32::try_from(data.len()).expect("a record is far below 4 GiB");
+    let (encoding, gave_up) = (BlobEncoding::PLAIN, BlobFlags::NONE);
+    let plain =
+        Passed { bytes: Cow::Borrowed(data), logical_bytes, encoding, stack: 0, gave_up, is_passed_over: false };
+    if !storing.is_coded() {
+        return Ok(plain);
+    }
+    let made = match storing.stack.as_ref().map(|(_, stack)| stack.encode(data)).transpose() {
+        Err(_) if is_planted(Bug::PluginPassedOver) => return Ok(Passed { is_passed_over: true, ..plain }),
+        made => made.map_err(Error::Plugin)?,
+    };
+    let before = made.map_or(Cow::Borrowed(data), Cow::Owned);
+    let length = before.len();
+    let passed = match storing.compression.algorithm().map(|_| stere_plugin::encode(storing.compression, &before)) {
+        None => Passed { bytes: before, ..plain },
+        Some(Encoded::Plain { gave_up }) => Passed { bytes: before, gave_up, ..plain },
+        Some(Encoded::Stored { encoding, bytes }) => Passed { bytes: Cow::Owned(bytes), encoding, ..plain },
+    };
+    let Some((number, _)) = &storing.stack else { return Ok(passed) };
+    let bytes = Cow::Owned(prefixed(length, &passed.bytes));
+    Ok(Passed { bytes, encoding: passed.encoding.plugged(), stack: *number, ..passed })
+}
 
 /// The encoding that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,44 +185,34 @@ fn undecodable(blob: &BlobHandle, why: &dyn std::fmt::Display) -> Error {
 }
 
 impl Files {
-    /// Appends one record of a file, encoded as its policy says.
-    pub(crate) fn append(
+    /// What plugins and compression make of records, by all processors at once where that is slow.
+    pub(crate) fn pass_many<'data>(
+        &self,
+        storing: &Storing,
+        records: Vec<&'data [u8]>,
+    ) -> impl Iterator<Item = Result<Passed<'data>, Error>> + use<'data> {
+        let coders = if storing.is_coded() { self.options.coders.clone() } else { Coders::default() };
+        coders.map(records, |data| pass(storing, data)).into_iter()
+    }
+
+    /// Encrypts and appends what passed.
+    pub(crate) fn append_passed(
         &self,
         wait: Wait,
         storing: &Storing,
         home: Option<DeviceIndex>,
         owner: Owner,
-        data: &[u8],
+        passed: Passed<'_>,
     ) -> Result<NewBlob, Error> {
-        let plain = Content { checksum: storing.checksum, ..Content::plain(data) };
         let append =
             |content: &Content<'_>| self.store.append_blob_at_home(wait, storing.placement, home, owner, content);
-        if !storing.is_slow() {
-            return Ok(append(&plain)?);
-        }
-        let passed = match storing.stack.as_ref().map(|(_, stack)| stack.encode(data)).transpose() {
-            Err(_) if is_planted(Bug::PluginPassedOver) => return Ok(append(&plain)?),
-            passed => passed.map_err(Error::Plugin)?,
-        };
-        let data = passed.as_deref().unwrap_or(data);
-        let encoded = match storing.compression.algorithm() {
-            None => Encoded::Plain { gave_up: BlobFlags::NONE },
-            Some(_) => stere_plugin::encode(storing.compression, data),
-        };
-        let content = match &encoded {
-            Encoded::Plain { gave_up } => Content { stored: data, flags: *gave_up, ..plain },
-            Encoded::Stored { encoding, bytes } => Content { stored: bytes, encoding: *encoding, ..plain },
-        };
-        let plugged = storing.stack.as_ref().map(|_| prefixed(data.len(), content.stored));
-        let content = match (&plugged, &storing.stack) {
-            (Some(plugged), Some((number, _))) => {
-                Content { stored: plugged, encoding: content.encoding.plugged(), stack: *number, ..content }
-            }
-            _ => content,
-        };
+        let content = passed.content(storing.checksum);
         let Some(key) = storing.sealing.as_ref().filter(|_| !is_planted(Bug::LeftInTheClear)) else {
             return Ok(append(&content)?);
         };
+        if passed.is_passed_over {
+            return Ok(append(&content)?);
+        }
         let encoding = content.encoding.encrypted();
         let (inode, offset, logical_bytes) = (owner.inode, owner.offset, content.logical_bytes);
         let place = Place { inode, offset, logical_bytes, encoding: encoding.0 };
@@ -243,13 +294,23 @@ impl Files {
         }
         let wanted = pieces.iter().zip(&mut stored).map(|((piece, _), stored)| (&piece.blob, &mut **stored)).collect();
         self.store.read_stored(wait, wanted)?;
+        let (mut whole, mut parts, mut rest, mut at) = (Vec::with_capacity(pieces.len()), Vec::new(), &mut *out, 0);
         for ((piece, opening), stored) in pieces.iter().zip(stored) {
-            let value = &piece.blob.value;
-            if piece.offset == 0 && piece.length == value.logical_bytes {
-                let into = &mut out[piece.at..piece.at + piece.length as usize];
-                decode(&self.plugins, &piece.blob, opening.as_ref(), stored, into)?;
+            if piece.offset != 0 || piece.length != piece.blob.value.logical_bytes {
+                parts.push((piece, opening, stored));
                 continue;
             }
+            let (into, behind) = rest.split_at_mut(piece.at - at).1.split_at_mut(piece.length as usize);
+            (rest, at) = (behind, piece.at + piece.length as usize);
+            whole.push((piece, opening, stored, into));
+        }
+        let plugins = &self.plugins;
+        let decode_whole = |(piece, opening, stored, into): (&Piece, &Option<Opening>, &mut [u8], &mut [u8])| {
+            decode(plugins, &piece.blob, opening.as_ref(), stored, into)
+        };
+        self.options.coders.map(whole, decode_whole).into_iter().collect::<Result<(), Error>>()?;
+        for (piece, opening, stored) in parts {
+            let value = &piece.blob.value;
             let mut content = vec![0; value.logical_bytes as usize];
             decode(&self.plugins, &piece.blob, opening.as_ref(), stored, &mut content)?;
             let content: Arc<[u8]> = content.into();

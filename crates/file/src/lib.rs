@@ -12,6 +12,7 @@
 pub mod accounts;
 mod allocate;
 mod charge;
+mod coders;
 mod copy;
 mod dedup;
 mod digests;
@@ -56,6 +57,7 @@ use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Placement, Store, Wait};
 
 pub use allocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, UNSHARE_RANGE, ZERO_RANGE};
+pub use coders::Coders;
 pub use dedup::{Deduplicated, Twins};
 pub use digests::DigestKind;
 pub use error::Error;
@@ -106,6 +108,8 @@ pub struct Options {
     pub encryption_salt: Option<[u8; 16]>,
     /// What runs users' plugins. Without it files that have some cannot be read or written.
     pub plugin_loader: Option<Arc<dyn stere_plugin::Loader>>,
+    /// Who compresses the records of one request at once.
+    pub coders: Coders,
 }
 
 impl Default for Options {
@@ -116,6 +120,7 @@ impl Default for Options {
             dirty_steps_max: 5,
             encryption_salt: None,
             plugin_loader: None,
+            coders: Coders::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 use stere_format::Timestamp;
 use stere_store::{NewBlob, Owner};
 
+use crate::encode::Storing;
 use crate::error::Error;
 use crate::extents::{self, Allocation, BLOCK};
 use crate::keys;
@@ -15,6 +16,9 @@ use crate::{Context, Files};
 
 /// Records that go in one transaction.
 const RECORDS_PER_STEP: usize = 128;
+
+/// Records whose encoded bytes are in memory at a time.
+const RECORDS_AT_ONCE: usize = 16;
 
 /// A blob and its place in the file.
 pub(crate) struct Appended {
@@ -81,22 +85,14 @@ impl Files {
         if !batch.is_empty() {
             let storing = self.storing(context.wait, inode)?;
             let mut home = self.home(context.wait, inode, content.home, storing.placement)?;
-            for index in batch {
-                let record = &content.records[index];
-                let start = Content::record_start(*index);
-                for run in record.runs(end_in_record(content, *index)).iter() {
-                    let mut from = run.start;
-                    while from < run.end {
-                        let blob_end = storing.blob_end(start + u64::from(from)) - start;
-                        let piece = from..run.end.min(blob_end as u32);
-                        let offset = start + u64::from(from);
-                        let owner = Owner { inode, offset };
-                        let data = record.slice(&piece);
-                        let blob = self.append(context.wait, &storing, home, owner, data)?;
-                        home = blob.home();
-                        appended.push(Appended { start: offset, blob });
-                        from = piece.end;
-                    }
+            for several in batch.chunks(RECORDS_AT_ONCE) {
+                let pieces = pieces_of(&storing, content, several);
+                let passed = self.pass_many(&storing, pieces.iter().map(|(_, data)| *data).collect());
+                for ((start, _), passed) in pieces.iter().zip(passed) {
+                    let owner = Owner { inode, offset: *start };
+                    let blob = self.append_passed(context.wait, &storing, home, owner, passed?)?;
+                    home = blob.home();
+                    appended.push(Appended { start: *start, blob });
                 }
             }
         }
@@ -183,6 +179,18 @@ impl Files {
         self.note_memory(before, after);
         outcome
     }
+}
+
+/// What is dirty of records, as it becomes blobs, each with where it begins in the file.
+fn pieces_of<'content>(storing: &Storing, content: &'content Content, records: &[u64]) -> Vec<(u64, &'content [u8])> {
+    let mut pieces = Vec::with_capacity(records.len());
+    for index in records {
+        let (record, start) = (&content.records[index], Content::record_start(*index));
+        for run in record.runs(end_in_record(content, *index)).iter() {
+            pieces.extend(storing.cut(start + u64::from(run.start), record.slice(run)));
+        }
+    }
+    pieces
 }
 
 /// Where the file ends within a record.

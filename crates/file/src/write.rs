@@ -10,7 +10,7 @@ use stere_store::{Owner, Reservation, View, Wait};
 
 use crate::charge::StoredGrant;
 use crate::edges::Edge;
-use crate::encode::Storing;
+use crate::encode::{Passed, Storing};
 use crate::error::Error;
 use crate::extents::BLOCK;
 use crate::keys::extents_touching;
@@ -155,22 +155,25 @@ impl Files {
     }
 
     /// Several parts, or a whole record: blobs are appended first, because only that may have to wait.
-    fn write_many(
+    fn write_many<'data>(
         &self,
         context: &Context,
         inode: u64,
         content: &mut Content,
         storing: &Storing,
-        parts: &[Part<'_>],
+        parts: &[Part<'data>],
     ) -> Result<usize, Error> {
         let placement = storing.placement;
         let mut appended = Vec::with_capacity(parts.len());
         let mut failure = None;
         let _room_until_entered = self.reserve_whole(context, inode, storing, parts)?;
         let mut home = self.home(context.wait, inode, content.home, placement)?;
-        for part in parts.iter().filter(|part| part.is_whole()) {
-            let owner = Owner { inode, offset: Content::record_start(part.record) };
-            match self.append_whole(context, storing, home, owner, part.data) {
+        let whole = || parts.iter().filter(|part| part.is_whole());
+        let cut = |part: &Part<'data>| storing.cut(Content::record_start(part.record), part.data);
+        let mut passed = self.pass_many(storing, whole().flat_map(cut).map(|(_, piece)| piece).collect());
+        for part in whole() {
+            let start = Content::record_start(part.record);
+            match self.append_cut(context, storing, home, Owner { inode, offset: start }, part.data, &mut passed) {
                 Ok(blobs) => {
                     home = blobs.last().map_or(home, |last| last.blob.home());
                     content.home = home;
@@ -313,20 +316,30 @@ impl Files {
         &self,
         context: &Context,
         storing: &Storing,
-        mut home: Option<DeviceIndex>,
+        home: Option<DeviceIndex>,
         owner: Owner,
         data: &[u8],
     ) -> Result<Vec<Appended>, Error> {
+        let pieces = storing.cut(owner.offset, data).map(|(_, piece)| piece).collect();
+        self.append_cut(context, storing, home, owner, data, &mut self.pass_many(storing, pieces))
+    }
+
+    /// Appends what passed of the blobs that `data` is cut into.
+    fn append_cut<'data>(
+        &self,
+        context: &Context,
+        storing: &Storing,
+        mut home: Option<DeviceIndex>,
+        owner: Owner,
+        data: &'data [u8],
+        passed: &mut impl Iterator<Item = Result<Passed<'data>, Error>>,
+    ) -> Result<Vec<Appended>, Error> {
         let mut blobs = Vec::with_capacity(1);
-        let (mut start, mut rest) = (owner.offset, data);
-        while !rest.is_empty() {
-            let (piece, others) = rest.split_at(rest.len().min((storing.blob_end(start) - start) as usize));
-            rest = others;
+        for ((start, _), passed) in storing.cut(owner.offset, data).zip(passed) {
             let owner = Owner { offset: start, ..owner };
-            let blob = self.append(context.wait, storing, home, owner, piece)?;
+            let blob = self.append_passed(context.wait, storing, home, owner, passed?)?;
             home = blob.home();
             blobs.push(Appended { start, blob });
-            start += piece.len() as u64;
         }
         Ok(blobs)
     }

@@ -144,6 +144,7 @@ impl Pool {
             dirty_bytes_max: (options.memory_bytes as u64 / 16).clamp(4 << 20, 64 << 20),
             dirty_steps_max: STEPS_PER_COMMIT,
             encryption_salt: Some(salt),
+            coders: stere_file::Coders::of_processors(),
             ..stere_file::Options::default()
         };
         let naming = stere_naming::Options {

@@ -3,10 +3,15 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stere_device::{Job, Parallel};
+use stere_file::Coders;
 use stere_format::{BlobEncoding, BlobValue, ExtentValue, Key, key};
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode, Wait};
 use support::edits::{Random, fact, set};
-use support::files::{Walk, assert_clean, check, directory, make};
+use support::files::{Walk, assert_clean, check, directory, make, mkdir};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -24,6 +29,58 @@ fn stored(fs: &FileSystem, inode: u64) -> u64 {
 
 fn live_bytes(fs: &FileSystem) -> u64 {
     fs.store().statistics(stere_format::Scheme { data: 1, parity: 1 }).live_raw_bytes
+}
+
+/// Threads that are there for each call alone; counts the calls.
+#[derive(Default)]
+struct Threads(AtomicUsize);
+
+impl Parallel for Threads {
+    fn run<'a>(&self, jobs: Vec<Job<'a>>) {
+        assert!(jobs.len() > 1, "one job needs no thread");
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::thread::scope(|scope| jobs.into_iter().rev().for_each(|job| drop(scope.spawn(job))));
+    }
+}
+
+/// P-50: who encodes the records of a request changes nothing about what is stored, and in which order.
+#[test]
+fn records_that_several_threads_encode_are_stored_and_read_in_order() {
+    let threads = Arc::new(Threads::default());
+    let (mut rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let keyed = [("compress", "zstd"), ("compress", "lz4")];
+    // Noise and text in turn take their time each in another way.
+    let mixed = |number: usize| {
+        let mut random = Random(number as u64);
+        let piece = |at: usize| if at % 3 == 1 { random.noise(RECORD) } else { text(number + at, RECORD) };
+        (0..24).flat_map(piece).take(24 * RECORD - 700).collect::<Vec<u8>>()
+    };
+    let mut written = Vec::new();
+    for (number, (key, value)) in keyed.into_iter().enumerate() {
+        let directory = directory(&fs, value, key, value);
+        let small = mkdir(&fs, directory, "small");
+        set(&fs, small, "record", "16K");
+        written.push((directory, small, mixed(number), make(&fs, directory, "alone", &mixed(number))));
+    }
+    fs.syncfs(&caller(3)).unwrap();
+    rig.options.files.coders = Coders::new(4, threads.clone());
+    let fs = rig.reopen(fs, false);
+    for (directory, small, bytes, before) in &written {
+        let one = make(&fs, *directory, "together", bytes);
+        let gathered = make(&fs, *small, "gathered", b"");
+        bytes.chunks(50_000).enumerate().for_each(|(at, piece)| {
+            fs.write(&caller(3), gathered, at as u64 * 50_000, piece, false).unwrap();
+        });
+        assert_eq!(stored(&fs, one), stored(&fs, *before));
+        for inode in [*before, one, gathered] {
+            check(&fs, inode, bytes);
+        }
+    }
+    assert!(threads.0.load(Ordering::Relaxed) > 4, "they were asked");
+    fs.syncfs(&caller(4)).unwrap();
+    let fs = rig.reopen(fs, true);
+    written.iter().for_each(|(_, _, bytes, before)| check(&fs, *before, bytes));
+    assert_clean(&fs);
 }
 
 #[test]

@@ -21,6 +21,8 @@ const CONTENT_BYTES_MIN: usize = stere_format::SECTOR_BYTES + 1;
 
 thread_local! {
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    /// Room for the worst case: fresh memory for each record would cost more than copying what is left of it.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -53,25 +55,33 @@ fn worthwhile_bytes_max(content_bytes: usize) -> Option<usize> {
     Some((sectors_max * sector) as usize)
 }
 
+/// What `encode` puts into room for so many bytes, if it is short enough.
+fn in_scratch(room: usize, bytes_max: usize, encode: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < room {
+            scratch.resize(room, 0);
+        }
+        let length = encode(&mut scratch[..room])?;
+        (length <= bytes_max).then(|| scratch[..length].to_vec())
+    })
+}
+
 fn lz4(content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0; lz4_flex::block::get_maximum_output_size(content.len())];
-    let length = lz4_flex::block::compress_into(content, &mut out).ok()?;
-    out.truncate(length);
-    (length <= bytes_max).then_some(out)
+    let room = lz4_flex::block::get_maximum_output_size(content.len());
+    in_scratch(room, bytes_max, |out| lz4_flex::block::compress_into(content, out).ok())
 }
 
 /// Always with room for the worst case: a context that ran out of room is not good for what comes after.
 fn zstd(level: i32, content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0; zstd::zstd_safe::compress_bound(content.len())];
-    let length = COMPRESSOR.with_borrow_mut(|kept| {
-        let length = zstd_into(kept, level, content, &mut out);
-        if length.is_err() {
-            *kept = None;
-        }
-        length.ok()
-    })?;
-    out.truncate(length);
-    (length <= bytes_max).then_some(out)
+    in_scratch(zstd::zstd_safe::compress_bound(content.len()), bytes_max, |out| {
+        COMPRESSOR.with_borrow_mut(|kept| {
+            let length = zstd_into(kept, level, content, out);
+            if length.is_err() {
+                *kept = None;
+            }
+            length.ok()
+        })
+    })
 }
 
 fn zstd_into(

@@ -165,6 +165,7 @@ fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
             dirty_steps_max: work::STEPS_PER_COMMIT,
             encryption_salt: Some(keys::random()),
             plugin_loader: plugins::loader(),
+            coders: stere_file::Coders::of_processors(),
             ..stere_file::Options::default()
         },
         people: people::system(),
