@@ -485,3 +485,35 @@ fn what_replaces_has_its_room_when_a_device_is_back_in_a_full_pool() {
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }
+
+/// P-6: with a small device away, the promise left no room on the other small one for metadata, which was owed a chunk by the one that
+/// is away but lies on all that are there.
+#[test]
+fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {
+    let pool = PoolConfig {
+        device_bytes: vec![69_238_784, 67_211_264],
+        block_bytes: vec![4096, 512],
+        chunk_bytes: 2 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 64 << 20,
+        dirty_steps_max: 2,
+        greedy: true,
+        encrypts: Encrypts::Nothing,
+        keeps_versions: true,
+        checksums: &[],
+        passes_plugins: false,
+        areas: Areas::NONE,
+    };
+    let operations = [
+        Operation::Lose { device: 1, events: 46 },
+        Operation::AddDevice { mebibytes: 3000, spare: false },
+        Operation::Crash { manner: CrashManner::Mixed, again: None },
+        Operation::Fill { bytes: 600_000 },
+        Operation::Write { target: Target::Slot(3), offset: 8192, length: 502, seed: 1 },
+        Operation::Empty { every: 3 },
+        Operation::Fill { bytes: 4_000_000 },
+    ];
+    let plan = Plan { seed: 12_696, pool, budget: Budget::Tolerated, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}

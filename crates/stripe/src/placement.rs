@@ -547,17 +547,18 @@ impl Placement {
     }
 
     /// Whether all these segments fit. Of those that have too few devices at all the chunks that are there count. Where chunks
-    /// are owed, the devices that are there hold the content.
+    /// are owed, the devices that are there hold the content, and what those that are away are too few for: others go nowhere else.
     fn all_fit(&self, wanted: &[Kept], slots_of: impl Fn(DeviceIndex, &DeviceSlots) -> u64) -> bool {
-        let present = self.open_count();
+        let (present, away) = (self.open_count(), self.owed_count());
         let wanted = || wanted.iter().filter(|kept| kept.segments > 0);
         let slots = |is_wanted: &dyn Fn(&DeviceSlots) -> bool| -> Vec<u64> {
             let found = self.devices.iter().filter(|(_, slots)| is_wanted(slots));
             found.map(|(&index, slots)| slots_of(index, slots)).collect()
         };
         let here = |kept: &Kept| {
-            let width = if self.owes(kept.scheme) { usize::from(kept.scheme.data) } else { kept.scheme.width() };
-            (width.min(present) as u64, kept.segments)
+            let width = kept.scheme.width();
+            let owing = usize::from(kept.scheme.data).max(width.saturating_sub(away));
+            (if self.owes(kept.scheme) { owing } else { width.min(present) } as u64, kept.segments)
         };
         if !widths_fit(&slots(&|slots| slots.is_open), wanted().map(here).collect()) {
             return false;

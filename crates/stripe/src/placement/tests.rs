@@ -236,6 +236,22 @@ fn what_is_owed_has_its_capacity() {
     }
 }
 
+/// P-6: what is kept for metadata that is owed chunks takes slots of the devices that are there, beside those of the data.
+#[test]
+fn what_is_kept_for_segments_that_are_owed_chunks_is_kept_where_they_go() {
+    let (copies, wide) = (scheme(1, 1), scheme(1, 2));
+    let kept = [Kept { scheme: wide, segments: 4, only: 0 }];
+    let mut placement = attached(&[10, 8, 500]);
+    placement.set_attached(1, false);
+    assert_eq!(placement.fit(wide).unwrap(), wide, "one of three is owed its chunk");
+    assert_eq!(placement.room(copies, &kept), (6, 6), "both kinds need the small device that is there");
+    while placement.allocate(copies, &kept).is_ok() {}
+    for _ in 0..4 {
+        placement.allocate(wide, &[]).unwrap();
+    }
+    assert!(placement.allocate(wide, &[]).is_err(), "no more was kept than asked for");
+}
+
 #[test]
 fn a_device_that_fails_again_and_again_is_suspended_until_it_is_attached_again() {
     let mut placement = attached(&[10, 10]);
