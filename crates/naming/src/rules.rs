@@ -8,6 +8,7 @@
 
 mod forecast;
 mod review;
+mod scopes;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,15 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use stere_file::{Keys, Plugins, inode_if_any};
+use stere_file::Plugins;
 use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{
-    Class, Classes, Decided, Decision, Facts, People, Places, Rule, RuleSet, Setting, Stacks, Switch, Switches,
-    Vocabulary, merge,
-};
+use stere_policy::{Class, Classes, Decision, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary};
 use stere_store::{Store, Transaction, Wait};
 
 pub use forecast::{RuleChange, RulesForecast};
+pub(crate) use scopes::{Matched, Scopes, Watches};
 
 use crate::error::Error;
 use crate::places::{Known, Numbering};
@@ -35,117 +34,19 @@ use crate::{Caller, FileSystem, ROOT, xattr};
 pub(crate) const HAS_RULES: u32 = 8;
 /// The attribute that holds them.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.rules";
-/// Directories above one another beyond which metadata is damaged.
-const DEPTH_MAX: usize = 4096;
 /// Directories whose rules are kept in memory.
 const KEPT_MAX: usize = 65_536;
+/// Directories whose rules stay understood while policies change.
+const UNDERSTOOD_MAX: usize = 1024;
 /// Changes that the log keeps.
 const LOG_ENTRIES_MAX: u64 = 1000;
-
-/// What one directory contributes.
-struct Level {
-    directory: u64,
-    /// What its attributes speak for.
-    settled: Decided,
-    rules: Option<Arc<RuleSet>>,
-    /// Where in a path paths from this directory begin.
-    path_start: usize,
-}
-
-/// The rules that apply to what lies in a directory, nearest first.
-pub(crate) struct Scopes {
-    generation: u64,
-    levels: Vec<Level>,
-    pool: Option<Arc<RuleSet>>,
-    classes: Arc<Classes>,
-    /// Of the directory, with a slash at its end, if any rule asks for paths.
-    path: Vec<u8>,
-    watches: Watches,
-}
-
-/// What of files that are made in a directory may have to be noted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Watches {
-    #[default]
-    Nothing,
-    /// That their content is looked for again.
-    Content,
-    /// What is done to them, with their paths.
-    All,
-}
-
-/// Rules that decided something, for people.
-pub(crate) struct Matched {
-    /// Whose rules they are; none for the pool's.
-    pub directory: Option<u64>,
-    pub rules: Vec<String>,
-}
-
-impl Scopes {
-    /// Whether there are no rules at all.
-    pub fn is_empty(&self) -> bool {
-        self.levels.is_empty() && self.pool.is_none()
-    }
-
-    /// Whether something decides that changes without a name being changed.
-    fn ask_for_facts(&self) -> bool {
-        self.sets().any(|rules| rules.changes_by_itself())
-    }
-
-    fn sets(&self) -> impl Iterator<Item = &Arc<RuleSet>> {
-        self.levels.iter().filter_map(|level| level.rules.as_ref()).chain(&self.pool)
-    }
-
-    /// What of new files may have to be noted.
-    pub fn watches(&self) -> Watches {
-        self.watches
-    }
-
-    /// What is decided for a file of this name; `visit` gets the rules that match, in the order of authority.
-    fn decide(
-        &self,
-        name: &[u8],
-        value: &InodeValue,
-        now: Timestamp,
-        visit: &mut dyn FnMut(Option<u64>, &[&Rule]),
-    ) -> Decision {
-        let path = if self.path.is_empty() { Vec::new() } else { [&self.path[..], name].concat() };
-        let age = now.seconds.saturating_sub(value.mtime.seconds).max(0) as u64;
-        let facts = |path_start: usize| Facts {
-            name,
-            path: path.get(path_start..).unwrap_or_default(),
-            size: value.size,
-            age_seconds: age,
-            owner: value.uid,
-            group: value.gid,
-            mode: value.mode,
-        };
-        let mut decision = Decision::default();
-        let pool = self.pool.as_ref().map(|rules| rules.matching(&facts(1))).unwrap_or_default();
-        let (overriding, others): (Vec<&Rule>, Vec<&Rule>) = pool.into_iter().partition(|rule| rule.overrides);
-        let mut settled = Decided::default();
-        let mut add = |directory, rules: &[&Rule], overrides, settled| {
-            if !rules.is_empty() {
-                visit(directory, rules);
-                decision.add(&merge(rules.iter().copied(), &self.classes), overrides, settled);
-            }
-        };
-        add(None, &overriding, true, settled);
-        for level in &self.levels {
-            if let Some(rules) = &level.rules {
-                add(Some(level.directory), &rules.matching(&facts(level.path_start)), false, settled);
-            }
-            settled = settled.and(level.settled);
-        }
-        add(None, &others, false, settled);
-        decision
-    }
-}
 
 /// Rules in memory.
 #[derive(Default)]
 pub(crate) struct Rules {
     kept: Mutex<FxHashMap<u64, Arc<Scopes>>>,
+    /// Of directories, as they were understood last.
+    understood: Mutex<FxHashMap<u64, Understood>>,
     pool: Mutex<(u64, Option<Arc<RuleSet>>)>,
     /// Held by who changes a class.
     class_changes: Mutex<()>,
@@ -161,6 +62,13 @@ pub(crate) struct Rules {
     people: Option<Arc<dyn People>>,
     plugins: Option<Arc<Plugins>>,
     places: Option<Known>,
+}
+
+/// Rules that mean the same as long as text and classes are the same.
+struct Understood {
+    text: Vec<u8>,
+    classes: Arc<Classes>,
+    rules: Arc<RuleSet>,
 }
 
 /// A version of the pool's rules, counted from 1.
@@ -233,14 +141,27 @@ impl Rules {
     }
 
     /// Rules that were understood when they were set; a newer stere may have set them.
-    fn parse_stored(&self, directory: u64, text: &[u8], classes: &Classes) -> Option<Arc<RuleSet>> {
-        match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, self.vocabulary(classes)) {
-            Ok(set) => Some(Arc::new(set)),
+    fn parse_stored(&self, directory: u64, text: &[u8], classes: &Arc<Classes>) -> Option<Arc<RuleSet>> {
+        let is_same = |known: &&Understood| known.text == text && Arc::ptr_eq(&known.classes, classes);
+        if let Some(known) = self.understood.lock().get(&directory).filter(is_same) {
+            return Some(known.rules.clone());
+        }
+        let rules = match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, self.vocabulary(classes)) {
+            Ok(set) => Arc::new(set),
             Err(error) => {
                 tracing::error!(directory, %error, "rules of a directory are not understood");
-                None
+                return None;
             }
+        };
+        if rules.is_of_text_alone() {
+            let mut understood = self.understood.lock();
+            if understood.len() >= UNDERSTOOD_MAX {
+                understood.clear();
+            }
+            let entry = Understood { text: text.to_vec(), classes: classes.clone(), rules: rules.clone() };
+            understood.insert(directory, entry);
         }
+        Some(rules)
     }
 
     fn put_pool(&self, version: u64, set: RuleSet) {
@@ -298,59 +219,6 @@ impl FileSystem {
         }
         kept.insert(directory, scopes.clone());
         Ok(scopes)
-    }
-
-    /// The rules that apply in a directory; `other`: rules to be taken for those that a directory has.
-    fn read_scopes(
-        &self,
-        wait: Wait,
-        directory: u64,
-        generation: u64,
-        other: Option<&(u64, Arc<RuleSet>)>,
-    ) -> Result<Scopes, Error> {
-        let (pool, mut levels) = (self.rules.pool.lock().1.clone(), Vec::new());
-        let classes = self.files.resolver().classes();
-        let found = self.store.view(wait, |view| read_levels(view, directory, &classes))?;
-        let has_rules = pool.is_some() || other.is_some() || found.iter().any(|(_, _, text)| text.is_some());
-        for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
-            let rules = match other.filter(|(of, _)| *of == number) {
-                Some((_, rules)) => Some(rules.clone()),
-                None => text.and_then(|text| self.rules.parse_stored(number, &text, &classes)),
-            };
-            levels.push(Level { directory: number, settled, rules, path_start: 0 });
-        }
-        let mut scopes = Scopes { generation, levels, pool, classes, path: Vec::new(), watches: Watches::Nothing };
-        let switches_on = |rule: &Rule| {
-            let of_class = rule.own.class().map(|class| scopes.classes.switches(class)).unwrap_or_default();
-            rule.own.switches.has_any_watched() || of_class.has_any_watched()
-        };
-        let by_rules = scopes.sets().any(|rules| rules.rules().iter().any(switches_on));
-        let above = self.store.view(wait, |view| self.files.effective_below(view, directory))?;
-        scopes.watches = match above.is_on(Switch::Provenance) || above.is_on(Switch::Audit) || by_rules {
-            true => Watches::All,
-            false if above.is_on(Switch::Dedup) => Watches::Content,
-            false => Watches::Nothing,
-        };
-        if scopes.sets().any(|rules| rules.needs_path()) {
-            self.find_paths(wait, directory, &mut scopes)?;
-        }
-        Ok(scopes)
-    }
-
-    fn find_paths(&self, wait: Wait, directory: u64, scopes: &mut Scopes) -> Result<(), Error> {
-        let mut path = path_of(&self.store, &self.names, wait, directory)?.unwrap_or_default();
-        if !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        // Paths of the directories above are beginnings of this one.
-        let mut end = path.len();
-        for level in &mut scopes.levels {
-            level.path_start = end;
-            let above = path[..end - 1].iter().rposition(|byte| *byte == b'/');
-            end = above.map_or(1, |slash| slash + 1);
-        }
-        scopes.path = path;
-        Ok(())
     }
 
     /// Whether what is known of a directory's rules is still so; asked within the transaction that relies on it.
@@ -481,6 +349,10 @@ impl FileSystem {
         self.begin_to_watch(says);
         self.files.resolver().invalidate();
         self.rules.note_first_change();
+        if let Some(text) = text {
+            // Ready for the first file.
+            self.rules.parse_stored(inode, text, &self.files.resolver().classes());
+        }
         Ok(())
     }
 
@@ -574,24 +446,4 @@ pub(crate) fn classes_of(set: &RuleSet) -> Vec<Class> {
     classes.sort_unstable_by_key(|class| class.code());
     classes.dedup();
     classes
-}
-
-type FoundLevel = (u64, Decided, Option<Vec<u8>>);
-
-/// The directories from this one to the root.
-fn read_levels(keys: &impl Keys, directory: u64, classes: &Classes) -> Result<Vec<FoundLevel>, Error> {
-    let (mut levels, mut at) = (Vec::new(), directory);
-    while levels.len() < DEPTH_MAX {
-        let Some(value) = inode_if_any(keys, at)? else { break };
-        let text = match value.flags & HAS_RULES {
-            0 => None,
-            _ => xattr::get(keys, at, ATTRIBUTE)?,
-        };
-        levels.push((at, Decided::of(&stere_file::own_policy(&value), classes), text));
-        if value.parent == at {
-            break;
-        }
-        at = value.parent;
-    }
-    Ok(levels)
 }

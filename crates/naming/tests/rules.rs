@@ -4,7 +4,7 @@
 mod support;
 
 use stere_naming::{FileSystem, OpenFlags, ROOT, SetMode, Wait};
-use support::edits::{fact, set};
+use support::edits::{Random, fact, set};
 use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
 
@@ -271,4 +271,82 @@ fn a_forecast_tells_what_then_happens_and_changes_nothing() {
     reconcile(&fs);
     assert_eq!(fs.rule_log(Wait::Allowed).unwrap().len(), 3);
     assert!(fs.forecast_rules(&caller(4), top, "nonsense").is_err());
+}
+
+/// Rules by path follow their directories: whatever is renamed above, a new file gets what the path says that it has then.
+#[test]
+fn patterns_of_paths_hold_where_directories_are_now() {
+    let (_rig, fs) = Rig::new(3, DEVICE_BYTES);
+    let top = mkdir(&fs, ROOT, "top");
+    let rules =
+        "a/*/x*: copies=3; */b/x.c: copies=1; **/a/*.c: compress=lz4; depth=1 x.c: compress=none; b/x.c: compress=zstd";
+    set(&fs, top, "rules", rules);
+    let mut random = Random(11);
+    let mut directories = vec![(mkdir(&fs, top, "a"), String::from("a"), 0_usize)];
+    for (name, above) in [("b", 0), ("c", 0), ("a", 1), ("b", 1)] {
+        let parent = directories[above].0;
+        directories.push((mkdir(&fs, parent, name), name.to_owned(), above));
+    }
+    let path = |directories: &[(u64, String, usize)], mut at: usize| {
+        let mut names = vec![directories[at].1.clone()];
+        while at != 0 {
+            at = directories[at].2;
+            names.insert(0, directories[at].1.clone());
+        }
+        names
+    };
+    for round in 0..300 {
+        let at = random.next(directories.len() as u64) as usize;
+        let (parent, old) = (if at == 0 { top } else { directories[directories[at].2].0 }, directories[at].1.clone());
+        let new = ["a", "b", "c", "d"][random.next(4) as usize].to_owned();
+        if fs.rename(&caller(4), parent, old.as_bytes(), parent, new.as_bytes(), 1).is_ok() {
+            directories[at].1 = new;
+        }
+        let at = random.next(directories.len() as u64) as usize;
+        let file = make(&fs, directories[at].0, "x.c", b"x");
+        let steps = path(&directories, at);
+        let is = |at: usize, name: &str| steps.get(at).is_some_and(|step| step == name);
+        let copies = match () {
+            () if steps.len() == 2 && is(0, "a") => "3",
+            () if steps.len() == 2 && is(1, "b") => "1",
+            () => "2",
+        };
+        let deep = steps.last().is_some_and(|step| step == "a");
+        let compress = match () {
+            () if steps.len() == 1 => "none",
+            () if deep => "lz4",
+            () => "none",
+        };
+        assert_eq!(effective(&fs, file), format!("{copies} {compress}"), "round {round}: {steps:?}");
+        fs.unlink(&caller(5), directories[at].0, b"x.c").unwrap();
+    }
+}
+
+/// Rules that stay understood while policies change are those that are set, with the classes that there are: as a mount finds them that
+/// has nothing in memory.
+#[test]
+fn rules_and_classes_set_anew_hold_for_the_next_file() {
+    let (rig, mut fs) = Rig::new(4, DEVICE_BYTES);
+    let top = mkdir(&fs, ROOT, "top");
+    let settings = |copies: &str| vec![("copies".to_owned(), copies.to_owned())];
+    fs.create_class(&caller(3), "photos", &settings("3")).unwrap();
+    let mut expected = Vec::new();
+    for step in 0..6 {
+        match step {
+            0 => set(&fs, top, "rules", "*.c: class=photos"),
+            1 => assert!(fs.change_class(&caller(4), "photos", &settings("4")).unwrap()),
+            2 => set(&fs, top, "rules", "*.c: copies=1"),
+            3 => set(&fs, top, "rules", "*.c: class=photos"),
+            4 => assert!(fs.change_class(&caller(4), "photos", &settings("3")).unwrap()),
+            _ => fs.delete_class(&caller(4), "photos", "scratch").unwrap(),
+        }
+        let file = make(&fs, top, &format!("{step}.c"), b"x");
+        let copies = fact(&fs, file, "effective.copies");
+        fs.syncfs(&caller(5)).unwrap();
+        fs = rig.reopen(fs, true);
+        let other = make(&fs, top, &format!("other {step}.c"), b"x");
+        assert_eq!(copies, fact(&fs, other, "effective.copies"), "step {step}");
+        expected.push(copies);
+    }
+    assert_eq!(expected, ["3", "4", "1", "4", "3", "1"]);
 }

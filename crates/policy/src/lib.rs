@@ -38,7 +38,7 @@ pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
-pub use rules::{Decided, Decision, Facts, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
+pub use rules::{Decided, Decision, Facts, Here, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
 pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};
 pub use versions::{VERSIONS_EXPECTED, Versions};

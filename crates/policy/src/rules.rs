@@ -5,24 +5,22 @@
 //! rule that begins with `!` overrides what the file itself says; only the pool's own rules may.
 //!
 //! Invariants: text that parses always gives the same decisions; matching thousands of patterns is one pass over the name.
-//! Read next: `rules/parse.rs`, `rules/condition.rs`, `rules/decision.rs`.
+//! Read next: `rules/parse.rs`, `rules/condition.rs`, `rules/here.rs`, `rules/decision.rs`.
 
 mod condition;
 mod decision;
+mod here;
 mod parse;
-
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use globset::{Candidate, GlobSet};
 
 use crate::attribute::Own;
 use crate::classes::Classes;
 
 pub use condition::Condition;
 pub use decision::{Decided, Decision, merge};
+pub use here::Here;
 pub use parse::RuleError;
+
+use here::{Gates, Paths, Patterns};
 
 pub(crate) use condition::{Comparison, Unit};
 pub(crate) use parse::{RULES_BYTES_MAX, build_glob};
@@ -71,8 +69,6 @@ impl<'a> From<&'a Classes> for Vocabulary<'a> {
 pub struct Facts<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// Its path from the directory of the rules, without a slash in front.
-    pub path: &'a [u8],
     /// Bytes.
     pub size: u64,
     /// Seconds since its content changed.
@@ -83,13 +79,6 @@ pub struct Facts<'a> {
     pub group: u32,
     /// Permissions.
     pub mode: u32,
-}
-
-impl Facts<'_> {
-    /// Directories between the one with the rules and the file.
-    fn depth(&self) -> u64 {
-        self.path.iter().filter(|byte| **byte == b'/').count() as u64
-    }
 }
 
 /// One rule.
@@ -105,18 +94,23 @@ pub struct Rule {
     pub own: Own,
 }
 
+impl Rule {
+    /// Whether it depends on what changes without a name being changed.
+    fn asks_for_facts(&self) -> bool {
+        self.conditions.iter().any(|condition| !condition.is_of_depth())
+    }
+}
+
 /// Rules that were parsed, ready to be matched.
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// Patterns of names, and of which rule each is.
-    names: GlobSet,
-    name_rules: Vec<usize>,
-    /// Patterns of paths.
-    paths: GlobSet,
-    path_rules: Vec<usize>,
+    names: Patterns,
+    paths: Paths,
     /// Rules without any pattern.
-    others: Vec<usize>,
+    others: Gates,
+    others_ask_for_facts: bool,
+    is_of_text_alone: bool,
 }
 
 impl RuleSet {
@@ -132,31 +126,18 @@ impl RuleSet {
 
     /// Whether a path decides something beyond the name: whoever asks need not find it out otherwise.
     pub fn needs_path(&self) -> bool {
-        !self.path_rules.is_empty()
+        !self.paths.is_empty()
             || self.rules.iter().any(|rule| rule.conditions.iter().any(|condition| condition.is_of_depth()))
     }
 
     /// Whether something decides that changes without the name being changed.
     pub fn changes_by_itself(&self) -> bool {
-        self.rules.iter().any(|rule| rule.conditions.iter().any(|condition| !condition.is_of_depth()))
+        self.rules.iter().any(Rule::asks_for_facts)
     }
 
-    /// The rules that match a file, in their order.
-    pub fn matching(&self, facts: &Facts<'_>) -> Vec<&Rule> {
-        let mut found: Vec<usize> = Vec::new();
-        let add = |set: &GlobSet, of: &[usize], text: &[u8], found: &mut Vec<usize>| {
-            if !of.is_empty() {
-                let candidate = Candidate::new(Path::new(OsStr::from_bytes(text)));
-                found.extend(set.matches_candidate(&candidate).into_iter().map(|pattern| of[pattern]));
-            }
-        };
-        add(&self.names, &self.name_rules, facts.name, &mut found);
-        add(&self.paths, &self.path_rules, facts.path, &mut found);
-        found.extend(&self.others);
-        found.sort_unstable();
-        found.dedup();
-        let holds = |rule: &&Rule| rule.conditions.iter().all(|condition| condition.holds(facts));
-        found.into_iter().map(|index| &self.rules[index]).filter(holds).collect()
+    /// Whether the same text and the same classes always come to the same rules: they name no people, places or plugins.
+    pub fn is_of_text_alone(&self) -> bool {
+        self.is_of_text_alone
     }
 }
 

@@ -3,12 +3,10 @@
 //!
 //! Which files were changed is in memory only: what a crash takes is found when all are looked at. Without rules nothing is remembered.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stere_file::inode_if_any;
 use stere_format::FileKind;
-use stere_policy::RuleSet;
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -51,12 +49,15 @@ impl FileSystem {
         let is_file = |value: &stere_format::InodeValue| value.kind() == Some(FileKind::File) && value.nlink > 0;
         let Some(value) = value.filter(is_file) else { return Ok(false) };
         let scopes = self.scopes(caller.wait, value.parent)?;
-        if !scopes.ask_for_facts() {
+        if scopes.is_empty() {
             return Ok(false);
         }
         let name = self.store.view(caller.wait, |view| self.names.name_of(view, inode, &value))?;
         // Rules ask for names, and nobody may be able to read this one now.
         let Some((name, _)) = name.filter(|(_, form)| *form != Form::Opaque) else { return Ok(false) };
+        if !scopes.ask_for_facts(&name) {
+            return Ok(false);
+        }
         let before = stere_file::rule_decision(&value);
         let mut decision = scopes.decide(&name, &value, caller.now, &mut |_, _| {});
         if value.nlink > 1 {
@@ -76,15 +77,12 @@ impl FileSystem {
         if due == 0 {
             return Ok(());
         }
-        let changes_by_itself = |set: &Arc<RuleSet>| set.changes_by_itself();
         let mut roots: Vec<u64> = Vec::new();
-        if self.rules.pool.lock().1.as_ref().is_some_and(changes_by_itself) {
+        if self.rules.pool.lock().1.as_ref().is_some_and(|set| set.changes_by_itself()) {
             roots.push(ROOT);
         }
         for scopes in self.rules.kept.lock().values() {
-            let of_directories =
-                scopes.levels.iter().filter(|level| level.rules.as_ref().is_some_and(changes_by_itself));
-            roots.extend(of_directories.map(|level| level.directory));
+            roots.extend(scopes.changing_by_themselves());
         }
         roots.sort_unstable();
         roots.dedup();

@@ -43,6 +43,18 @@ impl Fact {
             Fact::Owner | Fact::Group | Fact::Depth => Unit::One,
         }
     }
+
+    /// What is so. `depth`: directories between the one with the rules and the file.
+    pub(super) fn of(self, facts: &Facts<'_>, depth: u64) -> u64 {
+        match self {
+            Fact::Size => facts.size,
+            Fact::AgeSeconds => facts.age_seconds,
+            Fact::Owner => u64::from(facts.owner),
+            Fact::Group => u64::from(facts.group),
+            Fact::Mode => u64::from(facts.mode & 0o7777),
+            Fact::Depth => depth,
+        }
+    }
 }
 
 impl Condition {
@@ -50,16 +62,8 @@ impl Condition {
         self.fact == Fact::Depth
     }
 
-    pub(super) fn holds(&self, facts: &Facts<'_>) -> bool {
-        let known = match self.fact {
-            Fact::Size => facts.size,
-            Fact::AgeSeconds => facts.age_seconds,
-            Fact::Owner => u64::from(facts.owner),
-            Fact::Group => u64::from(facts.group),
-            Fact::Mode => u64::from(facts.mode & 0o7777),
-            Fact::Depth => facts.depth(),
-        };
-        self.comparison.holds(known, self.value)
+    pub(super) fn holds(&self, facts: &Facts<'_>, depth: u64) -> bool {
+        self.comparison.holds(self.fact.of(facts, depth), self.value)
     }
 }
 

@@ -1,8 +1,11 @@
 //! From text to rules, with line and column of what is wrong.
 
-use globset::{Glob, GlobBuilder, GlobSetBuilder};
+use std::cell::Cell;
+
+use globset::{Glob, GlobBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
+use super::here::{Gates, Paths, Patterns};
 use super::{People, Places, Rule, RuleSet, Stacks, Vocabulary};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
@@ -91,7 +94,11 @@ impl RuleSet {
     ) -> Result<RuleSet, RuleError> {
         let Vocabulary { classes, people, stacks, places } = vocabulary.into();
         let class_of = |name: &str| classes.find(name);
-        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, places, is_new: true })
+        RuleSet::parse_with(
+            text,
+            may_override,
+            &Words { class_of: &class_of, people, stacks, places, is_new: true, asked: Cell::new(false) },
+        )
     }
 
     /// Parses rules that were accepted before; classes and people that they name may be gone since.
@@ -102,7 +109,11 @@ impl RuleSet {
     ) -> Result<RuleSet, RuleError> {
         let Vocabulary { classes, people, stacks, places } = vocabulary.into();
         let class_of = |name: &str| classes.find_even_deleted(name);
-        RuleSet::parse_with(text, may_override, &Words { class_of: &class_of, people, stacks, places, is_new: false })
+        RuleSet::parse_with(
+            text,
+            may_override,
+            &Words { class_of: &class_of, people, stacks, places, is_new: false, asked: Cell::new(false) },
+        )
     }
 
     fn parse_with(text: &str, may_override: bool, words: &Words<'_>) -> Result<RuleSet, RuleError> {
@@ -119,7 +130,7 @@ impl RuleSet {
                 builder.rule(piece, may_override, words)?;
             }
         }
-        builder.finish().map_err(|error| whole.error(error.to_string()))
+        builder.finish(!words.asked.get()).map_err(|error| whole.error(error.to_string()))
     }
 }
 
@@ -131,6 +142,8 @@ struct Words<'a> {
     places: Option<&'a dyn Places>,
     /// The rules were not accepted yet.
     is_new: bool,
+    /// Whether people, stacks or places were named, which may mean something else at another time.
+    asked: Cell<bool>,
 }
 
 impl Words<'_> {
@@ -145,6 +158,7 @@ impl Words<'_> {
         if !matches!(comparison, Comparison::Equal | Comparison::Other) {
             return Err(word.error("names are compared with = and !="));
         }
+        self.asked.set(true);
         let known = self.people.and_then(|people| match fact {
             Fact::Owner => people.user(name),
             _ => people.group(name),
@@ -222,18 +236,17 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(self) -> Result<RuleSet, globset::Error> {
-        let build = |patterns: Vec<(Glob, usize)>| {
-            let (mut builder, mut of) = (GlobSetBuilder::new(), Vec::new());
-            for (glob, rule) in patterns {
-                builder.add(glob);
-                of.push(rule);
-            }
-            Ok::<_, globset::Error>((builder.build()?, of))
-        };
-        let (names, name_rules) = build(self.names)?;
-        let (paths, path_rules) = build(self.paths)?;
-        Ok(RuleSet { rules: self.rules, names, name_rules, paths, path_rules, others: self.others })
+    fn finish(self, is_of_text_alone: bool) -> Result<RuleSet, globset::Error> {
+        let names = Patterns::build(self.names.iter().map(|(glob, rule)| (glob, *rule)))?;
+        let others_ask_for_facts = self.others.iter().any(|at| self.rules[*at].asks_for_facts());
+        Ok(RuleSet {
+            names,
+            paths: Paths::build(self.paths)?,
+            others: Gates::build(&self.rules, &self.others),
+            others_ask_for_facts,
+            is_of_text_alone,
+            rules: self.rules,
+        })
     }
 }
 
@@ -260,6 +273,7 @@ fn set_place(
     value: &str,
     words: &Words<'_>,
 ) -> Result<(), RuleError> {
+    words.asked.set(true);
     let number = match words.places {
         _ if value == ANYWHERE_WORD => ANYWHERE_WORD.to_owned(),
         // Nobody asks what comes of it.
@@ -286,6 +300,7 @@ fn set_list(own: &mut Own, piece: Piece<'_>, key: &str, value: &str, words: &Wor
         own.versions = Some(versions);
         return Ok(());
     }
+    words.asked.set(true);
     own.plugins = match words.stacks {
         _ if value == "none" => 1,
         None => 0,
@@ -376,7 +391,8 @@ fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
 }
 
 fn pattern(word: Piece<'_>, glob: &str, ignores_case: bool) -> Result<Word, RuleError> {
-    let built = build_glob(glob, ignores_case)
+    let build = if word.text.contains('/') { build_glob } else { build_glob_of_names };
+    let built = build(glob, ignores_case)
         .map_err(|error| word.error(format!("'{}' is no pattern: {}", word.text, error.kind())))?;
     Ok(Word::Pattern(built))
 }
@@ -384,6 +400,11 @@ fn pattern(word: Piece<'_>, glob: &str, ignores_case: bool) -> Result<Word, Rule
 /// Patterns as they are everywhere: `*` does not go beyond a slash, a backslash takes meaning away.
 pub(crate) fn build_glob(glob: &str, ignores_case: bool) -> Result<Glob, globset::Error> {
     GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).case_insensitive(ignores_case).build()
+}
+
+/// The same for names, which have no slash: so that ends and beginnings are looked up and not tried one after another.
+pub(super) fn build_glob_of_names(glob: &str, ignores_case: bool) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(glob).backslash_escape(true).case_insensitive(ignores_case).build()
 }
 
 fn expected(fact: Fact) -> String {

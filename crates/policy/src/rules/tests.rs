@@ -10,14 +10,20 @@ fn parse(text: &str) -> RuleSet {
 }
 
 fn file(path: &str) -> Facts<'_> {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    Facts { name: name.as_bytes(), path: path.as_bytes(), ..Facts::default() }
+    Facts { name: path.as_bytes(), ..Facts::default() }
+}
+
+/// The rules that match a file, whose name is its path here.
+fn matching<'a>(rules: &'a RuleSet, file: &Facts<'_>) -> Vec<&'a Rule> {
+    let name_at = file.name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (below, name) = file.name.split_at(name_at);
+    rules.matching(&rules.here(below), &Facts { name, ..*file })
 }
 
 /// What is set for a file, as text.
 fn decided(text: &str, facts: &Facts<'_>) -> String {
     let rules = parse(text);
-    let own = merge(rules.matching(facts), &Classes::default());
+    let own = merge(matching(&rules, facts), &Classes::default());
     let settings = Setting::ALL.into_iter().filter_map(|key| Some(format!("{}={}", key.word(), own.get(key)?)));
     settings.collect::<Vec<_>>().join(" ")
 }
@@ -134,7 +140,7 @@ fn comments_blanks_and_overrides() {
     let rules = RuleSet::parse(text, true, &Classes::default()).expect("rules");
     let texts: Vec<_> = rules.rules().iter().map(|rule| (rule.text.as_str(), rule.overrides)).collect();
     assert_eq!(texts, [("*.c : copies=2", false), ("*.h:copies=3", false), ("! *.tmp: class=scratch", true)]);
-    assert_eq!(rules.matching(&file("a.tmp")).len(), 1);
+    assert_eq!(matching(&rules, &file("a.tmp")).len(), 1);
     assert!(parse("").is_empty() && !rules.is_empty());
     assert!(!rules.needs_path() && !rules.changes_by_itself());
     assert!(parse("a/*: copies=1").needs_path() && parse("depth>1: copies=1").needs_path());
@@ -173,14 +179,14 @@ proptest! {
     #[test]
     fn any_text_parses_or_is_refused(text in "\\PC{0,80}", name in "\\PC{0,20}") {
         if let Ok(rules) = RuleSet::parse(&text, true, &Classes::default()) {
-            drop(rules.matching(&file(&name)));
+            drop(matching(&rules, &file(&name)));
         }
     }
 
     #[test]
     fn text_like_rules_parses_or_is_refused(text in "[*?.a-c/:;=,!{}\\[\\]<>&0-9KMGd\\\\ #\n-]{0,60}") {
         if let Ok(rules) = RuleSet::parse(&text, true, &Classes::default()) {
-            drop(rules.matching(&file("a/b.c")));
+            drop(matching(&rules, &file("a/b.c")));
         }
     }
 }
@@ -191,7 +197,7 @@ fn rules_name_classes_of_the_pool() {
     let own = Own { copies: 4, compression: crate::Compression::LZ4.code(), ..Own::default() };
     classes.put(Class::User(16), Definition { name: "photos".into(), own, into: None });
     let rules = RuleSet::parse("*.jpg: class=photos; *: class=normal", false, &classes).expect("rules");
-    let merged = merge(rules.matching(&file("a.jpg")), &classes);
+    let merged = merge(matching(&rules, &file("a.jpg")), &classes);
     assert_eq!((merged.class(), merged.copies, merged.compression), (Some(Class::User(16)), 4, own.compression));
     classes.put(Class::User(16), Definition { name: "photos".into(), own, into: Some(Class::Scratch) });
     assert!(RuleSet::parse("*: class=photos", false, &classes).is_err());
@@ -220,7 +226,7 @@ fn owners_and_groups_may_be_named() {
     let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
     let matched = |rules: &RuleSet, owner: u32, group: u32| {
         let facts = Facts { name: b"x", owner, group, ..Facts::default() };
-        rules.matching(&facts).iter().map(|rule| rule.own.copies).collect::<Vec<_>>()
+        matching(rules, &facts).iter().map(|rule| rule.own.copies).collect::<Vec<_>>()
     };
     assert_eq!(matched(&rules, 1000, 50), [1]);
     assert_eq!(matched(&rules, 7, 51), [2, 3]);
@@ -253,7 +259,7 @@ fn rules_name_versions_and_plugins() {
                 *.tmp: versions=no, plugins=none";
     let rules = RuleSet::parse(text, false, vocabulary).expect("rules");
     let merged = |name: &str| {
-        let own = merge(rules.matching(&file(name)), &classes);
+        let own = merge(matching(&rules, &file(name)), &classes);
         (own.copies, own.plugins, own.versions.map(crate::Versions::text).unwrap_or_default())
     };
     assert_eq!(merged("x.odt"), (3, 2, "10,30d".into()));
@@ -272,16 +278,16 @@ fn rules_name_versions_and_plugins() {
         assert!(error.contains(what), "{bad}: {error}");
     }
     let stored = RuleSet::parse_stored("*: plugins=gone, copies=2", false, vocabulary).expect("accepted once");
-    assert_eq!(merge(stored.matching(&file("x")), &classes).plugins, 0, "what is gone does nothing");
+    assert_eq!(merge(matching(&stored, &file("x")), &classes).plugins, 0, "what is gone does nothing");
     // Decisions keep them apart by authority, and for a file with several names the stricter.
     let mut decision = Decision::default();
-    decision.add(&merge(rules.matching(&file("a.odt")), &classes), false, Decided::VERSIONS);
+    decision.add(&merge(matching(&rules, &file("a.odt")), &classes), false, Decided::VERSIONS);
     assert_eq!((decision.versions(), decision.plugins()), (None, Some(2)));
-    decision.add(&merge(rules.matching(&file("x.tmp")), &classes), true, Decided::default());
+    decision.add(&merge(matching(&rules, &file("x.tmp")), &classes), true, Decided::default());
     assert_eq!(decision.versions(), Some(crate::Versions::No));
     assert!(decision.decided.overrides(Decided::VERSIONS) && !decision.decided.overrides(Decided::PLUGINS));
     let mut other = Decision::default();
-    other.add(&merge(rules.matching(&file("a")), &classes), false, Decided::default());
+    other.add(&merge(matching(&rules, &file("a")), &classes), false, Decided::default());
     let both = decision.or_more(&other, &classes);
     assert_eq!((both.versions().map(crate::Versions::text), both.plugins()), (Some("20,1d".into()), Some(2)));
 }
