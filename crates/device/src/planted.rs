@@ -124,11 +124,25 @@ pub enum Bug {
     PlacedUntold,
     /// naming, `backup.rs`: what is encrypted is copied like anything else (P-106).
     CopiedInTheClear,
+    /// stripe, `placement/sites.rs`: new segments lie anywhere, whatever is required (P-142).
+    RequirementForgotten,
+    /// store, `clean.rs`: the cleaner moves what is required to lie somewhere to anywhere (P-142).
+    CleanedElsewhere,
+    /// stripe, `placement/sites.rs`: where a wish cannot be met there is no room (P-143).
+    WishRequired,
+    /// store, `places.rs`: what lies elsewhere than is wished stays there (P-143).
+    WishForgotten,
+    /// file, `accounts.rs`: the while of a soft limit of stored bytes never ends (P-124).
+    StoredWhileEndless,
+    /// file, `charge.rs`: of the volumes around a file only the innermost one's limit of stored bytes holds (P-124).
+    OuterLimitForgotten,
+    /// naming, `volumes.rs`: what a volume holds does not move with it from one volume to another (P-75).
+    VolumeMovedAlone,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 60] = [
+    pub const ALL: [Bug; 67] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -189,6 +203,13 @@ impl Bug {
         Bug::MetBelieved,
         Bug::PlacedUntold,
         Bug::CopiedInTheClear,
+        Bug::RequirementForgotten,
+        Bug::CleanedElsewhere,
+        Bug::WishRequired,
+        Bug::WishForgotten,
+        Bug::StoredWhileEndless,
+        Bug::OuterLimitForgotten,
+        Bug::VolumeMovedAlone,
     ];
 }
 

@@ -216,7 +216,8 @@ impl Most {
     }
 
     fn stored_now(&self, is: u64, now: u64) -> Option<u64> {
-        self.now(self.stored, self.soft.stored, is, self.soft.stored_since, now)
+        let soft = self.soft.stored.filter(|_| !is_planted(Bug::StoredWhileEndless));
+        self.now(self.stored, soft, is, self.soft.stored_since, now)
     }
 
     fn now(&self, most: Option<u64>, soft: Option<u64>, is: u64, since: u64, now: u64) -> Option<u64> {

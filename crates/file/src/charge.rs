@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     AccountingValue, BLOCK_BYTES, BlobEncoding, ChargedTo, ExtentFlags, ExtentValue, FileKind, InodeValue, Key,
     SECTOR_BYTES, Scheme, key,
@@ -235,10 +236,14 @@ impl Files {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
             let mut least = None;
             for whose in accounts_of(view, &value)? {
-                let value = limited_now(view, whose, now)?;
-                let is_deleted = value.place.is_some_and(|place| place.is_deleted);
-                if let Some(most) = value.stored_max.filter(|_| !is_deleted) {
-                    let room = (most.saturating_sub(value.stored), whose);
+                let limited = limited_now(view, whose, now)?;
+                let is_outer = limited.place.is_some() && whose.number != value.volume;
+                if is_outer && is_planted(Bug::OuterLimitForgotten) {
+                    continue;
+                }
+                let is_deleted = limited.place.is_some_and(|place| place.is_deleted);
+                if let Some(most) = limited.stored_max.filter(|_| !is_deleted) {
+                    let room = (most.saturating_sub(limited.stored), whose);
                     least = Some(least.map_or(room, |least: (u64, Account)| least.min(room)));
                 }
             }

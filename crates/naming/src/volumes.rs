@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_file::accounts::{self, Account, Amount, Most, account, accounting, put_account, volume_place, volumes_of};
 use stere_file::{Keys, inode_if_any, own_retain};
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
@@ -340,7 +341,7 @@ impl FileSystem {
     fn move_volume(&self, transaction: &mut Transaction<'_>, number: u32, to: u32) -> Result<(), Error> {
         let mut value = account(transaction, volume(number))?;
         let Some(place) = value.place.filter(|place| place.parent != to) else { return Ok(()) };
-        let amount = Amount::of(&value);
+        let amount = if is_planted(Bug::VolumeMovedAlone) { Amount::default() } else { Amount::of(&value) };
         let mut changes: BTreeMap<u32, i64> = BTreeMap::new();
         for (above, sign) in [(place.parent, -1), (to, 1)] {
             for number in volumes_of(transaction, above)? {

@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
 //! histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`.
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -17,6 +17,18 @@ pub enum Area {
     Followers,
     /// Files are copied to a disk that fails (P-104, P-105, P-106).
     Backups,
+    /// On which devices data lies is said by words, and what these mean changes (P-142, P-143).
+    Places,
+    /// There are several users, and volumes within volumes, whose limits of stored bytes are reached (P-75, P-124).
+    Accounts,
+}
+
+impl Area {
+    /// The area of this name.
+    pub fn parse(name: &str) -> Option<Area> {
+        let all = [Area::Lists, Area::Records, Area::Followers, Area::Backups, Area::Places, Area::Accounts];
+        all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
+    }
 }
 
 /// A set of them.
@@ -33,6 +45,8 @@ impl Areas {
             0 | 9 => Areas::only(Area::Records),
             3 | 12 => Areas::only(Area::Followers),
             2 | 10 => Areas::only(Area::Backups),
+            4 | 11 => Areas::only(Area::Places),
+            1 | 15 => Areas::only(Area::Accounts),
             _ => Areas::NONE,
         }
     }
@@ -60,6 +74,12 @@ pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random)
     }
     if areas.has(Area::Backups) {
         crate::backups::strew(operations, random);
+    }
+    if areas.has(Area::Places) {
+        crate::places::strew(operations, random);
+    }
+    if areas.has(Area::Accounts) {
+        crate::accounts::strew(operations, random);
     }
     // What is proven at the end stays.
     let more = operations.len() - length;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, Scatter, Ticket, check_range, pending};
 
+use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
 use crate::medium::{Medium, Survival};
 use crate::plugins::Played;
@@ -53,6 +54,8 @@ pub(crate) struct State {
     went_unflushed: Option<usize>,
     pub(crate) is_off: bool,
     pub(crate) clock_ns: u64,
+    /// Who does everything, a number of `accounts::OWNERS`.
+    user: u8,
     /// What devices and volumes were asked for since the step of the history began.
     asked: u64,
     /// Running hash over all operations: two runs of one history must agree in it.
@@ -77,6 +80,7 @@ impl Machine {
             slow_reads: 0,
             is_off: false,
             clock_ns: 1_700_000_000_000_000_000,
+            user: 0,
             asked: 0,
             trace: 0,
             faults_struck: Vec::new(),
@@ -232,6 +236,16 @@ impl Machine {
     /// The clock, which goes on with every operation.
     pub fn now_ns(&self) -> u64 {
         self.state.lock().clock_ns
+    }
+
+    /// Who does everything from now on.
+    pub fn set_user(&self, user: u8) {
+        self.state.lock().user = user;
+    }
+
+    /// User and group that what is made now belongs to.
+    pub fn owner(&self) -> (u32, u32) {
+        OWNERS[usize::from(self.state.lock().user) % OWNERS.len()]
     }
 
     /// Reads that waited for a slow device to the end.

@@ -87,7 +87,9 @@ impl History {
                 self.prove_plugins()?;
                 self.prove_lists()?;
                 self.prove_records()?;
-                self.prove_followers()
+                self.prove_followers()?;
+                self.prove_places()?;
+                self.check_accounts()
             }
             Operation::Fill { bytes } => self.fill(*bytes),
             Operation::Empty { every } => self.empty(*every),
@@ -201,6 +203,9 @@ impl History {
             Operation::Say { path, list, saying, pick } => self.say(*path, *list, *saying, *pick),
             Operation::ChangeClass { pick } => self.change_class(*pick),
             Operation::AskRecords { path, pick } => self.ask_records(*path, *pick),
+            Operation::AskPlace { path, place } => self.ask_place(*path, *place),
+            Operation::Label { device, tags } => self.label(usize::from(*device), *tags),
+            Operation::Accounts(step) => self.execute_accounts(*step),
             Operation::FailTold { fails } => {
                 self.fail_told(*fails);
                 Ok(())
@@ -217,7 +222,7 @@ impl History {
         }
     }
 
-    fn content(&self, inode: u64) -> Rc<Content> {
+    pub(crate) fn content(&self, inode: u64) -> Rc<Content> {
         self.model.nodes.get(&inode).and_then(|node| node.content()).cloned().expect("the target is a file")
     }
 

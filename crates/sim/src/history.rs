@@ -12,6 +12,7 @@ use std::sync::Arc;
 use stere_naming::Handle;
 use stere_store::HealthState;
 
+use crate::accounts::Accounts;
 use crate::backups::Backups;
 use crate::content::Content;
 use crate::device::Machine;
@@ -23,7 +24,8 @@ use crate::medium::Medium;
 use crate::model::{Errno, Model};
 use crate::observe::{self, Trouble};
 use crate::operation::{CrashManner, Operation, SLOTS};
-use crate::pool::{Mounted, PoolConfig, caller};
+use crate::places::PlacesKnown;
+use crate::pool::{Mounted, PoolConfig, superuser};
 use crate::random::Random;
 use crate::tertiary::TierCounts;
 use crate::versions::Digests;
@@ -114,6 +116,12 @@ pub struct Summary {
     pub records_proven: u64,
     /// How often what a plugin was told last was compared with all files.
     pub told_compared: u64,
+    /// How often it was looked at where all files lie, and how many of their segments somebody had asked to lie somewhere.
+    pub places_compared: u64,
+    pub places_met: u64,
+    /// How often all accounts were compared with the model, and how often a limit of stored bytes was reached.
+    pub accounts_compared: u64,
+    pub stored_reached: u64,
     /// Backups that came to their end, that did not, and that were proven.
     pub backups_done: u64,
     pub backups_cut: u64,
@@ -156,6 +164,8 @@ pub(crate) struct History {
     pub quotas: Quotas,
     pub lists: Lists,
     pub backups: Backups,
+    pub places: PlacesKnown,
+    pub accounts: Accounts,
     pub verbose: bool,
 }
 
@@ -216,6 +226,8 @@ impl History {
             quotas: Quotas::default(),
             lists: Lists::default(),
             backups: Backups::default(),
+            places: PlacesKnown::default(),
+            accounts: Accounts::default(),
             verbose,
         };
         history.begin_encryption()?;
@@ -224,6 +236,7 @@ impl History {
         history.begin_plugins().map_err(|stop| format!("{stop:?}"))?;
         history.begin_lists().map_err(|stop| format!("{stop:?}"))?;
         history.begin_followers().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_places().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }
 
@@ -247,7 +260,7 @@ impl History {
             Ok(()) if self.machine.is_off() => Err(Stop::Power),
             outcome => outcome,
         };
-        match outcome {
+        match outcome.and_then(|()| self.watch_places()) {
             Err(Stop::Power) => self.recover(self.crash_manner, None),
             Err(Stop::Refused) => self.recover(CrashManner::Everything, None),
             outcome => outcome,
@@ -351,7 +364,7 @@ impl History {
     }
 
     pub(crate) fn observe(&self) -> Result<Model, Trouble> {
-        observe::observe_with(&self.mounted().files, &caller(&self.machine), &|inode| self.read_file(inode))
+        observe::observe_with(&self.mounted().files, &superuser(&self.machine), &|inode| self.read_file(inode))
     }
 
     /// Every name, attribute and byte is as the model has it.

@@ -5,8 +5,9 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
+pub mod accounts;
 pub mod area;
 pub mod backups;
 mod burnt;
@@ -27,6 +28,7 @@ pub mod medium;
 pub mod model;
 pub mod observe;
 pub mod operation;
+pub mod places;
 pub mod plugins;
 pub mod pool;
 mod prove;

@@ -18,7 +18,7 @@ use crate::pool::caller;
 /// Rounds in which everything must be whole; each does what one step of the background work does.
 const ROUNDS_MAX: usize = 1000;
 /// With fewer free slots on some device, chunks may find no place.
-const SLOTS_PLENTY: u32 = 12;
+pub(crate) const SLOTS_PLENTY: u32 = 12;
 
 impl History {
     /// A device goes away, at an event from now on or at once.
@@ -41,7 +41,8 @@ impl History {
         let members = self.members();
         let is_member = members.iter().any(|(number, _)| *number == device);
         let is_bearable = self.plan.budget == Budget::Tolerated && is_member && members.len() > 1;
-        is_bearable && self.may_suffer(device) && self.away().is_none() && !self.machine.is_lost(device)
+        let is_spared = self.away().is_none() && self.places_can_spare(device);
+        is_bearable && self.may_suffer(device) && is_spared && !self.machine.is_lost(device)
     }
 
     /// The device that is away and may come back.
@@ -127,7 +128,7 @@ impl History {
         self.prove_safe()
     }
 
-    fn mend_all(&mut self) -> Result<(), Stop> {
+    pub(crate) fn mend_all(&mut self) -> Result<(), Stop> {
         for _ in 0..ROUNDS_MAX {
             let states = self.device_states();
             let progress = self.mounted().store.mend_step(8 << 20);

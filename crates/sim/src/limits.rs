@@ -162,7 +162,7 @@ impl History {
     pub(crate) fn leaves_out(&mut self, mode: u32) -> bool {
         let sets_aside = matches!(mode, 1 | 0x11 | 0x41);
         self.quotas.is_spoilt |= sets_aside && !self.quotas.is_on;
-        sets_aside && self.quotas.is_on
+        sets_aside && (self.quotas.is_on || self.has_accounts())
     }
 
     /// Whether accounts are kept.
@@ -243,7 +243,7 @@ impl History {
     }
 
     /// Background work, until every inode counts where it lies and what nobody has any more is gone.
-    fn settle_accounts(&mut self) -> Result<(), Stop> {
+    pub(crate) fn settle_accounts(&mut self) -> Result<(), Stop> {
         for _ in 0..10_000 {
             let stepped = self.mounted().files.step(&caller(&self.machine), 100);
             if !self.must("step of the files", stepped)? {
@@ -273,6 +273,11 @@ impl History {
                 return Err(Stop::Failure(format!("the account of {whose} says {is:?}, and {used:?} is right")));
             }
         }
+        self.check_accounts_of_pool()
+    }
+
+    /// What the pool's own check says of accounts.
+    pub(crate) fn check_accounts_of_pool(&mut self) -> Result<(), Stop> {
         let found = stere_naming::check(&self.mounted().store);
         let found = self.must("a check of names", found)?;
         let accounts = found.iter().find(|finding| finding.text.contains("account") || finding.text.contains("stored"));

@@ -59,7 +59,7 @@ pub(crate) struct Lists {
     /// What the class says, by its place in the settings; the last one, and others that a crash may leave.
     class: Vec<usize>,
     /// Files that had several names.
-    named_twice: BTreeSet<u64>,
+    pub(crate) named_twice: BTreeSet<u64>,
 }
 
 fn attribute(list: usize) -> Vec<u8> {
@@ -96,7 +96,7 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
 }
 
 /// Where the names of a model are: directory and name of what has one only.
-fn places(model: &Model) -> BTreeMap<u64, (u64, Vec<u8>)> {
+pub(crate) fn places(model: &Model) -> BTreeMap<u64, (u64, Vec<u8>)> {
     let mut places = BTreeMap::new();
     for (directory, node) in &model.nodes {
         let Kind::Directory(names) = &node.kind else { continue };
@@ -126,7 +126,7 @@ impl History {
 
     /// Notes which files have several names.
     pub(crate) fn note_several_names(&mut self) {
-        if self.has_lists() {
+        if self.has_lists() || self.plan.pool.areas.has(Area::Places) {
             let several = self.model.nodes.iter().filter(|(_, node)| node.nlink > 1 && node.content().is_some());
             self.lists.named_twice.extend(several.map(|(inode, _)| *inode));
         }

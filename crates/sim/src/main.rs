@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use stere_sim::area::Area;
 use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
 use stere_sim::operation::Profile;
@@ -27,6 +28,9 @@ struct Arguments {
     /// Only histories of this profile: mixed, names, data, sync, churn or full.
     #[arg(long)]
     profile: Option<String>,
+    /// Only histories of this area: lists, records, followers, backups, places or accounts.
+    #[arg(long)]
+    area: Option<String>,
     /// Histories run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -100,6 +104,11 @@ fn main() -> ExitCode {
         eprintln!("sim: there is no such profile; see --help");
         return ExitCode::from(2);
     }
+    let area = arguments.area.as_deref().map(Area::parse);
+    if area == Some(None) {
+        eprintln!("sim: there is no such area; see --help");
+        return ExitCode::from(2);
+    }
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.exhaustive {
         return run_exhaustive(&arguments);
@@ -114,6 +123,7 @@ fn main() -> ExitCode {
         profile: profile.flatten(),
         canary,
         without_areas: false,
+        area: area.flatten(),
         twice,
         #[cfg(feature = "planted-bugs")]
         bug: bug(arguments.bug.as_deref()),
@@ -179,7 +189,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} volumes retired, {} objects harmed, {} troubles, \
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
          put off, {} times volumes alone gave back {} files; versions: {} read; \
-         lists: {} times compared, {} proven; records: {} proven; told afterwards: {} times compared; \
+         lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
          backups: {} done, {} cut, {} proven",
         totals.with_volumes,
         tier.segments_uploaded,
@@ -200,6 +210,10 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.lists_compared,
         totals.lists_proven,
         totals.records_proven,
+        totals.places_compared,
+        totals.places_met,
+        totals.accounts_compared,
+        totals.stored_reached,
         totals.told_compared,
         totals.backups_done,
         totals.backups_cut,

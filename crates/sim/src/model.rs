@@ -43,6 +43,8 @@ pub struct Node {
     /// Permissions only.
     pub mode: u32,
     pub nlink: u32,
+    /// User and group.
+    pub owner: (u32, u32),
     pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Open handles.
     pub opens: u32,
@@ -56,7 +58,7 @@ impl Node {
     /// A new inode with one name.
     pub fn new(kind: Kind, mode: u32) -> Node {
         let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
-        Node { kind, mode, nlink, attributes: BTreeMap::new(), opens: 0, parent: ROOT, nameless: false }
+        Node { kind, mode, nlink, owner: (0, 0), attributes: BTreeMap::new(), opens: 0, parent: ROOT, nameless: false }
     }
 
     /// The content of a regular file.
@@ -341,6 +343,9 @@ impl Node {
         }
         if self.mode != other.mode {
             return Some(format!("its mode is {:o} instead of {:o}", other.mode, self.mode));
+        }
+        if self.owner != other.owner {
+            return Some(format!("its owner is {:?} instead of {:?}", other.owner, self.owner));
         }
         if self.nlink != other.nlink {
             return Some(format!("it has {} links instead of {}", other.nlink, self.nlink));

@@ -138,6 +138,7 @@ pub fn observe_with(
         }
         let mut node = Node::new(kind, seen.mode & 0o7777);
         node.nlink = seen.nlink;
+        node.owner = (seen.uid, seen.gid);
         node.parent = parent;
         node.attributes = attributes(files, caller, inode)?;
         model.nodes.insert(inode, node);

@@ -1,10 +1,12 @@
 //! What a history is made of, and how it is drawn. Operations name paths and handles by number, not by what is there, so
 //! that a history stays a history when steps are left out of it.
 
+use crate::accounts::AccountStep;
 use crate::backups::DiskTrouble;
 use crate::fault::FaultKind;
 use crate::lists::Saying;
 use crate::model::RenameManner;
+use crate::places::Place;
 use crate::random::Random;
 use crate::volume::{Harm, VolumeTrouble};
 
@@ -398,6 +400,18 @@ pub enum Operation {
         path: Option<Path>,
         pick: u8,
     },
+    /// A file, a directory, or with no path the root, says on which devices data is to lie.
+    AskPlace {
+        path: Option<Path>,
+        place: Place,
+    },
+    /// A device gets other tags.
+    Label {
+        device: u8,
+        tags: u8,
+    },
+    /// Something is done to accounts.
+    Accounts(AccountStep),
     /// The plugin that is told afterwards fails from now on, or works again.
     FailTold {
         fails: bool,

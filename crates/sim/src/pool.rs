@@ -163,9 +163,15 @@ pub fn timestamp(machine: &Machine) -> Timestamp {
     Timestamp { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 }
 }
 
-/// The superuser, who may wait.
+/// Whoever does everything now, the superuser unless it is said; he may wait.
 pub fn caller(machine: &Machine) -> Caller<'static> {
-    Caller { uid: 0, gid: 0, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed, process: 0 }
+    let (uid, gid) = machine.owner();
+    Caller { uid, gid, groups: &[], umask: 0o022, now: timestamp(machine), wait: Wait::Allowed, process: 0 }
+}
+
+/// Who sees everything, whoever does everything else.
+pub fn superuser(machine: &Machine) -> Caller<'static> {
+    Caller { uid: 0, gid: 0, ..caller(machine) }
 }
 
 /// Puts together what says that it is of the pool; one that tells nothing of itself counts as missing.

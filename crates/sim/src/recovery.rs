@@ -167,6 +167,8 @@ impl History {
         self.recover_quotas()?;
         self.note_all_durable();
         self.recover_lists()?;
+        self.check_places()?;
+        self.recover_accounts()?;
         self.check_followers()
     }
 }

@@ -41,12 +41,15 @@ impl History {
         }
         let user = caller(&self.machine);
         let files = self.mounted().files.clone();
+        let is_owner = user.uid == 0 || user.uid == self.model.nodes[&inode].owner.0;
+        let may = if is_owner { Ok(()) } else { Err(libc::EPERM) };
         let until = user.now.seconds + i64::from(days) * DAY_SECONDS;
         if days == 0 {
             let real = files.removexattr(&user, inode, ATTRIBUTE);
             let is_there = self.model.nodes[&inode].attributes.contains_key(ATTRIBUTE);
             let after = self.changed_node(inode, |node| drop(node.attributes.remove(ATTRIBUTE)));
-            let right = self.model.check_changeable(inode).and(if is_there { Ok(after) } else { Err(libc::ENODATA) });
+            let right =
+                self.model.check_changeable(inode).and(may).and(if is_there { Ok(after) } else { Err(libc::ENODATA) });
             return self.expect_names("removing a moment", real, right).map(drop);
         }
         let real = files.setxattr(&user, inode, ATTRIBUTE, format!("{days}d").as_bytes(), SetMode::Any, false);
@@ -62,6 +65,7 @@ impl History {
         };
         let after = self.changed_node(inode, |node| drop(node.attributes.insert(ATTRIBUTE.to_vec(), text.clone())));
         let right = if is_shorter { self.model.check_changeable(inode).map(|()| after) } else { Ok(after) };
+        let right = may.and(right);
         self.expect_names("setting a moment", real, right)?;
         if is_done && moment(&text) != Some(until) {
             let text = String::from_utf8_lossy(&text);

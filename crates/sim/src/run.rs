@@ -15,7 +15,7 @@ use crate::pool::PoolConfig;
 use crate::random::Random;
 use crate::tertiary::TierCounts;
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct Request {
     pub canary: bool,
     /// No history takes part in an area: each is what its seed was before there were any.
     pub without_areas: bool,
+    /// Every history takes part in this area, and in no other.
+    pub area: Option<Area>,
     /// Run each history twice: the same operations must reach the devices in the same order.
     pub twice: bool,
     /// A bug that the layers are to have.
@@ -79,6 +81,10 @@ pub struct Totals {
     pub lists_proven: u64,
     pub records_proven: u64,
     pub told_compared: u64,
+    pub places_compared: u64,
+    pub places_met: u64,
+    pub accounts_compared: u64,
+    pub stored_reached: u64,
     pub backups_done: u64,
     pub backups_cut: u64,
     pub backups_proven: u64,
@@ -110,6 +116,10 @@ impl Totals {
         self.lists_proven += summary.lists_proven;
         self.records_proven += summary.records_proven;
         self.told_compared += summary.told_compared;
+        self.places_compared += summary.places_compared;
+        self.places_met += summary.places_met;
+        self.accounts_compared += summary.accounts_compared;
+        self.stored_reached += summary.stored_reached;
         self.backups_done += summary.backups_done;
         self.backups_cut += summary.backups_cut;
         self.backups_proven += summary.backups_proven;
@@ -153,11 +163,19 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         _ => Encrypts::Nothing,
     };
     pool.keeps_versions = matches!(seed % 10, 5 | 6);
-    pool.areas = if profile == Profile::Full || request.without_areas { Areas::NONE } else { Areas::of(seed) };
+    let areas = request.area.map_or_else(|| Areas::of(seed), Areas::only);
+    pool.areas = if profile == Profile::Full || request.without_areas { Areas::NONE } else { areas };
     if pool.areas.has(Area::Backups) && seed % 16 == 10 && pool.encrypts == Encrypts::Nothing {
         pool.encrypts = Encrypts::Some;
     }
     pool.keeps_versions |= pool.areas.has(Area::Lists);
+    // Versions count as well, which the model does not know.
+    pool.keeps_versions &= !pool.areas.has(Area::Accounts);
+    if pool.areas.has(Area::Places) {
+        // A version shares what its file had, wherever that lies.
+        pool.keeps_versions = false;
+        crate::places::furnish(&mut pool, seed);
+    }
     let devices = pool.device_bytes.len();
     let mut faults = Vec::new();
     let mut budget = Budget::None;
@@ -183,7 +201,7 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         Generator::new(random.fork(), profile, devices).history(steps, &faults, !request.faults.is_empty());
     area::strew(plan.pool.areas, &mut operations, &mut Random::new(seed ^ 0xa4ea));
     // Drawn apart, so that the others stay the histories that they were.
-    if matches!(seed % 20, 2 | 10 | 11 | 19) {
+    if matches!(seed % 20, 2 | 10 | 11 | 19) && !plan.pool.areas.has(Area::Accounts) {
         crate::limits::strew(&mut operations, &mut Random::new(seed ^ 0x1147));
     }
     (plan, operations)

@@ -1,5 +1,7 @@
 //! The simulator at work: histories pass, a seed replays exactly, and what is wrong on purpose is found.
 
+#[cfg(feature = "planted-bugs")]
+use stere_sim::area::Area;
 use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
 use stere_sim::run::{self, Request};
@@ -14,13 +16,14 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
         profile: None,
         canary: false,
         without_areas: false,
+        area: None,
         twice: false,
         #[cfg(feature = "planted-bugs")]
         bug: None,
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-128, P-129: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
@@ -33,6 +36,8 @@ fn histories_without_faults_pass() {
     assert!(totals.lists_compared > 10 && totals.lists_proven > 10, "{totals:?}");
     assert!(totals.backups_done > 5 && totals.backups_cut > 2 && totals.backups_proven > 5, "{totals:?}");
     assert!(totals.records_proven > 10 && totals.told_compared > 10, "{totals:?}");
+    assert!(totals.accounts_compared > 10 && totals.stored_reached > 5, "{totals:?}");
+    assert!(totals.places_compared > 10 && totals.places_met > 10, "{totals:?}");
 }
 
 /// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
@@ -83,7 +88,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-128, P-129: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -120,7 +125,16 @@ mod planted {
                     | Bug::PlacedUntold
                     | Bug::CopiedInTheClear
             );
-            let request = Request { bug: Some(bug), seed, without_areas: !is_of_area, ..usual };
+            // What needs one area is looked for in histories of that.
+            let area = match bug {
+                Bug::RequirementForgotten | Bug::CleanedElsewhere | Bug::WishRequired | Bug::WishForgotten => {
+                    Some(Area::Places)
+                }
+                Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
+                _ => None,
+            };
+            let without_areas = !is_of_area && area.is_none();
+            let request = Request { bug: Some(bug), seed, without_areas, area, ..usual };
             let begin = std::time::Instant::now();
             let outcome = run::run_many(&request, 1);
             let found = outcome.failed.first().map(|failed| failed.failure.to_string());

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, DeviceIndex, RecordSubject, SegmentKind, SummaryEntry,
+    BLOCK_BYTES, BlobEncoding, BlobValue, Checksums, DeviceIndex, RecordSubject, SegmentKind, Site, SummaryEntry,
 };
 use stere_log::{LogError, Segment, StreamKey, Wait};
 
@@ -393,7 +394,8 @@ impl Store {
 
     /// Where what survived cleaning goes: unreplicated data stays on its device.
     pub(crate) fn cold_stream(&self, segment: &Segment) -> StreamKey {
-        let placement = Placement { scheme: segment.scheme, class: segment.class, site: segment.site };
+        let site = if is_planted(Bug::CleanedElsewhere) { Site::ANYWHERE } else { segment.site };
+        let placement = Placement { scheme: segment.scheme, class: segment.class, site };
         let key = self.stream_key(placement, 1, segment.home());
         StreamKey { tertiary: self.in_place_of(segment.tertiary().wanted), ..key }
     }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{
     DEVICE_CLASS_WORDS, DeviceEntry, DeviceIndex, Key, PLACE_NUMBER_MIN, PlaceValue, Scheme, SegmentKind, Site,
 };
@@ -146,7 +147,8 @@ impl Store {
     pub(crate) fn nearer_device(&self, segment: &Segment, chunk: usize) -> Option<DeviceIndex> {
         let (stripe, place) = (&self.log.stripe, segment.placed());
         let from = place.chunks.get(chunk)?.device;
-        if segment.site.is_anywhere() || stripe.prefers(segment.site, from) {
+        let stays = is_planted(Bug::WishForgotten) && stripe.allows(segment.site, from);
+        if segment.site.is_anywhere() || stays || stripe.prefers(segment.site, from) {
             return None;
         }
         let best = stripe.best_beside(segment.site, &crate::mend::others(&place, chunk), from)?;

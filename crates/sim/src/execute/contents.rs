@@ -171,6 +171,7 @@ impl History {
         let copied = source.read(from.1, length);
         let count = copied.len() as u64;
         let overlaps = from.0 == to.0 && from.1 < to.1 + count && to.1 < from.1 + count;
+        self.note_sharing(from.0, to.0);
         let real = self.mounted().files.copy_range(&caller(&self.machine), from.0, from.1, to.0, to.1, length);
         let mut after = (*self.content(to.0)).clone();
         let end = if count > 0 { to.1 + count } else { 0 };

@@ -96,7 +96,7 @@ impl History {
         outcome
     }
 
-    pub(super) fn put_content(&mut self, inode: u64, content: Content) {
+    pub(crate) fn put_content(&mut self, inode: u64, content: Content) {
         let content = self.model.change(inode, |old| *old = content);
         self.note_content(inode, content);
     }

@@ -16,7 +16,7 @@ impl History {
         if self.model.nodes.contains_key(&inode) {
             return Err(Stop::Failure(format!("inode number {inode} was given out again while it is in use")));
         }
-        self.model.make(directory, name, inode, node);
+        self.model.make(directory, name, inode, Node { owner: self.machine.owner(), ..node });
         self.note_durable(inode);
         self.note_names();
         Ok(())
@@ -47,6 +47,7 @@ impl History {
         let Some((attributes, handle)) = self.expect("tmpfile", real, self.check_inode_room())? else { return Ok(()) };
         let mut node = Node::new(Kind::File(Rc::default()), 0o600);
         (node.nlink, node.opens, node.nameless) = (0, 1, true);
+        node.owner = self.machine.owner();
         self.model.nodes.insert(attributes.inode, node);
         self.note_durable(attributes.inode);
         self.slots[usize::from(slot)] = Some(Slot { inode: attributes.inode, handle });
@@ -108,6 +109,10 @@ impl History {
             Target::Path(path) => self.inode_of(path)?,
         };
         let (Some(inode), Some((directory, name))) = (inode, self.parent_of(path)?) else { return Ok(()) };
+        // Where something counts that has several names depends on which was given last.
+        if self.has_accounts() {
+            return Ok(());
+        }
         let real = self.mounted().files.link(&caller(&self.machine), inode, directory, name);
         let mut after = self.model.clone();
         let after = after.link(inode, directory, name).map(|()| after);

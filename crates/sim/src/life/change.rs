@@ -89,6 +89,7 @@ impl History {
     fn buy(&mut self, mebibytes: u32, state: DeviceState, index: u16) -> Result<Option<(DeviceIn, DeviceEntry)>, Stop> {
         let Some(newest) = self.newest() else { return Ok(None) };
         let number = self.machine.add_device(u64::from(mebibytes) << 20, 512);
+        self.forget_label(index);
         let new = NewDevice {
             path: name_of(number),
             device: self.device(number),
@@ -127,6 +128,7 @@ impl History {
         let is_away = self.machine.absent().contains(&device);
         // What is away for a time comes back; and nothing is replaced by what is smaller.
         let is_wanted = (!is_away || self.machine.is_lost(device)) && self.offline != Some(device);
+        let is_wanted = is_wanted && self.places_can_spare(device);
         if !is_wanted || u64::from(mebibytes) << 20 < old.size_bytes {
             return Ok(());
         }
@@ -166,7 +168,11 @@ impl History {
     fn change_state(&mut self, device: usize, from: DeviceState, to: DeviceState) -> Result<(), Stop> {
         let Some(entry) = self.member(device) else { return Ok(()) };
         let is_there = !self.machine.absent().contains(&device);
-        if entry.device_state() != from || !is_there || !self.can_do_without(device, &entry) {
+        if entry.device_state() != from
+            || !is_there
+            || !self.places_can_spare(device)
+            || !self.can_do_without(device, &entry)
+        {
             return Ok(());
         }
         let changed = self.mounted().store.set_device_state(entry.index, to);

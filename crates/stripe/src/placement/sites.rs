@@ -9,6 +9,7 @@
 use super::{DeviceSlots, Kept, Placement, free_slots};
 use crate::error::StripeError;
 use std::collections::{BTreeMap, BTreeSet};
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{DeviceIndex, Scheme, SegmentChunks, Site};
 
 /// Free slots below which a device is no home for new files because somebody would rather have them there.
@@ -82,8 +83,12 @@ impl Placement {
         {
             return Ok(places);
         }
+        if site.on != 0 && is_planted(Bug::WishRequired) {
+            return Err(StripeError::NoSpace { scheme, segments_free: 0, segments_kept: 0 });
+        }
         let same: Vec<Kept> = kept.iter().filter(|one| one.only == site.only).copied().collect();
-        let places = self.within(site.only, |placement| placement.allocate(scheme, &same))?;
+        let within = if is_planted(Bug::RequirementForgotten) { 0 } else { site.only };
+        let places = self.within(within, |placement| placement.allocate(scheme, &same))?;
         if self.keeps(kept, free_slots) {
             return Ok(places);
         }

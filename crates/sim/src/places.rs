@@ -1,0 +1,456 @@
+//! Placement in histories: files, directories and rules say on which devices data is to lie, or rather to lie, while devices are labelled
+//! otherwise, emptied, lost and brought back.
+//!
+//! Which devices words mean is worked out here again from the table of devices, and what holds for a file from the attributes that the model
+//! has. After every step no chunk of a segment with a requirement lies on a device that is not meant, but for what lay there when
+//! words last meant others (P-142). A write that is refused for want of room fails the history, so nothing is refused for a wish (P-143).
+//! At checks, once the background is done, what can lie as it is asked to does. Every requirement keeps devices enough for its data: steps
+//! that would leave too few are left out. Files that share content, or had several names, are not looked at. Read next:
+//! `docs/design/placement.md`, `life.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stere_format::{DEVICE_CLASS_WORDS, DeviceEntry, DeviceState, ExtentFlags, ExtentValue, Key, SegmentKind};
+use stere_naming::{Error, OpenFlags};
+use stere_store::{Label, Wait};
+
+use crate::area::{Area, further};
+use crate::content::pattern;
+use crate::history::{Budget, History, Slot, Stop};
+use crate::life::SLOTS_PLENTY;
+use crate::lists::places;
+use crate::model::{Kind, Node, ROOT};
+use crate::operation::{Operation, Path};
+use crate::pool::{PoolConfig, caller};
+use crate::random::Random;
+use crate::run::MIB;
+
+/// Devices that such a pool has at least.
+const DEVICES_MIN: usize = 4;
+const DEVICE_BYTES_MIN: u64 = 200 * MIB;
+/// Words of places, in the order in which they are told. The last ones mean one device, and none.
+const WORDS: [&str; 7] =
+    ["fast", "safe", "fast,safe", "hdd", "simulated-0,simulated-1,simulated-3", "simulated-2", "nowhere"];
+/// Tags that devices get: first those of a new pool, by turns.
+const TAGS: [&[&str]; 5] = [&["fast"], &["fast", "safe"], &["safe", "fast"], &["safe"], &[]];
+const CLASSES: [u8; 4] = [2, 2, 2, 1];
+/// The two keys.
+const KEYS: [&str; 2] = ["only", "on"];
+/// What is decided of a key for which names; the empty name is any.
+type Decisions = &'static [(&'static str, &'static str)];
+/// Rules of directories, and what they decide of each key.
+const RULES: [(&str, [Decisions; 2]); 3] = [
+    ("a: only=fast; *: on=safe", [&[("a", "fast")], &[("", "safe")]]),
+    ("b: only=safe, on=simulated-2; c: on=nowhere", [&[("b", "safe")], &[("b", "simulated-2"), ("c", "nowhere")]]),
+    ("a: on=fast; *: only=fast,safe", [&[("", "fast,safe")], &[("a", "fast")]]),
+];
+const RULES_ATTRIBUTE: &[u8] = b"user.stere.rules";
+/// The file that is written to see where it lies.
+const PLACED: &[u8] = b"placed";
+const PLACED_BYTES: usize = 150_000;
+
+/// What a history knows of places.
+#[derive(Debug, Default)]
+pub(crate) struct PlacesKnown {
+    /// Words that something requires, or required.
+    required: BTreeSet<&'static str>,
+    /// What each place meant when it was last looked at.
+    meant: BTreeMap<u8, BTreeSet<u16>>,
+    /// Chunks that lay on devices which were not meant any more when words came to mean others: segment and device.
+    astray: BTreeSet<(u64, u16)>,
+    /// Tags of devices: the last ones, and others that a crash may leave.
+    tags: BTreeMap<u16, Vec<Vec<String>>>,
+    /// Files that share content with others.
+    sharing: BTreeSet<u64>,
+}
+
+/// What somebody says of placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A key, by its number, and its words; `any` behind the last ones.
+    Key(u8, u8),
+    Rules(u8),
+}
+
+/// Gives a pool devices enough for places, none so small that room which is kept for each kind of data takes most of it.
+pub(crate) fn furnish(pool: &mut PoolConfig, seed: u64) {
+    let mut random = Random::new(seed ^ 0x91ace);
+    pool.chunk_bytes = 1 << 20;
+    pool.device_bytes.iter_mut().for_each(|bytes| *bytes = (*bytes).max(DEVICE_BYTES_MIN));
+    while pool.device_bytes.len() < DEVICES_MIN {
+        pool.device_bytes.push(*random.pick(&[200, 300, 700]) * MIB + random.below(64) * 4096);
+        pool.block_bytes.push(*random.pick(&[512, 4096]));
+    }
+}
+
+/// Puts what is said of places into a history, labels that change, and where it is proven.
+pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
+    let mut at = operations.len().min(8);
+    for _ in 0..random.between(2, 4) {
+        for _ in 0..random.between(1, 3) {
+            let directory = if random.chance(1, 2) { 0 } else { random.below(4) as u8 };
+            let path = random.chance(3, 4).then_some(Path { directory, name: random.below(5) as u8 });
+            let pick = random.below(WORDS.len() as u64 + 1) as u8;
+            let place = match random.chance(1, 5) {
+                true => Place::Rules(pick),
+                false => Place::Key(random.below(KEYS.len() as u64) as u8, pick),
+            };
+            operations.insert(at, Operation::AskPlace { path, place });
+            at = further(at + 1, 4, operations, random);
+        }
+        if random.chance(2, 3) {
+            let (device, tags) = (random.below(DEVICES_MIN as u64) as u8, random.below(TAGS.len() as u64) as u8);
+            operations.insert(at, Operation::Label { device, tags });
+            at += 1;
+        }
+        match random.below(6) {
+            0 => operations.insert(at, Operation::EmptyDevice { device: random.below(4) as u8, leaves: false }),
+            1 => operations.insert(at, Operation::UseAgain { device: random.below(4) as u8 }),
+            2 => operations.insert(at, Operation::MendSome { steps: random.between(1, 4) as u8 }),
+            _ => operations.insert(at, Operation::Step { count: random.between(1, 4) as u8, idle: true }),
+        }
+        at = further(at + 1, 8, operations, random);
+        if random.chance(2, 3) {
+            operations.insert(at, Operation::Check);
+        }
+        at = further(at + 1, 8, operations, random);
+    }
+}
+
+fn is_known_by(entry: &DeviceEntry, word: &str) -> bool {
+    let class = DEVICE_CLASS_WORDS.get(usize::from(entry.class)).filter(|_| entry.class != 0);
+    entry.name == word || class == Some(&word) || entry.tags.iter().any(|tag| tag == word)
+}
+
+fn is_meant(entry: &DeviceEntry, words: &str) -> bool {
+    words.split(',').any(|word| is_known_by(entry, word))
+}
+
+impl History {
+    fn has_places(&self) -> bool {
+        self.plan.pool.areas.has(Area::Places) && !self.plan.may_fill && self.plan.budget != Budget::Beyond
+    }
+
+    /// The labels of a new pool's devices.
+    pub(crate) fn begin_places(&mut self) -> Result<(), Stop> {
+        if !self.has_places() {
+            return Ok(());
+        }
+        for (number, entry) in self.members() {
+            let tags: Vec<String> = TAGS[number % DEVICES_MIN].iter().map(|tag| (*tag).to_owned()).collect();
+            let class = Some(CLASSES[number % DEVICES_MIN]);
+            let label = Label { tags: Some(tags.clone()), class, ..Label::default() };
+            let labelled = self.mounted().store.label_device(entry.index, label);
+            self.must("labelling a device", labelled.map_err(Error::from))?;
+            self.places.tags.insert(entry.index, vec![tags]);
+        }
+        Ok(())
+    }
+
+    /// Members that take new chunks and are meant, but for this one and one that may be about to go.
+    fn open_of(&self, words: &str, without: Option<usize>, change: Option<(u16, &[String])>) -> usize {
+        let store = &self.mounted().store;
+        let is_open = |number: usize, entry: &DeviceEntry| {
+            let usage = store.device_usage(entry.index).unwrap_or_default();
+            let is_there = usage.is_attached && !usage.is_suspended && !self.machine.absent().contains(&number);
+            let stays = Some(number) != without && Some(number) != self.exposed;
+            is_there && stays && entry.device_state() == DeviceState::Active
+        };
+        let relabelled = self.members().into_iter().map(|(number, mut entry)| {
+            if let Some((_, tags)) = change.filter(|(index, _)| *index == entry.index) {
+                entry.tags = tags.to_vec();
+            }
+            (number, entry)
+        });
+        relabelled.filter(|(number, entry)| is_open(*number, entry) && is_meant(entry, words)).count()
+    }
+
+    /// Devices that a requirement has at least: where a loss must be borne, enough for two copies.
+    fn least(&self) -> usize {
+        if self.plan.budget == Budget::Tolerated { 2 } else { 1 }
+    }
+
+    /// Whether what is required has enough devices without this one.
+    pub(crate) fn places_can_spare(&self, device: usize) -> bool {
+        let required = &self.places.required;
+        !self.has_places() || required.iter().all(|words| self.open_of(words, Some(device), None) >= self.least())
+    }
+
+    fn may_require(&mut self, words: &'static str) -> bool {
+        let may = self.open_of(words, None, None) >= self.least();
+        if may {
+            self.places.required.insert(words);
+        }
+        may
+    }
+
+    /// A file, a directory or the root is to lie elsewhere.
+    pub(crate) fn ask_place(&mut self, path: Option<Path>, place: Place) -> Result<(), Stop> {
+        if !self.has_places() {
+            return Ok(());
+        }
+        let inode = match path {
+            None => Some(ROOT),
+            Some(path) => self.plain_inode(path)?,
+        };
+        let Some(inode) = inode else { return Ok(()) };
+        match place {
+            Place::Key(key, pick) => {
+                let words = WORDS.get(usize::from(pick)).copied().unwrap_or("any");
+                if key == 0 && words != "any" && !self.may_require(words) {
+                    return Ok(());
+                }
+                self.put_policy(inode, attribute(usize::from(key)).as_bytes(), words.as_bytes())
+            }
+            Place::Rules(pick) => {
+                let (text, [only, _]) = RULES[usize::from(pick) % RULES.len()];
+                let may = only.iter().all(|(_, words)| self.may_require(words));
+                if !may || !self.model.is_directory(inode) {
+                    return Ok(());
+                }
+                self.put_policy(inode, RULES_ATTRIBUTE, text.as_bytes())
+            }
+        }
+    }
+
+    /// A device gets other tags.
+    pub(crate) fn label(&mut self, device: usize, tags: u8) -> Result<(), Stop> {
+        let Some((_, entry)) = self.members().into_iter().find(|(number, _)| *number == device) else { return Ok(()) };
+        let tags: Vec<String> = TAGS[usize::from(tags) % TAGS.len()].iter().map(|tag| (*tag).to_owned()).collect();
+        let change = Some((entry.index, tags.as_slice()));
+        let required = &self.places.required;
+        let may = required.iter().all(|words| self.open_of(words, None, change) >= self.least());
+        if !self.has_places() || !may || self.away().is_some() {
+            return Ok(());
+        }
+        self.places.tags.entry(entry.index).or_default().push(tags.clone());
+        let label = Label { tags: Some(tags.clone()), ..Label::default() };
+        let labelled = self.mounted().store.label_device(entry.index, label);
+        self.must("labelling a device", labelled.map_err(Error::from))?;
+        self.places.tags.insert(entry.index, vec![tags]);
+        self.check_labels()
+    }
+
+    /// A device that takes another's number has tags of its own.
+    pub(crate) fn forget_label(&mut self, index: u16) {
+        self.places.tags.remove(&index);
+    }
+
+    fn check_labels(&mut self) -> Result<(), Stop> {
+        for (_, entry) in self.members() {
+            let Some(possible) = self.places.tags.get_mut(&entry.index) else { continue };
+            if !possible.contains(&entry.tags) {
+                let text =
+                    format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);
+                return Err(Stop::Failure(text));
+            }
+            *possible = vec![entry.tags];
+        }
+        Ok(())
+    }
+
+    /// Two files share what one of them had.
+    pub(crate) fn note_sharing(&mut self, one: u64, other: u64) {
+        self.places.sharing.extend([one, other]);
+    }
+
+    /// P-142: after each step, nothing lies on a device that its segment does not allow, but what lay there when words came to mean others.
+    pub(crate) fn watch_places(&mut self) -> Result<(), Stop> {
+        if !self.has_places() || self.mounted.is_none() {
+            return Ok(());
+        }
+        let store = self.mounted().store.clone();
+        let entries = store.device_entries();
+        let mut meant: BTreeMap<u8, BTreeSet<u16>> = BTreeMap::new();
+        let mut astray = BTreeSet::new();
+        for segment in store.segments().all() {
+            let only = segment.site.only;
+            if only == 0 || segment.kind != SegmentKind::Data || segment.is_released() {
+                continue;
+            }
+            let devices = meant.entry(only).or_insert_with(|| {
+                let words = store.place_words(only).unwrap_or_default();
+                let is_of = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
+                entries.iter().filter(is_of).map(|entry| entry.index).collect()
+            });
+            let places = segment.placed();
+            let wrong = places.chunks.iter().filter(|place| !devices.contains(&place.device));
+            astray.extend(wrong.map(|place| (segment.id, place.device)));
+        }
+        let is_as_before =
+            meant.iter().all(|(number, devices)| self.places.meant.get(number).is_none_or(|before| before == devices));
+        let new = astray.difference(&self.places.astray).next().copied();
+        self.places.meant.extend(meant);
+        // A crash may bring back what had moved.
+        self.places.astray.extend(astray);
+        match new.filter(|_| is_as_before) {
+            Some((segment, device)) => {
+                Err(Stop::Failure(format!("segment {segment} was put on device {device}, where it must not lie")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What holds of a key for a file, from what everybody above it says.
+    fn placed(&self, file: u64, key: usize) -> Option<String> {
+        let (places, own) = (places(&self.model), attribute(key));
+        let name = places.get(&file)?.1.clone();
+        let mut at = file;
+        let said = loop {
+            let attributes = &self.model.nodes.get(&at)?.attributes;
+            let rules = attributes.get(RULES_ATTRIBUTE).filter(|_| at != file);
+            if let Some(decided) = rules.and_then(|text| decided(text, key, &name)) {
+                break decided.to_owned();
+            }
+            if let Some(value) = attributes.get(own.as_bytes()) {
+                break String::from_utf8_lossy(value).into_owned();
+            }
+            if at == ROOT {
+                return None;
+            }
+            at = places.get(&at)?.0;
+        };
+        (said != "any").then_some(said)
+    }
+
+    /// P-142, P-143: every file lies as it is asked to, once the background is done.
+    pub(crate) fn check_places(&mut self) -> Result<(), Stop> {
+        if !self.has_places() || !self.is_undisturbed() {
+            return Ok(());
+        }
+        self.machine.disarm();
+        self.check_labels()?;
+        self.sync_all()?;
+        self.mend_all()?;
+        self.watch_places()?;
+        if !self.is_undisturbed() {
+            return Ok(());
+        }
+        let is_plain = |inode: &u64, node: &Node| {
+            let is_alone = !self.lists.named_twice.contains(inode) && !self.places.sharing.contains(inode);
+            node.content().is_some() && node.nlink == 1 && is_alone
+        };
+        let files: Vec<u64> =
+            self.model.nodes.iter().filter(|(inode, node)| is_plain(inode, node)).map(|(inode, _)| *inode).collect();
+        for file in files {
+            self.check_place_of(file, true)?;
+        }
+        self.summary.places_compared += 1;
+        Ok(())
+    }
+
+    /// Whether a file lies where it must, and, where `follows`, where it can and is wished to.
+    fn check_place_of(&mut self, file: u64, follows: bool) -> Result<(), Stop> {
+        let said = [self.placed(file, 0), self.placed(file, 1)];
+        let path = self.model.path_of(file);
+        for (key, said) in KEYS.iter().zip(&said) {
+            let name = format!("user.stere.effective.{key}");
+            let real = self.mounted().files.getxattr(&caller(&self.machine), file, name.as_bytes());
+            let real = match real {
+                Ok(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+                Err(Error::NoAttribute) => None,
+                Err(error) => return Err(self.unexpected("where it lies", error.errno(), &error.to_string())),
+            };
+            if real != *said {
+                return Err(Stop::Failure(format!("{path}: {key} is {real:?}, and {said:?} is said")));
+            }
+        }
+        let [only, on] = said;
+        let entries = self.mounted().store.device_entries();
+        let allowed: BTreeSet<u16> = meant_by(&entries, only.as_deref());
+        let near: BTreeSet<u16> = meant_by(&entries, on.as_deref()).intersection(&allowed).copied().collect();
+        let has_room = |index: &&u16| {
+            let usage = self.mounted().store.device_usage(**index).unwrap_or_default();
+            let is_open = usage.is_attached && !usage.is_suspended && usage.free >= SLOTS_PLENTY;
+            is_open && entries.iter().any(|one| one.index == **index && one.device_state() == DeviceState::Active)
+        };
+        let roomy: BTreeSet<u16> = near.iter().filter(has_room).copied().collect();
+        let open = allowed.iter().filter(has_room).count();
+        for number in self.segments_of(file)? {
+            let Some(segment) = self.mounted().store.segments().get(number) else { continue };
+            let placed = segment.placed();
+            let devices: BTreeSet<u16> = placed.chunks.iter().map(|place| place.device).collect();
+            let text = |what: &str, wanted: &BTreeSet<u16>| {
+                format!("{path}, only {only:?}, on {on:?}: segment {number} lies on {devices:?}, {what} {wanted:?}")
+            };
+            // A chunk that finds no device of its place any more stays.
+            let may_stay = follows && open < devices.len();
+            if !devices.is_subset(&allowed) && !may_stay {
+                return Err(Stop::Failure(text("and must on", &allowed)));
+            }
+            let follows_not = match roomy.len() >= devices.len() {
+                true => !devices.is_subset(&near),
+                false => !roomy.is_subset(&devices),
+            };
+            if follows && on.is_some() && follows_not {
+                return Err(Stop::Failure(text("and can on", &roomy)));
+            }
+            self.summary.places_met += u64::from(only.is_some() || on.is_some());
+        }
+        Ok(())
+    }
+
+    /// The segments that the content of a file lies in.
+    fn segments_of(&mut self, file: u64) -> Result<BTreeSet<u64>, Stop> {
+        let store = self.mounted().store.clone();
+        let mut blobs = BTreeSet::new();
+        let read = store.for_each_key(Key::extent(file, 0), Key::extent(file, u64::MAX), |_, bytes| {
+            if let Ok(extent) = ExtentValue::decode(bytes)
+                && extent.flags == ExtentFlags::Plain
+            {
+                blobs.insert(extent.blob);
+            }
+        });
+        self.must("reading extents", read.map_err(Error::from))?;
+        let numbers: Result<BTreeSet<u64>, _> = blobs
+            .into_iter()
+            .map(|blob| store.view(Wait::Allowed, |view| view.blob(blob)).map(|handle| handle.value.address.segment))
+            .collect();
+        self.must("reading blobs", numbers.map_err(Error::from))
+    }
+
+    /// What is written now lies at once where it must.
+    pub(crate) fn prove_places(&mut self) -> Result<(), Stop> {
+        self.check_places()?;
+        let is_bounded = self.has_quotas() || self.plan.pool.keeps_versions;
+        if !self.has_places() || is_bounded || !self.is_undisturbed() {
+            return Ok(());
+        }
+        let is_directory = |node: &Node| matches!(node.kind, Kind::Directory(_)) && node.nlink > 0;
+        let nodes = self.model.nodes.iter().filter(|(_, node)| is_directory(node));
+        let directories: Vec<u64> = nodes.map(|(inode, _)| *inode).collect();
+        let directory = *self.random.pick(&directories);
+        if self.model.lookup(directory, PLACED).is_ok() {
+            return Ok(());
+        }
+        let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        let created = self.mounted().files.create(&caller(&self.machine), directory, PLACED, 0o666, flags);
+        let (attributes, handle) = self.must("create", created)?;
+        let inode = attributes.inode;
+        self.made(directory, PLACED, inode, Node::new(Kind::File(Default::default()), 0o644))?;
+        self.model.open(inode);
+        self.write(inode, 0, &pattern(inode, PLACED_BYTES))?;
+        self.sync_all()?;
+        self.check_place_of(inode, false)?;
+        self.release(Slot { inode, handle })?;
+        self.remove_name(directory, PLACED, false)?;
+        self.sync_all()
+    }
+}
+
+fn attribute(key: usize) -> String {
+    format!("user.stere.{}", KEYS[key])
+}
+
+/// The devices that words mean; all if nothing is said.
+fn meant_by(entries: &[DeviceEntry], words: Option<&str>) -> BTreeSet<u16> {
+    let is_of = |entry: &&DeviceEntry| words.is_none_or(|words| is_meant(entry, words));
+    entries.iter().filter(is_of).map(|entry| entry.index).collect()
+}
+
+/// What rules decide of a key for a file of this name in any directory below theirs.
+fn decided(text: &[u8], key: usize, name: &[u8]) -> Option<&'static str> {
+    let (_, decisions) = RULES.iter().find(|(rules, _)| rules.as_bytes() == text)?;
+    let mut matching = decisions[key].iter().filter(|(of, _)| of.is_empty() || of.as_bytes() == name);
+    matching.next().map(|(_, words)| *words)
+}
