@@ -213,8 +213,11 @@ impl Turns {
             self.ended.wait_for(&mut state, LOOK);
             let gone: Vec<Waiting> = state.waiting.extract_if(.., |one| (one.is_gone)()).collect();
             if !gone.is_empty() {
+                // What they kept free is others'.
+                let come = self.take_come(&mut state);
                 drop(state);
                 gone.into_iter().for_each(|one| (one.begin)(Come::Gone));
+                self.begin_all(come);
                 state = self.state.lock();
             }
         }

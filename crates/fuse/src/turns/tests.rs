@@ -147,3 +147,65 @@ fn a_thread_waits_for_its_turn() {
     assert!(second.join().unwrap());
     assert_eq!((turns.counts(), turns.state.lock().under_way.len()), ((0, 0), 0), "all is given back");
 }
+
+/// Two users at two volumes, one read of each under way, and a third read (number 2, whose going is told) that needs what both have and was
+/// passed by so often that it keeps it free. The last number that was used.
+fn kept_free(rig: &Rig) -> (Arc<AtomicBool>, u32) {
+    rig.ask(0, 1000, 1);
+    let is_gone = rig.ask(2, 1000, 2);
+    let mut number = 3;
+    for _ in 0..PASSED_MAX {
+        // The volume is free each time, and the user is not.
+        rig.ask(number, 1001, 2);
+        assert!(rig.come().contains(&number), "{number} passes it by");
+        rig.end(number);
+        number += 1;
+    }
+    (is_gone, number)
+}
+
+/// P-139: who was passed by so often keeps free what he needs, and nothing else.
+#[test]
+fn what_is_kept_free_is_what_is_needed() {
+    let rig = Rig::new(Some(1), Some(1));
+    let (_, number) = kept_free(&rig);
+    rig.ask(number, 1001, 2);
+    assert!(!rig.come().contains(&number), "it was passed by often enough");
+    rig.ask(number + 1, 1002, 3);
+    assert!(rig.come().contains(&(number + 1)), "who needs nothing of it goes on");
+    rig.end(0);
+    assert!(rig.come().contains(&2), "its turn has come");
+    assert!(!rig.come().contains(&number));
+    rig.end(2);
+    assert!(rig.come().contains(&number));
+}
+
+/// P-139: who is passed by those who take nothing that he needs keeps nothing from anybody.
+#[test]
+fn who_is_passed_by_elsewhere_keeps_nothing() {
+    let rig = Rig::new(Some(1), Some(1));
+    rig.ask(0, 1000, 1);
+    rig.ask(2, 1000, 2);
+    for number in 3..3 + 2 * PASSED_MAX {
+        rig.ask(number, 1001, 3);
+        rig.end(number);
+    }
+    rig.ask(1000, 1001, 2);
+    assert!(rig.come().contains(&1000), "{:?}", rig.come());
+}
+
+/// P-139: what somebody kept free who is gone is others' at once, and not only when a turn ends.
+#[test]
+fn who_is_gone_keeps_nothing() {
+    let rig = Rig::new(Some(1), Some(1));
+    let (is_gone, number) = kept_free(&rig);
+    rig.ask(number, 1001, 2);
+    assert!(!rig.come().contains(&number));
+    is_gone.store(true, Ordering::Release);
+    let start = Instant::now();
+    while !rig.come().contains(&number) {
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody keeps it any more, and it waits");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(rig.come().contains(&0), "no turn has ended");
+}
