@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stere_robot::{Changer, IscsiTransport};
+use support::tier::{forget_cache, until};
 use support::{World, can_mount};
 
 const FILES: u8 = 16;
@@ -36,6 +37,15 @@ fn asked(world: &World, words: &str) -> String {
     }
 }
 
+/// Waits until the drive has let go of a cartridge, as it does when nobody has used it for some seconds; nobody pulls it out before.
+fn let_go(world: &World, cartridge: &str) {
+    until("the drive does not let go", || {
+        let shown = world.run("media show tank tapes").out;
+        let mut line = shown.lines().filter(|line| line.contains(cartridge));
+        line.next().is_some_and(|line| !line.contains("drive"))
+    });
+}
+
 /// Two cartridges are filled, and read again, by somebody who puts in what is asked for, and a wrong one once.
 fn feed(world: &World, place: &str, put_in: &dyn Fn(Option<usize>)) {
     world.ok("create tank a.img,size=256M b.img,size=256M");
@@ -50,25 +60,21 @@ fn feed(world: &World, place: &str, put_in: &dyn Fn(Option<usize>)) {
     (0..FILES).for_each(|number| fs::write(path(number), content(number)).unwrap());
     world.ok("tier archive mount");
     asked(world, "insert a blank cartridge into drive 1");
-    // When nobody has used it for some seconds the drive lets go of what is in it; nobody pulls it out before.
-    thread::sleep(Duration::from_secs(6));
+    let_go(world, "tank-0001");
     put_in(None);
     put_in(Some(1));
-    let start = Instant::now();
-    while !world.run("media show tank tapes").out.contains("cartridge tank-0002  ours")
-        || world.json("tier queue tank --json")["volumes"][0]["waiting_segments"] != 0
-    {
-        assert!(start.elapsed() < Duration::from_secs(300), "{}", world.ok("tier queue tank"));
-        thread::sleep(Duration::from_millis(100));
-    }
+    until("the second cartridge is not filled", || {
+        world.run("media show tank tapes").out.contains("cartridge tank-0002  ours")
+            && world.json("tier queue tank --json")["volumes"][0]["waiting_segments"] == 0
+    });
     world.ok("tier release mount");
-    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    forget_cache();
     thread::scope(|scope| {
         let reader = scope.spawn(|| assert!(fs::read(path(0)).unwrap() == content(0), "the first file"));
         let said = asked(world, "insert tank-0001 into drive 1");
         assert!(said.contains("tank-0001"), "{said}");
-        // It is let go of when nobody has used it for some seconds; then somebody puts in another one.
-        thread::sleep(Duration::from_secs(5));
+        // Then somebody puts in another one.
+        let_go(world, "tank-0002");
         put_in(None);
         put_in(Some(2));
         asked(world, "(there is tank-0003 in it)");

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub mod tier;
+
 /// An ordinary user who owns nothing.
 pub const NOBODY: u32 = 65_534;
 

