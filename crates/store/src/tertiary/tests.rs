@@ -14,6 +14,7 @@ use crate::{Error, Move, Owner, Placement, RecallMode, Store, TertiaryProgress, 
 mod beginning;
 mod beside;
 mod clusters;
+mod costs;
 mod crashes;
 mod faults;
 mod metadata;

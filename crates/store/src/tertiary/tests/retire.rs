@@ -322,3 +322,100 @@ fn two_copies_do_not_become_one() {
     settle(&store);
     assert_on(&store, &files, 2);
 }
+
+/// What was meant for the volume and never got there goes to its heir, from devices: copied out in part, waiting, or just archived.
+#[test]
+fn what_waits_for_the_volume_goes_to_its_heir() {
+    let (_rig, store, [cold, heir], files) = with_heir();
+    cold.set_fault(Some(VolumeFault::Full));
+    let waiting: Files = vec![(80, placement(1, 1), 300_000)];
+    write(&store, &waiting);
+    archive(&store, &waiting, 1).unwrap();
+    settle(&store);
+    // The segment of this one is not full, and nobody has ended it.
+    let archived: Files = vec![(81, placement(1, 1), 50_000)];
+    write(&store, &archived);
+    archive(&store, &archived, 1).unwrap();
+    let (segments, bytes) = store.check_retirement(0, 1).unwrap();
+    store.retire_volume(0, 1).unwrap();
+    // What the old volume never had is none of its any more.
+    let (left, left_bytes) = store.left_to_retire(0);
+    assert_eq!(left as usize, segment_objects(&cold).len());
+    assert!(segments > left && bytes > left_bytes && left_bytes > 2_700_000, "{segments} {left} {bytes} {left_bytes}");
+    settle(&store);
+    assert_eq!(names(&store), ["heir!"]);
+    for some in [&files, &waiting, &archived] {
+        assert_on(&store, some, 2);
+    }
+    assert!(heir.requests() > 0);
+    cold.set_fault(Some(VolumeFault::Away));
+    store.release(&segments_of(&store, &waiting)).unwrap();
+    [&files, &waiting, &archived].into_iter().for_each(|some| assert_readable(&store, some));
+    assert_clean(&store);
+}
+
+/// What is on both volumes because half of it was passed on already is no second copy: that can be gone on with, and is forecast.
+#[test]
+fn half_a_retirement_is_gone_on_with() {
+    let (_rig, store, [_, heir], files) = with_heir();
+    let all = store.check_retirement(0, 1).unwrap();
+    // It takes some of it and then nothing.
+    let before = heir.requests();
+    heir.fail_after(before + 6);
+    store.retire_volume(0, 1).unwrap();
+    settle(&store);
+    heir.set_fault(None);
+    let left = store.left_to_retire(0);
+    assert!(left.0 > 0 && left.0 < all.0 && left.1 < all.1, "{left:?} of {all:?}");
+    assert_eq!(store.check_retirement(0, 1).unwrap(), left, "and it is no reason to refuse");
+    store.retry_uploads();
+    settle(&store);
+    assert_eq!(names(&store), ["heir!"]);
+    assert_on(&store, &files, 2);
+    assert_readable(&store, &files);
+}
+
+/// Where nobody knows how much room there is, the volume that holds least takes over; and none that is not there.
+#[test]
+fn the_emptiest_takes_over_where_room_is_not_known() {
+    let (_rig, store, volumes, files) = with_two_heirs();
+    let other: Files = vec![(90, placement(1, 1), 400_000)];
+    write(&store, &other);
+    archive(&store, &other, 2).unwrap();
+    settle(&store);
+    assert_eq!(store.heir_for(0).unwrap(), 2, "volume 1 holds something");
+    // Who knows that he has room does not go before who has no bound.
+    volumes[1].set_free_bytes(1 << 40);
+    assert_eq!(store.heir_for(0).unwrap(), 2);
+    store.take_volume_away(2).unwrap();
+    assert_eq!(store.heir_for(0).unwrap(), 1);
+    store.take_volume_away(1).unwrap();
+    assert!(why(store.heir_for(0)).contains("not there"));
+    assert_on(&store, &files, 1);
+}
+
+/// What could not be copied out before is tried again when a retirement begins.
+#[test]
+fn what_was_stuck_is_tried_again() {
+    let (_rig, store, [cold, heir], files) = with_heir();
+    let lost = segment_objects(&cold).into_iter().next().unwrap();
+    let mut kept = Vec::new();
+    cold.tamper(&lost, |bytes| {
+        kept.clone_from(bytes);
+        false
+    });
+    // A second copy of everything is wanted, and one segment has no right copy to make it from.
+    store.retire_volume(0, 1).unwrap();
+    settle(&store);
+    assert!(!store.stuck_uploads().is_empty());
+    store.remove_volume(1).unwrap();
+    let again = Arc::new(MemoryVolume::new("again"));
+    let number = add(&store, "again-it-is", &again);
+    stere_device::Volume::put(&*cold, &lost, &kept).unwrap();
+    store.retire_volume(0, number).unwrap();
+    settle(&store);
+    assert_eq!(names(&store), ["again-it-is"]);
+    assert_on(&store, &files, 1 << number);
+    assert_readable(&store, &files);
+    drop(heir);
+}
