@@ -31,7 +31,7 @@ pub use parallel::{Job, Parallel, processor_threads};
 pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 pub use volume::{
-    DirectoryVolume, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault,
+    DirectoryVolume, LOOK_BYTES, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault,
 };
 
 use std::ops::Range;

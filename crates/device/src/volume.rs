@@ -36,12 +36,16 @@ pub enum VolumeError {
     /// Another volume, or none of stere's.
     #[error("{volume} is not the volume it should be ({found}); put the right one in")]
     Stranger { volume: String, found: String },
+    /// Who asked was told meanwhile that nobody wants it (`waiting.rs`); it says nothing of the volume.
+    #[error("what was asked of {volume} is not wanted any more")]
+    GivenUp { volume: String },
 }
 
 impl VolumeError {
     /// Whether trying again later may help with nobody doing anything to this object.
     pub fn is_passing(&self) -> bool {
-        matches!(self, VolumeError::Away { .. } | VolumeError::Full { .. } | VolumeError::Stranger { .. })
+        use VolumeError::{Away, Full, GivenUp, Stranger};
+        matches!(self, Away { .. } | Full { .. } | Stranger { .. } | GivenUp { .. })
     }
 }
 
@@ -57,6 +61,9 @@ pub enum Patience {
 /// What arrives together, where an object is read in pieces.
 pub const PIECE_BYTES: usize = 256 << 10;
 
+/// After so many bytes of an object it is looked whether anybody wants the rest.
+pub const LOOK_BYTES: usize = 1 << 20;
+
 /// Where the pieces of an object go as they arrive. A volume that others serve calls it from their threads.
 pub type Take = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
@@ -69,7 +76,7 @@ pub trait Volume: Send + Sync {
     fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError>;
 
     /// Reads so many bytes from the beginning on, in pieces as they arrive: `take` gets each, behind the one before. What is taken is
-    /// not proven by anything, and an error may come after some of it.
+    /// not proven by anything, and an error may come after some of it. Ends early where `waiting::is_given_up` says so.
     fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         let mut bytes = vec![0; length];
         self.get(object, 0, &mut bytes, Patience::Now)?;
@@ -109,6 +116,12 @@ pub trait Volume: Send + Sync {
 
     /// On which medium an object is, and how long it takes about until its first byte is here; none if that is no matter, or not known.
     fn estimate(&self, _object: &str) -> Option<(String, Duration)> {
+        None
+    }
+
+    /// Where in an object reading begins best for who wants what lies at `offset`, if not at its front: at the block that holds it, where
+    /// its medium is positioned by blocks.
+    fn begins_at(&self, _object: &str, _offset: u64) -> Option<u64> {
         None
     }
 

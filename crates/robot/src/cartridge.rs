@@ -211,13 +211,13 @@ impl Cartridge<'_> {
         self.write_file(CartridgeKind::Index, "", ordinal, &index.encode())
     }
 
-    /// Reads a part of an object, and gives out every block's bytes as soon as they are here and proven.
+    /// Reads a part of an object, and gives out every block's bytes as soon as they are here and proven, until it is told to end.
     pub fn read(
         &mut self,
         entry: &CartridgeEntry,
         offset: u64,
         length: usize,
-        take: &mut dyn FnMut(&[u8]),
+        take: &mut dyn FnMut(&[u8]) -> Result<(), RobotError>,
     ) -> Result<(), RobotError> {
         let end = offset + length as u64;
         assert!(end <= entry.object_bytes, "whoever reads knows how long the object is");
@@ -261,7 +261,7 @@ impl Cartridge<'_> {
         at: u64,
         block: &[u8],
         wanted: Range<u64>,
-        take: &mut dyn FnMut(&[u8]),
+        take: &mut dyn FnMut(&[u8]) -> Result<(), RobotError>,
     ) -> Result<u64, RobotError> {
         let unit = u64::from(entry.unit_bytes);
         let header = CartridgeBlock::decode(block).map_err(|error| self.damaged(entry, error.to_string()))?;
@@ -273,7 +273,7 @@ impl Cartridge<'_> {
         let start = (wanted.start - at * unit) as usize;
         let part = &payload[start.min(payload.len())..];
         let count = (part.len() as u64).min(wanted.end - wanted.start);
-        take(&part[..count as usize]);
+        take(&part[..count as usize])?;
         Ok(count)
     }
 

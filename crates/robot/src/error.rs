@@ -34,6 +34,8 @@ pub enum RobotError {
     NoRoom { set: String },
     #[error("no drive is free or in order; see `stere media list`")]
     NoDrive,
+    #[error("nobody wants any more what was asked of the library")]
+    GivenUp,
     #[error("the object's name '{name}' is too long for a cartridge")]
     Name { name: String },
     #[error("the catalogue {path} cannot be used: {why}")]

@@ -13,11 +13,12 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stere_device::Take;
+use stere_device::{Take, waiting};
 use stere_format::CartridgeBlock;
 
 use crate::catalogue::{Catalogue, Known, Standing};
@@ -82,21 +83,35 @@ pub(crate) struct Sink {
     take: Take,
     /// Bytes that have gone there: what fails and is read once more goes on behind them.
     given: AtomicUsize,
+    /// Who asked: he is asked himself whether it is still wanted, if he serves his own request,
+    asked_by: ThreadId,
+    /// and says so if another one does.
+    is_given_up: AtomicBool,
 }
 
 impl Sink {
     fn new(take: &Take) -> Arc<Sink> {
-        Arc::new(Sink { take: take.clone(), given: AtomicUsize::new(0) })
+        let (given, is_given_up) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Sink { take: take.clone(), given, asked_by: thread::current().id(), is_given_up })
     }
 
-    /// Gives out a piece that begins so many bytes behind the first.
-    fn give(&self, at: usize, piece: &[u8]) {
+    fn is_wanted(&self) -> bool {
+        let is_own = thread::current().id() == self.asked_by;
+        !(self.is_given_up.load(Ordering::Acquire) || is_own && waiting::is_given_up())
+    }
+
+    /// Gives out a piece that begins so many bytes behind the first; an error if nobody wants any more.
+    fn give(&self, at: usize, piece: &[u8]) -> Result<(), RobotError> {
+        if !self.is_wanted() {
+            return Err(RobotError::GivenUp);
+        }
         let given = self.given.load(Ordering::Acquire);
         assert!(at <= given, "pieces come in order");
         if let Some(news) = piece.get(given - at..).filter(|news| !news.is_empty()) {
             (self.take)(news);
             self.given.store(given + news.len(), Ordering::Release);
         }
+        Ok(())
     }
 }
 
@@ -134,8 +149,12 @@ struct Bay {
     /// The label of what is loaded was read.
     is_checked: bool,
     failures: u32,
+    /// Its drive finds blocks by LOCATE, as far as is known.
+    is_locating: bool,
 }
 
+/// How often those who wait look whether they still should.
+const LOOK: Duration = Duration::from_millis(100);
 /// So often may a drive fail before it is left alone.
 const FAILURES_MAX: u32 = 3;
 /// So often is a request tried, by different drives if there are.
@@ -219,6 +238,7 @@ impl Library {
         let ticket = state.tickets;
         state.tickets += 1;
         let request = Request { ticket, cartridge: cartridge.to_owned(), file, passed: 0 };
+        let sink = if let Act::Get { sink, .. } = &act { Some(sink.clone()) } else { None };
         state.waiting.push(Waiting { request, act, failures: 0 });
         loop {
             if let Some(outcome) = state.done.remove(&ticket) {
@@ -232,7 +252,19 @@ impl Library {
                     state.bays.iter_mut().for_each(|bay| bay.failures = 0);
                     return Err(RobotError::NoDrive);
                 }
-                None => self.changed.wait(&mut state),
+                None => {
+                    let is_late = self.changed.wait_for(&mut state, LOOK).timed_out();
+                    let Some(sink) = sink.as_ref().filter(|_| is_late) else { continue };
+                    if MutexGuard::unlocked(&mut state, waiting::is_given_up) {
+                        sink.is_given_up.store(true, Ordering::Release);
+                        let count = state.waiting.len();
+                        state.waiting.retain(|waiting| waiting.request.ticket != ticket);
+                        if state.waiting.len() < count {
+                            return Err(RobotError::GivenUp);
+                        }
+                        // Somebody is at it, and ends at the next block.
+                    }
+                }
             }
         }
     }
@@ -276,6 +308,7 @@ impl Library {
         }
         let mut state = self.state.lock();
         let place = &mut state.bays[bay];
+        place.is_locating = drive.is_locating();
         (place.drive, place.loaded, place.is_checked) = (Some(drive), loaded.barcode, loaded.is_checked);
         place.failures = if is_drives_fault { place.failures + 1 } else { 0 };
         if self.is_fed_by_people {
@@ -467,6 +500,16 @@ impl Library {
         let ahead: BTreeSet<&String> = others.map(|waiting| &waiting.request.cartridge).collect();
         let turns = ahead.len() as u32 / state.bays.len().max(1) as u32;
         Some((barcode, fetching + winding + turns * (pace.exchange + pace.position)))
+    }
+
+    /// Where the block begins that holds what lies at `offset` of an object, if the drives find blocks by LOCATE, as far as is known.
+    pub fn begins_at(&self, name: &str, offset: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let (barcode, entry) = state.catalogue.find(name)?;
+        let is_for_it = |bay: &&Bay| bay.loaded.as_deref() == Some(barcode);
+        let bay = state.bays.iter().find(is_for_it).or_else(|| state.bays.first())?;
+        let unit = u64::from(entry.unit_bytes).max(1);
+        bay.is_locating.then_some(offset / unit * unit)
     }
 
     /// Everything that is known of cartridges: bar code, what it is, where it is, objects that count and their bytes.

@@ -18,6 +18,7 @@ impl Library {
                 VolumeError::Damaged { volume, object: object.clone(), why: error.to_string() }
             }
             RobotError::NoRoom { .. } => VolumeError::Full { volume },
+            RobotError::GivenUp => VolumeError::GivenUp { volume },
             // All else may pass: cartridges are put in, drives repaired.
             error => VolumeError::Away { volume, why: error.to_string() },
         }
@@ -53,6 +54,14 @@ impl Volume for Library {
 
     fn stream(&self, object: &str, length: usize, take: &Take) -> Result<(), VolumeError> {
         self.get_part(object, 0, length, take)
+    }
+
+    fn stream_part(&self, object: &str, offset: u64, length: usize, take: &Take) -> Result<(), VolumeError> {
+        self.get_part(object, offset, length, take)
+    }
+
+    fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {
+        Library::begins_at(self, object, offset)
     }
 
     fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {

@@ -273,6 +273,10 @@ impl Volumes {
                     return Ok(());
                 }
                 Ok(false) => wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name)),
+                // It says nothing of the volume, and no other one is asked.
+                Err(error @ VolumeError::GivenUp { .. }) => {
+                    return Err(RecallError::Refused(Refusal::Later, error.to_string()));
+                }
                 Err(error) => {
                     self.note(entry.number, Some(&error));
                     match error.is_passing() {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
+use stere_device::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError, waiting};
 use ureq::Agent;
+
+mod patient;
 
 use crate::place::{Place, PlaceError};
 
@@ -50,7 +52,7 @@ impl S3Volume {
             .build();
         let text = format!("s3://{}/{}", place.bucket, place.prefix);
         let credentials = credentials(place)?;
-        Ok(S3Volume { bucket, prefix: place.prefix.clone(), credentials, agent: config.into(), text })
+        Ok(S3Volume { bucket, prefix: place.prefix.clone(), credentials, agent: patient::agent(config), text })
     }
 
     /// The same for a place in words.
@@ -64,7 +66,14 @@ impl S3Volume {
     }
 
     fn away(&self, why: impl std::fmt::Display) -> VolumeError {
+        if waiting::is_given_up() {
+            return self.given_up();
+        }
         VolumeError::Away { volume: self.text.clone(), why: why.to_string() }
+    }
+
+    fn given_up(&self) -> VolumeError {
+        VolumeError::GivenUp { volume: self.text.clone() }
     }
 
     fn no_object(&self, object: &str) -> VolumeError {
@@ -188,20 +197,32 @@ impl Volume for S3Volume {
             // It knows no ranges, and sends all of it.
             None => offset,
         };
+        let body_bytes = response.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut reader = response.into_body().into_reader();
         let passed = std::io::copy(&mut (&mut reader).take(skipped), &mut std::io::sink());
         if passed.map_err(|error| self.away(error))? < skipped {
             return Err(short(skipped));
         }
         let mut reader = reader.take(length as u64);
-        let (mut piece, mut given) = (vec![0; PIECE_BYTES.min(length)], 0);
+        let (mut piece, mut given, mut looked) = (vec![0; PIECE_BYTES.min(length)], 0, 0);
         while given < length {
-            let count = read_piece(&mut reader, &mut piece).map_err(|error| self.away(error))?;
+            if given - looked >= LOOK_BYTES {
+                looked = given;
+                if waiting::is_given_up() {
+                    return Err(self.given_up());
+                }
+            }
+            // Whatever has arrived: who waits for the front of it goes on.
+            let count = reader.read(&mut piece).map_err(|error| self.away(error))?;
             if count == 0 {
                 return Err(short(offset + given as u64));
             }
             take(&piece[..count]);
             given += count;
+        }
+        if body_bytes == Some(skipped + length as u64) {
+            // The end is seen, so that the connection serves the next request; nothing depends on it.
+            drop(reader.into_inner().read(&mut [0]));
         }
         Ok(())
     }
@@ -262,18 +283,6 @@ impl Volume for S3Volume {
     fn describe(&self) -> String {
         self.text.clone()
     }
-}
-
-/// Fills the piece, as far as there is something.
-fn read_piece(reader: &mut impl Read, piece: &mut [u8]) -> std::io::Result<usize> {
-    let mut count = 0;
-    while count < piece.len() {
-        match reader.read(&mut piece[count..])? {
-            0 => break,
-            more => count += more,
-        }
-    }
-    Ok(count)
 }
 
 /// The first byte of `bytes 5-9/10`.

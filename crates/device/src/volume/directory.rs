@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
+use super::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError};
+use crate::waiting;
 
 /// What is not whole yet ends like this.
 const PARTIAL: &str = ".partial";
@@ -134,6 +135,9 @@ impl Volume for DirectoryVolume {
         let file = self.open(object)?;
         let mut piece = vec![0; PIECE_BYTES.min(length)];
         for start in (0..length).step_by(PIECE_BYTES) {
+            if start % LOOK_BYTES == 0 && start > 0 && waiting::is_given_up() {
+                return Err(VolumeError::GivenUp { volume: self.describe() });
+            }
             let piece = &mut piece[..PIECE_BYTES.min(length - start)];
             self.read_part(&file, object, start as u64, piece)?;
             take(piece);

@@ -114,6 +114,11 @@ impl Drive {
         Ok(length.and_then(|length| decode_short_position(&reply[..length.min(20)])))
     }
 
+    /// Whether places are found by LOCATE, until it shows that it is not so.
+    pub fn is_locating(&self) -> bool {
+        !self.locating.is_over
+    }
+
     fn end_locating(&mut self, why: &str) {
         tracing::info!(drive = self.describe(), "places are found by filemarks from now on: {why}");
         self.locating.is_over = true;

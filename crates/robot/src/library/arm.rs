@@ -69,7 +69,13 @@ impl Library {
         let mut state = self.state.lock();
         for (at, transport) in there.drives.into_iter().enumerate() {
             let loaded = arm.drives.get(at).and_then(|(_, barcode)| barcode.clone());
-            state.bays.push(Bay { drive: Some(Drive::new(transport)), loaded, is_checked: false, failures: 0 });
+            state.bays.push(Bay {
+                drive: Some(Drive::new(transport)),
+                loaded,
+                is_checked: false,
+                failures: 0,
+                is_locating: true,
+            });
         }
         state.is_connected = true;
         self.note_present(&arm, &mut state);

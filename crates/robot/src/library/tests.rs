@@ -73,6 +73,46 @@ fn pieces_are_read_as_fast_as_the_whole() {
     assert!((in_pieces / at_once - 1.0).abs() < 0.01, "{in_pieces} s in pieces, {at_once} s at once");
 }
 
+/// The middle of an object is there as soon as the tape stands at its block, where the drive finds blocks by LOCATE; a drive that does not
+/// reads from the front, and says so.
+#[test]
+fn the_middle_of_an_object_is_read_from_its_block() {
+    for locates in [Locates::Truly, Locates::Never] {
+        let simulated = simulated(Model::HIGHLIGHT, 1, 1);
+        simulated.set_locates(locates);
+        let library = open_with(&simulated, LibraryOptions { block_bytes: 65_536, ..options() });
+        let bytes = content(5, 4_000_000);
+        library.put("segments/1", &bytes).unwrap();
+        // So that what the drive can is known.
+        library.put("segments/2", &bytes).unwrap();
+        Volume::get(&library, "segments/1", 0, &mut [0; 1], Patience::Now).unwrap();
+        let begins = Volume::begins_at(&library, "segments/1", 3_000_001);
+        assert_eq!(begins.is_some(), locates == Locates::Truly, "{locates:?}");
+        let from = begins.unwrap_or(0);
+        assert!(from <= 3_000_001 && (begins.is_none() || from + 65_536 > 3_000_001), "{from}");
+        let start = simulated.elapsed();
+        let arrived = Arc::new(Mutex::new((Vec::new(), None)));
+        let take: Take = {
+            let (arrived, simulated) = (arrived.clone(), simulated.clone());
+            Arc::new(move |piece: &[u8]| {
+                let (found, at) = &mut *arrived.lock();
+                found.extend_from_slice(piece);
+                if at.is_none() && from as usize + found.len() > 3_000_001 {
+                    *at = Some((simulated.elapsed() - start).as_secs_f64());
+                }
+            })
+        };
+        library.stream_part("segments/1", from, bytes.len() - from as usize, &take).unwrap();
+        let (found, at) = &*arrived.lock();
+        assert!(*found == bytes[from as usize..]);
+        let at = at.unwrap();
+        match locates {
+            Locates::Truly => assert!(at < 1.0, "{at} s"),
+            _ => assert!(at > 3.0, "{at} s"),
+        }
+    }
+}
+
 /// P-96: an object is given out block by block while the drive reads on, and nothing of it twice when the drive is reset in the middle.
 #[test]
 fn an_object_is_given_out_as_its_blocks_arrive() {
@@ -537,4 +577,52 @@ proptest! {
             prop_assert!(expected.contains_key(&name) || deleted.contains(&name), "nobody put {}", name);
         }
     }
+}
+
+/// P-95, P-146: what nobody wants any more ends at the next block, whoever serves it, and at once while it waits for the drive; the drive is
+/// free for others then, and stands where it is thought to.
+#[test]
+fn what_nobody_wants_ends_at_the_next_block() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let simulated = simulated(Model::INSTANT, 1, 1);
+    let library = open(&simulated);
+    let bytes = content(5, 1_000_000);
+    ["segments/1", "segments/2"].into_iter().for_each(|name| library.put(name, &bytes).unwrap());
+    // By who asked himself.
+    let (is_gone, given) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let take: Take = {
+        let (is_gone, given) = (is_gone.clone(), given.clone());
+        Arc::new(move |piece: &[u8]| {
+            is_gone.store(given.fetch_add(piece.len(), Ordering::SeqCst) > 20_000, Ordering::SeqCst)
+        })
+    };
+    let gone = is_gone.clone();
+    let ended =
+        waiting::unless(move || gone.load(Ordering::SeqCst), || library.stream("segments/1", bytes.len(), &take));
+    assert!(matches!(ended, Err(VolumeError::GivenUp { .. })), "{ended:?}");
+    assert!(given.load(Ordering::SeqCst) < 50_000, "{given:?} bytes");
+    // While another one has the drive.
+    let (begun, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let slow: Take = {
+        let (begun, go_on) = (begun.clone(), go_on.clone());
+        Arc::new(move |_: &[u8]| {
+            begun.store(true, Ordering::SeqCst);
+            while !go_on.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    thread::scope(|scope| {
+        let first = scope.spawn(|| library.stream("segments/2", bytes.len(), &slow));
+        while !begun.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        let waited = waiting::unless(|| true, || whole(&library, "segments/1"));
+        let is_first_under_way = !first.is_finished();
+        go_on.store(true, Ordering::SeqCst);
+        assert!(matches!(waited, Err(VolumeError::GivenUp { .. })), "{:?}", waited.map(|bytes| bytes.len()));
+        assert!(is_first_under_way, "it did not wait for it");
+        first.join().unwrap().unwrap();
+    });
+    assert!(whole(&library, "segments/1").unwrap() == bytes && whole(&library, "segments/2").unwrap() == bytes);
 }

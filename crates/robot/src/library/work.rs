@@ -187,8 +187,9 @@ impl Library {
         let read = |drive: &mut Drive| {
             let mut given = 0;
             self.cartridge(drive, barcode).read(&entry, offset, length, &mut |piece| {
-                sink.give(given, piece);
+                sink.give(given, piece)?;
                 given += piece.len();
+                Ok(())
             })
         };
         let outcome = match read(drive) {
@@ -283,7 +284,10 @@ impl Library {
         bytes: &[u8],
     ) -> Result<bool, RobotError> {
         let mut rest = Some(bytes);
-        let mut compare = |piece: &[u8]| rest = rest.and_then(|rest| rest.strip_prefix(piece));
+        let mut compare = |piece: &[u8]| {
+            rest = rest.and_then(|rest| rest.strip_prefix(piece));
+            Ok(())
+        };
         match self.cartridge(drive, barcode).read(entry, 0, bytes.len(), &mut compare) {
             Ok(()) => Ok(rest.is_some_and(<[u8]>::is_empty)),
             Err(error) if error.is_of_device() || error.is_attention() => Err(error),

@@ -4,7 +4,7 @@
 //! ranges of which segments the rest of it takes, in the order of the file (`Store::expect`). The first read in one of these ranges
 //! asks for all of the range, and readers go on as their bytes arrive. A range that is most of its segment is asked for as the whole
 //! segment, which can come back to devices then. Invariants: nothing is asked for before somebody reads in it, but for the range
-//! behind one that is half read; what is kept is bounded and dropped when it was given once; bytes prove themselves as everywhere,
+//! behind one of which a part is read; what is kept is bounded and dropped when it was given once; bytes prove themselves as everywhere,
 //! and where a range cannot be had or is wrong, the reader asks for his own part. Read next: `fetch.rs`, `sequence.rs`.
 
 use std::collections::VecDeque;
@@ -29,6 +29,10 @@ const RANGE_BYTES_MAX: usize = 8 << 20;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// A whole segment arrives from its front: a range that begins farther behind would wait for what nobody asked for.
 const FRONT_BYTES_MAX: usize = 256 << 10;
+
+/// Who has read one part of so many of a range goes on: late enough that who looks at the front only fetches no more, and so early that
+/// the next request's first byte is here when this one's last is.
+const NEXT_PART: usize = 4;
 
 /// A file's part of a segment.
 #[derive(Debug)]
@@ -155,11 +159,19 @@ impl Volumes {
         beginnings.iter().filter_map(|one| one.fetch.as_ref()).any(|fetch| !fetch.is_over())
     }
 
+    /// Ends what is under way of ranges and nobody asked for.
+    pub(super) fn cancel_ranges_ahead(&self) {
+        self.beginnings.0.lock().iter().filter_map(|one| one.fetch.as_ref()).for_each(|fetch| fetch.cancel());
+    }
+
     /// The fetch of an expected range, and whether the caller has to see to it.
-    fn begin_range(&self, segment: &Arc<Segment>, range: &Range<usize>) -> Option<(Arc<Fetch>, bool)> {
+    fn begin_range(&self, segment: &Arc<Segment>, range: &Range<usize>, is_ahead: bool) -> Option<(Arc<Fetch>, bool)> {
         let mut beginnings = self.beginnings.0.lock();
         let at = beginnings.iter().position(|one| one.holds(segment.id, range))?;
         if let Some(fetch) = &beginnings[at].fetch {
+            if !is_ahead {
+                fetch.set_ahead(false);
+            }
             return Some((fetch.clone(), false));
         }
         let own = beginnings[at].expected.range.clone();
@@ -172,6 +184,7 @@ impl Volumes {
             one.fetch = None;
         }
         let fetch = Fetch::of_range(segment.clone(), own);
+        fetch.set_ahead(is_ahead);
         beginnings[at].fetch = Some(fetch.clone());
         Some((fetch, true))
     }
@@ -185,7 +198,7 @@ impl Volumes {
         is_right: &dyn Fn(&[u8]) -> bool,
     ) -> bool {
         let range = offset as usize..offset as usize + into.len();
-        let Some((fetch, is_mine)) = self.begin_range(segment, &range) else { return false };
+        let Some((fetch, is_mine)) = self.begin_range(segment, &range, false) else { return false };
         if is_mine {
             self.run_somewhere(&fetch);
         }
@@ -204,7 +217,7 @@ impl Volumes {
         is_given
     }
 
-    /// The segment in which a file goes on whose part of this one is half read; told once.
+    /// The segment in which a file goes on whose part of this one is being read on; told once.
     pub(super) fn goes_on_in(
         &self,
         segment: u64,
@@ -216,7 +229,7 @@ impl Volumes {
         let mut beginnings = self.beginnings.0.lock();
         let one = beginnings.iter_mut().find(|one| one.holds(segment, &range))?;
         let own = &one.expected.range;
-        if one.is_through || (range.end - own.start) * 2 <= own.len() {
+        if one.is_through || (range.end - own.start) * NEXT_PART <= own.len() {
             return None;
         }
         one.is_through = true;
@@ -234,7 +247,7 @@ impl Volumes {
         if !self.has_idle_thread() {
             return;
         }
-        if let Some((fetch, true)) = self.begin_range(segment, &range) {
+        if let Some((fetch, true)) = self.begin_range(segment, &range, true) {
             if !self.hand_over_or_end(&fetch) {
                 // Whoever reads there first asks for it.
                 self.beginnings

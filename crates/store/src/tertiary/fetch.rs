@@ -1,10 +1,11 @@
 //! Whole objects, fetched once for all who want them, and kept until they are back on devices.
 //!
-//! A reader goes on as soon as its range is there: that is proven by the blob map's checksums, as everything that is read. The rest
+//! A reader goes on as soon as its range is there (on media that find blocks, the fetch begins with it, and the front follows): that is proven by the blob map's checksums, as everything that is read. The rest
 //! follows behind it, and the whole proves itself before it counts as a chunk. Those who have threads for it lend them
 //! (`Store::fetch_for_readers`); where nobody does, or all of them are busy, the reader itself fetches the whole. Ranges of segments
 //! come the same way, for `beginning.rs`, which keeps them. What nobody asked for yet is fetched when no thread is needed for what somebody
-//! did, and kept where there is room for it besides. Invariants: a whole segment is fetched by one thread at a time; what is
+//! did, and kept where there is room for it besides; it ends when somebody needs its thread or its drive, and when nothing of the segment is
+//! alive any more. Invariants: a whole segment is fetched by one thread at a time; what is
 //! kept is whole and proven, and bounded.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-use stere_device::Take;
-use stere_format::BLOCK_BYTES;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use stere_device::{Take, waiting};
+use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{RecallError, Refusal, Segment};
 
 use super::{Volumes, is_object_of};
@@ -31,25 +32,45 @@ const AHEAD_THREADS_MAX: usize = 2;
 const AHEAD_WAITING_MAX: usize = 8;
 /// Who wants something farther behind what has arrived asks for it by itself.
 const FAR_BYTES: usize = 1 << 20;
+/// On media, what begins no farther behind the front is read from there.
+const FRONT_BYTES: u64 = 256 << 10;
 /// How often those who wait look whether they still should.
 const LOOK: Duration = Duration::from_millis(100);
+/// Where pieces arrive all the time, they look after so many of them.
+const WOKEN_MAX: u32 = 16;
 
 /// One object on its way, or a range of one.
 pub(super) struct Fetch {
     segment: Arc<Segment>,
     /// None for the whole.
     range: Option<Range<usize>>,
+    /// Where its first reader reads, if the volume begins better there than at the front.
+    from: usize,
     /// Nobody asked for it yet.
     is_ahead: AtomicBool,
+    /// If nobody asked for it, it ends.
+    is_cancelled: AtomicBool,
     state: Mutex<State>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// What has arrived, from the beginning (of the range) on; moves to the outcome.
+    /// What has arrived, in the order in which it arrived; moves to the outcome.
     bytes: Vec<u8>,
+    /// Where it begins (in the range): it goes on to the end, and then from the front to here.
+    from: usize,
     outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
+}
+
+impl State {
+    /// These bytes of so many, if they have arrived; else how far they are behind what has.
+    fn part(&self, range: Range<usize>, length: usize) -> Result<&[u8], usize> {
+        let start = if range.start >= self.from { range.start - self.from } else { range.start + length - self.from };
+        let is_one_piece = range.start >= self.from || range.end <= self.from;
+        let part = if is_one_piece { self.bytes.get(start..start + range.len()) } else { None };
+        part.ok_or(start.saturating_sub(self.bytes.len()))
+    }
 }
 
 struct Chunk {
@@ -141,19 +162,41 @@ pub(super) fn give_part(chunk: &[u8], offset: u64, into: &mut [u8], is_right: &d
 }
 
 impl Fetch {
-    fn new(segment: Arc<Segment>, range: Option<Range<usize>>) -> Arc<Fetch> {
-        let (is_ahead, state, arrived) = (AtomicBool::new(false), Mutex::default(), Condvar::new());
-        Arc::new(Fetch { segment, range, is_ahead, state, arrived })
+    fn new(segment: Arc<Segment>, range: Option<Range<usize>>, from: usize) -> Arc<Fetch> {
+        let (is_ahead, is_cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (state, arrived) = (Mutex::default(), Condvar::new());
+        Arc::new(Fetch { segment, range, from, is_ahead, is_cancelled, state, arrived })
+    }
+
+    /// Whether nobody asked for it yet.
+    pub fn set_ahead(&self, is_ahead: bool) {
+        self.is_ahead.store(is_ahead, Ordering::Release);
+    }
+
+    /// If nobody asked for it, it ends.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
+    }
+
+    /// Nobody asked for it, and nobody will, or somebody needs what it takes.
+    fn is_in_vain(&self) -> bool {
+        let is_gone = || self.segment.live_bytes() == 0 || !self.segment.is_released();
+        self.is_ahead.load(Ordering::Acquire) && (self.is_cancelled.load(Ordering::Acquire) || is_gone())
     }
 
     /// A range of a segment's chunk.
     pub fn of_range(segment: Arc<Segment>, range: Range<usize>) -> Arc<Fetch> {
-        Fetch::new(segment, Some(range))
+        Fetch::new(segment, Some(range), 0)
     }
 
     /// Where it begins in the chunk.
     fn start(&self) -> usize {
         self.range.as_ref().map_or(0, |range| range.start)
+    }
+
+    fn length(&self) -> usize {
+        let whole = self.segment.written_blocks() as usize * BLOCK_BYTES;
+        self.range.as_ref().map_or(whole, |range| range.len())
     }
 
     pub fn is_over(&self) -> bool {
@@ -168,21 +211,30 @@ impl Fetch {
     pub fn give(&self, offset: u64, into: &mut [u8], is_patient: bool, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
         let Some(start) = (offset as usize).checked_sub(self.start()) else { return false };
         let end = start + into.len();
-        let mut state = self.state.lock();
+        let (length, mut state, mut woken) = (self.length(), self.state.lock(), 0);
         loop {
             if let Some(outcome) = state.outcome.clone() {
                 drop(state);
                 return outcome.is_ok_and(|bytes| give_part(&bytes, start as u64, into, is_right));
             }
-            if let Some(part) = state.bytes.get(start..end) {
-                into.copy_from_slice(part);
-                drop(state);
-                return is_right(into);
+            match state.part(start..end, length) {
+                Ok(part) => {
+                    into.copy_from_slice(part);
+                    drop(state);
+                    return is_right(into);
+                }
+                Err(behind) if !is_patient && behind > FAR_BYTES => return false,
+                Err(_) => {}
             }
-            if !is_patient && start > state.bytes.len() + FAR_BYTES || stere_device::waiting::is_given_up() {
-                return false;
+            woken += 1;
+            if self.arrived.wait_for(&mut state, LOOK).timed_out() || woken >= WOKEN_MAX {
+                // Looking takes as long as a piece needs to arrive, and pieces arrive meanwhile.
+                woken = 0;
+                let is_given_up = MutexGuard::unlocked(&mut state, waiting::is_given_up);
+                if is_given_up {
+                    return false;
+                }
             }
-            self.arrived.wait_for(&mut state, LOOK);
         }
     }
 
@@ -248,6 +300,12 @@ impl Fetches {
         self.lent.lock().idle
     }
 
+    /// Somebody asks for a segment whole.
+    #[cfg(test)]
+    pub fn hand_over_for_test(&self, segment: &Arc<Segment>) -> bool {
+        self.hand_over(&Fetch::new(segment.clone(), None, 0))
+    }
+
     #[cfg(test)]
     pub fn reopen(&self) {
         self.lent.lock().is_over = false;
@@ -257,16 +315,16 @@ impl Fetches {
         self.kept.lock().chunks.retain(|chunk| chunk.segment != segment);
     }
 
-    fn begin(&self, segment: &Arc<Segment>) -> Begun {
+    fn begin(&self, segment: &Arc<Segment>, from: usize) -> Begun {
         let mut kept = self.kept.lock();
         if let Some(chunk) = kept.chunk_asked_for(segment.id) {
             return Begun::There(chunk);
         }
         if let Some(fetch) = kept.under_way.get(&segment.id) {
-            fetch.is_ahead.store(false, Ordering::Release);
+            fetch.set_ahead(false);
             return Begun::Others(fetch.clone());
         }
-        let fetch = Fetch::new(segment.clone(), None);
+        let fetch = Fetch::new(segment.clone(), None, from);
         kept.under_way.insert(segment.id, fetch.clone());
         Begun::Mine(fetch)
     }
@@ -280,11 +338,21 @@ impl Fetches {
     fn hand_over(&self, fetch: &Arc<Fetch>) -> bool {
         let mut lent = self.lent.lock();
         if lent.asked_for.len() >= lent.idle {
+            drop(lent);
+            // The next who asks finds a thread.
+            self.cancel_ahead(&|_| true);
             return false;
         }
         lent.asked_for.push_back(fetch.clone());
         self.has_work.notify_one();
         true
+    }
+
+    /// Ends what is under way of such segments and nobody asked for.
+    fn cancel_ahead(&self, is_one: &dyn Fn(&Segment) -> bool) {
+        for fetch in self.kept.lock().under_way.values().filter(|fetch| is_one(&fetch.segment)) {
+            fetch.cancel();
+        }
     }
 
     fn end(&self, fetch: &Fetch, outcome: Result<(), RecallError>) {
@@ -337,12 +405,12 @@ impl Volumes {
     fn run(&self, fetch: &Arc<Fetch>) {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
-        let whole_bytes = segment.written_blocks() as usize * BLOCK_BYTES;
-        let length = fetch.range.as_ref().map_or(whole_bytes, |range| range.len());
+        let length = fetch.length();
+        let from = if fetch.from < length { fetch.from } else { 0 };
         tracing::debug!(segment = segment.id, start = fetch.start(), length, "an object is fetched");
         let outcome = self.ask(segment, length, &mut |volume, name| {
             // What another volume gave before was wrong.
-            *fetch.state.lock() = State { bytes: Vec::with_capacity(length), outcome: None };
+            *fetch.state.lock() = State { bytes: Vec::with_capacity(length), from, outcome: None };
             let arriving = fetch.clone();
             let take: Take = Arc::new(move |piece| {
                 arriving.state.lock().bytes.extend_from_slice(piece);
@@ -353,8 +421,17 @@ impl Volumes {
                 // Readers prove what they get.
                 return Ok(fetch.state.lock().bytes.len() == length);
             }
-            volume.stream(name, length, &take)?;
-            let state = fetch.state.lock();
+            match from {
+                0 => volume.stream(name, length, &take)?,
+                from => {
+                    volume.stream_part(name, from as u64, length - from, &take)?;
+                    volume.stream_part(name, 0, from, &take)?;
+                }
+            }
+            let state = &mut *fetch.state.lock();
+            if state.bytes.len() == length {
+                state.bytes.rotate_right(std::mem::take(&mut state.from));
+            }
             Ok(state.bytes.len() == length && is_object_of(self.pool, segment.id, segment.sequence, &state.bytes))
         });
         self.fetches.end(fetch, outcome);
@@ -363,7 +440,7 @@ impl Volumes {
 
     /// The whole chunk, proven: one fetch for all who want it at the same time.
     pub(super) fn whole(&self, segment: &Arc<Segment>) -> Result<Arc<Vec<u8>>, RecallError> {
-        match self.fetches.begin(segment) {
+        match self.fetches.begin(segment, 0) {
             Begun::There(chunk) => Ok(chunk),
             Begun::Others(fetch) => fetch.wait(),
             Begun::Mine(fetch) => {
@@ -390,6 +467,8 @@ impl Volumes {
     /// Nobody needs what nobody asked for.
     pub(super) fn fetch_nothing_ahead(&self) {
         self.fetches.lent.lock().ahead.clear();
+        self.fetches.cancel_ahead(&|_| true);
+        self.cancel_ranges_ahead();
     }
 
     fn run_ahead(&self, segment: &Arc<Segment>) {
@@ -397,10 +476,16 @@ impl Volumes {
         if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
         }
-        if let Begun::Mine(fetch) = self.fetches.begin(segment) {
-            fetch.is_ahead.store(true, Ordering::Release);
-            self.run(&fetch);
+        if let Begun::Mine(fetch) = self.fetches.begin(segment, 0) {
+            fetch.set_ahead(true);
+            self.run_unless_in_vain(&fetch);
         }
+    }
+
+    /// For a thread that is nobody's own.
+    fn run_unless_in_vain(&self, fetch: &Arc<Fetch>) {
+        let this = fetch.clone();
+        waiting::unless(move || this.is_in_vain(), || self.run(fetch));
     }
 
     pub(super) fn has_idle_thread(&self) -> bool {
@@ -423,6 +508,18 @@ impl Volumes {
         }
     }
 
+    /// Where fetching a whole segment begins for who wants what lies there: at its block, where a medium finds that, if the way from the
+    /// front is long.
+    fn best_beginning(&self, segment: &Segment, offset: u64) -> usize {
+        if offset < FRONT_BYTES || !self.is_on_media(segment.tertiary().there) {
+            return 0;
+        }
+        let name = object_name(segment.id, segment.sequence);
+        let (there, _) = self.reachable(segment.tertiary().there);
+        let begins = there.first().and_then(|(_, volume)| volume.begins_at(&name, offset));
+        begins.filter(|from| *from <= offset).unwrap_or(0) as usize
+    }
+
     /// Gives a reader its part of a segment that is fetched whole, as soon as it is there; false if it has to ask for the part.
     pub(super) fn give_from_whole(
         &self,
@@ -432,10 +529,12 @@ impl Volumes {
         is_patient: bool,
         is_right: &dyn Fn(&[u8]) -> bool,
     ) -> bool {
-        let fetch = match self.fetches.begin(segment) {
+        let fetch = match self.fetches.begin(segment, self.best_beginning(segment, offset)) {
             Begun::There(chunk) => return give_part(&chunk, offset, into, is_right),
             Begun::Others(fetch) => fetch,
             Begun::Mine(fetch) => {
+                // A drive does one thing at a time.
+                self.fetches.cancel_ahead(&|ahead| self.is_on_media(ahead.tertiary().there));
                 self.run_somewhere(&fetch);
                 fetch
             }
@@ -451,7 +550,7 @@ impl Store {
         fetches.lent.lock().threads += 1;
         while let Some(work) = fetches.next_work() {
             match work {
-                Work::Asked(fetch) => self.volumes.run(&fetch),
+                Work::Asked(fetch) => self.volumes.run_unless_in_vain(&fetch),
                 Work::Ahead(segment) => {
                     self.volumes.run_ahead(&segment);
                     fetches.end_ahead();
@@ -468,10 +567,14 @@ impl Store {
 
     /// Sends the threads home that were lent.
     pub fn end_fetching(&self) {
-        let mut lent = self.volumes.fetches.lent.lock();
+        let fetches = &self.volumes.fetches;
+        let mut lent = fetches.lent.lock();
         lent.is_over = true;
+        drop(lent);
+        fetches.cancel_ahead(&|_| true);
+        self.volumes.cancel_ranges_ahead();
         // From now on readers fetch by themselves.
-        self.volumes.fetches.has_work.notify_all();
+        fetches.has_work.notify_all();
     }
 }
 

@@ -105,3 +105,58 @@ fn without_credentials_it_is_said_what_is_missing() {
     let place: Place = "s3://cold,credentials=/nowhere".parse().unwrap();
     assert!(S3Volume::new(&place).is_err_and(|why| why.contains("/nowhere")));
 }
+
+/// P-95: a server that takes a request and says nothing, or stops in the middle, keeps nobody whose reader is gone; the volume is not
+/// called away for that.
+#[test]
+fn who_is_gone_waits_for_no_answer() {
+    use std::time::Instant;
+    for said in [&b""[..], b"HTTP/1.1 206 Partial\r\ncontent-length: 100000\r\n\r\nabcd"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place: Place = format!("s3://cold/pre,endpoint=http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let volume = volume_of(&place);
+        let (end, ended) = channel::<()>();
+        let server = std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(said).unwrap();
+                kept.push(stream);
+            }
+            ended.recv().unwrap_err();
+        });
+        for is_streamed in [false, true] {
+            let start = Instant::now();
+            let is_gone = move || start.elapsed() > Duration::from_millis(50);
+            let outcome = stere_device::waiting::unless(is_gone, || match is_streamed {
+                true => volume.stream("segments/x", 100_000, &(Arc::new(|_: &[u8]| ()) as Take)),
+                false => get(&volume, 0, 100_000).map(drop),
+            });
+            assert!(matches!(outcome, Err(VolumeError::GivenUp { .. })), "{outcome:?}");
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        }
+        drop(end);
+        server.join().unwrap();
+    }
+}
+
+/// What is streamed leaves the connection fit for the next request.
+#[test]
+fn one_connection_serves_streams_one_after_the_other() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place: Place = format!("s3://cold/pre,endpoint=http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let server = std::thread::spawn(move || {
+        // Nobody else is let in.
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        for _ in 0..3 {
+            while lines.next().unwrap().unwrap() != "" {}
+            stream.write_all(b"HTTP/1.1 206 Partial\r\ncontent-length: 4\r\n\r\nabcd").unwrap();
+        }
+    });
+    let volume = volume_of(&place);
+    for _ in 0..3 {
+        volume.stream_part("segments/x", 2, 4, &(Arc::new(|piece: &[u8]| assert_eq!(piece, b"abcd")) as Take)).unwrap();
+    }
+    server.join().unwrap();
+}

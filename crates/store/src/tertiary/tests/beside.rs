@@ -1,10 +1,10 @@
 //! Several threads at volumes: copying out side by side, and readers who go on while the rest of their segment is on its way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError};
+use stere_device::{PIECE_BYTES, Patience, Take, Volume, VolumeError, waiting};
 
 use super::*;
 
@@ -16,6 +16,12 @@ pub(super) struct Held {
     pieces: Mutex<usize>,
     let_go: Condvar,
     pub streams: AtomicUsize,
+    /// So many pieces of an object are wrong on the way, however right it is where it lies.
+    pub wrong_pieces: AtomicUsize,
+    /// Whether it begins anywhere.
+    pub begins_anywhere: AtomicBool,
+    /// Streams that ended because nobody wanted them any more.
+    pub given_up: AtomicUsize,
 }
 
 impl Held {
@@ -27,6 +33,9 @@ impl Held {
             pieces: Mutex::new(usize::MAX),
             let_go: Condvar::new(),
             streams: AtomicUsize::new(0),
+            wrong_pieces: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
+            begins_anywhere: AtomicBool::new(false),
         })
     }
 
@@ -58,10 +67,19 @@ impl Volume for Held {
         self.streams.fetch_add(1, Ordering::SeqCst);
         let mut bytes = vec![0; length];
         self.inner.get(object, offset, &mut bytes, Patience::Now)?;
-        for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+        for (number, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
             let mut pieces = self.pieces.lock();
-            self.let_go.wait_while(&mut pieces, |pieces| number >= *pieces);
+            while number >= *pieces {
+                if waiting::is_given_up() {
+                    self.given_up.fetch_add(1, Ordering::SeqCst);
+                    return Err(VolumeError::GivenUp { volume: self.describe() });
+                }
+                self.let_go.wait_for(&mut pieces, Duration::from_millis(1));
+            }
             drop(pieces);
+            if number < self.wrong_pieces.load(Ordering::SeqCst) {
+                piece.iter_mut().for_each(|byte| *byte ^= 0x55);
+            }
             take(piece);
         }
         Ok(())
@@ -77,6 +95,10 @@ impl Volume for Held {
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
         self.inner.list(prefix)
+    }
+
+    fn begins_at(&self, _: &str, offset: u64) -> Option<u64> {
+        self.begins_anywhere.load(Ordering::SeqCst).then_some(offset / 65_536 * 65_536)
     }
 
     fn describe(&self) -> String {
@@ -244,4 +266,162 @@ fn the_next_segment_is_fetched_ahead() {
         store.end_fetching();
     });
     assert_readable(&store, &files);
+}
+
+/// A volume with files that are on it only; it gives one piece of an object and then stands still.
+fn standing_still(files: &Files) -> (Rig, Store, Arc<Held>, Vec<u64>) {
+    let (rig, store) = Rig::new(&[64 * MIB; 2]);
+    let volume = Held::new("cold");
+    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    write(&store, files);
+    archive(&store, files, 1).unwrap();
+    settle(&store);
+    let segments = segments_of(&store, files);
+    store.release(&segments).unwrap();
+    volume.give_pieces(1);
+    (rig, store, volume, segments)
+}
+
+/// With a lent thread that has nothing to do yet.
+fn with_lent_thread(store: &Store, volume: &Held, work: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| store.fetch_for_readers());
+        let (_end, _let_go) = (EndFetching(store), LetGo(volume));
+        until(|| store.volumes.fetches.idle_threads() == 1);
+        work();
+    });
+}
+
+pub(super) fn until(is_so: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it does not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// P-96: what arrives wrong is given to nobody, also while the rest is on its way: the reader asks for his own part, which is right.
+#[test]
+fn what_arrives_wrong_is_given_to_nobody() {
+    let files = some();
+    let (_rig, store, volume, segments) = standing_still(&files);
+    volume.wrong_pieces.store(1, Ordering::SeqCst);
+    with_lent_thread(&store, &volume, || {
+        let expected = content(10, 900_000);
+        for number in 0..5 {
+            let found = read_range(&store, 10, 4096 * number, 4096).unwrap();
+            assert!(found == expected[4096 * number..4096 * (number + 1)], "block {number} is wrong");
+        }
+        assert_eq!(volume.streams.load(Ordering::SeqCst), 1, "it arrived, and was not believed");
+        assert!(store.volumes.fetches.is_under_way(segments[0]), "the rest is on its way still");
+        // All of it is there, and wrong: it is not kept either.
+        volume.give_pieces(usize::MAX);
+        until(|| !store.volumes.fetches.is_under_way(segments[0]));
+        assert!(store.volumes.fetches.kept(segments[0]).is_none());
+    });
+    volume.wrong_pieces.store(0, Ordering::SeqCst);
+    assert_readable(&store, &files);
+}
+
+/// The same for a file's part of a segment.
+#[test]
+fn a_range_that_arrives_wrong_is_given_to_nobody() {
+    // The second one lies in the middle of a segment, and is more than a piece.
+    let files: Files = (10..13).map(|inode| (inode, placement(1, 1), 500_000)).collect();
+    let (_rig, store, volume, _segments) = standing_still(&files);
+    volume.wrong_pieces.store(1, Ordering::SeqCst);
+    with_lent_thread(&store, &volume, || {
+        let blobs = blobs_of(&store, 11).into_iter();
+        let handles: Vec<_> = blobs.map(|id| store.view(Wait::Allowed, |view| view.blob(id)).unwrap()).collect();
+        store.expect(&handles);
+        let before = volume.streams.load(Ordering::SeqCst);
+        let expected = content(11, 500_000);
+        for number in 0..5 {
+            let found = read_range(&store, 11, 4096 * number, 4096).unwrap();
+            assert!(found == expected[4096 * number..4096 * (number + 1)], "block {number} is wrong");
+        }
+        assert_eq!(volume.streams.load(Ordering::SeqCst), before + 1, "it was asked for");
+        assert!(store.is_fetching(), "the rest is on its way still");
+    });
+}
+
+/// P-146: what nobody asked for ends at once where nobody will: nothing of the segment is alive, the option changes, the mount ends, or
+/// somebody who asks finds no thread. Who asked for it meanwhile keeps it.
+#[test]
+fn what_nobody_will_ask_for_ends() {
+    let files = many();
+    for reason in ["option", "end", "removed", "thread", "asked for"] {
+        let (_rig, store, volume, segments) = standing_still(&files);
+        with_lent_thread(&store, &volume, || {
+            let segment = store.segments().get(segments[0]).unwrap();
+            store.volumes.fetch_ahead(&segment);
+            until(|| volume.streams.load(Ordering::SeqCst) == 1);
+            match reason {
+                "option" => store.set_prefetch(crate::Prefetch::Nothing),
+                "end" => store.end_fetching(),
+                "removed" => {
+                    files.iter().for_each(|(inode, _, _)| crate::tests::remove_file(&store, *inode));
+                    store.checkpoint().unwrap();
+                }
+                "thread" => {
+                    assert!(!store.volumes.fetches.hand_over_for_test(&store.segments().get(segments[1]).unwrap()));
+                }
+                _ => {
+                    // The second read of a segment asks for all of it.
+                    let read = |at: usize| read_range(&store, 10, at, 4096).unwrap();
+                    (0..3).for_each(|number| drop(read(4096 * number)));
+                    store.set_prefetch(crate::Prefetch::Nothing);
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert!(store.volumes.fetches.is_under_way(segments[0]), "somebody asked for it");
+                    return;
+                }
+            }
+            until(|| volume.given_up.load(Ordering::SeqCst) == 1);
+            assert!(store.volumes.fetches.kept(segments[0]).is_none(), "{reason}");
+        });
+        let complaints = store.volume_statuses().into_iter().filter_map(|status| status.complaint);
+        assert_eq!(complaints.count(), 0, "{reason}: the volume did nothing wrong");
+    }
+}
+
+/// On media that find blocks, who reads in the middle of a segment has his bytes before what lies before them; all of the segment is there
+/// in the end, in order.
+#[test]
+fn the_middle_comes_first_where_media_find_it() {
+    for begins_anywhere in [true, false] {
+        let (_rig, store) = Rig::new(&[64 * MIB; 2]);
+        let volume = Held::new("tape");
+        store.add_volume(entry("tape", 4), volume.clone(), "tank", false).unwrap();
+        let files = some();
+        write(&store, &files);
+        archive(&store, &files, 1).unwrap();
+        settle(&store);
+        let segments = segments_of(&store, &files);
+        store.release(&segments).unwrap();
+        volume.begins_anywhere.store(begins_anywhere, Ordering::SeqCst);
+        volume.give_pieces(1);
+        with_lent_thread(&store, &volume, || {
+            std::thread::scope(|scope| {
+                let reader = scope.spawn(|| read_range(&store, 10, 602_112, 4096).unwrap());
+                until(|| volume.streams.load(Ordering::SeqCst) > 0);
+                if begins_anywhere {
+                    assert!(reader.join().unwrap() == content(10, 900_000)[602_112..606_208]);
+                    assert!(store.volumes.fetches.is_under_way(segments[0]), "the rest follows");
+                    volume.give_pieces(usize::MAX);
+                } else {
+                    std::thread::sleep(Duration::from_millis(50));
+                    assert!(!reader.is_finished(), "what lies before it comes first");
+                    volume.give_pieces(usize::MAX);
+                    assert!(reader.join().unwrap() == content(10, 900_000)[602_112..606_208]);
+                }
+            });
+            until(|| store.volumes.fetches.kept(segments[0]).is_some());
+            let streams = volume.streams.load(Ordering::SeqCst);
+            for at in (0..800_000).step_by(65_536) {
+                assert!(read_range(&store, 10, at, 4096).unwrap() == content(10, 900_000)[at..at + 4096], "at {at}");
+            }
+            assert_eq!(volume.streams.load(Ordering::SeqCst), streams, "all of it is there");
+        });
+        assert_eq!(store.tertiary_counts().bad_objects, 0);
+    }
 }
