@@ -35,6 +35,7 @@ mod rename;
 mod retention;
 mod room;
 mod rules;
+mod saying;
 mod tier;
 mod units;
 mod usage;
@@ -188,6 +189,7 @@ pub struct FileSystem {
     retentions: Retentions,
     room: Room,
     coming: units::Coming,
+    saying: saying::Saying,
     accounting: Accounting,
     versions: Versions,
     watch: Watch,
@@ -249,6 +251,7 @@ impl FileSystem {
             retentions,
             room: Room::default(),
             coming: units::Coming::default(),
+            saying: saying::Saying::default(),
             accounting,
             versions,
             watch,

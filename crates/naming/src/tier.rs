@@ -116,14 +116,16 @@ impl FileSystem {
     /// Says that what is below an inode stays on devices, or that it need not any more.
     pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
         self.forget_hopeless();
-        self.store.update(wait, |transaction| {
+        let changed = self.store.update(wait, |transaction| {
             stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match is_pinned {
                 true => transaction.put(Key::pinned(inode), &[1]),
                 false => transaction.delete(Key::pinned(inode)),
             }
             Ok(())
-        })
+        });
+        self.saying.note_change();
+        changed
     }
 
     /// The same by the attribute: `yes`, or nothing. What is on volumes only stays there until somebody wants it.
@@ -170,9 +172,10 @@ impl FileSystem {
 
     /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
     pub(crate) fn all_that_say(&self, wait: Wait, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
+        let known = self.saying.of(kind, || self.store.view(wait, |view| system_keys(view, kind)))?;
         let (there, gone): (Vec<u64>, Vec<u64>) = self.store.view(wait, |view| {
             let (mut there, mut gone) = (Vec::new(), Vec::new());
-            for inode in system_keys(view, kind)? {
+            for inode in known.iter().copied() {
                 let is_there = stere_file::inode_if_any(view, inode)?.is_some();
                 if is_there { there.push(inode) } else { gone.push(inode) }
             }
@@ -183,6 +186,7 @@ impl FileSystem {
                 gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));
                 Ok::<_, Error>(())
             })?;
+            self.saying.note_change();
         }
         Ok(there)
     }

@@ -46,7 +46,7 @@ impl FileSystem {
         mode: SetMode,
     ) -> Result<(), Error> {
         let is_unit = xattr::yes_or_no("unit", value, EXPECTED)?;
-        self.changing_attribute(caller, inode, |transaction, inode_value| {
+        let changed = self.changing_attribute(caller, inode, |transaction, inode_value| {
             if inode_value.kind() != Some(FileKind::Directory) {
                 return Err(Error::NotPermitted("a unit is all that is below a directory; set it on one"));
             }
@@ -56,7 +56,9 @@ impl FileSystem {
                 None => transaction.delete(Key::unit(inode)),
             }
             Ok(())
-        })
+        });
+        self.saying.note_change();
+        changed
     }
 
     pub(crate) fn own_unit(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {

@@ -161,3 +161,71 @@ fn a_unit_is_as_old_as_its_youngest_member() {
         assert_eq!((is_here, residency(&fs, other) != "online"), (is_unit, true));
     }
 }
+
+/// What is remembered of directories that say something is what the pool has, as they come and go and across crashes.
+#[test]
+fn directories_that_are_pinned_are_known_as_they_are() {
+    let (rig, mut fs, _) = rig(96 << 20);
+    let directories: Vec<u64> = (0..4).map(|number| mkdir(&fs, ROOT, &format!("d{number}"))).collect();
+    let roots = |fs: &FileSystem| {
+        let mut roots = fs.pinned_roots(caller(3).wait).unwrap();
+        roots.sort_unstable();
+        roots
+    };
+    let mut expected = BTreeSet::new();
+    for step in 0..40 {
+        let directory = directories[step * 7 % 4];
+        match step % 3 {
+            2 => {
+                set(&fs, directory, "pin", "");
+                expected.remove(&directory);
+            }
+            _ => {
+                set(&fs, directory, "pin", "yes");
+                expected.insert(directory);
+            }
+        }
+        assert_eq!(roots(&fs), expected.iter().copied().collect::<Vec<_>>(), "step {step}");
+        if step % 11 == 10 {
+            fs.syncfs(&caller(3)).unwrap();
+            fs = rig.reopen(fs, true);
+        }
+    }
+    set(&fs, directories[0], "pin", "yes");
+    assert!(roots(&fs).contains(&directories[0]));
+    fs.rmdir(&caller(3), ROOT, b"d0").unwrap();
+    assert!(!roots(&fs).contains(&directories[0]), "it is gone");
+    fs.syncfs(&caller(3)).unwrap();
+    assert_clean(&fs);
+}
+
+/// Whoever asked before anything was a unit is told when something is, and when it is none any more.
+#[test]
+fn what_is_made_a_unit_late_comes_back_as_one() {
+    let (_rig, fs, _) = rig(96 << 20);
+    let top = mkdir(&fs, ROOT, "top");
+    set(&fs, top, "tier", "cold");
+    let members: Vec<u64> =
+        (0..6).map(|number| make(&fs, top, &format!("f{number}"), &content(number, LENGTH))).collect();
+    fs.syncfs(&caller(3)).unwrap();
+    reconcile(&fs);
+    settle(&fs);
+    fs.release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
+    let read = |at: usize| {
+        let mut bytes = [0; 5000];
+        fs.read(&caller(4), members[at], 700_000, &mut bytes).unwrap();
+        assert!(bytes == content(at as u64, LENGTH)[700_000..705_000]);
+        let asked_for = fs.stage_units(&caller(4)).unwrap();
+        settle(&fs);
+        asked_for
+    };
+    assert_eq!(read(0), 0);
+    set(&fs, top, "unit", "yes");
+    assert!(members.iter().any(|inode| residency(&fs, *inode) != "online"));
+    assert!(read(2) > 0);
+    assert!(members.iter().all(|inode| residency(&fs, *inode) == "online"));
+    set(&fs, top, "unit", "");
+    fs.release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(read(4), 0);
+    assert_clean(&fs);
+}
