@@ -43,6 +43,14 @@ fn files_lie_where_their_policy_says() {
     fs::write(folder.join("new"), &bytes).unwrap();
     world.ok("flush mount --wait");
     wait_for(&world, "mount/db/new", "a b");
+    // Who is asked to go and cannot is told before anything moves, and what of it; nobody else is kept.
+    for order in ["evacuate tank a --dry-run", "evacuate tank a", "remove tank a"] {
+        world.refused_after_forecast(
+            &format!("device {order}"),
+            &["no other device has room for", "must lie on nvme (only=)"],
+        );
+    }
+    world.ok("device evacuate tank d --dry-run");
     // A label moves what must lie there.
     world.ok("device label tank c tag=nvme");
     world.ok("device label tank a tag=old");

@@ -19,7 +19,7 @@ pub enum Change {
 }
 
 /// What would come of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
     /// Chunk bytes to be written.
     pub bytes_to_move: u64,
@@ -27,6 +27,8 @@ pub struct Forecast {
     pub fits: bool,
     /// Chunks for which there is no place.
     pub homeless_chunks: u64,
+    /// What of the chunks for which there is no place must lie on certain devices: chunk bytes by the number of the place.
+    pub homeless_bytes: BTreeMap<u8, u64>,
     /// Devices that may be lost afterwards without loss of anything that is left.
     pub survives_after: u8,
     /// Content that would be unreadable.
@@ -79,11 +81,17 @@ impl Store {
                 continue;
             }
             let leaving = place.chunks.iter().filter(|chunk| gone.contains(&chunk.device)).count();
-            let housed = take_room(&mut room, &place, leaving);
+            let only = segment.site.only;
+            let housed = take_room(&mut room, &place, leaving, |index| self.log.stripe.allows(segment.site, index));
             // Metadata is written anew with as many copies as there are devices for; content keeps what it was promised.
             let is_fitted = segment.kind == SegmentKind::Meta && place.chunks.len() - leaving + housed >= devices_left;
             if !is_fitted {
-                forecast.homeless_chunks += (leaving - housed) as u64;
+                let (chunks, chunk_bytes) =
+                    ((leaving - housed) as u64, u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64);
+                forecast.homeless_chunks += chunks;
+                if only != 0 && chunks > 0 {
+                    *forecast.homeless_bytes.entry(only).or_default() += chunks * chunk_bytes;
+                }
             }
             forecast.bytes_to_move += leaving as u64 * u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64;
             let left = (self.readable_chunks(segment, gone) + housed).saturating_sub(needed);
@@ -108,11 +116,12 @@ impl Store {
     }
 }
 
-/// Takes a slot for each leaving chunk on a device that the segment does not use yet, most room first; how many found one.
-fn take_room(room: &mut Room, place: &SegmentChunks, leaving: usize) -> usize {
+/// Takes a slot for each leaving chunk on a device where it may lie and that the segment does not use yet, most room first; how many
+/// found one.
+fn take_room(room: &mut Room, place: &SegmentChunks, leaving: usize, may_lie: impl Fn(DeviceIndex) -> bool) -> usize {
     let mut taken: Vec<DeviceIndex> = place.chunks.iter().map(|chunk| chunk.device).collect();
     for housed in 0..leaving {
-        let found = room.iter().filter(|(index, free)| **free > 0 && !taken.contains(index));
+        let found = room.iter().filter(|(index, free)| **free > 0 && !taken.contains(index) && may_lie(**index));
         let Some(index) =
             found.max_by_key(|(index, free)| (**free, std::cmp::Reverse(**index))).map(|(index, _)| *index)
         else {

@@ -138,6 +138,8 @@ impl Running {
                 "{} on device '{name}' lie nowhere else and it is not there; bring it back with `stere device online {pool} {name}`",
                 size::show(store_forecast.lost_bytes)
             ))
+        } else if let Some(why) = self.why_placeless(name, &store_forecast) {
+            Some(why)
         } else if !store_forecast.fits && !has_spare {
             Some(format!(
                 "what is on '{name}' ({}) does not fit on the other devices; add a device with `stere device add {pool} DEVICE`, or delete files",
@@ -151,6 +153,22 @@ impl Running {
             false => store_forecast.survives_after,
         };
         Ok(self.finish(store_forecast.bytes_to_move, survives, store_forecast.lost_bytes, refusal))
+    }
+
+    /// What must lie on certain devices (`only=`) and finds no room on those that are left.
+    fn why_placeless(&self, name: &str, forecast: &stere_store::Forecast) -> Option<String> {
+        let say = |(number, bytes): (&u8, &u64)| {
+            let words = self.store.place_words(*number).unwrap_or_default().join(",");
+            format!("{} that must lie on {words} (only=)", size::show(*bytes))
+        };
+        let homeless: Vec<String> = forecast.homeless_bytes.iter().map(say).collect();
+        (!homeless.is_empty()).then(|| {
+            format!(
+                "no other device has room for {} of '{name}'; label one with `stere device label {} DEVICE tag=...`, change the policy, or delete files",
+                homeless.join(" and "),
+                self.pool
+            )
+        })
     }
 
     fn forecast_replace(&self, old: &DeviceEntry, slot_count: u32) -> Result<Forecast> {

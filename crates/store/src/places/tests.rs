@@ -109,3 +109,29 @@ fn room_is_promised_where_it_is() {
     let refused = (0..100).find(|number| store.place_number(&[format!("p{number}")]).is_err());
     assert_eq!(refused, Some(62));
 }
+
+/// P-142: what emptying a device would leave without a place is told before it begins, by the place.
+#[test]
+fn a_forecast_knows_what_must_lie_where() {
+    let (_rig, store) = Rig::new(&DEVICES);
+    [0, 1].into_iter().for_each(|index| label(&store, index, "fast"));
+    let fast = only(&store, "fast");
+    let data = content(7, 5_000_000);
+    write_file(&store, fast, 10, &data);
+    write_file(&store, placement(1, 1), 11, &data);
+    store.commit(Wait::Allowed).unwrap();
+    let told = |index| store.forecast(&crate::Change::Evacuate(index)).unwrap();
+    let forecast = told(0);
+    assert!(!forecast.fits && forecast.homeless_chunks > 0, "{forecast:?}");
+    let bytes = forecast.homeless_bytes.get(&fast.site.only).copied().unwrap_or(0);
+    assert!(bytes >= data.len() as u64 && forecast.homeless_bytes.len() == 1, "{forecast:?}");
+    assert!(told(2).fits && told(3).fits, "what may lie anywhere finds room");
+    label(&store, 3, "fast");
+    assert!(told(0).fits && told(0).homeless_bytes.is_empty(), "{:?}", told(0));
+    // And it is as it was told.
+    store.set_device_state(0, DeviceState::Leaving).unwrap();
+    mend(&store);
+    assert_eq!(lies_on(&store, fast), BTreeSet::from([1, 3]));
+    assert_eq!(store.mend_status().impossible_chunks, 0);
+    assert_clean(&store);
+}
