@@ -99,13 +99,14 @@ impl Files {
         Ok(effective.wish.encryption.is_on() || !self.keys_of(wait, inode, range)?.is_empty())
     }
 
-    /// Stores what of the extents from `range.start` on is encrypted otherwise than `effective` asks for.
+    /// Stores anew, through the file and as `effective` asks, those of the extents from `range.start` on that are meant.
     pub(crate) fn store_anew(
         &self,
         context: &Context,
         inode: u64,
         range: Range<u64>,
         effective: &Effective,
+        is_meant: impl Fn(&StoredExtent) -> bool,
     ) -> Result<StoredAnew, Error> {
         let mut done = StoredAnew::default();
         let held = self.table.hold(inode);
@@ -114,10 +115,9 @@ impl Files {
         if content.is_dirty() {
             self.save_all(context, inode, content)?;
         }
-        let asked = self.asked(effective);
         let (extents, _) = stored_extents(&self.store, context.wait, inode, range.start, EXTENTS_PER_STEP)?;
         let mut others: Vec<StoredExtent> = extents.into_iter().filter(|extent| extent.start < range.end).collect();
-        others.retain(|extent| is_of_other_key(extent, asked));
+        others.retain(is_meant);
         let storing = match self.storing_of(effective) {
             Ok(storing) => storing,
             Err(Error::Key(_) | Error::Plugin(_)) => {
@@ -162,7 +162,7 @@ impl Files {
         let home = self.home(context.wait, inode, content.home, storing.placement)?;
         let owner = Owner { inode, offset: run.start };
         let appended = self.append_whole(context, storing, home, owner, &data)?;
-        self.enter(context, inode, content, &appended, &[])
+        self.enter_as(context, inode, content, &appended, &[], true)
     }
 
     /// Wipes a key from memory of which the keyring began to lock, when everything that was accepted under it is encrypted and

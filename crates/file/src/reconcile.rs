@@ -26,9 +26,25 @@ const SHARED_MAX: usize = 1 << 18;
 /// What a walk over files remembers of blobs that several of them share: how many extents asked for the same.
 #[derive(Debug, Default)]
 pub struct SharedWishes {
+    /// A blob was met that two files require to lie in different places.
+    has_contradiction: bool,
+    /// Such blobs are being given to each of them by itself.
+    is_separating: bool,
     schemes: Asked<Scheme>,
     sites: Asked<Site>,
     encodings: Asked<(Option<Algorithm>, ChecksumKind)>,
+}
+
+impl SharedWishes {
+    /// To be asked at the end of a walk: whether it has to be made once more, because of blobs that files require to lie in different
+    /// places. Only then it is known that not all of them asked for the same.
+    pub fn begin_separating(&mut self) -> bool {
+        if self.is_separating || !self.has_contradiction {
+            return false;
+        }
+        *self = SharedWishes { is_separating: true, ..SharedWishes::default() };
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +119,7 @@ impl Files {
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
             let extents = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
-            let mut moves: Vec<Move> = Vec::new();
+            let (mut moves, mut apart): (Vec<Move>, Vec<u64>) = (Vec::new(), Vec::new());
             for extent in extents {
                 let judgement = match self.judge_tier(&extent.blob, tertiary, placement) {
                     Some(judgement) => judgement,
@@ -111,13 +127,16 @@ impl Files {
                 };
                 // What is elsewhere, or stays there, is not fetched to be compressed.
                 let is_other = judgement != Judgement::Archived && self.is_to_be_recoded(&extent.blob, asked, shared);
+                if judgement == Judgement::Apart {
+                    apart.push(extent.blob.id);
+                }
                 if judgement == Judgement::Waits {
                     done.waiting_bytes += u64::from(extent.length);
                 }
                 let moves_on = match judgement {
                     Judgement::Moves => true,
                     Judgement::Right => is_other,
-                    Judgement::Stays | Judgement::Waits | Judgement::Archived => false,
+                    Judgement::Stays | Judgement::Waits | Judgement::Archived | Judgement::Apart => false,
                 };
                 // Several extents may lie in one blob.
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
@@ -142,6 +161,13 @@ impl Files {
                 };
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
+            }
+            if !apart.is_empty() {
+                let range = at..next.unwrap_or(END);
+                let is_meant = |extent: &StoredExtent| apart.contains(&extent.blob.id);
+                let anew = self.store_anew(context, inode, range, &effective, is_meant)?;
+                done.moved_bytes += anew.moved_bytes;
+                done.damaged_blobs += anew.damaged_blobs;
             }
             self.recharge(context.wait, inode, at..next.unwrap_or(END))?;
             done.next = next;
@@ -192,7 +218,8 @@ impl Files {
             return Ok(extents);
         }
         drop(extents);
-        let anew = self.store_anew(context, inode, at..next.unwrap_or(END), effective)?;
+        let range = at..next.unwrap_or(END);
+        let anew = self.store_anew(context, inode, range, effective, |extent| is_of_other_key(extent, asked))?;
         done.moved_bytes += anew.moved_bytes;
         done.locked_bytes += anew.locked_bytes;
         done.damaged_blobs += anew.damaged_blobs;
@@ -241,14 +268,20 @@ impl Files {
 }
 
 /// A blob that was not asked to lie where this file wants it. Of files that share one, who requires a place goes before who does not;
-/// otherwise it stays until all ask for the same.
+/// otherwise it stays until all ask for the same. Where two require different places and that is not because one of them was not met
+/// yet, who comes gets a blob of his own.
 fn judge_site(blob: &BlobHandle, wanted: Site, shared: &mut SharedWishes) -> Judgement {
     let now = blob.site();
     let is_stricter = now.is_anywhere() || (now.only == 0 && wanted.only != 0);
-    match is_stricter || !blob.is_shared() || shared.sites.all_ask(blob, wanted) {
-        true => Judgement::Moves,
-        false => Judgement::Stays,
+    let is_contradiction = now.only != 0 && wanted.only != 0 && now.only != wanted.only;
+    if is_contradiction && shared.is_separating && blob.value.references > 1 {
+        return Judgement::Apart;
     }
+    if is_stricter || !blob.is_shared() || shared.sites.all_ask(blob, wanted) {
+        return Judgement::Moves;
+    }
+    shared.has_contradiction |= is_contradiction;
+    Judgement::Stays
 }
 
 /// What is to be done with a blob.
@@ -262,6 +295,8 @@ enum Judgement {
     Waits,
     /// It moves.
     Moves,
+    /// It stays for others, and this file gets one of its own.
+    Apart,
     /// It is, or waits to be, on the tertiary volumes it belongs to.
     Archived,
 }

@@ -109,12 +109,28 @@ impl Files {
         appended: &[Appended],
         replaced: &[u64],
     ) -> Result<(), Error> {
+        self.enter_as(context, inode, content, appended, replaced, false)
+    }
+
+    /// The same; `is_same`: the file holds afterwards what it held before, stored in another way.
+    pub(crate) fn enter_as(
+        &self,
+        context: &Context,
+        inode: u64,
+        content: &mut Content,
+        appended: &[Appended],
+        replaced: &[u64],
+        is_same: bool,
+    ) -> Result<(), Error> {
         let all = content.records.keys().all(|record| replaced.contains(record));
         let reached = appended.last().map_or(0, Appended::end);
         let size = if all { content.size } else { content.stored_size.max(reached.min(content.size)) };
         let entering = Entering { size, modified: content.modified, changed: content.changed };
         let (extents_end, file_size) = (content.extents_end, content.size);
         self.store.update(context.wait, |transaction| {
+            if is_same {
+                transaction.set_content_kept();
+            }
             let mut value = keys::inode(transaction, inode)?;
             let mut allocation = Allocation::default();
             for new in appended {
@@ -130,7 +146,7 @@ impl Files {
             }
             value.blocks_bytes = allocation.apply(value.blocks_bytes);
             value.size = entering.size;
-            if !appended.is_empty() && entering.modified.is_none_or(|modified| modified == value.mtime) {
+            if !appended.is_empty() && !is_same && entering.modified.is_none_or(|modified| modified == value.mtime) {
                 // Somebody set the time back since it was written, so that nothing else shows it.
                 self.following.note_content(transaction, inode, &value)?;
             }

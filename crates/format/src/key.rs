@@ -80,6 +80,12 @@ pub mod kind {
     pub const CLASS_MEMBER: u8 = 2;
     /// In INDEXES, object = code of a class, position = inode: a directory whose rules name this class (one byte, 1).
     pub const CLASS_RULES: u8 = 3;
+    /// In INDEXES, object 0: this pool has had the indexes of places from its beginning on (one byte, 1).
+    pub const PLACES_INDEXED: u8 = 5;
+    /// In INDEXES, object = number of a place, position = inode: a file or directory that names this place itself (one byte, 1).
+    pub const PLACE_MEMBER: u8 = 6;
+    /// In INDEXES, object = number of a place, position = inode: a directory whose rules name this place (one byte, 1).
+    pub const PLACE_RULES: u8 = 7;
     /// In INDEXES, object 0, position = inode: a file that is to be retained when it has been left alone for a while; position 0:
     /// something in this pool was to be retained (one byte, 1).
     pub const RETENTION: u8 = 4;
@@ -288,6 +294,18 @@ impl Key {
 
     pub const fn class_rules(code: u8, inode: u64) -> Self {
         Self::new(tree::INDEXES, code as u64, kind::CLASS_RULES, inode)
+    }
+
+    pub const fn places_indexed() -> Self {
+        Self::new(tree::INDEXES, 0, kind::PLACES_INDEXED, 0)
+    }
+
+    pub const fn place_member(number: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, number as u64, kind::PLACE_MEMBER, inode)
+    }
+
+    pub const fn place_rules(number: u8, inode: u64) -> Self {
+        Self::new(tree::INDEXES, number as u64, kind::PLACE_RULES, inode)
     }
 
     pub const fn retention(inode: u64) -> Self {

@@ -59,8 +59,10 @@ struct Checker {
     hashed_of: u64,
     orphans: FxHashMap<u64, bool>,
     preallocated_bytes: u64,
-    /// Of the index of classes, if it is complete: class and inode.
-    members: Option<FxHashSet<(u8, u64)>>,
+    /// Of the indexes of who names which classes and places, and whether they are complete.
+    members: FxHashSet<Key>,
+    has_class_index: bool,
+    has_place_index: bool,
     accounting: Option<AccountingValue>,
     /// What inodes come to, and what the accounts say.
     counted: Sums,
@@ -84,7 +86,9 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         hashed_of: 0,
         orphans: FxHashMap::default(),
         preallocated_bytes: 0,
-        members: None,
+        has_class_index: false,
+        has_place_index: false,
+        members: FxHashSet::default(),
         accounting: None,
         counted: Sums::new(),
         accounts: BTreeMap::new(),
@@ -97,12 +101,9 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         key::kind::VERSION if key.position != 0 => {
             checker.versions.insert((key.object, key.position));
         }
-        key::kind::CLASSES_INDEXED => checker.members = Some(FxHashSet::default()),
-        key::kind::CLASS_MEMBER => {
-            checker.members.iter_mut().for_each(|members| {
-                members.extend(u8::try_from(key.object).map(|class| (class, key.position)));
-            });
-        }
+        key::kind::CLASSES_INDEXED => checker.has_class_index = true,
+        key::kind::PLACES_INDEXED => checker.has_place_index = true,
+        key::kind::CLASS_MEMBER | key::kind::PLACE_MEMBER => drop(checker.members.insert(*key)),
         _ => {}
     })?;
     store.for_each_key(Key::orphan(0), Key::orphan(u64::MAX), |key, bytes| {
@@ -211,9 +212,14 @@ impl Checker {
         let Some(kind) = value.kind() else {
             return self.add(true, inode, format!("inode {inode} has no type"));
         };
-        for class in crate::classes::named_classes(&value).into_iter().filter(|class| *class != 0) {
-            if self.members.as_ref().is_some_and(|members| !members.contains(&(class, inode))) {
-                self.add(false, inode, format!("inode {inode} is of class {class} and not in that class's index"));
+        for entry in crate::classes::Named::of(&value).entries(inode) {
+            let (is_indexed, what) = match entry.kind {
+                key::kind::CLASS_MEMBER => (self.has_class_index, "class"),
+                _ => (self.has_place_index, "place"),
+            };
+            if is_indexed && !self.members.contains(&entry) {
+                let number = entry.object;
+                self.add(false, inode, format!("inode {inode} is of {what} {number} and not in that {what}'s index"));
             }
         }
         self.visit_version(inode, &value);

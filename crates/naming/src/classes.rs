@@ -1,14 +1,16 @@
 //! Classes that a pool defines: kept in the tree, known to the resolver, and changed so that exactly what has them is looked at.
 //!
 //! Who has a class itself, and whose rules name it, stands in indexes (tree 5), written with the attribute. So a change of a class notes
-//! these files and directories for the reconciler, in the transaction that changes it, and nobody looks for them.
+//! these files and directories for the reconciler, in the transaction that changes it, and nobody looks for them. The places that
+//! policies name have such indexes too, for devices that are labelled otherwise.
 //! Invariant: a name means one class for ever, so rules that name a class mean the same after it was deleted as before.
 //! Read next: `stere_policy::Classes`, `reconcile.rs`.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassValue, InodeValue, Key, RuledMore, Site, key};
+use stere_format::{ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
     CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, Versions,
     is_class_name,
@@ -112,19 +114,33 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
     ClassValue { name, changed_seconds, into, ..numbers }.encode()
 }
 
-/// The classes that an inode names itself, by what is set and by a lock; 0 for none.
-pub(crate) fn named_classes(value: &InodeValue) -> [u8; 2] {
-    [stere_file::own_policy(value).class, stere_file::own_locks(value).class]
+/// The classes and places that an inode names itself, by what is set and by a lock; what is none is 0, or below the first number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    classes: [u8; 2],
+    places: [u8; 4],
 }
 
-/// Keeps the index of who has which class itself.
-pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: [u8; 2], after: [u8; 2]) {
-    for class in before.into_iter().filter(|class| *class != 0 && !after.contains(class)) {
-        transaction.delete(Key::class_member(class, inode));
+impl Named {
+    pub fn of(value: &InodeValue) -> Named {
+        let (own, locks) = (stere_file::own_policy(value), stere_file::own_locks(value));
+        Named { classes: [own.class, locks.class], places: [own.on, own.only, locks.on, locks.only] }
     }
-    for class in after.into_iter().filter(|class| *class != 0 && !before.contains(class)) {
-        transaction.put(Key::class_member(class, inode), &[1]);
+
+    /// Its keys in the indexes of who names what.
+    pub fn entries(&self, inode: u64) -> BTreeSet<Key> {
+        let classes = self.classes.into_iter().filter(|class| *class != 0);
+        let places = self.places.into_iter().filter(|number| *number >= PLACE_NUMBER_MIN);
+        let places = places.map(|number| Key::place_member(number, inode));
+        classes.map(|class| Key::class_member(class, inode)).chain(places).collect()
     }
+}
+
+/// Keeps the indexes of who has which class, and which place, itself.
+pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: Named, after: Named) {
+    let (before, after) = (before.entries(inode), after.entries(inode));
+    before.difference(&after).for_each(|key| transaction.delete(*key));
+    after.difference(&before).for_each(|key| transaction.put(*key, &[1]));
 }
 
 fn unknown(name: &str) -> Error {
@@ -342,31 +358,56 @@ impl FileSystem {
         if is_everywhere {
             return Ok(vec![ROOT]);
         }
-        let (mut concerned, mut old) = (Vec::new(), Vec::new());
-        for one in all_of {
-            let ends = |of: fn(u8, u64) -> Key| (of(one.code(), 0), of(one.code(), u64::MAX));
-            for (from, to) in [ends(Key::class_member), ends(Key::class_rules)] {
-                let mut found = Vec::new();
-                transaction.scan(from, to, |key, _| {
-                    found.push(*key);
-                    if found.len() > NOTED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                })?;
-                if concerned.len() + found.len() > NOTED_MAX {
-                    return Ok(vec![ROOT]);
-                }
-                for key in found {
-                    let value = inode_if_any(transaction, key.position)?;
-                    let still = value.is_some_and(|value| match key.kind {
-                        key::kind::CLASS_MEMBER => named_classes(&value).contains(&one.code()),
-                        _ => value.flags & HAS_RULES != 0,
-                    });
-                    if still { concerned.push(key.position) } else { old.push(key) }
-                }
+        let ends = |class: Class, of: fn(u8, u64) -> Key| (of(class.code(), 0), of(class.code(), u64::MAX));
+        let ranges = all_of.into_iter().flat_map(|one| [ends(one, Key::class_member), ends(one, Key::class_rules)]);
+        indexed(transaction, ranges)
+    }
+
+    /// Below whom to look when places have come to mean other devices.
+    pub(crate) fn concerned_by_places(
+        &self,
+        transaction: &mut Transaction<'_>,
+        numbers: &BTreeSet<u8>,
+    ) -> Result<Vec<u64>, Error> {
+        if transaction.get(&Key::places_indexed())?.is_none() || self.rules.name_places(numbers) {
+            return Ok(vec![ROOT]);
+        }
+        let classes = self.files.resolver().classes();
+        let mut concerned = Vec::new();
+        for (class, definition) in classes.in_use() {
+            if [definition.own.on, definition.own.only].iter().any(|number| numbers.contains(number)) {
+                concerned.extend(self.concerned(transaction, &classes, class)?);
             }
         }
-        for key in old {
-            transaction.delete(key);
-        }
-        Ok(concerned)
+        let ends = |number: u8, of: fn(u8, u64) -> Key| (of(number, 0), of(number, u64::MAX));
+        let ranges = numbers.iter().flat_map(|one| [ends(*one, Key::place_member), ends(*one, Key::place_rules)]);
+        concerned.extend(indexed(transaction, ranges)?);
+        let is_many = concerned.len() > NOTED_MAX || concerned.contains(&ROOT);
+        Ok(if is_many { vec![ROOT] } else { concerned })
     }
+}
+
+/// Whom the entries of these parts of the indexes are about; the root where they are many. Entries that are not so any more go.
+fn indexed(transaction: &mut Transaction<'_>, ranges: impl IntoIterator<Item = (Key, Key)>) -> Result<Vec<u64>, Error> {
+    let (mut concerned, mut old) = (Vec::new(), Vec::new());
+    for (from, to) in ranges {
+        let mut found = Vec::new();
+        transaction.scan(from, to, |key, _| {
+            found.push(*key);
+            if found.len() > NOTED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if concerned.len() + found.len() > NOTED_MAX {
+            return Ok(vec![ROOT]);
+        }
+        for key in found {
+            let value = inode_if_any(transaction, key.position)?;
+            let still = value.is_some_and(|value| match key.kind {
+                key::kind::CLASS_RULES | key::kind::PLACE_RULES => value.flags & HAS_RULES != 0,
+                _ => Named::of(&value).entries(key.position).contains(&key),
+            });
+            if still { concerned.push(key.position) } else { old.push(key) }
+        }
+    }
+    old.into_iter().for_each(|key| transaction.delete(key));
+    Ok(concerned)
 }

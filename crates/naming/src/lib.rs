@@ -215,6 +215,7 @@ impl FileSystem {
             let value = InodeValue::new(FileKind::Directory.mode_bits() | 0o755, uid, gid, ROOT, now);
             stere_file::put_inode(transaction, ROOT, &InodeValue { nlink: 2, ..value });
             transaction.put(Key::classes_indexed(), &[1]);
+            transaction.put(Key::places_indexed(), &[1]);
             transaction.put(Key::find_index(), &FindIndexValue::COMPLETE.encode());
             Ok(())
         })

@@ -10,8 +10,8 @@ use stere_format::{PlaceValue, Site};
 use stere_policy::{ANYWHERE_WORD, Effective, Places, PolicyError, Setting};
 use stere_store::{Lies, Store};
 
-use crate::FileSystem;
 use crate::error::Error;
+use crate::{Caller, FileSystem};
 
 /// Tags, classes or names of devices with commas (or `|`) between them, each once and in order.
 fn words_of(text: &str) -> Option<Vec<String>> {
@@ -75,9 +75,21 @@ impl FileSystem {
         }
     }
 
-    /// Whether a policy of this pool ever named devices: then it matters how they are labelled.
-    pub fn has_places(&self) -> bool {
-        self.store.has_places()
+    /// Devices came, went or are labelled otherwise: notes those files to be looked at whose policy names a place that means other devices
+    /// now. What lies elsewhere than its segment notes is not their business: mending moves it.
+    pub fn follow_labels(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        let changed = self.store.take_changed_places();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let noted = self.store.update(caller.wait, |transaction| {
+            let concerned = self.concerned_by_places(transaction, &changed)?;
+            concerned.into_iter().try_for_each(|inode| self.note_reconcile(transaction, inode))
+        });
+        if noted.is_err() {
+            self.store.put_changed_places(changed);
+        }
+        noted
     }
 
     /// Why new data cannot lie where it must, if it cannot.

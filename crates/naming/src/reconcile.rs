@@ -29,6 +29,8 @@ struct Job {
     /// The note's number when the walk began.
     number: u64,
     walk: Walk,
+    /// Where that began.
+    beginning: Beginning,
     /// The file in hand, and where to go on in it.
     file: Option<(u64, u64)>,
     /// The same file after that, where content that is stored twice is to become one: where to go on, and in which domain.
@@ -42,6 +44,20 @@ struct Job {
     rule_changes: u64,
     /// What rules came to for the names met so far of files that have several, and how many those were.
     linked: FxHashMap<u64, (Decision, u32)>,
+}
+
+/// Where a walk begins.
+struct Beginning {
+    inode: u64,
+    kind: FileKind,
+    path: Vec<u8>,
+    form: Form,
+}
+
+impl Beginning {
+    fn walk(&self) -> Walk {
+        Walk::new(self.inode, self.kind, self.path.clone(), self.form)
+    }
 }
 
 /// Files with several names that one walk remembers.
@@ -269,12 +285,13 @@ impl FileSystem {
         let found = path_and_form(&self.store, &self.names, caller.wait, start)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let rule_changes = self.rules.changes();
-        let walk = Walk::new(start, kind.unwrap_or(FileKind::Symlink), path, form);
+        let beginning = Beginning { inode: start, kind: kind.unwrap_or(FileKind::Symlink), path, form };
         let (shared, linked) = (SharedWishes::default(), FxHashMap::default());
         Ok(Some(Job {
             root,
             number,
-            walk,
+            walk: beginning.walk(),
+            beginning,
             file: None,
             twin: None,
             shared,
@@ -373,6 +390,7 @@ impl FileSystem {
                 job.twin = done.next.map(|next| (inode, next, domain));
             }
             match job.walk.next(&self.store, &self.names, caller.wait)? {
+                None if job.shared.begin_separating() => job.walk = job.beginning.walk(),
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
                     let is_version = self.review_version(caller, &met)?;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::Plugins;
-use stere_format::{DecodeError, InodeValue, Key, RuleLogValue, RulesValue, Timestamp, key};
+use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{Class, Classes, Decision, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary};
 use stere_store::{Store, Transaction, Wait};
 
@@ -190,6 +190,12 @@ impl Rules {
         pool.1.as_ref().is_some_and(|set| set.rules().iter().any(|rule| rule.own.class() == Some(class)))
     }
 
+    /// Whether the pool's rules name one of these places.
+    pub fn name_places(&self, numbers: &BTreeSet<u8>) -> bool {
+        let pool = self.pool.lock();
+        pool.1.as_ref().is_some_and(|set| !places_of(set).is_disjoint(numbers))
+    }
+
     /// Holds up whoever changes the pool's rules where they are in the pool already and not here.
     #[cfg(test)]
     pub fn hold_pool(&self) -> impl Sized + '_ {
@@ -308,7 +314,7 @@ impl FileSystem {
         let (mut named, mut asked, mut lists, mut keeps_versions) = (Vec::new(), Vec::new(), Vec::new(), false);
         if let Some(text) = text {
             let set = self.parse_rules(caller, &String::from_utf8_lossy(text), false)?;
-            named = classes_of(&set);
+            named = index_entries(&set, inode);
             keeps_versions = set.rules().iter().any(|rule| rule.own.versions.is_some());
             let settings = |rule: &Rule| {
                 let own = rule.own;
@@ -331,9 +337,7 @@ impl FileSystem {
             }
             value.ctime = caller.now;
             self.forget_rules(transaction, inode, value)?;
-            for class in &named {
-                transaction.put(Key::class_rules(class.code(), inode), &[1]);
-            }
+            named.iter().for_each(|key| transaction.put(*key, &[1]));
             match text {
                 Some(text) => {
                     xattr::put(transaction, inode, ATTRIBUTE, text)?;
@@ -371,7 +375,7 @@ impl FileSystem {
         Ok(set)
     }
 
-    /// A directory's rules are to go, or to become others: takes it from the indexes of the classes that they name.
+    /// A directory's rules are to go, or to become others: takes it from the indexes of the classes and places that they name.
     pub(crate) fn forget_rules(
         &self,
         transaction: &mut Transaction<'_>,
@@ -382,9 +386,7 @@ impl FileSystem {
             && let Some(text) = xattr::get(transaction, directory, ATTRIBUTE)?
             && let Some(set) = self.rules.parse_stored(directory, &text, &self.files.resolver().classes())
         {
-            for class in classes_of(&set) {
-                transaction.delete(Key::class_rules(class.code(), directory));
-            }
+            index_entries(&set, directory).into_iter().for_each(|key| transaction.delete(key));
         }
         Ok(())
     }
@@ -446,4 +448,16 @@ pub(crate) fn classes_of(set: &RuleSet) -> Vec<Class> {
     classes.sort_unstable_by_key(|class| class.code());
     classes.dedup();
     classes
+}
+
+/// Where rules of a directory stand in the indexes of the classes and places that they name.
+fn index_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
+    let classes = classes_of(set).into_iter().map(|class| Key::class_rules(class.code(), directory));
+    classes.chain(places_of(set).into_iter().map(|number| Key::place_rules(number, directory))).collect()
+}
+
+/// The places that rules name.
+fn places_of(set: &RuleSet) -> BTreeSet<u8> {
+    let named = set.rules().iter().flat_map(|rule| [rule.own.on, rule.own.only]);
+    named.filter(|number| *number >= PLACE_NUMBER_MIN).collect()
 }

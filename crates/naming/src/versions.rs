@@ -361,7 +361,7 @@ impl FileSystem {
 
     /// A version has the policy of its file, so it is in the same indexes.
     fn note_policy(&self, transaction: &mut Transaction<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
-        classes::index_member(transaction, inode, [0; 2], classes::named_classes(value));
+        classes::index_member(transaction, inode, classes::Named::default(), classes::Named::of(value));
         self.note_tiered(transaction, inode, [stere_file::own_policy(value), stere_file::own_locks(value)])
     }
 

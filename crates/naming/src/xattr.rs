@@ -357,14 +357,14 @@ impl FileSystem {
                 self.check_locks(transaction, inode, inode_value, &[(setting, asked)])?;
             }
             own.set(setting, numbered.as_deref().unwrap_or_default())?;
-            let classes_before = classes::named_classes(inode_value);
+            let named_before = classes::Named::of(inode_value);
             match say {
                 Say::Own => stere_file::set_own_policy(inode_value, own),
                 Say::Lock => stere_file::set_own_locks(inode_value, own),
             }
             self.note_watched(transaction, own.switches)?;
             self.note_tiered(transaction, inode, [Say::Own, Say::Lock].map(|say| say.of(inode_value)))?;
-            classes::index_member(transaction, inode, classes_before, classes::named_classes(inode_value));
+            classes::index_member(transaction, inode, named_before, classes::Named::of(inode_value));
             if matches!(setting, Setting::Encrypt | Setting::Class) {
                 // What is in memory of its files could not be saved under a locked key.
                 self.name_key(transaction, inode, inode_value)?;

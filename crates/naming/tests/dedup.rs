@@ -3,30 +3,13 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
-use stere_format::{BlobValue, Key, key};
-use stere_naming::{FileSystem, ROOT, SetMode, Wait};
+use stere_naming::{ROOT, SetMode};
 use support::edits::{Random, fact, set};
-use support::files::{Walk, assert_clean, check, directory, make, mkdir};
+use support::files::{Walk, assert_clean, check, directory, make, mkdir, stored_bytes};
 use support::{Rig, caller, reconcile};
 
 const RECORD: usize = 128 << 10;
-
-/// Bytes of all blobs that are stored.
-fn stored(fs: &FileSystem) -> u64 {
-    fs.syncfs(&caller(4)).unwrap();
-    let counted = fs.store().view(Wait::Allowed, |view| {
-        let mut bytes = 0;
-        let (from, to) = (Key::new(key::tree::BLOBS, 0, 0, 0), Key::new(key::tree::BLOBS + 1, 0, 0, 0));
-        view.scan(from, to, |_, value| {
-            bytes += u64::from(BlobValue::decode(value).unwrap().address.length);
-            ControlFlow::Continue(())
-        })?;
-        Ok::<_, stere_store::Error>(bytes)
-    });
-    counted.unwrap()
-}
 
 fn content(seed: u64, length: usize) -> Vec<u8> {
     Random(seed).noise(length)
@@ -42,14 +25,14 @@ fn what_is_stored_twice_becomes_one_and_stays_what_it_was() {
     let mixed = [&one[..2 * RECORD], &other[..]].concat();
     let files = [make(&fs, top, "a", &one), make(&fs, deep, "b", &one), make(&fs, deep, "c", &mixed)];
     let outside = make(&fs, ROOT, "outside", &one);
-    let before = stored(&fs);
+    let before = stored_bytes(&fs);
     set(&fs, top, "dedup", "yes");
     reconcile(&fs);
     let left = (one.len().next_multiple_of(4096) + other.len()) as u64;
     let whole = |length: usize| length.next_multiple_of(512) as u64;
     assert!(before > 2 * left, "{before}");
     // What is outside has a copy of its own.
-    assert!(stored(&fs) <= left + whole(one.len()) + 4096, "{} of {before}", stored(&fs));
+    assert!(stored_bytes(&fs) <= left + whole(one.len()) + 4096, "{} of {before}", stored_bytes(&fs));
     for (inode, bytes) in files.iter().zip([&one, &one, &mixed]) {
         check(&fs, *inode, bytes);
         assert_eq!(fact(&fs, *inode, "state"), "compliant");
@@ -80,15 +63,15 @@ fn domains_keys_and_other_ways_to_be_stored_stay_apart() {
         make(&fs, top, &format!("f{at}"), &bytes);
     }
     reconcile(&fs);
-    assert_eq!(stored(&fs), 3 * bytes.len() as u64);
+    assert_eq!(stored_bytes(&fs), 3 * bytes.len() as u64);
     make(&fs, left, "again", &bytes);
-    assert_eq!(stored(&fs), 4 * bytes.len() as u64);
+    assert_eq!(stored_bytes(&fs), 4 * bytes.len() as u64);
     // Who wrote it notes that it is to be looked at.
     for seconds in [1000, 2000] {
         fs.step(&caller(seconds), 10).unwrap();
     }
     reconcile(&fs);
-    assert_eq!(stored(&fs), 3 * bytes.len() as u64);
+    assert_eq!(stored_bytes(&fs), 3 * bytes.len() as u64);
     let refused = fs.setxattr(&caller(3), left, b"user.stere.dedup", b"1", SetMode::Any, false);
     assert!(refused.is_err());
     assert_clean(&fs);
@@ -106,7 +89,7 @@ fn content_with_the_same_checksums_is_not_the_same_content() {
     reconcile(&fs);
     check(&fs, first, &one);
     check(&fs, second, &other);
-    assert_eq!(stored(&fs), 2 * 4096);
+    assert_eq!(stored_bytes(&fs), 2 * 4096);
 }
 
 /// CRC32C is linear: what changes the first word is made good by the last one.
@@ -164,7 +147,7 @@ fn histories_leave_what_was_written() {
         let top = directory(&fs, "top", "dedup", "yes");
         let walk = Walk { steps: 120, reach_bytes: 1 << 20, text, asks };
         let fs = walk.run(&rig, fs, top, &mut Random(seed));
-        seen.insert(stored(&fs));
+        seen.insert(stored_bytes(&fs));
     }
     assert!(seen.len() > 20, "histories differ");
 }

@@ -9,7 +9,7 @@ use stere_format::{DeviceIndex, DeviceState};
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetMode};
 use stere_store::Label;
 use support::edits::{fact, set};
-use support::files::{assert_clean, check, directory, make, mkdir};
+use support::files::{assert_clean, check, directory, make, mkdir, stored_bytes};
 use support::{Rig, caller, reconcile};
 
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -304,5 +304,118 @@ fn rules_classes_and_locks_name_devices() {
         let refused = fs.setxattr(&caller(3), place, b"user.stere.on", bad.as_bytes(), SetMode::Any, false);
         assert!(matches!(refused, Err(Error::Policy(_))), "{bad}: {refused:?}");
     }
+    assert_clean(&fs);
+}
+
+/// Where a note waits to be looked at.
+fn noted(fs: &FileSystem) -> BTreeSet<String> {
+    let status = fs.reconcile_status(stere_naming::Wait::Allowed).unwrap();
+    status.pending.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+}
+
+/// P-142: a device that is labelled otherwise has those files looked at whose policy names a place that means other devices now, and no
+/// others: by keys, locks, rules and classes, also after a mount; the pool's own rules are about all.
+#[test]
+fn a_label_concerns_whose_policy_names_it() {
+    let (rig, fs) = rig(&[DEVICE_BYTES; 5]);
+    let named = directory(&fs, "named", "only", "nvme");
+    let wished = directory(&fs, "wished", "on", "nvme,old");
+    directory(&fs, "other", "only", "old");
+    let (ruled, locked) = (mkdir(&fs, ROOT, "ruled"), mkdir(&fs, ROOT, "locked"));
+    let rules = |fs: &FileSystem, text: &[u8]| {
+        fs.setxattr(&caller(3), ruled, b"user.stere.rules", text, SetMode::Any, false).unwrap();
+    };
+    rules(&fs, b"*.c: only=nvme; *.o: copies=1");
+    fs.setxattr(&caller(3), locked, b"trusted.stere.only", b"nvme", SetMode::Any, false).unwrap();
+    fs.create_class(&caller(3), "quick", &[("on".into(), "nvme".into())]).unwrap();
+    let quick = directory(&fs, "quick", "class", "quick");
+    let left = directory(&fs, "left", "only", "nvme");
+    set(&fs, left, "only", "any");
+    let bytes = content(17, 400_000);
+    let three = mkdir(&fs, named, "three");
+    set(&fs, three, "copies", "3");
+    let file = make(&fs, three, "file", &bytes);
+    for directory in [wished, quick, left, ruled, ROOT] {
+        make(&fs, directory, "a.c", &bytes);
+    }
+    reconcile(&fs);
+    assert_eq!(devices(&fs, file), names(&["d0", "d1"]));
+    let all = ["/named", "/wished", "/ruled", "/locked", "/quick"];
+    let of = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<BTreeSet<String>>();
+    tag(&fs, 2, &["nvme"]);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&all));
+    reconcile(&fs);
+    // There are enough of them now.
+    assert_lies(&fs, file, &bytes, &["d0", "d1", "d2"]);
+    tag(&fs, 3, &["nobody-names-it"]);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&[]));
+    fs.syncfs(&caller(5)).unwrap();
+    let fs = rig.reopen(fs, true);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&[]), "a mount is no change");
+    tag(&fs, 3, &["old"]);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&["/wished", "/other"]));
+    reconcile(&fs);
+    rules(&fs, b"*.c: only=old");
+    reconcile(&fs);
+    tag(&fs, 4, &["nvme"]);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&["/named", "/wished", "/locked", "/quick"]));
+    reconcile(&fs);
+    fs.load_rules(&caller(6), "*.iso: on=nvme").unwrap();
+    reconcile(&fs);
+    tag(&fs, 4, &[]);
+    fs.follow_labels(&caller(5)).unwrap();
+    assert_eq!(noted(&fs), of(&["/"]));
+    reconcile(&fs);
+    assert_clean(&fs);
+}
+
+/// P-142: of files that share a blob and must lie in different places each has one of its own in its place, and sharing is kept where
+/// all of them go to the same; deduplication joins nothing that must lie apart.
+#[test]
+fn requirements_that_contradict_each_other_part_what_is_shared() {
+    let (rig, fs) = rig(&[DEVICE_BYTES; 6]);
+    [2, 3].into_iter().for_each(|index| tag(&fs, index, &["slow"]));
+    [4, 5].into_iter().for_each(|index| tag(&fs, index, &["far"]));
+    let whole = 12u64 * (128 << 10);
+    let bytes = content(19, whole as usize);
+    let (left, right) = (directory(&fs, "left", "only", "nvme"), mkdir(&fs, ROOT, "right"));
+    let file = make(&fs, left, "file", &bytes);
+    let copies: Vec<u64> = ["one", "two"].map(|name| make(&fs, right, name, b"")).into();
+    fs.syncfs(&caller(3)).unwrap();
+    for copy in &copies {
+        assert_eq!(fs.copy_range(&caller(3), file, 0, *copy, 0, whole).unwrap(), whole);
+    }
+    assert_eq!(stored_bytes(&fs), whole, "they share");
+    set(&fs, right, "only", "slow");
+    reconcile(&fs);
+    assert_lies(&fs, file, &bytes, &["d0", "d1"]);
+    copies.iter().for_each(|inode| assert_lies(&fs, *inode, &bytes, &["d2", "d3"]));
+    assert_eq!(stored_bytes(&fs), 3 * whole);
+    // All who share it go to the same place: they still share afterwards.
+    let (third, fourth) = (make(&fs, left, "third", b""), make(&fs, left, "fourth", b""));
+    for copy in [third, fourth] {
+        assert_eq!(fs.copy_range(&caller(3), file, 0, copy, 0, whole).unwrap(), whole);
+    }
+    fs.syncfs(&caller(3)).unwrap();
+    set(&fs, left, "only", "far");
+    reconcile(&fs);
+    for inode in [file, third, fourth] {
+        assert_lies(&fs, inode, &bytes, &["d4", "d5"]);
+    }
+    assert_eq!(stored_bytes(&fs), 3 * whole, "nothing is parted that goes to the same place");
+    // Who looks for the same content finds it, and leaves it where it must lie.
+    set(&fs, ROOT, "dedup", "yes");
+    reconcile(&fs);
+    reconcile(&fs);
+    assert!(!fs.reconcile_step(&caller(9), 1 << 20).unwrap(), "nobody joins and parts without end");
+    assert_eq!(stored_bytes(&fs), 2 * (128 << 10), "all records are the same: one in each place");
+    let fs = rig.reopen(fs, true);
+    [file, third, fourth].into_iter().for_each(|inode| assert_lies(&fs, inode, &bytes, &["d4", "d5"]));
+    copies.iter().for_each(|inode| assert_lies(&fs, *inode, &bytes, &["d2", "d3"]));
     assert_clean(&fs);
 }

@@ -11,6 +11,7 @@ use crate::control::{Answer, Connection, Request};
 use crate::error::{DEGRADED, DONE, Result, refused};
 use crate::registry::Registry;
 use crate::running::Running;
+use crate::running::change::Change;
 use crate::status::to_json;
 use crate::{clock, locate, size};
 
@@ -55,9 +56,15 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
 }
 
 /// There are more devices: files that were written with fewer copies than their policy asks for, because there were too few,
-/// get the rest of them. Nobody has a list of those, so all are looked at.
-pub fn use_new_devices(filesystem: &FileSystem) -> Result<()> {
-    Ok(filesystem.reconcile(&clock::own_caller(Wait::Allowed), ROOT)?)
+/// get the rest of them. Nobody has a list of those, so all are looked at; where a device is only labelled otherwise, those whose policy
+/// names a place that means other devices now.
+pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
+    let caller = clock::own_caller(Wait::Allowed);
+    match change {
+        change if change.gives_devices() => Ok(filesystem.reconcile(&caller, ROOT)?),
+        Change::Label { .. } => Ok(filesystem.follow_labels(&caller)?),
+        _ => Ok(()),
+    }
 }
 
 /// Answers for the daemon.

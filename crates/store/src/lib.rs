@@ -46,7 +46,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -207,6 +207,8 @@ pub struct Store {
     /// Words of each place.
     pub(crate) places: Mutex<BTreeMap<u8, Vec<String>>>,
     pub(crate) place_changes: Mutex<()>,
+    /// Those that came to mean other devices.
+    pub(crate) changed_places: Mutex<BTreeSet<u8>>,
     pub(crate) volumes: Arc<tertiary::Volumes>,
     pub(crate) options: StoreOptions,
 }

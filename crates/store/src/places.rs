@@ -59,6 +59,7 @@ impl Store {
         }
         *self.places.lock() = places;
         self.resolve_places();
+        self.take_changed_places();
         Ok(())
     }
 
@@ -68,7 +69,9 @@ impl Store {
         for (number, words) in &*self.places.lock() {
             let is_meant = |entry: &&DeviceEntry| words.iter().any(|word| is_known_by(entry, word));
             let meant: BTreeSet<DeviceIndex> = devices.iter().filter(is_meant).map(|entry| entry.index).collect();
-            self.log.stripe.set_place(*number, meant);
+            if self.log.stripe.set_place(*number, meant) {
+                self.changed_places.lock().insert(*number);
+            }
         }
         let may_not_stay = |segment: &Segment| segment.kind == SegmentKind::Data && !self.may_stay(segment);
         self.log.end_segments(&may_not_stay);
@@ -110,9 +113,14 @@ impl Store {
         self.places.lock().get(&number).cloned()
     }
 
-    /// Whether this pool ever had a place.
-    pub fn has_places(&self) -> bool {
-        !self.places.lock().is_empty()
+    /// Places that mean other devices than when this was asked last.
+    pub fn take_changed_places(&self) -> BTreeSet<u8> {
+        std::mem::take(&mut *self.changed_places.lock())
+    }
+
+    /// These are to be told again.
+    pub fn put_changed_places(&self, numbers: BTreeSet<u8>) {
+        self.changed_places.lock().extend(numbers);
     }
 
     /// How many devices of the table data may lie on that must lie there and nowhere else.

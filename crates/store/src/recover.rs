@@ -205,6 +205,7 @@ impl Store {
             metadata_wish: Mutex::new(None),
             places: Mutex::default(),
             place_changes: Mutex::default(),
+            changed_places: Mutex::default(),
             volumes,
             log,
             options,

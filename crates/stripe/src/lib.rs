@@ -238,9 +238,9 @@ impl Stripe {
         self.placement.lock().room_within(only, scheme, kept, used)
     }
 
-    /// Says which devices a place means from now on.
-    pub fn set_place(&self, number: u8, devices: BTreeSet<DeviceIndex>) {
-        self.placement.lock().set_place(number, devices);
+    /// Says which devices a place means from now on. Tells whether it meant others.
+    pub fn set_place(&self, number: u8, devices: BTreeSet<DeviceIndex>) -> bool {
+        self.placement.lock().set_place(number, devices)
     }
 
     /// Whether data of this site may lie on a device.

@@ -218,12 +218,12 @@ impl FileSystem {
         value.flags &= !HAS_VERSIONS;
         stere_file::put_inode(transaction, inode, &value);
         let mut moved = crate::directory(transaction, shelf.inode)?;
-        let before = classes::named_classes(&moved);
+        let before = classes::Named::of(&moved);
         let own = moved.policy.and_then(|policy| policy.versions);
         moved.policy =
             value.policy.map(|policy| InodePolicy { retain: None, versions: policy.versions.or(own), ..policy });
         moved.policy = moved.policy.filter(|policy| *policy != InodePolicy::default());
-        classes::index_member(transaction, shelf.inode, before, classes::named_classes(&moved));
+        classes::index_member(transaction, shelf.inode, before, classes::Named::of(&moved));
         self.note_tiered(transaction, shelf.inode, [stere_file::own_policy(&moved), stere_file::own_locks(&moved)])?;
         moved.ctime = caller.now;
         self.enter_moment(transaction, caller, drawer, (shelf.inode, &mut moved), FileKind::Directory)?;
@@ -247,7 +247,7 @@ impl FileSystem {
                 above.flags &= !HAS_VERSIONS;
             }
             stere_file::put_inode(transaction, parent, &above);
-            classes::index_member(transaction, at, classes::named_classes(&value), [0; 2]);
+            classes::index_member(transaction, at, classes::Named::of(&value), classes::Named::default());
             transaction.delete(Key::versions_many(at));
             stere_file::free_empty(transaction, at, value)?;
             at = parent;

@@ -1,6 +1,9 @@
 //! Files of tests, and their ACLs: made, set, changed at random, read again whole and in parts, and a pool that must be clean.
 
-use stere_naming::{FileSystem, Handle, OpenFlags, ROOT};
+use std::ops::ControlFlow;
+
+use stere_format::{BlobValue, Key, key};
+use stere_naming::{FileSystem, Handle, OpenFlags, ROOT, Wait};
 
 use super::edits::{Edit, Random, edit, fact, set};
 use super::{Rig, caller, reconcile};
@@ -55,6 +58,21 @@ pub fn assert_clean(fs: &FileSystem) {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     let findings = stere_naming::check(fs.store()).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Bytes of all blobs that are stored.
+pub fn stored_bytes(fs: &FileSystem) -> u64 {
+    fs.syncfs(&caller(4)).unwrap();
+    let counted = fs.store().view(Wait::Allowed, |view| {
+        let mut bytes = 0;
+        let (from, to) = (Key::new(key::tree::BLOBS, 0, 0, 0), Key::new(key::tree::BLOBS + 1, 0, 0, 0));
+        view.scan(from, to, |_, value| {
+            bytes += u64::from(BlobValue::decode(value).unwrap().address.length);
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, stere_store::Error>(bytes)
+    });
+    counted.unwrap()
 }
 
 /// Random writes, cuts, holes and copies of three files, with what is asked for changing in between, syncs and crashes.

@@ -402,14 +402,10 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
             Ok(Changed::Done(said)) => {
                 tracing::info!(?change, "{said}");
                 reconcile::try_again(&daemon.filesystem, &daemon.running);
-                // Files that are to lie on some devices only may have more of them now.
-                let is_labelled = change.is_label() && daemon.filesystem.has_places();
-                if (change.gives_devices() || is_labelled)
-                    && let Err(error) = reconcile::use_new_devices(&daemon.filesystem)
-                {
-                    return failed(&error);
+                match reconcile::use_devices(&daemon.filesystem, &change) {
+                    Ok(()) => Answer::Changed { said },
+                    Err(error) => failed(&error),
                 }
-                Answer::Changed { said }
             }
             Err(error) => failed(&error),
         },

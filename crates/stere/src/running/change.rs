@@ -70,10 +70,6 @@ impl Change {
     }
 
     /// Whether a device is known by other words afterwards.
-    pub fn is_label(&self) -> bool {
-        matches!(self, Change::Label { .. })
-    }
-
     /// Whether there may be more devices for chunks afterwards.
     pub fn gives_devices(&self) -> bool {
         matches!(self, Change::Add { spare: false, .. } | Change::Replace { .. } | Change::Online { .. })

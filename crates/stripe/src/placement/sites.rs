@@ -16,9 +16,10 @@ use stere_format::{DeviceIndex, Scheme, SegmentChunks, Site};
 const HOME_SLOTS_MIN: u32 = 2;
 
 impl Placement {
-    /// Says which devices a place means from now on.
-    pub(crate) fn set_place(&mut self, number: u8, devices: BTreeSet<DeviceIndex>) {
-        self.places.insert(number, devices);
+    /// Says which devices a place means from now on. Tells whether it meant others.
+    pub(crate) fn set_place(&mut self, number: u8, devices: BTreeSet<DeviceIndex>) -> bool {
+        let before = self.places.insert(number, devices);
+        before.is_some_and(|before| self.places.get(&number) != Some(&before))
     }
 
     fn is_of(&self, place: u8, device: DeviceIndex) -> bool {
