@@ -172,6 +172,11 @@ impl Queue {
         for waiting in state.files.values_mut() {
             *waiting = Waiting { since_seconds: waiting.since_seconds, number: waiting.number, ..Waiting::default() };
         }
+        // The journal must not say any more that nobody is to try: what is noted of these from now on is not written again.
+        match write_anew(&self.path, &state.files) {
+            Ok(file) => (state.file, state.lines) = (file, state.files.len()),
+            Err(error) => tracing::error!(%error, "after a crash what was given up is given up again; retry it then"),
+        }
         state.files.len()
     }
 

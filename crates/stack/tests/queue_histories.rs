@@ -60,7 +60,7 @@ fn run(source: &Path, seed: u64) -> Result<(), String> {
     for step in 0..STEPS {
         now += random.below(300) as i64;
         let path = PATHS[random.below(PATHS.len() as u64) as usize].to_vec();
-        match random.below(13) {
+        match random.below(14) {
             0..4 => {
                 let is_open = random.below(2) == 0;
                 let waited = queue.list().0.iter().any(|(other, waiting)| *other == path && !waiting.is_given_up);
@@ -112,6 +112,18 @@ fn run(source: &Path, seed: u64) -> Result<(), String> {
                 durable = length();
             }
             11 => drop(queue.retry()),
+            // It fails until nobody tries any more.
+            12 => {
+                if let Some((path, _)) = queue.due(b"", now) {
+                    while let Some((_, given)) = queue.due(b"", now).filter(|(due, _)| *due == path) {
+                        queue.served(&path, &given, Err("no".to_owned()), now);
+                        now += 1000;
+                    }
+                    if is_given_up(&queue, &path) {
+                        right.given_up.insert(path);
+                    }
+                }
+            }
             _ => {
                 drop(queue);
                 cut(&journal, durable, &mut random);
