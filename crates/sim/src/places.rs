@@ -58,8 +58,8 @@ pub(crate) struct PlacesKnown {
     meant: BTreeMap<u8, BTreeSet<u16>>,
     /// Chunks that lay on devices which were not meant any more when words came to mean others: segment and device.
     astray: BTreeSet<(u64, u16)>,
-    /// Tags of devices: the last ones, and others that a crash may leave.
-    tags: BTreeMap<u16, Vec<Vec<String>>>,
+    /// Tags of devices, which keep their names: the last ones, and others that a crash may leave.
+    tags: BTreeMap<String, Vec<Vec<String>>>,
     /// Files that share content with others.
     sharing: BTreeSet<u64>,
 }
@@ -142,7 +142,7 @@ impl History {
             let label = Label { tags: Some(tags.clone()), class, ..Label::default() };
             let labelled = self.mounted().store.label_device(entry.index, label);
             self.must("labelling a device", labelled.map_err(Error::from))?;
-            self.places.tags.insert(entry.index, vec![tags]);
+            self.places.tags.insert(entry.name, vec![tags]);
         }
         Ok(())
     }
@@ -223,22 +223,18 @@ impl History {
         if !self.has_places() || !may || self.away().is_some() {
             return Ok(());
         }
-        self.places.tags.entry(entry.index).or_default().push(tags.clone());
+        // Cut short, it leaves those that it has now.
+        self.places.tags.entry(entry.name.clone()).or_insert_with(|| vec![entry.tags.clone()]).push(tags.clone());
         let label = Label { tags: Some(tags.clone()), ..Label::default() };
         let labelled = self.mounted().store.label_device(entry.index, label);
         self.must("labelling a device", labelled.map_err(Error::from))?;
-        self.places.tags.insert(entry.index, vec![tags]);
+        self.places.tags.insert(entry.name, vec![tags]);
         self.check_labels()
-    }
-
-    /// A device that takes another's number has tags of its own.
-    pub(crate) fn forget_label(&mut self, index: u16) {
-        self.places.tags.remove(&index);
     }
 
     fn check_labels(&mut self) -> Result<(), Stop> {
         for (_, entry) in self.members() {
-            let Some(possible) = self.places.tags.get_mut(&entry.index) else { continue };
+            let Some(possible) = self.places.tags.get_mut(&entry.name) else { continue };
             if !possible.contains(&entry.tags) {
                 let text =
                     format!("device {} has the tags {:?}, one of {possible:?} is right", entry.index, entry.tags);

@@ -89,7 +89,6 @@ impl History {
     fn buy(&mut self, mebibytes: u32, state: DeviceState, index: u16) -> Result<Option<(DeviceIn, DeviceEntry)>, Stop> {
         let Some(newest) = self.newest() else { return Ok(None) };
         let number = self.machine.add_device(u64::from(mebibytes) << 20, 512);
-        self.forget_label(index);
         let new = NewDevice {
             path: name_of(number),
             device: self.device(number),
