@@ -30,6 +30,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("encryption_key", encryption_key),
     ("extent", extent),
     ("find_index", find_index),
+    ("fold", fold),
+    ("fold_bundle", fold_bundle),
     ("follow", follow),
     ("heat", heat),
     ("inode", inode),
@@ -302,6 +304,14 @@ fn superblock(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn successors(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &Successors::decode(bytes)?.encode())
+}
+
+fn fold(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &FoldValue::decode(bytes)?.encode())
+}
+
+fn fold_bundle(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &Bundle::decode(bytes)?.encode())
 }
 
 fn heat(bytes: &[u8]) -> Result<(), DecodeError> {

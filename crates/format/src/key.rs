@@ -66,6 +66,8 @@ pub mod kind {
     pub const SUCCESSORS: u8 = 40;
     /// In SYSTEM, object = directory: what is below it goes down and comes back as one (one byte, 1).
     pub const UNIT: u8 = 41;
+    /// In SYSTEM, object = number: keys of names and inodes that were put away, and where they are.
+    pub const FOLD: u8 = 48;
     /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
     pub const TIER_POLICY: u8 = 22;
     /// In SYSTEM, object = number: what a tertiary volume costs.
@@ -266,6 +268,10 @@ impl Key {
 
     pub const fn unit(inode: u64) -> Self {
         Self::new(tree::SYSTEM, inode, kind::UNIT, 0)
+    }
+
+    pub const fn fold(number: u64) -> Self {
+        Self::new(tree::SYSTEM, number, kind::FOLD, 0)
     }
 
     pub const fn tiered(inode: u64) -> Self {

@@ -28,6 +28,7 @@ pub mod encryption_key;
 pub mod error;
 pub mod extent;
 mod find_index;
+pub mod fold;
 mod following;
 pub mod fuzz;
 pub mod identity;
@@ -68,6 +69,7 @@ pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use find_index::FindIndexValue;
+pub use fold::{Bundle, FoldValue, KeyRange};
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{

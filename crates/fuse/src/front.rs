@@ -225,7 +225,7 @@ impl Front {
     /// A worker's turn.
     fn work(&self, job: Job) {
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Request(request) if matches!(request.opcode(), opcode::READ | opcode::WRITE) => {
+            Job::Request(request) if self.may_need_volumes(request.opcode()) => {
                 // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
                 if let Some(request) = self.attempt(request, Wait::Devices) {
                     self.recall(request);
@@ -260,7 +260,12 @@ impl Front {
         }
     }
 
-    /// A read or write that needs a tertiary volume: is refused, or waits for its turn.
+    /// Contents may be on volumes only, and names too where some were put away.
+    fn may_need_volumes(&self, opcode: u32) -> bool {
+        matches!(opcode, opcode::READ | opcode::WRITE) || self.filesystem.store().has_folds()
+    }
+
+    /// A request that needs a tertiary volume: is refused, or waits for its turn.
     fn recall(&self, request: Request) {
         if self.filesystem.is_recall_refused(request.context().pid) {
             // Whatever it needs of a volume is refused, so it waits for none.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use stere_format::{InodeValue, Timestamp};
+use stere_format::{InodeValue, Key, Timestamp};
 use stere_store::Wait;
 
 use crate::error::Error;
@@ -97,7 +97,15 @@ impl FileSystem {
 
     /// Saves all times of access; the caller commits.
     pub(crate) fn save_lazy_times(&self, wait: Wait) -> Result<(), Error> {
-        for batch in self.lazy_times.all().chunks(BATCH) {
+        let mut all = self.lazy_times.all();
+        if self.store.has_folds() {
+            // A time of access brings nothing back from a volume.
+            let (away, here): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|(inode, _)| self.store.is_folded(&Key::inode(*inode)));
+            self.lazy_times.saved(&away);
+            all = here;
+        }
+        for batch in all.chunks(BATCH) {
             self.store.update(wait, |transaction| {
                 for (inode, time) in batch {
                     // Somebody may have set the time since the list was made.

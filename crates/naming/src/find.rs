@@ -161,7 +161,12 @@ type NamesRead = (Vec<(u64, Vec<u8>)>, Option<u64>);
 
 impl Find<'_> {
     /// Looks at some more; gives what was found among them, none when all was looked at. Ages count back from the caller's clock.
+    /// Names that were put away stay away, and are not found.
     pub fn step(&mut self, caller: &Caller<'_>) -> Result<Option<Vec<Found>>, Error> {
+        stere_store::passing_over(|| self.step_passing_over(caller))
+    }
+
+    fn step_passing_over(&mut self, caller: &Caller<'_>) -> Result<Option<Vec<Found>>, Error> {
         let mut found = Vec::new();
         match self.stage {
             Stage::Inodes(from) if self.is_directory => {
@@ -169,7 +174,7 @@ impl Find<'_> {
                 let removals = self.filesystem.files.removals();
                 let (inodes, next) = self.read_inodes(caller, from)?;
                 for (inode, value) in inodes {
-                    self.look_at_inode(caller, inode, value, removals, &mut found)?;
+                    unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
                 }
                 self.stage = next.map_or_else(|| self.second_pass(), Stage::Inodes);
             }
@@ -182,7 +187,7 @@ impl Find<'_> {
                 let removals = self.filesystem.files.removals();
                 let end = self.candidates.len().min(at + BATCH);
                 for (inode, value) in self.read_candidates(caller, &self.candidates[at..end])? {
-                    self.look_at_inode(caller, inode, value, removals, &mut found)?;
+                    unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
                 }
                 self.stage = match end == self.candidates.len() {
                     false => Stage::Candidates(end),
@@ -257,7 +262,10 @@ impl Find<'_> {
 
     fn read_candidates(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<(u64, InodeValue)>, Error> {
         self.filesystem.store.view(caller.wait, |view| {
-            let read = |inode: &u64| Ok(stere_file::inode_if_any(view, *inode)?.map(|value| (*inode, value)));
+            let read = |inode: &u64| match stere_file::inode_if_any(view, *inode) {
+                Ok(value) => Ok(value.map(|value| (*inode, value))),
+                Err(error) => unless_away(Err(error.into())).map(|()| None),
+            };
             inodes.iter().filter_map(|inode| read(inode).transpose()).collect()
         })
     }
@@ -356,19 +364,31 @@ impl Find<'_> {
         from: u64,
         found: &mut Vec<Found>,
     ) -> Result<Option<u64>, Error> {
-        if self.places.path(self.filesystem, caller, directory)?.is_none() {
-            return Ok(None);
+        match self.places.path(self.filesystem, caller, directory) {
+            Ok(None) | Err(Error::Elsewhere(..)) => return Ok(None),
+            path => drop(path?),
         }
         let (names, next) = self.read_names(caller, directory, from)?;
         for (inode, name) in names {
-            let value = self.filesystem.files.attributes(caller.wait, inode)?;
-            let Some(value) = value.filter(|value| value.nlink > 0) else { continue };
-            let mut file = File::new(self.filesystem, caller, inode, &value);
-            if all_hold(&self.by_inode, &mut file)? {
-                self.look_at(caller, inode, &value, &Name { parent: directory, name: &name }, found)?;
-            }
+            unless_away(self.look_at_name(caller, inode, &Name { parent: directory, name: &name }, found))?;
         }
         Ok(next)
+    }
+
+    fn look_at_name(
+        &mut self,
+        caller: &Caller<'_>,
+        inode: u64,
+        at: &Name<'_>,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Error> {
+        let value = self.filesystem.files.attributes(caller.wait, inode)?;
+        let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
+        let mut file = File::new(self.filesystem, caller, inode, &value);
+        if all_hold(&self.by_inode, &mut file)? {
+            self.look_at(caller, inode, &value, at, found)?;
+        }
+        Ok(())
     }
 
     /// The names that are to be looked at among some names of a directory.
@@ -391,6 +411,11 @@ impl Find<'_> {
             failure.map_or(Ok((names, next)), Err)
         })
     }
+}
+
+/// What leads to something that was put away is passed over.
+fn unless_away(looked: Result<(), Error>) -> Result<(), Error> {
+    if matches!(looked, Err(Error::Elsewhere(..))) { Ok(()) } else { looked }
 }
 
 fn all_hold(steps: &[Search], file: &mut File<'_>) -> Result<bool, Error> {

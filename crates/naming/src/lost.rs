@@ -43,7 +43,8 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
     let mut told: BTreeSet<u64> = BTreeSet::new();
     // Nobody asks for keys to tell what is lost.
     let names = Names::without_keys(&store.hash_key());
-    let mut walk = Walk::everything();
+    // Names that were put away are of files that are on volumes.
+    let mut walk = Walk::everything().passing_over();
     while let Some(met) = walk.next(store, &names, Wait::Allowed)? {
         if met.kind != FileKind::File {
             continue;

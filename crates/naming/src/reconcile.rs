@@ -56,7 +56,7 @@ struct Beginning {
 
 impl Beginning {
     fn walk(&self) -> Walk {
-        Walk::new(self.inode, self.kind, self.path.clone(), self.form)
+        Walk::new(self.inode, self.kind, self.path.clone(), self.form).passing_over()
     }
 }
 

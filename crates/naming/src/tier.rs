@@ -249,7 +249,7 @@ impl FileSystem {
         Ok(bytes)
     }
 
-    /// Goes over all files below an inode.
+    /// Goes over all files below an inode; names that were put away stay away, and are met as if they were one file of their directory.
     pub fn tier_walk(
         &self,
         caller: &Caller<'_>,
@@ -259,7 +259,7 @@ impl FileSystem {
         let value = self.inode_value(caller.wait, root)?.ok_or(Error::Stale)?;
         let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
-        let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form);
+        let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form).passing_over();
         while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
             if met.kind != FileKind::File {
                 continue;
@@ -273,6 +273,11 @@ impl FileSystem {
             let path = walk.path().to_vec();
             let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
             if visit(met).is_break() {
+                return Ok(());
+            }
+        }
+        for names in self.names_put_away(caller.wait, root)? {
+            if visit(names).is_break() {
                 break;
             }
         }

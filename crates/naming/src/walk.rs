@@ -1,7 +1,8 @@
 //! Walking a subtree: every name below a directory with its path, in bounded memory, while others change it.
 //!
 //! Memory: the names read ahead of each directory on the way down. A name that is made or moved while the walk is under way
-//! may be met, missed or met twice; all others are met once for each of their names.
+//! may be met, missed or met twice; all others are met once for each of their names. Names that were put away are brought back, unless
+//! the walk passes over them (`fold.rs`).
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -19,9 +20,9 @@ const BATCH: usize = 128;
 /// Deeper than any path that can be made; metadata that loops is damaged.
 const DEPTH_MAX: usize = LINKS_MAX as usize;
 
-struct Entry {
-    inode: u64,
-    kind: FileKind,
+pub(crate) struct Entry {
+    pub inode: u64,
+    pub kind: FileKind,
     name: Vec<u8>,
     form: Form,
 }
@@ -50,12 +51,19 @@ pub(crate) struct Walk {
     path: Vec<u8>,
     form: Form,
     first: Option<Met>,
+    /// Names that were put away stay away.
+    passes_over: bool,
 }
 
 impl Walk {
     /// Over an inode, and if it is a directory over everything below it; `path` is its path, of this form.
     pub fn new(inode: u64, kind: FileKind, path: Vec<u8>, form: Form) -> Walk {
-        Walk { levels: Vec::new(), path, form, first: Some(Met { inode, kind }) }
+        Walk { levels: Vec::new(), path, form, first: Some(Met { inode, kind }), passes_over: false }
+    }
+
+    /// The same without what was put away: for work that brings nothing back from volumes.
+    pub fn passing_over(self) -> Walk {
+        Walk { passes_over: true, ..self }
     }
 
     /// The least readable name on the path of what was met last.
@@ -96,6 +104,9 @@ impl Walk {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             self.path.truncate(level.path_length);
             if let Some(entry) = level.entries.pop_front() {
+                if self.passes_over && store.is_folded(&Key::inode(entry.inode)) {
+                    continue;
+                }
                 self.path.push(b'/');
                 self.path.extend_from_slice(&entry.name);
                 self.form = level.form.max(entry.form);
@@ -107,6 +118,10 @@ impl Walk {
                 self.levels.pop();
                 continue;
             };
+            if self.passes_over && store.is_folded(&Key::dirent(level.directory, from)) {
+                self.levels.pop();
+                continue;
+            }
             (level.entries, level.next_sequence) = read_names(store, names, wait, level.directory, from)?;
         }
     }
@@ -129,9 +144,15 @@ impl Walk {
     }
 }
 
-type ReadNames = (VecDeque<Entry>, Option<u64>);
+pub(crate) type ReadNames = (VecDeque<Entry>, Option<u64>);
 
-fn read_names(store: &Store, names: &Names, wait: Wait, directory: u64, from: u64) -> Result<ReadNames, Error> {
+pub(crate) fn read_names(
+    store: &Store,
+    names: &Names,
+    wait: Wait,
+    directory: u64,
+    from: u64,
+) -> Result<ReadNames, Error> {
     store.view(wait, |view| {
         let (mut entries, mut next, mut failure) = (VecDeque::new(), None, None);
         view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {

@@ -11,6 +11,7 @@
 
 mod content;
 mod error;
+mod folds;
 mod journal;
 mod keys;
 mod lost;
@@ -66,7 +67,8 @@ pub fn rescue_with_volumes(
 ) -> Result<Report, Error> {
     let members = Members::gather(sources, volumes)?;
     let devices = members.facts.clone();
-    let (mut keys, state) = state::find(Media::new(members));
+    let (mut keys, mut state) = state::find(Media::new(members));
+    state.notes.extend(folds::bring_back(&mut keys));
     let unlocked = Unlocked::open(&mut keys, options.secrets)?;
     let report = Report {
         state,

@@ -61,9 +61,13 @@ impl Step {
     }
 }
 
-/// Makes everything agree that names, inodes, extents and blobs say of each other; `now` is the time of what is made anew. The
+/// Brings back names that were put away, and makes everything agree that names, inodes, extents and blobs say of each other; `now` is the time of what is made anew. The
 /// caller corrects the accounts of segments afterwards and closes the store.
 pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
+    // What cannot be seen must not be taken for missing: without these names nothing is mended.
+    for fold in store.folds(Wait::Allowed)? {
+        store.unfold(Wait::Allowed, fold.number)?;
+    }
     let mut mended = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let survey = Survey::new(store)?;

@@ -72,6 +72,9 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
     let warnings = opened.as_ref().map_or_else(|_| assembly.warnings(), |opened| opened.warnings.clone());
     let mut lines: Vec<Line> =
         warnings.into_iter().map(|text| Line { data_lost: false, path: None, inode: None, text }).collect();
+    if let Ok(opened) = &opened {
+        crate::volumes::open_for_names(&opened.store);
+    }
     let proof = match &opened {
         Ok(opened) => prove(&opened.store, arguments.metadata_only, &of_mended).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
@@ -225,7 +228,7 @@ fn print(report: &Report, metadata_only: bool) {
 pub fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, String>> {
     let mut names: HashMap<u64, (u64, String)> = HashMap::new();
     let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
-    store.for_each_key(from, to, |key, bytes| {
+    let mut note = |key: &Key, bytes: &[u8]| {
         if key.kind == key::kind::DIRENT
             && let Ok(entry) = DirentValue::decode(bytes)
         {
@@ -236,7 +239,12 @@ pub fn paths_of(store: &Store, inodes: &HashSet<u64>) -> Result<HashMap<u64, Str
             };
             names.insert(entry.inode, (key.object, name));
         }
-    })?;
+    };
+    if let Err(error) = store.for_each_key(from, to, &mut note) {
+        // Paths through names that were put away are not known then.
+        tracing::warn!(%error, "some names cannot be read");
+        store.for_each_resident_key(from, to, &mut note)?;
+    }
     let path_of = |inode: u64| -> Option<String> {
         let mut parts = Vec::new();
         let mut at = inode;

@@ -6,6 +6,7 @@
 
 mod costs;
 mod media;
+mod names;
 mod policy;
 mod retire;
 
@@ -50,6 +51,8 @@ pub enum Order {
     Survey(u64),
     /// Give up what is on devices beside the volumes' copies.
     Release(u64),
+    /// Put the names away of what was released.
+    PutAway(u64),
     /// Bring back.
     Stage(u64),
     /// Bring back no more, and copy out no more if that is asked for.
@@ -350,6 +353,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             Ok(Told::Tier(report(filesystem, running)))
         }
         Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
+        Order::PutAway(root) => Ok(Told::Survey(names::put_away_below(filesystem, running, *root)?)),
         Order::Pin(root, is_pinned) => {
             filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
             running.store.commit(Wait::Allowed)?;
@@ -359,6 +363,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             }
         }
         Order::Stage(root) => {
+            // Names first: what they lead to is known then.
+            filesystem.unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
             running.store.want_back(&segments.into_iter().collect::<Vec<_>>());
             running.tertiary.wake();
@@ -449,8 +455,8 @@ pub fn run(registry: &Registry, command: &TierCommand) -> Result<u8> {
         TierCommand::Archive { paths, to, wait, .. } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(archive(registry, path, to.as_deref(), *wait)?)))
         }
-        TierCommand::Release { paths } => {
-            paths.iter().try_fold(DONE, |code, path| Ok(code.max(release(registry, path)?)))
+        TierCommand::Release { paths, metadata } => {
+            paths.iter().try_fold(DONE, |code, path| Ok(code.max(release(registry, path, *metadata)?)))
         }
         TierCommand::Stage { paths, wait, .. } => {
             paths.iter().try_fold(DONE, |code, path| Ok(code.max(stage(registry, path, *wait)?)))
@@ -608,7 +614,7 @@ fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Re
     }
 }
 
-fn release(registry: &Registry, path: &Path) -> Result<u8> {
+fn release(registry: &Registry, path: &Path, names_too: bool) -> Result<u8> {
     let (_, mut connection, inode) = locate::connect(registry, path)?;
     connection.be_patient()?;
     let report = ask_survey(&mut connection, Order::Release(inode))?;
@@ -616,7 +622,11 @@ fn release(registry: &Registry, path: &Path) -> Result<u8> {
     if report.tertiary_bytes == 0 && report.files > 0 {
         return refused(format!("nothing of {} is on a tertiary volume; archive it first", path.display()));
     }
-    Ok(if report.is_partial { DEGRADED } else { DONE })
+    let is_partial = match names_too {
+        true => !names::release(&mut connection, path, inode)?,
+        false => false,
+    };
+    Ok(if report.is_partial || is_partial { DEGRADED } else { DONE })
 }
 
 /// Keeps a path on devices, and brings back what is not there.

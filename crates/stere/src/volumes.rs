@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
+use stere_store::Store;
 use stere_tertiary::S3Volume;
 
 use crate::error::{Error, Result, refused};
@@ -257,6 +258,20 @@ pub fn whole_place(place: &str) -> Result<String> {
     match place.len() > 255 {
         true => refused("the path of a volume has at most 250 bytes; mount it at a shorter one"),
         false => Ok(place),
+    }
+}
+
+/// For a store that is not mounted: tells it how to reach its volumes if names lie there that were put away.
+pub fn open_for_names(store: &Store) {
+    if !store.has_folds() {
+        return;
+    }
+    for entry in store.volumes().into_iter().filter(|entry| !entry.is_offline) {
+        let attached =
+            open_place(&entry.place).and_then(|volume| Ok(store.attach_volume(entry.number, volume, None, false)?));
+        if let Err(error) = attached {
+            tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
+        }
     }
 }
 

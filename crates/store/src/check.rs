@@ -55,6 +55,55 @@ struct Named {
     inode: u64,
 }
 
+impl Named {
+    /// A blob with names that were put away, which belongs to their fold.
+    fn bundle(value: &BlobValue, directory: u64) -> Named {
+        Named { references: 1, blocks: value.blocks(), inode: directory }
+    }
+}
+
+/// What all extents say, by blob.
+#[derive(Default)]
+struct Extents {
+    keys: u64,
+    named: FxHashMap<u64, Named>,
+    /// Blobs that hold names which were put away, and the directory that it was said of.
+    bundles: FxHashMap<u64, u64>,
+    /// Some could not be seen.
+    is_partial: bool,
+}
+
+impl Extents {
+    fn add(&mut self, report: &mut CheckReport, key: &Key, value: &[u8]) {
+        self.keys += 1;
+        if key.kind != key::kind::EXTENT {
+            return;
+        }
+        match ExtentValue::decode(value) {
+            Ok(extent) if extent.flags == ExtentFlags::Plain => {
+                let entry = self.named.entry(extent.blob).or_default();
+                entry.references += 1;
+                entry.inode = key.object;
+                let end = u64::from(extent.blob_offset) + u64::from(extent.length);
+                let blocks = end.div_ceil(4096) - u64::from(extent.blob_offset) / 4096;
+                entry.blocks += u32::try_from(blocks).unwrap_or(u32::MAX);
+            }
+            Ok(_) => {}
+            Err(error) => report.add(true, Some(key.object), format!("extent {key} does not decode: {error}")),
+        }
+    }
+
+    fn add_all(&mut self, other: Extents) {
+        self.keys += other.keys;
+        for (blob, named) in other.named {
+            let entry = self.named.entry(blob).or_default();
+            entry.references += named.references;
+            entry.blocks += named.blocks;
+            entry.inode = named.inode;
+        }
+    }
+}
+
 /// Content to be read and verified; its segment stays in place until then.
 struct Content {
     blob: u64,
@@ -83,6 +132,8 @@ impl Store {
         let mut report = CheckReport::default();
         let mut live: FxHashMap<u64, u64> = FxHashMap::default();
         let mut contents = Vec::new();
+        // Before the lock is taken, for this may wait for volumes.
+        let folded = self.read_folds(&mut report);
         {
             let _cleaner = self.cleaner.lock();
             let checkpointer = self.checkpointer.lock();
@@ -92,8 +143,8 @@ impl Store {
                 return Err(Error::ReadOnly { cause });
             }
             self.check_nodes(&inner, &checkpointer.parts, &mut report, &mut live);
-            let named = self.gather_extents(&inner, &mut report)?;
-            self.check_blobs(&inner, &mut report, &mut live, named, data.then_some(&mut contents))?;
+            let extents = self.gather_extents(&inner, &mut report, folded)?;
+            self.check_blobs(&inner, &mut report, &mut live, extents, data.then_some(&mut contents))?;
             self.check_segments(&mut report, &live);
         }
         for content in contents {
@@ -124,11 +175,11 @@ impl Store {
         }
     }
 
-    /// Calls `visit` for all keys of a tree, in bounded views.
-    pub fn for_each_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+    /// Calls `visit` for all keys of a range that are in the tree, in bounded views.
+    pub fn for_each_resident_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
         let mut from = from;
         loop {
-            let batch = self.view(Wait::Allowed, |view| {
+            let batch = self.view_through(Wait::Allowed, |view| {
                 let mut batch: Vec<(Key, Vec<u8>)> = Vec::with_capacity(1024);
                 view.scan(from, to, |key, value| {
                     batch.push((*key, value.to_vec()));
@@ -155,14 +206,14 @@ impl Store {
         let mut needed = NeededNodes::default();
         loop {
             let mut last = None;
-            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments);
+            let view = View::new(inner, needed.cache(&self.cache), &self.log.segments, true);
             let outcome = view.scan(from, to, |key, value| {
                 visit(key, value);
                 last = Some(*key);
                 ControlFlow::Continue(())
             });
-            let Some(reference) = view.take_missed() else { return outcome };
-            let missed = self.pin(&reference);
+            let Some(miss) = view.take_missed() else { return outcome };
+            let missed = self.pin(&miss);
             self.fetch_missed(Wait::Allowed, missed, &mut needed)?;
             match last.map(|last| last.successor()) {
                 None => {}
@@ -172,28 +223,46 @@ impl Store {
         }
     }
 
-    fn gather_extents(&self, inner: &Inner, report: &mut CheckReport) -> Result<FxHashMap<u64, Named>, Error> {
-        let mut named: FxHashMap<u64, Named> = FxHashMap::default();
-        let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
-        self.each_key_of(inner, from, to, |key, value| {
-            report.keys += 1;
-            if key.kind != key::kind::EXTENT {
-                return;
-            }
-            match ExtentValue::decode(value) {
-                Ok(extent) if extent.flags == ExtentFlags::Plain => {
-                    let entry = named.entry(extent.blob).or_default();
-                    entry.references += 1;
-                    entry.inode = key.object;
-                    let end = u64::from(extent.blob_offset) + u64::from(extent.length);
-                    let blocks = end.div_ceil(4096) - u64::from(extent.blob_offset) / 4096;
-                    entry.blocks += u32::try_from(blocks).unwrap_or(u32::MAX);
+    /// What the extents say that were put away. That some cannot be read is told, and what they name is not taken for unnamed.
+    fn read_folds(&self, report: &mut CheckReport) -> FxHashMap<u64, Extents> {
+        let numbers: Vec<(u64, u64)> =
+            self.inner.read().folds.values().map(|(number, fold)| (number, fold.directory)).collect();
+        let mut folded = FxHashMap::default();
+        for (number, directory) in numbers {
+            match self.read_fold(Wait::Allowed, number) {
+                Ok(Some((_, bundle, _))) => {
+                    let mut extents = Extents::default();
+                    bundle.entries.iter().for_each(|(key, value)| extents.add(report, key, value));
+                    folded.insert(number, extents);
                 }
-                Ok(_) => {}
-                Err(error) => report.add(true, Some(key.object), format!("extent {key} does not decode: {error}")),
+                Ok(None) => {}
+                Err(error) => {
+                    let is_lost = matches!(error, Error::Damaged { .. } | Error::BadValue { .. });
+                    let text = format!("names below inode {directory} were put away and cannot be checked: {error}");
+                    report.add(is_lost, Some(directory), text);
+                }
             }
-        })?;
-        Ok(named)
+        }
+        folded
+    }
+
+    fn gather_extents(
+        &self,
+        inner: &Inner,
+        report: &mut CheckReport,
+        mut folded: FxHashMap<u64, Extents>,
+    ) -> Result<Extents, Error> {
+        let mut extents = Extents::default();
+        let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
+        self.each_key_of(inner, from, to, |key, value| extents.add(report, key, value))?;
+        for (number, fold) in inner.folds.values() {
+            match folded.remove(&number) {
+                Some(of_fold) => extents.add_all(of_fold),
+                None => extents.is_partial = true,
+            }
+            extents.bundles.insert(fold.blob, fold.directory);
+        }
+        Ok(extents)
     }
 
     fn check_blobs(
@@ -201,9 +270,11 @@ impl Store {
         inner: &Inner,
         report: &mut CheckReport,
         live: &mut FxHashMap<u64, u64>,
-        mut named: FxHashMap<u64, Named>,
+        extents: Extents,
         mut contents: Option<&mut Vec<Content>>,
     ) -> Result<(), Error> {
+        let Extents { mut named, bundles, is_partial, keys } = extents;
+        report.keys += keys;
         let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
         self.each_key_of(inner, from, to, |key, bytes| match BlobValue::decode(bytes) {
             Ok(value) => {
@@ -211,8 +282,11 @@ impl Store {
                 *live.entry(value.address.segment).or_default() += usage;
                 report.blobs += 1;
                 report.blob_bytes += u64::from(value.logical_bytes);
-                let name = named.remove(&key.object);
-                check_blob(report, key.object, &value, name.as_ref());
+                let of_bundle = bundles.get(&key.object).map(|directory| Named::bundle(&value, *directory));
+                let name = named.remove(&key.object).or(of_bundle);
+                if !is_partial {
+                    check_blob(report, key.object, &value, name.as_ref());
+                }
                 if let Some(contents) = &mut contents {
                     let segment = self.log.segments.get(value.address.segment);
                     contents.push(Content { blob: key.object, value, inode: name.map(|name| name.inode), segment });

@@ -17,6 +17,7 @@ mod commit;
 mod devices;
 mod epoch;
 mod error;
+mod fold;
 mod forecast;
 mod health;
 mod journal;
@@ -61,6 +62,7 @@ pub use check::{CheckReport, Finding};
 pub use clean::CleanerPolicy;
 pub use devices::{DeviceUsage, Label, SharedDomains};
 pub use error::Error;
+pub use fold::{FoldInfo, ToFold, passing_over};
 pub use forecast::{Change, Forecast};
 pub use health::{Health, HealthLimits, HealthState};
 pub use loss::{ClassLoss, Loss};
@@ -139,6 +141,8 @@ pub(crate) struct Inner {
     pub tree: Tree,
     /// Where no key is, as far as scans have learned.
     pub voids: Voids,
+    /// Keys that were put away.
+    pub folds: fold::Folds,
     /// Generation of the durable checkpoint.
     pub generation: u64,
     /// Generation of the checkpoint that the active overlay will be part of.
@@ -166,6 +170,7 @@ impl Inner {
         if value.is_some() {
             self.voids.fill(&key);
         }
+        self.folds.note(&key, value.as_deref());
         self.active.insert(key, value);
     }
 }
@@ -296,12 +301,30 @@ impl Store {
 
     /// A consistent view for reading; the closure may run several times.
     pub fn view<T, E: From<Error>>(&self, wait: Wait, closure: impl Fn(&View<'_>) -> Result<T, E>) -> Result<T, E> {
+        self.view_as(wait, false, closure)
+    }
+
+    /// The same of the tree alone: what was put away is not there.
+    pub(crate) fn view_through<T, E: From<Error>>(
+        &self,
+        wait: Wait,
+        closure: impl Fn(&View<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.view_as(wait, true, closure)
+    }
+
+    fn view_as<T, E: From<Error>>(
+        &self,
+        wait: Wait,
+        is_through: bool,
+        closure: impl Fn(&View<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut needed = NeededNodes::default();
         loop {
             let missed;
             {
                 let inner = self.inner.read();
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, is_through);
                 let result = closure(&view);
                 match view.take_missed() {
                     None => return result,
@@ -328,6 +351,17 @@ impl Store {
         &self,
         wait: Wait,
         refusable: bool,
+        closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.update_as(wait, refusable, false, closure)
+    }
+
+    /// The same; one that is `folding` puts keys away or brings them back, and changes nothing that anybody can tell.
+    pub(crate) fn update_as<T, E: From<Error>>(
+        &self,
+        wait: Wait,
+        refusable: bool,
+        folding: bool,
         mut closure: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut needed = NeededNodes::default();
@@ -337,12 +371,14 @@ impl Store {
             {
                 let mut inner = self.inner.write();
                 let next_inode = inner.next_inode;
-                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments);
+                let view = View::new(&inner, needed.cache(&self.cache), &self.log.segments, folding);
                 let mut transaction = Transaction::new(view, next_inode);
                 let result = closure(&mut transaction).and_then(|value| match &inner.settler {
-                    Some(settle) => settle(&mut transaction).map(|()| value).map_err(E::from),
-                    None => Ok(value),
+                    Some(settle) if !folding => settle(&mut transaction).map(|()| value).map_err(E::from),
+                    _ => Ok(value),
                 });
+                let into = if folding { None } else { inner.fold_of_changes(&transaction) };
+                into.into_iter().for_each(|number| drop(transaction.view.miss_fold(number)));
                 let is_done = result.is_ok() && transaction.view.missed.get().is_none();
                 let refused = if is_done && refusable { self.is_refused(&inner, &transaction) } else { Ok(false) };
                 match transaction.view.take_missed() {

@@ -11,7 +11,7 @@ use stere_tree::NodeCache;
 
 use crate::Store;
 use crate::error::Error;
-use crate::view::BlobHandle;
+use crate::view::{BlobHandle, Miss};
 
 /// A piece of a blob that is wanted at a place of the output.
 #[derive(Clone, Debug)]
@@ -24,10 +24,10 @@ pub struct Piece {
     pub at: usize,
 }
 
-/// A node that was missed, and its segment so that it stays in place.
-pub(crate) struct Missed {
-    reference: NodeReference,
-    segment: Option<Arc<Segment>>,
+/// What was missed: a node with its segment, so that it stays in place, or keys that were put away.
+pub(crate) enum Missed {
+    Node { reference: NodeReference, segment: Option<Arc<Segment>> },
+    Fold(u64),
 }
 
 /// A call that missed so often may need more nodes at once than the cache holds.
@@ -172,16 +172,24 @@ impl Store {
         Ok(node)
     }
 
-    /// Under the store's lock: what is needed to fetch a missed node later.
-    pub(crate) fn pin(&self, reference: &NodeReference) -> Missed {
-        Missed { reference: *reference, segment: self.log.segments.get(reference.address.segment) }
+    /// Under the store's lock: what is needed to fetch later what was missed.
+    pub(crate) fn pin(&self, miss: &Miss) -> Missed {
+        match miss {
+            Miss::Node(reference) => {
+                Missed::Node { reference: *reference, segment: self.log.segments.get(reference.address.segment) }
+            }
+            Miss::Fold(number) => Missed::Fold(*number),
+        }
     }
 
     pub(crate) fn fetch_missed(&self, wait: Wait, missed: Missed, needed: &mut NeededNodes) -> Result<(), Error> {
         if wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
-        let Missed { reference, segment } = missed;
+        let (reference, segment) = match missed {
+            Missed::Node { reference, segment } => (reference, segment),
+            Missed::Fold(number) => return self.unfold(wait, number),
+        };
         needed.missed();
         let cached = needed.kept.as_ref().and_then(|_| self.cache.get(&reference));
         let node = match cached {

@@ -22,6 +22,7 @@ use stere_tree::{NodeCache, Tree};
 use crate::checkpoint::Checkpointer;
 use crate::clean::Cleaner;
 use crate::error::Error;
+use crate::fold::Folds;
 use crate::journal::{Journal, Mirror};
 use crate::journal_scan::{Group, Scan};
 use crate::mend::Mender;
@@ -97,6 +98,7 @@ impl Store {
         store.load_metadata_wish()?;
         store.load_places()?;
         store.load_volumes()?;
+        store.load_folds()?;
         if let Err(error) = store.load_heat() {
             // Nothing depends on it.
             tracing::warn!(%error, "how archived segments were used is not known");
@@ -177,6 +179,7 @@ impl Store {
             frozen: None,
             tree: Tree::EMPTY,
             voids: Voids::default(),
+            folds: Folds::default(),
             generation: superblock.generation,
             active_generation: superblock.generation + 1,
             change: 0,

@@ -7,11 +7,12 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_format::{BlobValue, Key, NodeReference};
+use stere_format::{BlobValue, Key, NodeReference, key};
 use stere_log::{Segment, SegmentTable};
 use stere_tree::{Direction, Lookup, NodeCache};
 
 use crate::error::Error;
+use crate::fold::is_passing_over;
 use crate::value::Value;
 use crate::void::{DELETIONS_MIN, Voids};
 use crate::{Inner, Store};
@@ -70,20 +71,36 @@ pub struct View<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) cache: &'a NodeCache,
     pub(crate) segments: &'a SegmentTable,
-    pub(crate) missed: Cell<Option<NodeReference>>,
+    pub(crate) missed: Cell<Option<Miss>>,
+    /// What was put away is as if it were not there.
+    is_through: bool,
+}
+
+/// What a view lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Miss {
+    Node(NodeReference),
+    /// Keys that were put away.
+    Fold(u64),
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(inner: &'a Inner, cache: &'a NodeCache, segments: &'a SegmentTable) -> Self {
-        View { inner, cache, segments, missed: Cell::new(None) }
+    pub(crate) fn new(inner: &'a Inner, cache: &'a NodeCache, segments: &'a SegmentTable, is_through: bool) -> Self {
+        View { inner, cache, segments, missed: Cell::new(None), is_through }
     }
 
-    pub(crate) fn take_missed(&self) -> Option<NodeReference> {
+    pub(crate) fn take_missed(&self) -> Option<Miss> {
         self.missed.take()
     }
 
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Result<Option<Value>, Error> {
+        if key.tree == key::tree::NAMES
+            && !self.is_through
+            && let Some(number) = self.inner.folds.at(key)
+        {
+            return Err(self.miss_fold(number));
+        }
         if let Some(value) = self.inner.active.get(key) {
             return Ok(value.clone().map(Value::owned));
         }
@@ -100,7 +117,16 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn miss(&self, reference: NodeReference) -> Error {
-        self.missed.set(Some(reference));
+        self.missed.set(Some(Miss::Node(reference)));
+        Error::NodeNotInMemory
+    }
+
+    pub(crate) fn miss_fold(&self, number: u64) -> Error {
+        if is_passing_over() {
+            let why = "this was put away, and is not brought back for a search".into();
+            return Error::Elsewhere { why, refusal: stere_log::Refusal::Denied };
+        }
+        self.missed.set(Some(Miss::Fold(number)));
         Error::NodeNotInMemory
     }
 
@@ -127,6 +153,31 @@ impl<'a> View<'a> {
 
     /// `scan` with one more layer on top: a transaction's own changes, sorted.
     pub(crate) fn scan_with(
+        &self,
+        own: &[(Key, Option<Arc<[u8]>>)],
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(&Key, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let piece = if self.is_through { None } else { self.inner.folds.within(&from, &to) };
+        let Some((start, end, number)) = piece else { return self.scan_over_voids(own, from, to, visit) };
+        let mut has_ended = false;
+        if from < start {
+            let before = &own[..own.partition_point(|(key, _)| *key < start)];
+            self.scan_over_voids(before, from, start, &mut |key, value| {
+                let flow = visit(key, value);
+                has_ended = flow.is_break();
+                flow
+            })?;
+        }
+        match has_ended {
+            true => Ok(()),
+            false if is_passing_over() => self.scan_with(own, end, to, visit),
+            false => Err(self.miss_fold(number)),
+        }
+    }
+
+    fn scan_over_voids(
         &self,
         own: &[(Key, Option<Arc<[u8]>>)],
         from: Key,

@@ -38,6 +38,15 @@ fn meta_segment() -> SegmentValue {
     SegmentValue { kind: SegmentKind::Meta, state: SegmentState::Open, ..segment(1, 2) }
 }
 
+fn fold() -> FoldValue {
+    let ranges = vec![(Key::dirent_hash(7, 0), Key::inode(8)), (Key::inode(9), Key::inode(300))];
+    FoldValue { directory: 5, blob: 77, keys: 12, ranges }
+}
+
+fn fold_bundle() -> Bundle {
+    Bundle { entries: vec![(Key::dirent_hash(7, 4), vec![1, 2, 3]), (Key::inode(9), vec![9; 20])] }
+}
+
 fn heat() -> HeatPage {
     let heat = |used_seconds, references, is_back| SegmentHeat { used_seconds, references, is_back };
     HeatPage { entries: vec![(1280, heat(1_700_000_000, 3, true)), (1290, heat(1, 0, false))] }
@@ -523,6 +532,8 @@ fn system_samples() -> Vec<Sample> {
         ("plugin-removed", "plugin", plugin(true).encode()),
         ("plugin-stack", "plugin_stack", plugin_stack().encode()),
         ("follow", "follow", follow().encode()),
+        ("fold", "fold", fold().encode()),
+        ("fold-bundle", "fold_bundle", fold_bundle().encode()),
         (
             "content-digest",
             "content_digest",

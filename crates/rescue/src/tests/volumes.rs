@@ -224,3 +224,34 @@ fn a_volume_that_is_away_is_named() {
     assert!(!fact.is_used && fact.text.contains("cannot be reached"), "{fact:?}");
     expected.assert_all(&sink, Verdict::Whole);
 }
+
+/// P-141: names that were put away come back with all others, from a volume alone; where their objects are gone it is told.
+#[test]
+fn names_that_were_put_away_come_back() {
+    let (rig, expected) = Rig::filled(2);
+    let volume = add_volume(&rig);
+    archive(&rig, ROOT);
+    release(&rig);
+    let outcome = rig.files.fold_below(&caller(), ROOT).unwrap();
+    assert!(outcome.keys > 100, "{outcome:?}");
+    rig.commit();
+    settle(&rig);
+    release(&rig);
+    copy_metadata(&rig);
+    let folds = rig.files.store().folds(stere_store::Wait::Allowed).unwrap();
+    let bundles: Vec<u64> = folds.iter().map(|fold| fold.blob.segment_id()).collect();
+    drop(rig);
+    let (report, sink) = rescued(&[&volume], &expected);
+    assert!(report.is_whole_as_found(), "{report:?}");
+    expected.assert_all(&sink, Verdict::Older);
+    expected.assert_attributes(&sink);
+    let without = copy_of(&volume);
+    for name in without.objects() {
+        if stere_format::segment_of_object(&name).is_some_and(|(id, _)| bundles.contains(&id)) {
+            without.tamper(&name, |_| false);
+        }
+    }
+    let mut sink = MemorySink::default();
+    let report = rescue_with_volumes(Vec::new(), sources_of(&[&without]), Options::default(), &mut sink).unwrap();
+    assert!(report.state.notes.iter().any(|note| note.contains("were put away")), "{report:?}");
+}

@@ -86,6 +86,9 @@ pub enum TierCommand {
     Release {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
+        /// Names, modes and times of what is below the directories in PATH too: what lists or opens something there brings them back
+        #[arg(long)]
+        metadata: bool,
     },
     /// Bring back
     Stage {

@@ -36,7 +36,7 @@ impl Store {
         if !self.is_complete(&named)? {
             named.values_mut().for_each(Vec::clear);
             let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
-            self.for_each_key(from, to, |key, value| gather(key, value, &mut named))?;
+            self.for_each_resident_key(from, to, |key, value| gather(key, value, &mut named))?;
         }
         let damages = std::mem::take(&mut report.unrepairable);
         for damage in damages {
@@ -56,7 +56,7 @@ impl Store {
         inodes.sort_unstable();
         inodes.dedup();
         for inode in inodes {
-            self.for_each_key(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |key, value| {
+            self.for_each_resident_key(Key::extent(inode, 0), Key::extent(inode, u64::MAX), |key, value| {
                 gather(key, value, named);
             })?;
         }
@@ -96,7 +96,7 @@ impl Store {
         let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::BLOBS, 0, 0, 0));
         let mut next = Some(from);
         while let (Some(start), None) = (next, inode) {
-            let (last, found) = self.view(Wait::Allowed, |view| {
+            let (last, found) = self.view_through(Wait::Allowed, |view| {
                 let (mut last, mut found, mut count) = (None, None, 0);
                 view.scan(start, to, |key, value| {
                     (last, count) = (Some(*key), count + 1);

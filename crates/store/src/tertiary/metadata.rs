@@ -126,6 +126,10 @@ impl Store {
         }
         let complains = |number: &u8| !self.can_reach(1 << number);
         let complained: BTreeSet<u8> = volumes.iter().map(|(entry, _)| entry.number).filter(complains).collect();
+        // What is on volumes tells all names until those that were put away are there too.
+        if self.folds(stere_log::Wait::Allowed)?.iter().any(|fold| fold.blob.segment.tertiary().there == 0) {
+            return Ok(false);
+        }
         let is_changed = self.inner.read().active.bytes() > 0;
         if is_changed || self.checkpointer.lock().record.is_empty() {
             self.checkpoint()?;

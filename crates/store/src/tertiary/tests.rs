@@ -17,6 +17,7 @@ mod clusters;
 mod costs;
 mod crashes;
 mod faults;
+mod fold;
 mod metadata;
 mod moving;
 mod repack;

@@ -29,7 +29,7 @@ fn work(store: &Store, files: &[(u64, Placement, usize)]) -> Result<(), Error> {
 }
 
 /// A pool that has files and a volume, closed.
-fn prepared() -> (Rig, Files) {
+pub fn prepared() -> (Rig, Files) {
     let (rig, store, _) = with_volume();
     let files = small();
     write(&store, &files);
@@ -37,7 +37,7 @@ fn prepared() -> (Rig, Files) {
     (rig, files)
 }
 
-fn labelled() -> Arc<MemoryVolume> {
+pub fn labelled() -> Arc<MemoryVolume> {
     with_volume().2
 }
 

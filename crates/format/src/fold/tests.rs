@@ -1,0 +1,43 @@
+use super::*;
+
+fn fold() -> FoldValue {
+    let ranges = vec![(Key::dirent_hash(7, 0), Key::inode(8)), (Key::inode(9), Key::inode(300))];
+    FoldValue { directory: 5, blob: 77, keys: 12, ranges }
+}
+
+#[test]
+fn what_lies_in_its_ranges_is_covered_and_nothing_else() {
+    let fold = fold();
+    assert_eq!(FoldValue::decode(&fold.encode()).unwrap(), fold);
+    for covered in [Key::dirent_hash(7, 0), Key::dirent(7, 3), Key::inode(9), Key::extent(299, u64::MAX)] {
+        assert!(fold.covers(&covered), "{covered}");
+    }
+    for other in [Key::inode(7), Key::xattr(7, 1), Key::inode(8), Key::extent(8, 1), Key::inode(300), Key::inode(1)] {
+        assert!(!fold.covers(&other), "{other}");
+    }
+}
+
+#[test]
+fn ranges_and_keys_that_do_not_rise_are_refused() {
+    let mut reversed = fold();
+    reversed.ranges.reverse();
+    assert!(FoldValue::decode(&reversed.encode()).is_err());
+    let mut empty = fold();
+    empty.ranges[0].1 = empty.ranges[0].0;
+    assert!(FoldValue::decode(&empty.encode()).is_err());
+    let twice = Bundle { entries: vec![(Key::inode(9), vec![1]), (Key::inode(9), vec![2])] };
+    assert!(Bundle::decode(&twice.encode()).is_err());
+    assert!(Bundle::decode(&Bundle::default().encode()).is_err());
+}
+
+#[test]
+fn a_bundle_that_ends_early_or_late_is_refused() {
+    let bundle = Bundle { entries: vec![(Key::inode(9), vec![1; 30]), (Key::dirent(9, 4), Vec::new())] };
+    let bytes = bundle.encode();
+    assert_eq!(Bundle::decode(&bytes).unwrap(), bundle);
+    assert_eq!(bytes.len(), Bundle::FIXED_BYTES + Bundle::entry_bytes(30) + Bundle::entry_bytes(0));
+    for end in 0..bytes.len() {
+        assert!(Bundle::decode(&bytes[..end]).is_err(), "{end}");
+    }
+    assert!(Bundle::decode(&[bytes, vec![0]].concat()).is_err());
+}

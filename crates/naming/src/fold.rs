@@ -1,0 +1,386 @@
+//! Putting away the names of cold subtrees: which inodes and directories go, and what of them lies where.
+//!
+//! Said of a directory, the directory itself, its entries and the inodes they lead to stay, so that `ls -l` of it asks no volume for
+//! anything. What lies deeper goes: names first whose files are all on volumes only, and a directory only after all that is in it.
+//! So a path never leads from something that was put away to something that was not. What the pool refers to in other places
+//! than by name (policy of its own, several names, versions, open files) stays, and with it all directories above.
+//!
+//! Memory: for each inode below, the ranges of its keys. Read next: the store's `fold.rs`, `docs/design/folding.md`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+
+use stere_file::accounts::accounting;
+use stere_format::{
+    AccountingValue, Bundle, ExtentFlags, ExtentValue, FileKind, FindIndexValue, FoldValue, InodeValue, Key, KeyRange,
+    key,
+};
+use stere_policy::Switch;
+use stere_store::{FoldInfo, TierFile, ToFold, View, Wait};
+
+use crate::error::Error;
+use crate::walk::{Entry, path_and_form, read_names};
+use crate::{Caller, FileSystem};
+
+/// Bytes of keys that are put away together, about: what one look below costs at least.
+const BUNDLE_BYTES: usize = 64 << 10;
+/// Keys looked at in one view.
+const KEYS_PER_VIEW: usize = 2048;
+/// Deeper than any path.
+const DEPTH_MAX: usize = 4096;
+
+/// What became of putting names away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FoldOutcome {
+    pub keys: u64,
+    pub bundles: u64,
+    /// Inodes that stay because something of them is on devices, or the pool refers to them otherwise than by name.
+    pub staying: u64,
+}
+
+/// Keys of one inode, or a part of them, and how many bytes they take.
+struct Piece {
+    range: KeyRange,
+    bytes: usize,
+}
+
+/// A directory on the way down.
+struct Level {
+    directory: u64,
+    next_sequence: Option<u64>,
+    entries: VecDeque<Entry>,
+    /// Something in it stays.
+    stays: bool,
+}
+
+/// What is gathered of a subtree, from below upwards.
+struct Gathered<'a> {
+    filesystem: &'a FileSystem,
+    wait: Wait,
+    /// Inodes that the pool's lists name.
+    listed: &'a BTreeSet<u64>,
+    volume: u32,
+    pieces: Vec<Piece>,
+    staying: u64,
+}
+
+/// The same ranges in order, neighbours as one.
+fn together(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let is_next = last.1 == next.0;
+        if is_next {
+            last.1 = next.1;
+        }
+        is_next
+    });
+    ranges
+}
+
+/// All keys of an inode.
+fn whole(inode: u64) -> KeyRange {
+    (Key::inode(inode), Key::inode(inode + 1))
+}
+
+impl FileSystem {
+    /// Puts away what is below the directories in this one, as far as it is on tertiary volumes only. The caller commits.
+    pub fn fold_below(&self, caller: &Caller<'_>, directory: u64) -> Result<FoldOutcome, Error> {
+        let value = self.store.view(caller.wait, |view| crate::directory(view, directory))?;
+        let effective = self.effective(caller, directory)?;
+        let tertiary = self.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
+        let Some(tertiary) = tertiary else {
+            return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
+        };
+        if effective.is_on(Switch::Backup) {
+            return Err(Error::NotPermitted("names of what is copied to backups stay on devices"));
+        }
+        if !self.is_counted_and_indexed(caller.wait)? {
+            return Err(Error::NotPermitted("files are still being counted or indexed; try again in a while"));
+        }
+        self.save_lazy_times(caller.wait)?;
+        let listed = self.listed_inodes(caller.wait)?;
+        let mut outcome = FoldOutcome::default();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let (entries, behind) = read_names(&self.store, &self.names, caller.wait, directory, from)?;
+            next = behind;
+            for entry in entries.iter().filter(|entry| entry.kind == FileKind::Directory) {
+                let mut gathered = Gathered {
+                    filesystem: self,
+                    wait: caller.wait,
+                    listed: &listed,
+                    volume: value.volume,
+                    pieces: Vec::new(),
+                    staying: 0,
+                };
+                gathered.gather(entry.inode)?;
+                outcome.staying += gathered.staying;
+                let pieces = std::mem::take(&mut gathered.pieces);
+                self.fold_pieces(directory, tertiary, pieces, &mut outcome)?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Bundle after bundle; where one stays nothing follows, for that may be above it.
+    fn fold_pieces(
+        &self,
+        directory: u64,
+        tertiary: u16,
+        pieces: Vec<Piece>,
+        outcome: &mut FoldOutcome,
+    ) -> Result<(), Error> {
+        let mut pieces = pieces.into_iter().peekable();
+        while pieces.peek().is_some() {
+            let (mut ranges, mut bytes): (Vec<KeyRange>, usize) = (Vec::new(), 0);
+            while let Some(piece) = pieces.next_if(|piece| {
+                ranges.is_empty() || (bytes + piece.bytes <= BUNDLE_BYTES && ranges.len() < FoldValue::RANGES_MAX)
+            }) {
+                bytes += piece.bytes;
+                // Files that were made one after the other have numbers one after the other.
+                match ranges.last_mut().filter(|last| last.1 == piece.range.0) {
+                    Some(last) => last.1 = piece.range.1,
+                    None => ranges.push(piece.range),
+                }
+            }
+            let ranges = together(ranges);
+            // The end of a range is not counted, so its inode is only touched where the range goes on into it.
+            let end = |to: &Key| if *to > Key::inode(to.object) { to.object + 1 } else { to.object };
+            let is_free = || {
+                let mut inodes = ranges.iter().flat_map(|(from, to)| from.object..end(to));
+                !inodes.any(|inode| self.files.is_in_memory(inode))
+            };
+            let what = ToFold { directory, ranges: &ranges, tertiary };
+            let Some(keys) = self.store.fold(&what, &is_free)? else {
+                outcome.staying += 1;
+                return Ok(());
+            };
+            outcome.keys += u64::from(keys);
+            outcome.bundles += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether all that goes over inodes one by one has come to its end, and would not bring back what is put away.
+    fn is_counted_and_indexed(&self, wait: Wait) -> Result<bool, Error> {
+        self.store.view(wait, |view| {
+            let is_counted = accounting(view)?.is_none_or(|value| value.counted == AccountingValue::ALL);
+            let index = view.get(&Key::find_index())?.and_then(|bytes| FindIndexValue::decode(&bytes).ok());
+            Ok(is_counted && index.is_none_or(|index| index == FindIndexValue::COMPLETE))
+        })
+    }
+
+    /// Inodes that background work comes to otherwise than by their names.
+    fn listed_inodes(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
+        use key::{kind, tree};
+        let of_inodes = [kind::ORPHAN, kind::RECONCILE, kind::TIERED, kind::PINNED, kind::UNIT, kind::RECOUNT];
+        let lists = [Key::retention, Key::follow, Key::versions_many];
+        self.store.view(wait, |view| {
+            let mut listed = BTreeSet::new();
+            view.scan(Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0), |key, _| {
+                listed.extend(of_inodes.contains(&key.kind).then_some(key.object));
+                ControlFlow::Continue(())
+            })?;
+            for list in lists {
+                view.scan(list(1), list(u64::MAX), |key, _| {
+                    listed.insert(key.position);
+                    ControlFlow::Continue(())
+                })?;
+            }
+            Ok(listed)
+        })
+    }
+
+    /// The folds below an inode, by the directories that they were said of. What is itself put away counts as below.
+    fn folds_below(&self, wait: Wait, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
+        let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
+        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
+        for fold in self.store.folds(wait)? {
+            let is_below = match known.get(&fold.directory) {
+                Some(is_below) => *is_below,
+                None => {
+                    let is_below = self.is_below(wait, fold.directory, root)?;
+                    known.insert(fold.directory, is_below);
+                    is_below
+                }
+            };
+            if is_below {
+                below.entry(fold.directory).or_default().push(fold);
+            }
+        }
+        Ok(below)
+    }
+
+    fn is_below(&self, wait: Wait, inode: u64, root: u64) -> Result<bool, Error> {
+        let mut at = inode;
+        for _ in 0..DEPTH_MAX {
+            if at == root || self.store.is_folded(&Key::inode(at)) {
+                return Ok(true);
+            }
+            let value = self.store.view(wait, |view| stere_file::inode_if_any(view, at))?;
+            match value.map(|value| value.parent).filter(|parent| *parent != at) {
+                Some(parent) => at = parent,
+                None => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
+    pub(crate) fn names_put_away(&self, wait: Wait, root: u64) -> Result<Vec<crate::TierMet>, Error> {
+        if !self.store.has_folds() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for (directory, folds) in self.folds_below(wait, root)? {
+            let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
+            for fold in folds {
+                file.add(&self.store, &fold.blob, u64::from(fold.blob.value.address.length));
+                segments.insert(fold.blob.segment_id());
+            }
+            let is_here = !self.store.is_folded(&Key::inode(directory));
+            let found = if is_here { path_and_form(&self.store, &self.names, wait, directory)? } else { None };
+            let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
+            all.push(crate::TierMet { inode: directory, path, file, segments, used_seconds: 0, is_tiered: true });
+        }
+        Ok(all)
+    }
+
+    /// Brings back all names below an inode. How many keys those were.
+    pub fn unfold_below(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
+        let mut keys = 0;
+        for fold in self.folds_below(caller.wait, root)?.into_values().flatten() {
+            self.store.unfold(caller.wait, fold.number)?;
+            keys += u64::from(fold.keys);
+        }
+        Ok(keys)
+    }
+}
+
+impl Gathered<'_> {
+    /// All that can be put away below a directory whose own inode stays.
+    fn gather(&mut self, root: u64) -> Result<(), Error> {
+        if self.is_away(&Key::dirent_hash(root, 0)) {
+            return Ok(());
+        }
+        let mut levels = vec![Level::of(root)];
+        loop {
+            let depth = levels.len();
+            let Some(level) = levels.last_mut() else { break };
+            if let Some(entry) = level.entries.pop_front() {
+                if self.is_away(&Key::inode(entry.inode)) {
+                    continue;
+                }
+                let is_directory = entry.kind == FileKind::Directory;
+                let is_too_deep = is_directory && depth >= DEPTH_MAX;
+                if is_too_deep || !self.may_go(entry.inode, is_directory)? {
+                    level.stays = true;
+                    self.staying += 1;
+                } else if !is_directory {
+                    self.take(whole(entry.inode))?;
+                }
+                if is_directory && !is_too_deep {
+                    levels.push(Level::of(entry.inode));
+                }
+                continue;
+            }
+            if let Some(from) = level.next_sequence {
+                let (store, names) = (&self.filesystem.store, &self.filesystem.names);
+                (level.entries, level.next_sequence) = read_names(store, names, self.wait, level.directory, from)?;
+                continue;
+            }
+            let Some(done) = levels.pop() else { break };
+            let stays = done.stays || (!levels.is_empty() && !self.may_go(done.directory, true)?);
+            match (levels.last_mut(), stays) {
+                (Some(above), true) => above.stays = true,
+                (None, true) => {}
+                (Some(_), false) => self.take(whole(done.directory))?,
+                // Its inode is what `ls -l` of the directory above shows.
+                (None, false) => self.take((Key::dirent_hash(done.directory, 0), Key::inode(done.directory + 1)))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_away(&self, key: &Key) -> bool {
+        self.filesystem.store.is_folded(key)
+    }
+
+    /// Whether nothing but its name leads to an inode, nobody uses it, and all of its content is on volumes only.
+    fn may_go(&self, inode: u64, is_directory: bool) -> Result<bool, Error> {
+        let filesystem = self.filesystem;
+        if self.listed.contains(&inode) || filesystem.files.is_in_memory(inode) {
+            return Ok(false);
+        }
+        let value = filesystem.store.view(self.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let is_plain = |value: &InodeValue| {
+            let links = if is_directory { value.nlink > 0 } else { value.nlink == 1 };
+            let of_versions = stere_file::HAS_VERSIONS | stere_file::OF_VERSIONS;
+            links && value.volume == self.volume && value.policy.is_none() && value.flags & of_versions == 0
+        };
+        let Some(value) = value.filter(is_plain) else { return Ok(false) };
+        Ok(value.kind() != Some(FileKind::File) || self.is_on_volumes_only(inode)?)
+    }
+
+    fn is_on_volumes_only(&self, inode: u64) -> Result<bool, Error> {
+        let mut at = Some(Key::extent(inode, 0));
+        while let Some(from) = at {
+            let (all, next) = self.filesystem.store.view(self.wait, |view| {
+                let (mut blobs, mut next, mut count, mut all) = (Vec::new(), None, 0, true);
+                view.scan(from, Key::extent(inode, u64::MAX), |key, bytes| {
+                    match ExtentValue::decode(bytes) {
+                        Ok(extent) if extent.flags == ExtentFlags::Plain => blobs.push(extent.blob),
+                        _ => all = false,
+                    }
+                    count += 1;
+                    next = if count == KEYS_PER_VIEW { key.successor() } else { None };
+                    if next.is_some() || !all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })?;
+                for blob in blobs {
+                    all = all && view.blob(blob)?.is_released();
+                }
+                Ok::<_, Error>((all, next))
+            })?;
+            if !all {
+                return Ok(false);
+            }
+            at = next;
+        }
+        Ok(true)
+    }
+
+    /// Takes a range of keys, in pieces that fit into bundles.
+    fn take(&mut self, range: KeyRange) -> Result<(), Error> {
+        let (mut from, to) = range;
+        loop {
+            let (bytes, next) = self.filesystem.store.view(self.wait, |view| measure(view, from, to))?;
+            let end = next.unwrap_or(to);
+            self.pieces.push(Piece { range: (from, end), bytes });
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// How many bytes the keys of a range take, up to where they are enough for a bundle: there the next one begins.
+fn measure(view: &View<'_>, from: Key, to: Key) -> Result<(usize, Option<Key>), Error> {
+    let (mut bytes, mut keys, mut next) = (0, 0, None);
+    view.scan(from, to, |key, value| {
+        let more = Bundle::entry_bytes(value.len());
+        if keys > 0 && (bytes + more > BUNDLE_BYTES || keys == KEYS_PER_VIEW) {
+            next = Some(*key);
+            return ControlFlow::Break(());
+        }
+        (bytes, keys) = (bytes + more, keys + 1);
+        ControlFlow::Continue(())
+    })?;
+    Ok((bytes, next))
+}
+
+impl Level {
+    fn of(directory: u64) -> Level {
+        Level { directory, next_sequence: Some(0), entries: VecDeque::new(), stays: false }
+    }
+}

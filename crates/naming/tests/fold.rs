@@ -1,0 +1,299 @@
+//! P-141: names of cold subtrees are put away on volumes; what needs one brings it back, and nothing else asks a volume for anything.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use stere_device::{MemoryVolume, VolumeFault};
+use stere_format::{FileKind, Key, key};
+use stere_naming::{FileSystem, FoldOutcome, ROOT, SetMode};
+use stere_store::{RecallMode, Wait};
+use support::edits::set;
+use support::files::{assert_clean, make, mkdir};
+use support::volume::{add_volume, segments_of};
+use support::{Rig, caller, reconcile};
+
+const DIRECTORIES: usize = 6;
+const FILES: usize = 150;
+
+fn content(directory: usize, number: usize) -> Vec<u8> {
+    (0..number * 37).map(|at| (at * 7 + directory * 31 + number) as u8).collect()
+}
+
+/// `cold/0/deep` to `cold/5/deep` with files each, everything on the volume only, and a file beside.
+fn world() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
+    let (rig, fs) = Rig::new(2, 128 << 20);
+    let volume = add_volume(&fs);
+    let cold = mkdir(&fs, ROOT, "cold");
+    for directory in 0..DIRECTORIES {
+        let above = mkdir(&fs, cold, &directory.to_string());
+        let deep = mkdir(&fs, above, "deep");
+        for number in 0..FILES {
+            let inode = make(&fs, deep, &format!("file {number}"), &content(directory, number));
+            let value = format!("{number}");
+            fs.setxattr(&caller(2), inode, b"user.number", value.as_bytes(), SetMode::Any, false).unwrap();
+        }
+        fs.symlink(&caller(2), above, b"link", b"deep/file 1").unwrap();
+    }
+    make(&fs, cold, "direct", b"in the top itself");
+    make(&fs, ROOT, "beside", b"has nothing to do with it");
+    fs.syncfs(&caller(3)).unwrap();
+    set(&fs, cold, "tier", "cold");
+    reconcile(&fs);
+    (rig, fs, volume, cold)
+}
+
+fn settle(fs: &FileSystem) {
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+}
+
+/// Everything below is on volumes only, names that were put away too.
+fn release(fs: &FileSystem, inode: u64) {
+    settle(fs);
+    fs.release_segments(&caller(3), &segments_of(fs, inode)).unwrap();
+    fs.store().checkpoint().unwrap();
+    fs.store().checkpoint().unwrap();
+}
+
+fn put_away(fs: &FileSystem, inode: u64) -> FoldOutcome {
+    release(fs, inode);
+    let outcome = fs.fold_below(&caller(3), inode).unwrap();
+    release(fs, inode);
+    assert!(fs.store().folds(Wait::Allowed).unwrap().iter().all(|fold| fold.blob.is_released()));
+    outcome
+}
+
+/// Names with what `ls -l` shows of them.
+fn listed(fs: &FileSystem, directory: u64) -> Result<BTreeMap<String, (u64, u32, u64)>, stere_naming::Error> {
+    let mut names = BTreeMap::new();
+    let mut failure = None;
+    let mut found = Vec::new();
+    fs.readdir(&caller(4), directory, 0, false, &mut |entry| {
+        found.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.inode));
+        ControlFlow::Continue(())
+    })?;
+    for (name, inode) in found.into_iter().filter(|(name, _)| name != "." && name != "..") {
+        match fs.getattr(&caller(4), inode) {
+            Ok(attributes) => {
+                names.insert(name, (attributes.size, attributes.mode, inode));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok(names), Err)
+}
+
+fn find(fs: &FileSystem, directory: u64, path: &[&str]) -> u64 {
+    path.iter().fold(directory, |at, name| fs.lookup(&caller(4), at, name.as_bytes()).unwrap().inode)
+}
+
+fn assert_all_there(fs: &FileSystem, cold: u64) {
+    for directory in 0..DIRECTORIES {
+        let deep = find(fs, cold, &[&directory.to_string(), "deep"]);
+        assert_eq!(listed(fs, deep).unwrap().len(), FILES);
+        for number in 0..FILES {
+            let inode = find(fs, deep, &[&format!("file {number}")]);
+            let expected = content(directory, number);
+            let mut bytes = vec![0; expected.len() + 1];
+            assert_eq!(fs.read(&caller(4), inode, 0, &mut bytes).unwrap(), expected.len());
+            assert!(bytes[..expected.len()] == expected, "{directory} {number}");
+            assert_eq!(fs.getxattr(&caller(4), inode, b"user.number").unwrap(), number.to_string().into_bytes());
+        }
+        let link = find(fs, cold, &[&directory.to_string(), "link"]);
+        assert_eq!(fs.readlink(&caller(4), link).unwrap(), b"deep/file 1");
+    }
+}
+
+fn resident_keys(fs: &FileSystem) -> u64 {
+    let mut count = 0;
+    let (from, to) = (Key::new(key::tree::NAMES, 0, 0, 0), Key::new(key::tree::NAMES + 1, 0, 0, 0));
+    fs.store().for_each_resident_key(from, to, |_, _| count += 1).unwrap();
+    count
+}
+
+/// The top of what was put away is listed with all that `ls -l` shows, and the volume is asked for nothing; what is below comes back.
+#[test]
+fn the_top_stays_and_the_rest_comes_back() {
+    let (rig, fs, volume, cold) = world();
+    let before = resident_keys(&fs);
+    let outcome = put_away(&fs, cold);
+    assert_eq!(outcome.staying, 0, "{outcome:?}");
+    assert_eq!(resident_keys(&fs), before - outcome.keys);
+    assert!(resident_keys(&fs) < 40 && outcome.bundles > 2, "{before} keys before, {outcome:?}");
+    assert_clean(&fs);
+    let fs = rig.reopen(fs, false);
+    fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+    let requests = volume.requests();
+    let top = listed(&fs, cold).unwrap();
+    assert_eq!(top.len(), DIRECTORIES + 1);
+    assert!(top.contains_key("direct") && listed(&fs, ROOT).unwrap().len() == 2);
+    for _ in 0..3 {
+        fs.step(&caller(5), 100).unwrap();
+        fs.reconcile(&caller(5), cold).unwrap();
+        reconcile(&fs);
+        assert_clean_of_work(&fs);
+    }
+    assert_eq!(volume.requests(), requests, "the top is here, and background work brings nothing back");
+    assert_eq!(resident_keys(&fs), before - outcome.keys);
+    assert_all_there(&fs, cold);
+    assert!(!fs.store().has_folds() || resident_keys(&fs) > outcome.keys / 2);
+    assert_clean(&fs);
+    let again = put_away(&fs, cold);
+    assert_eq!(resident_keys(&fs), before - again.keys.max(outcome.keys));
+    let fs = rig.reopen(fs, true);
+    fs.store().attach_volume(0, volume, None, true).unwrap();
+    assert_all_there(&fs, cold);
+    assert_clean(&fs);
+}
+
+fn assert_clean_of_work(fs: &FileSystem) {
+    let status = fs.reconcile_status(Wait::Allowed).unwrap();
+    assert!(status.pending.is_empty() && status.blocked.is_empty(), "{status:?}");
+}
+
+/// P-141: with the volume away what needs it fails as chosen, and everything else goes on.
+#[test]
+fn an_outage_is_felt_below_and_nowhere_else() {
+    let (_rig, fs, volume, cold) = world();
+    put_away(&fs, cold);
+    volume.set_fault(Some(VolumeFault::Away));
+    let above = find(&fs, cold, &["3"]);
+    for mode in [RecallMode::Deny, RecallMode::NoWait] {
+        fs.store().set_recall_mode(mode);
+        let refused = listed(&fs, above).unwrap_err();
+        let expected = if mode == RecallMode::Deny { libc::EPERM } else { libc::EAGAIN };
+        assert_eq!(refused.errno(), expected, "{mode:?}");
+        let made = fs.mkdir(&caller(6), above, b"new", 0o755).unwrap_err();
+        assert_eq!(made.errno(), expected);
+    }
+    fs.store().set_recall_mode(RecallMode::Block);
+    make(&fs, cold, "new at the top", b"some");
+    make(&fs, ROOT, "new", b"some");
+    fs.rename(&caller(6), cold, b"3", cold, b"three", 0).unwrap();
+    fs.syncfs(&caller(6)).unwrap();
+    fs.store().checkpoint().unwrap();
+    assert_eq!(listed(&fs, cold).unwrap().len(), DIRECTORIES + 2);
+    volume.set_fault(None);
+    fs.mkdir(&caller(6), above, b"new", 0o755).unwrap();
+    assert_eq!(listed(&fs, above).unwrap().len(), 3);
+    fs.rename(&caller(6), cold, b"three", cold, b"3", 0).unwrap();
+    assert_all_there(&fs, cold);
+    assert_clean(&fs);
+}
+
+/// What is changed comes back first, and is put away as it is then; removing works all the way up.
+#[test]
+fn changes_and_removals_below() {
+    let (rig, fs, volume, cold) = world();
+    put_away(&fs, cold);
+    let deep = find(&fs, cold, &["2", "deep"]);
+    let file = find(&fs, deep, &["file 7"]);
+    fs.write(&caller(7), file, 0, b"changed", false).unwrap();
+    fs.unlink(&caller(7), deep, b"file 8").unwrap();
+    fs.syncfs(&caller(7)).unwrap();
+    let stays = fs.fold_below(&caller(8), cold).unwrap();
+    assert!(stays.staying > 0, "it is on devices: {stays:?}");
+    fs.reconcile(&caller(8), cold).unwrap();
+    reconcile(&fs);
+    let outcome = put_away(&fs, cold);
+    assert_eq!(outcome.staying, 0, "{outcome:?}");
+    let fs = rig.reopen(fs, true);
+    fs.store().attach_volume(0, volume, None, true).unwrap();
+    let mut bytes = vec![0; 7];
+    fs.read(&caller(9), file, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, b"changed", "by its number, as the kernel asks");
+    assert_eq!(listed(&fs, deep).unwrap().len(), FILES - 1);
+    put_away(&fs, cold);
+    remove_all(&fs, cold);
+    fs.rmdir(&caller(9), ROOT, b"cold").unwrap();
+    fs.syncfs(&caller(9)).unwrap();
+    while fs.step(&caller(20), 100).unwrap() {}
+    fs.store().checkpoint().unwrap();
+    assert!(!fs.store().has_folds());
+    assert_clean(&fs);
+}
+
+fn remove_all(fs: &FileSystem, directory: u64) {
+    for (name, (_, mode, inode)) in listed(fs, directory).unwrap() {
+        if FileKind::Directory.mode_bits() == mode & libc::S_IFMT {
+            remove_all(fs, inode);
+            fs.rmdir(&caller(9), directory, name.as_bytes()).unwrap();
+        } else {
+            fs.unlink(&caller(9), directory, name.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// What the pool knows otherwise than by one name, or somebody uses, stays, and all directories above it.
+#[test]
+fn what_is_known_otherwise_stays() {
+    let (_rig, fs, _volume, cold) = world();
+    release(&fs, cold);
+    let deep = |number: &str| find(&fs, cold, &[number, "deep"]);
+    fs.link(&caller(5), find(&fs, deep("0"), &["file 0"]), ROOT, b"second name").unwrap();
+    let open = find(&fs, deep("1"), &["file 5"]);
+    let handle = fs.open(&caller(5), open, stere_naming::OpenFlags::default()).unwrap();
+    set(&fs, deep("2"), "copies", "1");
+    reconcile(&fs);
+    release(&fs, cold);
+    let outcome = fs.fold_below(&caller(6), cold).unwrap();
+    assert_eq!(outcome.staying, 3, "{outcome:?}");
+    for (number, is_away) in [("0", false), ("1", false), ("2", false), ("3", true)] {
+        let above = find(&fs, cold, &[number]);
+        assert_eq!(fs.store().is_folded(&Key::dirent(above, 1)), is_away, "{number}");
+    }
+    fs.release(&caller(6), open, handle).unwrap();
+    assert_clean(&fs);
+    assert_all_there(&fs, cold);
+    let beside = mkdir(&fs, ROOT, "never archived");
+    assert_eq!(fs.fold_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
+}
+
+/// P-141: what it frees, for the documents: `--nocapture` tells.
+#[test]
+fn metadata_on_devices_shrinks() {
+    let (_rig, fs, _volume, cold) = world();
+    release(&fs, cold);
+    let before = metadata_bytes(&fs);
+    let outcome = put_away(&fs, cold);
+    for _ in 0..3 {
+        fs.store().checkpoint().unwrap();
+    }
+    let after = metadata_bytes(&fs);
+    println!("{} files: {before} bytes of metadata alive before, {after} after; {outcome:?}", DIRECTORIES * FILES);
+    assert!(after < before * 2 / 3, "{before} {after}");
+}
+
+fn metadata_bytes(fs: &FileSystem) -> u64 {
+    let segments = fs.store().segments().all();
+    let of_tree = segments.iter().filter(|segment| segment.kind == stere_format::SegmentKind::Meta);
+    of_tree.map(|segment| segment.live_bytes()).sum()
+}
+
+/// P-85: a search asks no volume for anything: it passes over names that were put away, and finds them when they are back.
+#[test]
+fn searches_bring_nothing_back() {
+    let (_rig, fs, volume, cold) = world();
+    let count = |fs: &FileSystem, by_index: bool| {
+        let search = fs.parse_search("size>1000").unwrap();
+        let begun = match by_index {
+            true => fs.find(&caller(9), ROOT, b"", search),
+            false => fs.find_without_index(&caller(9), ROOT, b"", search),
+        };
+        let (mut find, mut count) = (begun.unwrap(), 0);
+        while let Some(found) = find.step(&caller(9)).unwrap() {
+            count += found.len();
+        }
+        count
+    };
+    let before = count(&fs, false);
+    assert!(before > DIRECTORIES * 100, "{before}");
+    put_away(&fs, cold);
+    let requests = volume.requests();
+    assert_eq!((count(&fs, true), count(&fs, false), volume.requests()), (0, 0, requests));
+    assert!(fs.unfold_below(&caller(9), cold).unwrap() > 0);
+    assert_eq!((count(&fs, true), count(&fs, false)), (before, before));
+    assert_clean(&fs);
+}

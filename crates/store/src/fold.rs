@@ -1,0 +1,332 @@
+//! Keys of names that were put away: a *fold* is a key of the pool that says for some ranges of keys in which blob they are.
+//!
+//! The blob is data like any other: it is archived, released, staged, retired and proven by the same means, and where it lies is no
+//! concern of the tree. So the tree lies on devices whole, always, and no commit, checkpoint or mount ever needs a volume. Who looks
+//! up a key of a fold misses as for a node that is not in memory: the enclosing call brings the keys of that fold back into the tree,
+//! in an update of their own, and runs the closure again. So a change finds its keys in the tree, or is not taken yet.
+//!
+//! Invariants: no key of the pool lies in a range of a fold; the ranges of folds are apart; keys leave the tree, and come back, in the
+//! same update in which the fold begins and ends. What a fold holds is what the tree held: nobody is shown these updates (no settler).
+//! On a pool that cannot be written to, keys come back in memory only. Read next: `view.rs`, `docs/design/folding.md`.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use stere_format::{Bundle, FoldValue, Key, KeyRange, Site, key};
+use stere_log::{StreamKey, Wait};
+
+use crate::error::Error;
+use crate::space::Reservation;
+use crate::transaction::Transaction;
+use crate::view::{BlobHandle, View};
+use crate::write::{Content, NewBlob, Owner, Placement};
+use crate::{Inner, Store};
+
+/// The folds of a pool, and what lies in them.
+#[derive(Default)]
+pub(crate) struct Folds {
+    values: BTreeMap<u64, FoldValue>,
+    /// By where each range begins: where it ends, and of which fold it is.
+    ranges: BTreeMap<Key, (Key, u64)>,
+}
+
+/// A fold, as those see it who look at where things lie.
+#[derive(Clone, Debug)]
+pub struct FoldInfo {
+    pub number: u64,
+    /// The directory that it was said of.
+    pub directory: u64,
+    pub keys: u32,
+    pub blob: BlobHandle,
+}
+
+/// Keys to be put away together.
+#[derive(Clone, Copy, Debug)]
+pub struct ToFold<'a> {
+    /// The directory that it is said of.
+    pub directory: u64,
+    /// Rising and apart.
+    pub ranges: &'a [KeyRange],
+    /// The volumes that the bundle goes to.
+    pub tertiary: u16,
+}
+
+/// A bundle that no fold names yet.
+pub(crate) struct Gathered {
+    bundle: Bundle,
+    new: NewBlob,
+    _room_until_entered: Reservation,
+}
+
+thread_local! {
+    static PASSING_OVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes it back, also where the work panics.
+struct Reset;
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        PASSING_OVER.set(false);
+    }
+}
+
+/// Works without bringing anything back: views of this thread pass over what was put away, and asked for it they say that it is
+/// elsewhere. Searches work so.
+pub fn passing_over<T>(work: impl FnOnce() -> T) -> T {
+    PASSING_OVER.set(true);
+    let _reset = Reset;
+    work()
+}
+
+pub(crate) fn is_passing_over() -> bool {
+    PASSING_OVER.get()
+}
+
+fn is_fold(key: &Key) -> bool {
+    key.tree == key::tree::SYSTEM && key.kind == key::kind::FOLD
+}
+
+fn decode(bytes: &[u8]) -> Result<FoldValue, Error> {
+    FoldValue::decode(bytes).map_err(|error| Error::BadValue { what: "a fold", detail: error.to_string() })
+}
+
+impl Folds {
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = (u64, &FoldValue)> {
+        self.values.iter().map(|(number, value)| (*number, value))
+    }
+
+    /// The fold that a key is in.
+    pub fn at(&self, key: &Key) -> Option<u64> {
+        let (_, (end, number)) = self.ranges.range(..=*key).next_back()?;
+        (key < end).then_some(*number)
+    }
+
+    /// The first piece of a fold between two keys: where it begins and ends there, and its fold.
+    pub fn within(&self, from: &Key, to: &Key) -> Option<(Key, Key, u64)> {
+        if self.ranges.is_empty() || from >= to {
+            return None;
+        }
+        let before = self.ranges.range(..=*from).next_back().filter(|(_, (end, _))| from < end);
+        let (start, (end, number)) = before.or_else(|| self.ranges.range(*from..*to).next())?;
+        let piece = ((*start).max(*from), (*end).min(*to), *number);
+        (piece.0 < piece.1).then_some(piece)
+    }
+
+    fn insert(&mut self, number: u64, value: FoldValue) {
+        self.remove(number);
+        self.ranges.extend(value.ranges.iter().map(|(from, to)| (*from, (*to, number))));
+        self.values.insert(number, value);
+    }
+
+    fn remove(&mut self, number: u64) {
+        for (from, _) in self.values.remove(&number).into_iter().flat_map(|value| value.ranges) {
+            self.ranges.remove(&from);
+        }
+    }
+
+    /// A change of any key takes effect.
+    pub fn note(&mut self, key: &Key, value: Option<&[u8]>) {
+        if is_fold(key) {
+            match value.and_then(|bytes| FoldValue::decode(bytes).ok()) {
+                Some(value) => self.insert(key.object, value),
+                None => self.remove(key.object),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A fold that one of these changes would reach into.
+    pub(crate) fn fold_of_changes(&self, transaction: &Transaction<'_>) -> Option<u64> {
+        if self.folds.is_empty() {
+            return None;
+        }
+        transaction.written(key::tree::NAMES).find_map(|key| self.folds.at(key))
+    }
+}
+
+impl Store {
+    /// Whether any keys are put away.
+    pub fn has_folds(&self) -> bool {
+        !self.inner.read().folds.is_empty()
+    }
+
+    /// Whether this key is put away, or would be if it existed.
+    pub fn is_folded(&self, key: &Key) -> bool {
+        self.inner.read().folds.at(key).is_some()
+    }
+
+    /// All folds.
+    pub fn folds(&self, wait: Wait) -> Result<Vec<FoldInfo>, Error> {
+        self.view(wait, |view| {
+            let info = |(number, value): (u64, &FoldValue)| {
+                let blob = view.blob(value.blob)?;
+                Ok(FoldInfo { number, directory: value.directory, keys: value.keys, blob })
+            };
+            view.inner.folds.values().map(info).collect()
+        })
+    }
+
+    pub(crate) fn load_folds(&self) -> Result<(), Error> {
+        let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
+        let found = self.view(Wait::Allowed, |view| {
+            let mut found = Vec::new();
+            view.scan(from, to, |key, bytes| {
+                if is_fold(key) {
+                    found.push((key.object, decode(bytes)));
+                }
+                ControlFlow::Continue(())
+            })?;
+            Ok::<_, Error>(found)
+        })?;
+        let mut inner = self.inner.write();
+        for (number, value) in found {
+            inner.folds.insert(number, value?);
+        }
+        Ok(())
+    }
+
+    /// Puts the keys of these ranges away, if nothing of them changes meanwhile. `is_free` is asked under the lock under which they go.
+    /// How many they were; none if they stay. Durable with the next commit.
+    pub fn fold(&self, what: &ToFold<'_>, is_free: &dyn Fn() -> bool) -> Result<Option<u32>, Error> {
+        match self.gather_fold(what)? {
+            Some(gathered) => self.enter_fold(what, &gathered, is_free),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes the keys into a bundle, as they are now; none if there is nothing to put away.
+    pub(crate) fn gather_fold(&self, what: &ToFold<'_>) -> Result<Option<Gathered>, Error> {
+        assert!(what.tertiary != 0, "what is put away goes to volumes");
+        self.check_writable()?;
+        let Some(entries) = self.view_through(Wait::Allowed, |view| entries_of(view, what.ranges))? else {
+            return Ok(None);
+        };
+        let bundle = Bundle { entries };
+        let bytes = bundle.encode();
+        if bundle.entries.is_empty() || bytes.len() > self.blob_bytes_max() {
+            return Ok(None);
+        }
+        self.bound_unproven(Wait::Allowed)?;
+        self.volumes.note_archived(bytes.len() as u64);
+        // As safe as metadata is, as long as it is on devices.
+        let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
+        let (placement, tertiary) = (self.staging_placement(usual), self.in_place_of(what.tertiary));
+        let room_until_entered = self.reserve(Wait::Allowed, placement, bytes.len() as u64)?;
+        let stream = StreamKey { tertiary, ..self.stream_key(placement, 0, None) };
+        let number = self.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let owner = Owner { inode: what.directory, offset: 0 };
+        let new = self.append_making_room(Wait::Allowed, stream, number, owner, &Content::plain(&bytes))?;
+        Ok(Some(Gathered { bundle, new, _room_until_entered: room_until_entered }))
+    }
+
+    /// Takes the keys out of the tree, if they are still what was gathered.
+    pub(crate) fn enter_fold(
+        &self,
+        what: &ToFold<'_>,
+        gathered: &Gathered,
+        is_free: &dyn Fn() -> bool,
+    ) -> Result<Option<u32>, Error> {
+        let Gathered { bundle, new, .. } = gathered;
+        let (number, keys) = (new.id, bundle.entries.len() as u32);
+        let value = FoldValue { directory: what.directory, blob: number, keys, ranges: what.ranges.to_vec() };
+        let is_done = self.update_as(Wait::Allowed, true, true, |transaction| {
+            let now = entries_of(&transaction.view, what.ranges)?;
+            if now.as_ref() != Some(&bundle.entries) || !is_free() {
+                return Ok(false);
+            }
+            bundle.entries.iter().for_each(|(key, _)| transaction.delete(*key));
+            transaction.insert_blob(new);
+            transaction.put(Key::fold(number), &value.encode());
+            Ok::<_, Error>(true)
+        })?;
+        Ok(is_done.then_some(keys))
+    }
+
+    /// Brings the keys of a fold back into the tree.
+    pub fn unfold(&self, wait: Wait, number: u64) -> Result<(), Error> {
+        let Some((fold, bundle, length)) = self.read_fold(wait, number)? else { return Ok(()) };
+        let is_writable = self.check_writable().is_ok();
+        let encoded = fold.encode();
+        self.update_as(wait, false, true, |transaction| {
+            // Somebody else was faster.
+            if transaction.get(&Key::fold(number))?.is_none_or(|bytes| *bytes != *encoded) {
+                return Ok(());
+            }
+            bundle.entries.iter().for_each(|(key, value)| transaction.put(*key, value));
+            transaction.delete(Key::fold(number));
+            if is_writable { transaction.release_blob(fold.blob, 0..length) } else { Ok(()) }
+        })
+    }
+
+    /// A fold, what it holds, and how long that is; none if it has ended.
+    pub(crate) fn read_fold(&self, wait: Wait, number: u64) -> Result<Option<(FoldValue, Bundle, u32)>, Error> {
+        let found = self.view_through(wait, |view| {
+            let Some(bytes) = view.get(&Key::fold(number))? else { return Ok(None) };
+            let fold = decode(&bytes)?;
+            let blob = view.blob(fold.blob)?;
+            Ok::<_, Error>(Some((fold, blob)))
+        })?;
+        let Some((fold, blob)) = found else { return Ok(None) };
+        let mut stored = vec![0; blob.value.address.length as usize];
+        self.read_stored(wait, vec![(&blob, &mut stored)])?;
+        let bad = |detail: String| Error::BadValue { what: "a bundle of names", detail };
+        let bundle = Bundle::decode(&stored).map_err(|error| bad(error.to_string()))?;
+        if bundle.entries.len() != fold.keys as usize || !bundle.entries.iter().all(|(key, _)| fold.covers(key)) {
+            return Err(bad(format!("blob {} holds other keys than fold {number} says", fold.blob)));
+        }
+        Ok(Some((fold, bundle, blob.value.logical_bytes)))
+    }
+
+    /// Calls `visit` for all keys of a range, also those that are put away: their bundles are read, from volumes if need be, and stay
+    /// where they are.
+    pub fn for_each_key(&self, from: Key, to: Key, mut visit: impl FnMut(&Key, &[u8])) -> Result<(), Error> {
+        let mut known: BTreeMap<u64, Bundle> = BTreeMap::new();
+        let mut at = from;
+        while at < to {
+            let piece = self.inner.read().folds.within(&at, &to);
+            let Some((start, end, number)) = piece else { return self.for_each_resident_key(at, to, visit) };
+            self.for_each_resident_key(at, start, &mut visit)?;
+            at = start;
+            if !known.contains_key(&number) {
+                // If it has ended meanwhile, its keys are in the tree.
+                let Some((_, bundle, _)) = self.read_fold(Wait::Allowed, number)? else { continue };
+                if known.len() >= BUNDLES_KNOWN_MAX {
+                    known.clear();
+                }
+                known.insert(number, bundle);
+            }
+            let entries = known.get(&number).map_or(&[][..], |bundle| &bundle.entries[..]);
+            let first = entries.partition_point(|(key, _)| *key < start);
+            entries[first..].iter().take_while(|(key, _)| *key < end).for_each(|(key, value)| visit(key, value));
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Bundles that one pass over keys keeps in memory.
+const BUNDLES_KNOWN_MAX: usize = 64;
+
+type Entries = Vec<(Key, Vec<u8>)>;
+
+/// All keys of these ranges; none if something of them is put away already.
+fn entries_of(view: &View<'_>, ranges: &[KeyRange]) -> Result<Option<Entries>, Error> {
+    let mut entries = Vec::new();
+    for (from, to) in ranges {
+        if view.inner.folds.within(from, to).is_some() {
+            return Ok(None);
+        }
+        view.scan(*from, *to, |key, value| {
+            entries.push((*key, value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(Some(entries))
+}
