@@ -91,6 +91,11 @@ impl FileSystem {
         let Some(tertiary) = tertiary else {
             return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
         };
+        if !self.store.may_have_names(tertiary) {
+            return Err(Error::NotPermitted(
+                "a volume that these files go to was added with metadata=no, so no names go there",
+            ));
+        }
         if effective.is_on(Switch::Backup) {
             return Err(Error::NotPermitted("names of what is copied to backups stay on devices"));
         }

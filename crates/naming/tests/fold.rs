@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::{MemoryVolume, VolumeFault};
-use stere_format::{FileKind, Key, key};
+use stere_format::{FileKind, Key, VolumeEntry, key};
 use stere_naming::{FileSystem, FoldOutcome, ROOT, SetMode};
 use stere_store::{RecallMode, Wait};
 use support::edits::set;
 use support::files::{assert_clean, make, mkdir};
-use support::volume::{add_volume, segments_of};
+use support::volume::{add_volume, entry, segments_of};
 use support::{Rig, caller, reconcile};
 
 const DIRECTORIES: usize = 6;
@@ -25,7 +25,9 @@ fn content(directory: usize, number: usize) -> Vec<u8> {
 /// `cold/0/deep` to `cold/5/deep` with files each, everything on the volume only, and a file beside.
 fn world() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
     let (rig, fs) = Rig::new(2, 128 << 20);
-    let volume = add_volume(&fs);
+    let volume = Arc::new(MemoryVolume::new("cold"));
+    let entry = VolumeEntry { takes_metadata: true, ..entry(1, "cold") };
+    fs.store().add_volume(entry, volume.clone(), "tank", false).unwrap();
     let cold = mkdir(&fs, ROOT, "cold");
     for directory in 0..DIRECTORIES {
         let above = mkdir(&fs, cold, &directory.to_string());
@@ -249,6 +251,23 @@ fn what_is_known_otherwise_stays() {
     assert_all_there(&fs, cold);
     let beside = mkdir(&fs, ROOT, "never archived");
     assert_eq!(fs.fold_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
+}
+
+/// P-141: where a volume is to have no names, none are put away on it.
+#[test]
+fn no_names_go_to_a_volume_without_metadata() {
+    let (_rig, fs) = Rig::new(2, 96 << 20);
+    let volume = add_volume(&fs);
+    let cold = mkdir(&fs, ROOT, "cold");
+    let below = mkdir(&fs, cold, "below");
+    make(&fs, below, "secret", b"nobody is to know what it is called");
+    fs.syncfs(&caller(2)).unwrap();
+    set(&fs, cold, "tier", "cold");
+    reconcile(&fs);
+    release(&fs, cold);
+    let requests = volume.requests();
+    assert_eq!(fs.fold_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
+    assert_eq!((fs.store().has_folds(), volume.requests()), (false, requests));
 }
 
 /// P-141: what it frees, for the documents: `--nocapture` tells.

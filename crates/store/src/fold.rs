@@ -173,6 +173,12 @@ impl Store {
         })
     }
 
+    /// Whether all volumes of a set may have names on them.
+    pub fn may_have_names(&self, tertiary: u16) -> bool {
+        let set = self.in_place_of(tertiary);
+        self.volumes().iter().all(|entry| set & (1 << entry.number) == 0 || entry.takes_metadata)
+    }
+
     pub(crate) fn load_folds(&self) -> Result<(), Error> {
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
         let found = self.view(Wait::Allowed, |view| {
