@@ -162,7 +162,8 @@ impl Files {
         let home = self.home(context.wait, inode, content.home, storing.placement)?;
         let owner = Owner { inode, offset: run.start };
         let appended = self.append_whole(context, storing, home, owner, &data)?;
-        self.enter_as(context, inode, content, &appended, &[], true)
+        // The file holds what it held; but what is encrypted now keeps no digest of it (P-144).
+        self.enter_as(context, inode, content, &appended, &[], storing.sealing.is_none())
     }
 
     /// Wipes a key from memory of which the keyring began to lock, when everything that was accepted under it is encrypted and

@@ -135,7 +135,7 @@ fn behaves(name: &str, server: Option<Server>) {
     let take: Take = Arc::new(move |piece| into.lock().unwrap().push(piece.to_vec()));
     volume.stream_part("segments/a", 1_000_001, 600_000, &take).unwrap();
     let pieces = pieces.lock().unwrap();
-    assert!(pieces.len() == 3 && pieces.concat() == bytes[1_000_001..1_600_001], "{} pieces", pieces.len());
+    assert!(pieces.len() > 1 && pieces.concat() == bytes[1_000_001..1_600_001], "{} pieces", pieces.len());
     let beyond = volume.stream_part("segments/a", 4_000_000, 10, &(Arc::new(|_: &[u8]| ()) as Take));
     assert!(matches!(beyond, Err(VolumeError::Short { .. })), "{beyond:?}");
     let cut = volume.stream("segments/a", bytes.len() + 1, &(Arc::new(|_: &[u8]| ()) as Take));

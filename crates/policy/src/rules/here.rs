@@ -25,22 +25,29 @@ const KEPT_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     set: GlobSet,
+    globs: Vec<Glob>,
     rules: Vec<usize>,
 }
 
 impl Patterns {
     pub fn build<'a>(patterns: impl IntoIterator<Item = (&'a Glob, usize)>) -> Result<Patterns, globset::Error> {
-        let (mut builder, mut rules) = (GlobSetBuilder::new(), Vec::new());
+        let (mut builder, mut globs, mut rules) = (GlobSetBuilder::new(), Vec::new(), Vec::new());
         for (glob, rule) in patterns {
             builder.add(glob.clone());
+            globs.push(glob.clone());
             rules.push(rule);
         }
-        Ok(Patterns { set: builder.build()?, rules })
+        Ok(Patterns { set: builder.build()?, globs, rules })
     }
 
     fn add_matching(&self, text: &[u8], found: &mut Vec<usize>) {
-        if !self.rules.is_empty() {
-            let candidate = Candidate::new(Path::new(OsStr::from_bytes(text)));
+        let path = Path::new(OsStr::from_bytes(text));
+        if text.ends_with(b".") {
+            // A set takes such a path for one without a name, and passes over what it sorts by names and endings. These are rare.
+            let asked = self.globs.iter().zip(&self.rules);
+            found.extend(asked.filter(|(glob, _)| glob.compile_matcher().is_match(path)).map(|(_, rule)| *rule));
+        } else if !self.rules.is_empty() {
+            let candidate = Candidate::new(path);
             found.extend(self.set.matches_candidate(&candidate).into_iter().map(|pattern| self.rules[pattern]));
         }
     }

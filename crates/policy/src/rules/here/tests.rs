@@ -98,6 +98,18 @@ fn file() -> impl Strategy<Value = File> {
     })
 }
 
+/// P-52: a set of patterns alone takes a name that ends with a dot for none.
+#[test]
+fn names_that_end_with_a_dot_are_matched() {
+    let rules = "*.: copies=2\na*: copies=2\nend.: copies=2\nsub/*.: copies=2\n*.c: copies=2";
+    let set = RuleSet::parse(rules, false, &Classes::default()).unwrap();
+    let facts =
+        |name: &'static str| Facts { name: name.as_bytes(), size: 0, age_seconds: 0, owner: 0, group: 0, mode: 0 };
+    let found = |below: &str, name| set.matching(&set.here(below.as_bytes()), &facts(name)).len();
+    assert_eq!((found("", "end."), found("", "abc."), found("", "x."), found("", "x.c")), (2, 2, 1, 1));
+    assert_eq!((found("sub/", "end."), found("sub/", "x.c"), found("other/", "end.")), (3, 1, 2));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
