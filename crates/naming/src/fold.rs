@@ -19,6 +19,7 @@ use stere_policy::Switch;
 use stere_store::{FoldInfo, TierFile, ToFold, View, Wait};
 
 use crate::error::Error;
+use crate::policy::nearest;
 use crate::walk::{Entry, path_and_form, read_names};
 use crate::{Caller, FileSystem};
 
@@ -216,19 +217,12 @@ impl FileSystem {
         Ok(below)
     }
 
+    /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
     fn is_below(&self, wait: Wait, inode: u64, root: u64) -> Result<bool, Error> {
-        let mut at = inode;
-        for _ in 0..DEPTH_MAX {
-            if at == root || self.store.is_folded(&Key::inode(at)) {
-                return Ok(true);
-            }
-            let value = self.store.view(wait, |view| stere_file::inode_if_any(view, at))?;
-            match value.map(|value| value.parent).filter(|parent| *parent != at) {
-                Some(parent) => at = parent,
-                None => return Ok(false),
-            }
-        }
-        Ok(false)
+        let found = stere_store::passing_over(|| {
+            self.store.view(wait, |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))))
+        });
+        if matches!(found, Err(Error::Elsewhere(..))) { Ok(true) } else { Ok(found?.is_some()) }
     }
 
     /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.

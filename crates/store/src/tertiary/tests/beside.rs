@@ -189,16 +189,8 @@ fn what_others_are_to_get_does_not_wait() {
 /// P-96: a reader goes on as soon as its range is there, the rest of the segment follows, and one read of the object serves all.
 #[test]
 fn readers_do_not_wait_for_the_rest() {
-    let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-    let volume = Held::new("cold");
-    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
     let files = some();
-    write(&store, &files);
-    archive(&store, &files, 1).unwrap();
-    settle(&store);
-    let segments = segments_of(&store, &files);
-    store.release(&segments).unwrap();
-    volume.give_pieces(1);
+    let (_rig, store, volume, segments) = standing_still(&files);
     let fetches = &store.volumes.fetches;
     std::thread::scope(|scope| {
         scope.spawn(|| store.fetch_for_readers());
@@ -270,9 +262,13 @@ fn the_next_segment_is_fetched_ahead() {
 
 /// A volume with files that are on it only; it gives one piece of an object and then stands still.
 fn standing_still(files: &Files) -> (Rig, Store, Arc<Held>, Vec<u64>) {
+    standing_still_of_class(3, files)
+}
+
+fn standing_still_of_class(class: u8, files: &Files) -> (Rig, Store, Arc<Held>, Vec<u64>) {
     let (rig, store) = Rig::new(&[64 * MIB; 2]);
     let volume = Held::new("cold");
-    store.add_volume(entry("cold", 3), volume.clone(), "tank", false).unwrap();
+    store.add_volume(entry("cold", class), volume.clone(), "tank", false).unwrap();
     write(&store, files);
     archive(&store, files, 1).unwrap();
     settle(&store);
@@ -389,17 +385,9 @@ fn what_nobody_will_ask_for_ends() {
 #[test]
 fn the_middle_comes_first_where_media_find_it() {
     for begins_anywhere in [true, false] {
-        let (_rig, store) = Rig::new(&[64 * MIB; 2]);
-        let volume = Held::new("tape");
-        store.add_volume(entry("tape", 4), volume.clone(), "tank", false).unwrap();
-        let files = some();
-        write(&store, &files);
-        archive(&store, &files, 1).unwrap();
-        settle(&store);
-        let segments = segments_of(&store, &files);
-        store.release(&segments).unwrap();
+        // On media: a tape.
+        let (_rig, store, volume, segments) = standing_still_of_class(4, &some());
         volume.begins_anywhere.store(begins_anywhere, Ordering::SeqCst);
-        volume.give_pieces(1);
         with_lent_thread(&store, &volume, || {
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| read_range(&store, 10, 602_112, 4096).unwrap());

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stere_format::{KeyRange, key};
 
-use super::crashes::{labelled, prepared};
+use super::crashes::{cut_at_every_write, prepared};
 use super::*;
 use crate::ToFold;
-use crate::devices::tests::crashes::cut_before;
 
 /// Inodes 1000 to 1199 of one directory, beside the files that have content.
 fn make_names(store: &Store, files: &[(u64, Placement, usize)]) {
@@ -192,32 +191,15 @@ fn a_crash_leaves_each_name_once() {
         store.close().unwrap();
         rig
     };
-    for at in 0.. {
-        let mut is_over = true;
-        for keep in 0..3 {
-            let (copy, volume) = (rig.copy(), labelled());
-            let store = copy.open(&[0, 1]);
-            store.attach_volume(0, volume.clone(), None, true).unwrap();
-            let count = cut_before(&copy, at);
-            drop(work(&store));
-            is_over &= count.load(Ordering::SeqCst) <= at;
-            drop(store);
-            copy.lose_power(|index| keep == 1 || (keep == 2 && index % 2 == 0));
-            let store = copy.open(&[0, 1]);
-            store.attach_volume(0, volume, None, true).unwrap();
-            assert_clean(&store);
-            assert_names(&store);
-            assert_readable(&store, &files);
-            work(&store).unwrap();
-            assert_names(&store);
-            assert_clean(&store);
-        }
-        if is_over {
-            println!("{at} cuts, three ways each");
-            assert!(at > 20);
-            return;
-        }
-    }
+    let proven = |store: &Store| {
+        assert_clean(store);
+        assert_names(store);
+        assert_readable(store, &files);
+        work(store).unwrap();
+        assert_names(store);
+        assert_clean(store);
+    };
+    assert!(cut_at_every_write(&rig, work, proven) > 20);
 }
 
 /// What changes while it is put away stays: no change is ever lost.
