@@ -20,6 +20,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("blob", blob),
     ("cartridge_block", cartridge_block),
     ("cartridge_index", cartridge_index),
+    ("catalogue", catalogue),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
     ("backup", backup),
@@ -318,6 +319,19 @@ fn heat(bytes: &[u8]) -> Result<(), DecodeError> {
     let page =
         bytes.get(4..12).map_or(0, |segment| segment.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     canonical(bytes, &HeatPage::decode(page / HeatPage::SEGMENTS, bytes)?.encode())
+}
+
+fn catalogue(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (structure, field) = ("catalogue", "line without a checksum");
+    let mut count = 0;
+    for line in catalogue_lines(bytes) {
+        let line = line?;
+        if crate::catalogue::checksums(line).is_none() {
+            return Err(DecodeError::OutOfRange { structure, field, value: count });
+        }
+        count += 1;
+    }
+    if count == 0 { Err(DecodeError::Truncated { structure, need: 1, have: 0 }) } else { Ok(()) }
 }
 
 fn volume_prices(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -571,6 +571,7 @@ fn system_samples() -> Vec<Sample> {
         ),
         ("cartridge-object", "cartridge_block", cartridge_block(CartridgeKind::Object, "segments/a", b"the end")),
         ("cartridge-index", "cartridge_index", cartridge_index().encode()),
+        ("catalogue", "catalogue", catalogue()),
         ("volume", "volume", volume(false, "s3://bucket/prefix,endpoint=http://127.0.0.1:7070").encode()),
         ("volume-offline", "volume", volume(true, "dir:/Bücher").encode()),
         ("volume-retiring", "volume", succeeded(Succession::Retiring(1)).encode()),
@@ -578,6 +579,14 @@ fn system_samples() -> Vec<Sample> {
         ("volume-label", "volume_label", volume_label().encode()),
         ("xattr-bucket", "xattr", XattrBucket { entries: xattrs.to_vec() }.encode()),
     ]
+}
+
+/// A single line: between lines a catalogue may end.
+fn catalogue() -> Vec<u8> {
+    let line = r#"{"inode":12,"path":"/a/Bücher","mode":33188,"uid":1000,"gid":100,"size":4096,"mtime":1700000000}"#;
+    let mut line = line.as_bytes().to_vec();
+    stere_format::seal_catalogue_line(&mut line);
+    line
 }
 
 fn backup() -> BackupValue {

@@ -358,7 +358,7 @@ struct Line {
     mtime: i64,
 }
 
-/// What is known of inodes, a line of JSON each; those without a name are left out.
+/// What is known of inodes, a line of JSON with its checksum each; those without a name are left out.
 pub fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
     let mut text = Vec::new();
     for &inode in inodes {
@@ -370,7 +370,9 @@ pub fn describe(filesystem: &FileSystem, inodes: &BTreeSet<u64>) -> Vec<u8> {
         let (mode, uid, gid, size, mtime) = (value.mode, value.uid, value.gid, value.size, value.mtime.seconds);
         let line = Line { inode, path, path_hex, mode, uid, gid, size, mtime };
         // Plain numbers and texts always become JSON.
-        if serde_json::to_writer(&mut text, &line).is_ok() {
+        if let Ok(mut line) = serde_json::to_vec(&line) {
+            stere_format::seal_catalogue_line(&mut line);
+            text.extend_from_slice(&line);
             text.push(b'\n');
         }
     }
