@@ -2,7 +2,7 @@
 //! say is all that is used.
 //!
 //! Objects are segments whose rows tell in their summaries what they hold, and catalogues tell names. Of what lies at the same place of
-//! a file the newest row counts. Invariants: objects are hostile input; every byte that is written matched its checksum; no name leads
+//! a file the newest blob counts. Invariants: objects are hostile input; every byte that is written matched its checksum; no name leads
 //! out of the directory that is copied to.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use stere_device::{Patience, Volume};
 use stere_format::{
-    BLOCK_BYTES, BlobEncoding, BlockBitmap, CHUNK_BYTES_MAX, ChunkHeader, RecordSubject, RowHeader, Summary,
+    BLOCK_BYTES, BlobEncoding, BlockBitmap, CHUNK_BYTES_MAX, ChunkHeader, FileKind, RecordSubject, RowHeader, Summary,
     VolumeLabel, block_checksums, record_checksum,
 };
 use stere_rescue::{Place, Secret, Unlocked, VolumeSource};
@@ -74,11 +74,14 @@ struct Outcome {
     problems: Vec<String>,
 }
 
+/// Blob, sequence of its row, object, and where in it.
+type Age = (u64, u64, usize, usize);
+
 #[derive(Default)]
 struct Found {
     objects: Vec<Object>,
-    /// By inode; newest rows last.
-    records: BTreeMap<u64, BTreeMap<(u64, usize, usize), Record>>,
+    /// By inode; newest blobs last, of each the newest row: what was moved since is not newer than what was written over it.
+    records: BTreeMap<u64, BTreeMap<Age, Record>>,
     /// By inode, with the segment and sequence of the catalogue.
     lines: BTreeMap<u64, ((u64, u64), Line)>,
     unlocked: Unlocked,
@@ -194,8 +197,9 @@ impl Found {
             self.outcome.problems.push(error.to_string());
             return;
         }
-        for text in bytes.split(|byte| *byte == b'\n').filter(|text| !text.is_empty()) {
-            match serde_json::from_slice::<Line>(text) {
+        for text in stere_format::catalogue_lines(&bytes) {
+            let line = text.map_err(|error| error.to_string());
+            match line.and_then(|text| serde_json::from_slice::<Line>(text).map_err(|error| error.to_string())) {
                 // What was written later knows better.
                 Ok(line) => {
                     let known = self.lines.entry(line.inode).or_insert_with(|| (of, line.clone()));
@@ -259,7 +263,7 @@ impl Found {
                 logical_bytes: logical_bytes as usize,
                 present,
             };
-            self.records.entry(inode).or_default().insert((row.sequence, object, offset), record);
+            self.records.entry(inode).or_default().insert((blob, row.sequence, object, offset), record);
         }
         Some(row.row_height)
     }
@@ -277,6 +281,11 @@ impl Found {
 
     fn copy_file(&mut self, to: &Path, inode: u64) -> Result<()> {
         let line = self.lines.get(&inode).map(|(_, line)| line.clone());
+        // What a directory has are bundles of names that were put away; they are no content of it.
+        if line.as_ref().is_some_and(|line| FileKind::from_mode(line.mode) == Some(FileKind::Directory)) {
+            self.records.remove(&inode);
+            return Ok(());
+        }
         let path = line.as_ref().and_then(relative);
         self.outcome.nameless += u64::from(path.is_none());
         let below = path.unwrap_or_else(|| Path::new("lost+found").join(inode.to_string()));
