@@ -1,7 +1,8 @@
 #!/bin/sh
 # A project is archived to a directory on a removable disk; then all disks of the pool burn. Everything comes back from the volume, and the
 # names of what was never archived.
-. "$(dirname "$0")/drill.sh"
+scripts=$(cd "$(dirname "$0")" && pwd)
+. "$scripts/drill.sh"
 
 say "A pool on two disks, with a project and other files, and a volume for what is cold."
 run create tank "$(disk a)" "$(disk b)"
@@ -46,3 +47,14 @@ run rescue "dir:$PWD/volume" --as-archived --to "$PWD/archived"
 grep -v ' project/8$' project.sums >other.sums
 (cd archived && sha256sum --quiet --check "$folder/other.sums") || fail "files differ"
 [ -e archived/project/8 ] || [ -e archived/project/deep/eight ] || fail "a file of two names is lost"
+
+reader=$scripts/../../tools/read-volume/read_volume.py
+if command -v python3 >/dev/null; then
+    say "The same without stere: a file of Python that was written from docs/format."
+    code=0
+    python3 -B "$reader" "$folder/volume" --to "$folder/read" >said || code=$?
+    cat said
+    [ "$code" = 4 ] || fail "it ended with $code, though the note was never archived"
+    grep -q 'damaged: /note: ' said || fail "what is lost is not named: $(cat said)"
+    diff -r --no-dereference rescued read || fail "it does not read what stere reads"
+fi

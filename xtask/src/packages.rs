@@ -16,6 +16,8 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("mkfs.ext4", "e2fsprogs"),
     ("tar", "tar"),
     ("tgtd", "tgt"),
+    ("python3", "python3"),
+    ("zstd", "zstd"),
 ];
 
 /// S3 servers that tests start, as they come in wheels: program, package, and its version.
