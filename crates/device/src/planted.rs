@@ -114,6 +114,10 @@ pub enum Bug {
     RecordsUncut,
     /// file, `policy.rs`: locks of versions and plugins do not count (P-121).
     ListLockIgnored,
+    /// file, `named_in.rs`: of several names only the newest one decides (P-147).
+    OtherNamesForgotten,
+    /// file, `named_in.rs`: a file stays below the directory in which its last name was removed (P-148).
+    ParentLeftBehind,
     /// naming, `plugins/following.rs`: what is to be told is taken off the list before it is told (P-128).
     ToldTooEarly,
     /// file, `following.rs`: a file whose plugins failed at being told of it cannot be changed (P-129).
@@ -142,7 +146,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 67] = [
+    pub const ALL: [Bug; 69] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -198,6 +202,8 @@ impl Bug {
         Bug::RuledListForgotten,
         Bug::RecordsUncut,
         Bug::ListLockIgnored,
+        Bug::OtherNamesForgotten,
+        Bug::ParentLeftBehind,
         Bug::ToldTooEarly,
         Bug::FollowerInTheWay,
         Bug::MetBelieved,

@@ -28,6 +28,7 @@ mod following;
 mod home;
 mod kept;
 mod keys;
+pub mod named_in;
 mod orphan;
 mod owed;
 mod plugins;

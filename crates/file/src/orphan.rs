@@ -126,8 +126,10 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
     for key in attributes {
         transaction.delete(key);
     }
-    if let Some(policy) = value.policy.filter(|policy| policy.class != 0) {
-        transaction.delete(Key::class_member(policy.class, inode));
+    if let Some(policy) = value.policy {
+        for class in [policy.class, policy.locked.class].into_iter().filter(|class| *class != 0) {
+            transaction.delete(Key::class_member(class, inode));
+        }
     }
     transaction.delete(Key::inode(inode));
     Ok(true)

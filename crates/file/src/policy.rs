@@ -12,6 +12,7 @@ use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain
 
 use crate::error::Error;
 use crate::keys::Keys;
+use crate::named_in::{directories_of, has_several_names};
 use crate::versions::{own_versions, stored_wish, wished};
 
 /// What an inode contributes to the policies of what lies below it.
@@ -23,15 +24,26 @@ pub(crate) fn says(value: &InodeValue) -> Ancestor {
     Ancestor { own: own_policy(value), locked, parent: value.parent }
 }
 
-/// The policy that holds for an inode.
+/// The policy that holds for an inode: of one with several names, of each key the strictest of what they would give.
 pub(crate) fn effective(
     resolver: &Resolver,
     keys: &impl Keys,
     inode: u64,
     value: &InodeValue,
 ) -> Result<Effective, Error> {
-    let fetch = |number| Ok(crate::keys::inode_if_any(keys, number)?.map(|value| says(&value)));
-    resolver.resolve(inode, &says(value), &rule_decision(value), fetch)
+    let (says_here, decision) = (says(value), rule_decision(value));
+    let by_name_in = |parent| {
+        let fetch = |number| Ok::<_, Error>(crate::keys::inode_if_any(keys, number)?.map(|value| says(&value)));
+        resolver.resolve(inode, &Ancestor { parent, ..says_here }, &decision, fetch)
+    };
+    let mut effective = by_name_in(value.parent)?;
+    if has_several_names(value) {
+        let classes = resolver.classes();
+        for directory in directories_of(keys, inode, value)?.into_iter().skip(1) {
+            effective = effective.or_stricter(by_name_in(directory)?, &classes);
+        }
+    }
+    Ok(effective)
 }
 
 /// What an inode says about its policy itself.

@@ -38,6 +38,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("inode", inode),
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
+    ("named_in", named_in),
     ("node", node),
     ("node_reference", node_reference),
     ("place", place),
@@ -237,6 +238,10 @@ fn follow(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn content_digest(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &ContentDigests::decode(bytes)?.encode())
+}
+
+fn named_in(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &NamedInValue::decode(bytes)?.encode())
 }
 
 fn find_index(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -31,6 +31,8 @@ pub mod kind {
     pub const EXTENT: u8 = 5;
     /// In NAMES: digests of the content, while it is what they were made of.
     pub const CONTENT_DIGEST: u8 = 9;
+    /// In NAMES, of what has several names and is no directory, position = a directory: so many of them lie there (u32, little-endian).
+    pub const NAMED_IN: u8 = 10;
     /// In BLOBS.
     pub const BLOB: u8 = 1;
     /// In SEGMENTS.
@@ -110,6 +112,8 @@ pub mod kind {
     pub const FIND_INDEX: u8 = 44;
     /// In INDEXES, object 0, position = inode: its policy names tertiary volumes.
     pub const FIND_TIERED: u8 = 45;
+    /// In INDEXES, object 0: up to which name it is known in which directories files with several names have them.
+    pub const NAMED_IN_KNOWN: u8 = 46;
     /// In INDEXES, object 0, position = number of a segment divided by 128: how segments were used.
     pub const HEAT: u8 = 11;
     /// In SYSTEM, object = number, position 0: a user's plugin; positions from 1 on: its module, in pieces.
@@ -178,6 +182,14 @@ impl Key {
 
     pub const fn content_digests() -> Self {
         Self::new(tree::INDEXES, 0, kind::CONTENT_DIGESTS, 0)
+    }
+
+    pub const fn named_in(inode: u64, directory: u64) -> Self {
+        Self::new(tree::NAMES, inode, kind::NAMED_IN, directory)
+    }
+
+    pub const fn named_in_known() -> Self {
+        Self::new(tree::INDEXES, 0, kind::NAMED_IN_KNOWN, 0)
     }
 
     pub const fn find_index() -> Self {

@@ -37,6 +37,7 @@ pub mod inode;
 pub mod journal;
 pub mod key;
 pub mod layout;
+mod named_in;
 pub mod node;
 pub mod plugin;
 pub mod row;
@@ -81,6 +82,7 @@ pub use inode::{
 pub use journal::{Counters, JournalChanges, JournalHeader, JournalPosition, append_change};
 pub use key::Key;
 pub use layout::DeviceLayout;
+pub use named_in::NamedInValue;
 pub use node::{NODE_BYTES_TARGET, Node, NodeBuilder};
 pub use plugin::{PluginRecord, PluginStack, StackMember};
 pub use row::{RecordSubject, RowHeader, Summary, SummaryEntry};

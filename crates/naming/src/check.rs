@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use stere_file::OF_VERSIONS;
 use stere_file::accounts::{Account, Sums, accounting, add_inode};
 use stere_file::find_index::IndexCheck;
+use stere_file::named_in::{NamedInCheck, named_in_known};
 use stere_format::dirent::DirentView;
 use stere_format::{
     AccountValue, AccountingValue, BLOCK_BYTES, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
@@ -73,6 +74,8 @@ struct Checker {
     versions: FxHashSet<(u64, u64)>,
     /// The index that searches go by.
     index: IndexCheck,
+    /// In which directories files with several names have them.
+    named_in: NamedInCheck,
 }
 
 /// Checks all names, inodes, attributes and extents' places.
@@ -95,7 +98,15 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         has_recounts: false,
         versions: FxHashSet::default(),
         index: IndexCheck::new(store)?,
+        named_in: NamedInCheck::default(),
     };
+    match store.view(Wait::Allowed, |view| named_in_known(view)) {
+        Ok(known) => checker.named_in = NamedInCheck::new(known),
+        Err(error @ stere_store::Error::BadValue { .. }) => {
+            checker.findings.push(Finding { data_lost: false, inode: None, text: error.to_string() });
+        }
+        Err(error) => return Err(error.into()),
+    }
     checker.read_accounts(store)?;
     store.for_each_key(Key::classes_indexed(), Key::new(key::tree::INDEXES + 1, 0, 0, 0), |key, _| match key.kind {
         key::kind::VERSION if key.position != 0 => {
@@ -123,6 +134,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
     }
     checker.finish_directory();
     checker.compare();
+    checker.check_named_in();
     checker.check_reachable();
     checker.check_accounts();
     checker.check_index();
@@ -207,6 +219,7 @@ impl Checker {
             key::kind::DIRENT => self.visit_name(key, bytes),
             key::kind::EXTENT => self.visit_extent(key, bytes),
             key::kind::CONTENT_DIGEST => self.visit_digest(key.object, bytes),
+            key::kind::NAMED_IN => self.named_in.visit(key, bytes),
             other => self.add(false, key.object, format!("inode {} has a key of unknown kind {other}", key.object)),
         }
     }
@@ -303,6 +316,7 @@ impl Checker {
         said.weight += weight;
         said.directories += u32::from(entry.kind == FileKind::Directory);
         let named = self.said.entry(entry.inode).or_default();
+        self.named_in.name(directory, entry.inode, (named.names > 0).then_some(named.directory));
         named.names += 1;
         named.directory = directory;
     }
@@ -382,6 +396,31 @@ impl Checker {
         for (data_lost, inode, text) in texts {
             self.add(data_lost, inode, text);
         }
+    }
+
+    /// What has several names is noted in each directory that one lies in, and what is no directory lies in its `parent`.
+    fn check_named_in(&mut self) {
+        let named_in = std::mem::take(&mut self.named_in);
+        let has_several = |inode: u64| {
+            self.known.get(&inode).is_some_and(|known| known.nlink > 1 && known.kind != FileKind::Directory)
+        };
+        for wrong in named_in.finish(has_several) {
+            let (noted, right) = (wrong.noted, wrong.right);
+            let text = format!("inode {} is noted to have names in {noted:?} and has them in {right:?}", wrong.inode);
+            self.add(false, wrong.inode, text);
+        }
+        let mut texts = Vec::new();
+        for (inode, known) in self.known.iter().filter(|_| named_in.is_complete()) {
+            let Some(said) = self.said.get(inode).filter(|said| said.names > 0) else { continue };
+            let lies_there = named_in
+                .named(*inode)
+                .map_or(said.directory == known.parent, |directories| directories.contains_key(&known.parent));
+            if known.kind != FileKind::Directory && !lies_there {
+                texts.push((*inode, format!("inode {inode} says it lies in {} and has no name there", known.parent)));
+            }
+        }
+        texts.sort();
+        texts.into_iter().for_each(|(inode, text)| self.add(false, inode, text));
     }
 
     /// Every directory leads to the root over its parents.

@@ -162,28 +162,25 @@ impl FileSystem {
             if value.nlink >= LINKS_MAX {
                 return Err(Error::TooManyLinks);
             }
+            let before = value.clone();
             value.nlink += 1;
             value.flags &= !NEVER_NAMED;
             if kind == FileKind::File && !scopes.is_empty() {
                 self.apply_rules_too(&scopes, new_name, &mut value, caller.now);
                 self.note_reconcile(transaction, inode)?;
             }
-            let old_parent = std::mem::replace(&mut value.parent, new_parent);
-            if !nameless {
-                self.keep_locked(transaction, inode, old_parent, &mut value)?;
-            }
-            if kind == FileKind::File && self.keep_encrypted(transaction, inode, old_parent, nameless, &mut value)? {
+            let key = self.name_key(transaction, new_parent, &directory)?;
+            let sequence =
+                self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
+            value.parent = new_parent;
+            versions::note_name(&mut value, sequence);
+            self.names_change(transaction, inode, &before, &mut value, None, Some((new_parent, sequence)))?;
+            if nameless && self.is_encrypted_otherwise(transaction, inode, &before, &value)? {
                 self.note_reconcile(transaction, inode)?;
             }
             self.count_where_it_lies(transaction, inode, &mut value)?;
             value.ctime = caller.now;
             self.await_retention(transaction, inode, &value)?;
-            let key = self.name_key(transaction, new_parent, &directory)?;
-            let sequence =
-                self.names.insert(transaction, new_parent, &mut directory, new_name, key.as_deref(), inode, kind)?;
-            if value.parent == new_parent {
-                versions::note_name(&mut value, sequence);
-            }
             put_changed_directory(transaction, new_parent, &mut directory, caller.now);
             stere_file::put_inode(transaction, inode, &value);
             if nameless {

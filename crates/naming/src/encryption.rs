@@ -14,7 +14,7 @@ use stere_crypt::{CryptError, DataKey, KeyState, Keyring, PassphraseCost, Secret
 use stere_file::{Keys, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{BlobValue, EncryptionKey, FileKind, InodeValue, Key, WrappedKey, Wrapping, key};
-use stere_policy::{Effective, Encryption, Own, Rule, RuleSet, Setting};
+use stere_policy::{Effective, Encryption, Rule, RuleSet, Setting};
 use stere_store::{Store, Wait};
 use zeroize::Zeroizing;
 
@@ -131,27 +131,19 @@ impl FileSystem {
         Ok(number.map(|number| self.keyring().open_key(number)).transpose()?)
     }
 
-    /// A file with several names stays encrypted as long as one of them asked for it: what it inherits by the name that it gets is
-    /// less than what it has, so what it has becomes its own. Tells whether the new name asks for something else.
-    pub(crate) fn keep_encrypted(
+    /// Whether content that a file got before it had a name is encrypted otherwise than by the name.
+    pub(crate) fn is_encrypted_otherwise(
         &self,
         keys: &impl Keys,
         inode: u64,
-        old_parent: u64,
-        is_first_name: bool,
-        value: &mut InodeValue,
+        before: &InodeValue,
+        named: &InodeValue,
     ) -> Result<bool, Error> {
         if !self.keyring().has_keys() {
             return Ok(false);
         }
-        let by_old_name = InodeValue { parent: old_parent, ..value.clone() };
-        let before = self.files.effective(keys, inode, &by_old_name)?.wish.encryption;
-        let after = self.files.effective(keys, inode, value)?.wish.encryption;
-        if before.is_on() && before != after && !is_first_name {
-            let own = stere_file::own_policy(value);
-            stere_file::set_own_policy(value, Own { encryption: before.code(), ..own });
-        }
-        Ok(before != after)
+        let wish = |value| Ok::<_, Error>(self.files.effective(keys, inode, value)?.wish.encryption);
+        Ok(wish(before)? != wish(named)?)
     }
 
     /// Refuses to open a file whose key is locked.

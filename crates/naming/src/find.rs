@@ -3,7 +3,7 @@
 //!
 //! First the inodes are read as they lie in the tree, a batch a step, so nobody waits for longer than a batch takes. What its inode does
 //! not rule out is looked at by name: a file notes where its name is, a directory is found among its parent's names. Files with several
-//! names, and what notes nothing, are looked at in a second pass over the names of directories.
+//! names, and what notes nothing, are looked at in a second pass over the names of the directories that they lie in.
 //!
 //! Invariants: only metadata is read, so nothing is recalled and nothing counts as used; a caller is shown only what it could list by
 //! walking from the directory that is searched: every directory on the way lets it read and search. What is changed meanwhile may be
@@ -15,11 +15,12 @@ mod noted;
 mod places;
 mod subject;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use rustc_hash::FxHashSet;
 use stere_file::OF_VERSIONS;
+use stere_file::named_in::directories_of;
 use stere_format::dirent::DirentView;
 use stere_format::key::{kind, tree};
 use stere_format::{FileKind, InodeValue, Key};
@@ -37,6 +38,8 @@ use subject::File;
 const BATCH: usize = 256;
 /// Keys read from the store at a time, whatever they are.
 const KEYS_PER_BATCH: usize = 4096;
+/// Files of which it is asked in which directories they have names; of more all directories are gone through.
+const NOTED_MAX: usize = 1 << 16;
 /// Keys that belong to an inode and are passed over one by one; what has more is jumped over.
 const PASSED_OVER: usize = 16;
 
@@ -69,6 +72,8 @@ pub struct Find<'a> {
     candidates: Vec<u64>,
     /// Files to be looked at by each of their names.
     by_each_name: FxHashSet<u64>,
+    /// Whether it is taken for right what is noted of the directories that they have names in.
+    by_notes: bool,
     /// Inodes that were looked at.
     pub looked_at: u64,
 }
@@ -110,6 +115,7 @@ impl FileSystem {
     /// the caller may get as far as there, whoever asks has made sure.
     pub fn find(&self, caller: &Caller<'_>, start: u64, name: &[u8], search: Search) -> Result<Find<'_>, Error> {
         let mut find = self.find_without_index(caller, start, name, search.clone())?;
+        find.by_notes = self.names_are_counted(caller.wait)?;
         if find.is_directory
             && let Some(candidates) = candidates::candidates(self, caller, &search)?
         {
@@ -151,6 +157,7 @@ impl FileSystem {
             directories: VecDeque::new(),
             candidates: Vec::new(),
             by_each_name: FxHashSet::default(),
+            by_notes: false,
             looked_at: 0,
         })
     }
@@ -176,7 +183,10 @@ impl Find<'_> {
                 for (inode, value) in inodes {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
                 }
-                self.stage = next.map_or_else(|| self.second_pass(), Stage::Inodes);
+                self.stage = match next {
+                    Some(next) => Stage::Inodes(next),
+                    None => self.second_pass(caller)?.unwrap_or(Stage::Names(0)),
+                };
             }
             Stage::Inodes(only) => {
                 self.look_at_start(caller, only, &mut found)?;
@@ -191,19 +201,19 @@ impl Find<'_> {
                 }
                 self.stage = match end == self.candidates.len() {
                     false => Stage::Candidates(end),
-                    true if self.by_each_name.is_empty() => Stage::Done,
-                    true => {
-                        self.directories.clear();
-                        Stage::Directories(0)
-                    }
+                    true => match self.second_pass(caller)? {
+                        Some(stage) => stage,
+                        None => {
+                            self.directories.clear();
+                            Stage::Directories(0)
+                        }
+                    },
                 };
             }
             Stage::Directories(from) => {
                 let (inodes, next) = self.read_inodes(caller, from)?;
-                let is_one = |value: &InodeValue| {
-                    value.kind() == Some(FileKind::Directory) && value.nlink > 0 && value.flags & OF_VERSIONS == 0
-                };
-                self.directories.extend(inodes.iter().filter(|(_, value)| is_one(value)).map(|(inode, _)| *inode));
+                let directories = inodes.iter().filter(|(_, value)| may_have_names(value));
+                self.directories.extend(directories.map(|(inode, _)| *inode));
                 self.stage = next.map_or(Stage::Names(0), Stage::Directories);
             }
             Stage::Names(from) => {
@@ -222,8 +232,36 @@ impl Find<'_> {
         Ok(Some(found))
     }
 
-    fn second_pass(&self) -> Stage {
-        if self.by_each_name.is_empty() { Stage::Done } else { Stage::Names(0) }
+    /// How it goes on when all inodes were looked at: to the end, or over the directories that have names of those to be looked at by each;
+    /// nothing where those are any.
+    fn second_pass(&mut self, caller: &Caller<'_>) -> Result<Option<Stage>, Error> {
+        if self.by_each_name.is_empty() {
+            return Ok(Some(Stage::Done));
+        }
+        if !self.by_notes || self.by_each_name.len() > NOTED_MAX {
+            return Ok(None);
+        }
+        let mut inodes: Vec<u64> = self.by_each_name.iter().copied().collect();
+        inodes.sort_unstable();
+        let mut directories = BTreeSet::new();
+        for some in inodes.chunks(BATCH) {
+            directories.extend(self.filesystem.store.view(caller.wait, |view| {
+                let mut found = BTreeSet::new();
+                for inode in some {
+                    if let Some(value) = stere_file::inode_if_any(view, *inode)? {
+                        found.extend(directories_of(view, *inode, &value)?);
+                    }
+                }
+                Ok::<_, Error>(found)
+            })?);
+        }
+        let directories: Vec<u64> = directories.into_iter().collect();
+        self.directories.clear();
+        for some in directories.chunks(BATCH) {
+            let read = self.read_candidates(caller, some)?;
+            self.directories.extend(read.iter().filter(|(_, value)| may_have_names(value)).map(|(inode, _)| *inode));
+        }
+        Ok(Some(Stage::Names(0)))
     }
 
     /// Inodes from this number on, and where to go on.
@@ -411,6 +449,11 @@ impl Find<'_> {
             failure.map_or(Ok((names, next)), Err)
         })
     }
+}
+
+/// Whether names in this inode are shown.
+fn may_have_names(value: &InodeValue) -> bool {
+    value.kind() == Some(FileKind::Directory) && value.nlink > 0 && value.flags & OF_VERSIONS == 0
 }
 
 /// What leads to something that was put away is passed over.

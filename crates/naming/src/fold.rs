@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use stere_file::accounts::accounting;
+use stere_file::named_in::named_in_known;
 use stere_format::{
     AccountingValue, Bundle, ExtentFlags, ExtentValue, FileKind, FindIndexValue, FoldValue, InodeValue, Key, KeyRange,
-    key,
+    NamedInValue, key,
 };
 use stere_policy::Switch;
 use stere_store::{FoldInfo, TierFile, ToFold, View, Wait};
@@ -172,7 +173,8 @@ impl FileSystem {
         self.store.view(wait, |view| {
             let is_counted = accounting(view)?.is_none_or(|value| value.counted == AccountingValue::ALL);
             let index = view.get(&Key::find_index())?.and_then(|bytes| FindIndexValue::decode(&bytes).ok());
-            Ok(is_counted && index.is_none_or(|index| index == FindIndexValue::COMPLETE))
+            let names_known = named_in_known(view)? == Some(NamedInValue::ALL);
+            Ok(is_counted && names_known && index.is_none_or(|index| index == FindIndexValue::COMPLETE))
         })
     }
 

@@ -37,6 +37,7 @@ mod retention;
 mod room;
 mod rules;
 mod saying;
+mod several_names;
 mod tier;
 mod units;
 mod usage;
@@ -56,7 +57,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use stere_file::{Context, Files, Keys};
-use stere_format::{FileKind, FindIndexValue, InodeValue, Key};
+use stere_format::{FileKind, FindIndexValue, InodeValue, Key, NamedInValue};
 use stere_store::{Store, Transaction};
 
 pub use attributes::{Attributes, SetAttributes, SetTime};
@@ -196,6 +197,8 @@ pub struct FileSystem {
     versions: Versions,
     watch: Watch,
     following: parking_lot::Mutex<plugins::Pass>,
+    /// Whether it is known where the names of all files with several lie.
+    names_are_counted: std::sync::atomic::AtomicBool,
     options: Options,
 }
 
@@ -219,6 +222,7 @@ impl FileSystem {
             transaction.put(Key::classes_indexed(), &[1]);
             transaction.put(Key::places_indexed(), &[1]);
             transaction.put(Key::find_index(), &FindIndexValue::COMPLETE.encode());
+            transaction.put(Key::named_in_known(), &NamedInValue::ALL.encode());
             Ok(())
         })
     }
@@ -259,6 +263,7 @@ impl FileSystem {
             versions,
             watch,
             following: parking_lot::Mutex::default(),
+            names_are_counted: std::sync::atomic::AtomicBool::new(false),
             options,
         })
     }
@@ -297,9 +302,13 @@ impl FileSystem {
             Err(stere_store::Error::NoSpace) => Ok(false),
             other => other,
         };
+        let counted = match self.count_names(caller) {
+            Err(Error::NoSpace) => Ok(false),
+            other => other,
+        };
         // Whatever became of that, what is old is saved.
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? | accounted? | expired? | indexed? | reviewed? | has_more)
+        Ok(begun? | accounted? | expired? | indexed? | counted? | reviewed? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.

@@ -140,7 +140,7 @@ impl FileSystem {
         if is_kept {
             return Ok((Attempt::Done(()), Gone::Stays));
         }
-        let gone = drop_name(transaction, unlink, caller, expected, value)?;
+        let gone = self.drop_name(transaction, unlink, caller, parent, expected, value)?;
         Ok((Attempt::Done(()), gone))
     }
 
@@ -171,18 +171,20 @@ impl FileSystem {
             Error::Damaged(format!("inode {} has a name but does not exist; run `stere check`", found.inode))
         })
     }
-}
 
-/// Takes the link of a removed name from its inode; gives what became of it.
-pub(crate) fn drop_name(
-    transaction: &mut Transaction<'_>,
-    unlink: &Unlink,
-    caller: &Caller<'_>,
-    found: &Found,
-    mut value: InodeValue,
-) -> Result<Gone, Error> {
-    value.ctime = caller.now;
-    value.nlink = if found.kind == FileKind::Directory { 0 } else { value.nlink.saturating_sub(1) };
-    let is_last = value.nlink == 0;
-    Ok(unlink.apply(transaction, found.inode, value, is_last)?)
+    /// Takes the link of a name that was removed from a directory from its inode; gives what became of it.
+    pub(crate) fn drop_name(
+        &self,
+        transaction: &mut Transaction<'_>,
+        unlink: &Unlink,
+        caller: &Caller<'_>,
+        directory: u64,
+        found: &Found,
+        before: InodeValue,
+    ) -> Result<Gone, Error> {
+        let nlink = if found.kind == FileKind::Directory { 0 } else { before.nlink.saturating_sub(1) };
+        let mut value = InodeValue { nlink, ctime: caller.now, ..before.clone() };
+        self.lose_name(transaction, found.inode, &before, &mut value, (directory, found.sequence))?;
+        Ok(unlink.apply(transaction, found.inode, value, nlink == 0)?)
+    }
 }

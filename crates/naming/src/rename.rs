@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
-use stere_format::{FileKind, InodeValue};
+use stere_format::FileKind;
 use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::{Found, check_name};
 use crate::plugins::Doing;
-use crate::remove::{Attempt, Removed, drop_name};
+use crate::remove::{Attempt, Removed};
 use crate::rules::Scopes;
 use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory, versions};
 
@@ -219,7 +219,7 @@ impl FileSystem {
         if is_kept {
             return Ok((Attempt::Done(moved), Gone::Stays));
         }
-        let gone = drop_name(transaction, unlink, caller, expected, victim)?;
+        let gone = self.drop_name(transaction, unlink, caller, rename.new_parent, expected, victim)?;
         Ok((Attempt::Done(moved || is_shelved), gone))
     }
 
@@ -320,19 +320,19 @@ impl FileSystem {
         goes: bool,
         sequence: u64,
     ) -> Result<(), Error> {
-        let (parent, name) = if goes { (rename.new_parent, rename.new_name) } else { (rename.parent, rename.name) };
-        let mut value: InodeValue = self.victim(transaction, found)?;
+        let (here, there) = ((rename.parent, rename.name), (rename.new_parent, rename.new_name));
+        let ((old_directory, _), (parent, name)) = if goes { (here, there) } else { (there, here) };
+        let before = self.victim(transaction, found)?;
+        let mut value = before.clone();
         stere_file::check_changeable(&value, caller.now)?;
-        let before = self.files.effective(transaction, found.inode, &value)?;
+        let held = self.files.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
         let scopes = &rename.scopes[usize::from(goes)];
         if found.kind == FileKind::File && value.nlink == 1 {
             self.apply_rules(scopes, name, &mut value, caller.now);
         }
-        if found.kind == FileKind::File && value.nlink > 1 {
-            self.keep_locked(transaction, found.inode, old_parent, &mut value)?;
-            self.keep_encrypted(transaction, found.inode, old_parent, false, &mut value)?;
-        }
+        let (from, to) = ((old_directory, found.sequence), (parent, sequence));
+        self.names_change(transaction, found.inode, &before, &mut value, Some(from), Some(to))?;
         if value.parent == parent {
             versions::note_name(&mut value, sequence);
         }
@@ -345,7 +345,7 @@ impl FileSystem {
         let may_differ = old_parent != parent || !scopes.is_empty();
         if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory | FileKind::Symlink) {
             let after = self.files.effective(transaction, found.inode, &value)?;
-            if after.wish != before.wish {
+            if after.wish != held.wish {
                 self.note_reconcile(transaction, found.inode)?;
             }
         }
@@ -358,24 +358,6 @@ impl FileSystem {
         self.count_where_it_lies(transaction, found.inode, &mut value)?;
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);
-        Ok(())
-    }
-}
-
-impl FileSystem {
-    /// A further name takes a file out of no lock: it goes on to inherit from the directory of the name that is locked.
-    pub(crate) fn keep_locked(
-        &self,
-        keys: &impl Keys,
-        inode: u64,
-        old_parent: u64,
-        value: &mut InodeValue,
-    ) -> Result<(), Error> {
-        let by_old_name = InodeValue { parent: old_parent, ..value.clone() };
-        let before = self.files.effective(keys, inode, &by_old_name)?;
-        if before.has_locks_beyond(&self.files.effective(keys, inode, value)?) {
-            value.parent = old_parent;
-        }
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use stere_device::planted::{Bug, is_planted};
+use stere_file::named_in::directories_of;
 use stere_file::{Keys, OF_VERSIONS, check_changeable, inode_if_any, own_retain, set_own_retain};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Retain, Retention};
@@ -52,6 +53,18 @@ impl Retentions {
 fn said_above(keys: &impl Keys, directory: u64) -> Result<Option<(u64, Retain)>, Error> {
     let said = nearest(keys, directory, |_, value| Ok(own_retain(value)))?;
     Ok(said.filter(|(_, retain)| retain.retention != Retention::Nothing))
+}
+
+/// The same for a file by all of its names: what keeps it longest from `now` on.
+fn said_of_file(keys: &impl Keys, inode: u64, value: &InodeValue, now: i64) -> Result<Option<(u64, Retain)>, Error> {
+    let mut longest: Option<(u64, Retain)> = None;
+    for directory in directories_of(keys, inode, value)? {
+        let said = said_above(keys, directory)?;
+        if said.is_some_and(|(_, retain)| longest.is_none_or(|(_, so_far)| retain.begins(now) > so_far.begins(now))) {
+            longest = said;
+        }
+    }
+    Ok(longest)
 }
 
 impl FileSystem {
@@ -106,7 +119,7 @@ impl FileSystem {
     pub(crate) fn effective_retain(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
         let (value, above) = self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            let above = said_above(view, value.parent)?;
+            let above = said_of_file(view, inode, &value, caller.now.seconds)?;
             Ok::<_, Error>((value, above))
         })?;
         let is_directory = value.kind() == Some(FileKind::Directory);
@@ -129,7 +142,7 @@ impl FileSystem {
         value: &InodeValue,
     ) -> Result<(), Error> {
         let is_open = self.retentions.is_used() && value.kind() == Some(FileKind::File) && own_retain(value).is_none();
-        if is_open && said_above(transaction, value.parent)?.is_some() {
+        if is_open && said_of_file(transaction, inode, value, 0)?.is_some() {
             transaction.put(Key::retention(inode), &[1]);
         }
         Ok(())
@@ -194,7 +207,8 @@ impl FileSystem {
         let known = self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.filter(|value| value.nlink > 0 && own_retain(value).is_none());
             let value = value.filter(|value| value.flags & OF_VERSIONS == 0);
-            let above = value.as_ref().map(|value| said_above(view, value.parent)).transpose()?.flatten();
+            let said = |value| said_of_file(view, inode, value, now);
+            let above = value.as_ref().map(said).transpose()?.flatten();
             Ok::<_, Error>(value.zip(above))
         })?;
         let Some((value, (_, retain))) = known else {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use stere_file::Plugins;
+use stere_file::named_in::has_several_names;
 use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
 use stere_policy::{Class, Classes, Decision, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary};
 use stere_store::{Store, Transaction, Wait};
@@ -298,13 +299,20 @@ impl FileSystem {
     /// The rules that matched a file, in the order of authority.
     pub(crate) fn matched(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Matched>, Error> {
         let Some(value) = self.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
-        let Some(path) = path_of(&self.store, &self.names, wait, inode)? else { return Ok(Vec::new()) };
-        let scopes = self.scopes(wait, value.parent)?;
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
+        let mut names = Vec::new();
+        if has_several_names(&value) {
+            names.extend(self.some_names(wait, inode, &value)?.into_iter().map(|one| (one.directory, one.name)));
+        } else if let Some(path) = path_of(&self.store, &self.names, wait, inode)? {
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
+            names.push((value.parent, name.to_vec()));
+        }
         let mut matched = Vec::new();
-        scopes.decide(name, &value, now, &mut |directory, rules| {
-            matched.push(Matched { directory, rules: rules.iter().map(|rule| rule.text.clone()).collect() });
-        });
+        for (directory, name) in names {
+            let scopes = self.scopes(wait, directory)?;
+            scopes.decide(&name, &value, now, &mut |directory, rules| {
+                matched.push(Matched { directory, rules: rules.iter().map(|rule| rule.text.clone()).collect() });
+            });
+        }
         Ok(matched)
     }
 

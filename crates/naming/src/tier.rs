@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use stere_file::inode_if_any;
+use stere_file::named_in::directories_of;
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Class, Encryption, Own, PolicyError, Setting, Source};
 use stere_store::{Released, TierFile, Transaction, View, Wait};
@@ -158,9 +160,17 @@ impl FileSystem {
 
     /// Whether an inode is pinned, or lies below one that is, and who said so.
     pub(crate) fn effective_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let pinned = self
-            .store
-            .view(caller.wait, |view| nearest(view, inode, |at, _| Ok(view.get(&Key::pinned(at))?.map(drop))))?;
+        let pinned = self.store.view(caller.wait, |view| {
+            let Some(value) = inode_if_any(view, inode)? else { return Err(Error::Stale) };
+            // Below any of its names.
+            for at in std::iter::once(inode).chain(directories_of(view, inode, &value)?) {
+                let pinned = nearest(view, at, |at, _| Ok(view.get(&Key::pinned(at))?.map(drop)))?;
+                if pinned.is_some() {
+                    return Ok(pinned);
+                }
+            }
+            Ok(None)
+        })?;
         let (at, ()) = pinned.ok_or(Error::NoAttribute)?;
         Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?))
     }

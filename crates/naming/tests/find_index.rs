@@ -13,7 +13,7 @@ use support::{Rig, caller};
 const MIB: u64 = 1 << 20;
 
 /// Searches that an index may serve, alone or beside others, and some that it must not.
-const SEARCHES: [&str; 16] = [
+const SEARCHES: [&str; 18] = [
     "size>1M",
     "size>=1M type=file",
     "size=3M",
@@ -27,6 +27,8 @@ const SEARCHES: [&str; 16] = [
     "class=precious",
     "class=precious size>1M",
     "class=normal and links>1",
+    "class=scratch",
+    "class=precious and links>1",
     "class=scratch or user.shape=round",
     "tier=none",
     "not size>1M",
@@ -114,7 +116,7 @@ impl Tree {
                 let _may_be_none = fs.removexattr(&caller(4), inode, b"user.color");
             }
             8 => {
-                let is_directory = random.next(8) == 0;
+                let is_directory = random.next(3) == 0;
                 let picked = pick(random, &self.names).filter(|_| !is_directory);
                 let inode = picked.map_or(directory, |(_, _, inode)| inode);
                 if inode != ROOT {
@@ -216,11 +218,24 @@ fn few_inodes_are_looked_at_and_small_files_have_no_entry() {
         assert_eq!(looked_at, least, "{search}");
         assert!(paths(&fs, &who(0), ROOT, search, false).1 > 600, "{search}");
     }
-    // A class above decides for all below, so that an index does not tell.
+    // A class above decides for all below, by whichever name they lie there.
     let d = mkdir(&fs, ROOT, "d");
     set(&fs, d, "user.stere.class", "precious");
-    make(&fs, d, "below", b"x");
-    assert_eq!(paths(&fs, &who(0), ROOT, "class=precious type=file", true).0.len(), 2);
+    make(&fs, mkdir(&fs, d, "deep"), "below", b"x");
+    fs.link(&caller(4), small[11], d, b"linked").unwrap();
+    fs.syncfs(&caller(4)).unwrap();
+    let fs = rig.reopen(fs, true);
+    let (found, looked_at) = paths(&fs, &who(0), ROOT, "class=precious type=file", true);
+    let wanted = ["d/deep/below", "d/linked", "s11", "s9"].map(|path| path.as_bytes().to_vec());
+    assert_eq!((found, looked_at), (BTreeSet::from(wanted), 5), "and both directories");
+    // Where much lies below it, all inodes are looked at.
+    let wide = mkdir(&fs, ROOT, "wide");
+    for at in 0..1100 {
+        fs.mknod(&caller(4), wide, format!("w{at}").as_bytes(), 0o644, 0).unwrap();
+    }
+    set(&fs, wide, "user.stere.class", "precious");
+    assert_eq!(paths(&fs, &who(0), ROOT, "class=precious type=file", true).0.len(), 1104);
+    set(&fs, wide, "user.stere.class", "scratch");
     fs.unlink(&caller(4), ROOT, b"large").unwrap();
     while fs.step(&caller(5), 100).unwrap() {}
     assert_eq!(paths(&fs, &who(0), ROOT, "size>1M", true), (BTreeSet::new(), 0));

@@ -208,7 +208,7 @@ fn what_is_moved_counts_where_it_lies() {
     assert_clean(&fs);
 }
 
-/// P-75: a file counts where it was named last.
+/// P-75: a file counts where it was named last, and when that name goes where another one is, whatever that one's limit is.
 #[test]
 fn a_further_name_takes_what_counts_along() {
     let (_rig, fs) = new();
@@ -219,8 +219,12 @@ fn a_further_name_takes_what_counts_along() {
     assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((0, 1), (4096, 2)));
     fs.unlink(&caller(3), one, b"f").unwrap();
     fs.link(&caller(3), inode, one, b"h").unwrap();
+    assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((4096, 2), (0, 1)));
+    let whose = Account { holder: Holder::Volume, number: second };
+    limit(&fs, whose, inodes(1));
     fs.unlink(&caller(3), one, b"h").unwrap();
-    assert_eq!(in_volume(&fs, first), (4096, 2));
+    assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((0, 1), (4096, 2)));
+    is_over(fs.mknod(&caller(3), two, b"more", 0o644, 0));
     fs.rename(&caller(3), two, b"g", two, b"k", 0).unwrap();
     assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((0, 1), (4096, 2)));
     assert_clean(&fs);
@@ -289,7 +293,7 @@ fn a_deleted_volume_is_emptied_in_the_background() {
     assert_eq!(fs.read(&caller(5), open, 0, &mut out).unwrap(), 4096);
     fs.release(&caller(5), open, handle).unwrap();
     fs.forget(&caller(5), open).unwrap();
-    assert_eq!(in_volume(&fs, above), (4096, 2), "the volume above, and the file that has another name");
+    assert_eq!(in_volume(&fs, above), (0, 1), "the volume above; the file has its other name elsewhere");
     assert_eq!(in_volume(&fs, number), (0, 0));
     assert_clean(&fs);
     check(&fs, linked, &[5; 4096]);

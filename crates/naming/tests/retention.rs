@@ -243,3 +243,18 @@ fn what_was_synced_is_retained_whatever_a_crash_loses() {
         }
     }
 }
+
+/// P-59, P-147: a file with several names is retained for as long as the directory of any of them says.
+#[test]
+fn every_directory_with_a_name_retains() {
+    let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let [free, short, long] = ["free", "short", "long"].map(|name| mkdir(&fs, ROOT, name));
+    assert_eq!(retain(&fs, &caller(NOW), short, "1d,after=1m"), 0);
+    assert_eq!(retain(&fs, &caller(NOW), long, "9d,after=1m"), 0);
+    let file = make(&fs, short, "a", NOW);
+    fs.link(&caller(NOW), file, long, b"b").unwrap();
+    fs.link(&caller(NOW), file, free, b"c").unwrap();
+    assert_eq!(fact(&fs, NOW, file, "effective.retain"), "9d,after=1m");
+    look(&fs, NOW + 70);
+    assert!(is_retained(&fs, NOW + 8 * DAY, file) && !is_retained(&fs, NOW + 10 * DAY, file));
+}

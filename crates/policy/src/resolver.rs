@@ -6,6 +6,8 @@
 //! change of a policy or of a directory's place makes all of them old at once, because such changes are rare and a
 //! finer rule would have to know all descendants.
 
+mod strictest;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -174,12 +176,6 @@ impl Effective {
             List::Versions => own.versions == self.versions,
         };
         list.is_said(own) && self.list_source(list).is_lock() && !is_so
-    }
-
-    /// Whether something is locked here that is not in `other`.
-    pub fn has_locks_beyond(&self, other: &Effective) -> bool {
-        Setting::ALL.into_iter().any(|key| self.source(key).is_lock() && !other.source(key).is_lock())
-            || List::ALL.into_iter().any(|list| self.list_source(list).is_lock() && !other.list_source(list).is_lock())
     }
 }
 

@@ -82,12 +82,13 @@ pub fn mend(store: &Store, now: Timestamp) -> Result<Vec<Mended>, Error> {
 
 /// The first step that has anything to do.
 fn next_step(store: &Store, survey: &Survey, now: Timestamp) -> Result<Option<Step>, Error> {
-    let steps: [&dyn Fn() -> Result<Step, Error>; 8] = [
+    let steps: [&dyn Fn() -> Result<Step, Error>; 9] = [
         &|| Ok(survey.unreadable()),
         &|| names::inodes(survey, now),
         &|| names::names(store, survey, now),
         &|| names::buckets(store, survey),
         &|| Ok(counts::inodes(survey)),
+        &|| Ok(counts::names_by_directory(survey)),
         &|| counts::blobs(store, survey),
         &|| accounts::accounts(store, survey),
         &|| find_index(store),

@@ -7,7 +7,9 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use stere_naming::{Caller, FileSystem, FollowChange, Handle, OpenFlags, ROOT, SetMode, Timestamp};
+use stere_naming::{
+    Caller, FileSystem, FollowChange, Handle, OpenFlags, ROOT, SetAttributes, SetMode, SetTime, Timestamp,
+};
 use stere_plugin::Loader;
 use stere_sandbox::{Limits, Sandbox};
 use support::edits::{Random, set};
@@ -143,6 +145,36 @@ fn events_of_a_file_are_one_entry_in_their_last_order() {
     serve(&fs, 20);
     assert_eq!(waiting(&fs), (0, 0));
     assert_clean(&fs);
+}
+
+/// A directory that is renamed or moved is no event of the files below it, wherever it goes; a file is told of from its next change on.
+#[test]
+fn files_are_not_told_of_when_a_directory_above_them_moves() {
+    let (rig, fs) = rig();
+    let top = directory(&fs, "told", "plugins", "sum");
+    let [inside, outside] = [(top, "a"), (ROOT, "b")].map(|(at, name)| mkdir(&fs, at, name));
+    let (known, new) = (make(&fs, inside, "known", b"known"), make(&fs, outside, "new", b"new"));
+    serve(&fs, 10);
+    assert_eq!((noted(&fs, known), noted(&fs, new), waiting(&fs)), (Some(note(b"known")), None, (0, 0)));
+    fs.rename(&caller(11), top, b"a", top, b"c", 0).unwrap();
+    fs.rename(&caller(11), ROOT, b"b", top, b"b", 0).unwrap();
+    support::reconcile(&fs);
+    assert_eq!(waiting(&fs), (0, 0));
+    let fs = rig.reopen(fs, false);
+    serve(&fs, 20);
+    assert_eq!((noted(&fs, new), waiting(&fs)), (None, (0, 0)));
+    // As touch(1) does it.
+    let now = SetTime::At(caller(30).now);
+    fs.setattr(&caller(30), new, &SetAttributes { mtime: Some(now), ..SetAttributes::default() }).unwrap();
+    assert_eq!(fs.follow_list(&caller(30), 9).unwrap().some[0].events, ["close"]);
+    serve(&fs, 31);
+    assert_eq!(noted(&fs, new), Some(note(b"new")));
+    // One that moves by itself is told of by what it has then.
+    let alone = make(&fs, ROOT, "alone", b"alone");
+    fs.rename(&caller(40), ROOT, b"alone", inside, b"alone", 0).unwrap();
+    assert_eq!(fs.follow_list(&caller(41), 9).unwrap().some[0].events, ["rename"]);
+    serve(&fs, 42);
+    assert_eq!((noted(&fs, alone), waiting(&fs)), (None, (0, 0)), "this plugin makes nothing of names");
 }
 
 #[test]

@@ -114,6 +114,8 @@ pub struct Summary {
     pub lists_proven: u64,
     /// How often a file was cut into records and looked at.
     pub records_proven: u64,
+    /// Files with several names whose records were as the strictest of them asks.
+    pub several_names_proven: u64,
     /// How often what a plugin was told last was compared with all files.
     pub told_compared: u64,
     /// How often it was looked at where all files lie, and how many of their segments somebody had asked to lie somewhere.

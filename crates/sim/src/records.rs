@@ -3,12 +3,14 @@
 //! Contents, names and crashes are judged as in any other history. At checks a file is written anew, and no piece of it may reach over a
 //! border of the records that hold for it, nor be stored shorter than they ask for. Read next: `docs/design/policy.md` on records.
 
+use std::collections::BTreeMap;
+
 use stere_format::{ExtentFlags, ExtentValue, Key};
 
 use crate::area::{Area, further};
 use crate::content::pattern;
 use crate::history::{History, Stop};
-use crate::model::ROOT;
+use crate::model::{Kind, ROOT};
 use crate::operation::{Operation, Path};
 use crate::pool::caller;
 use crate::random::Random;
@@ -23,6 +25,8 @@ const WISHES: [(&[u8], u64); 6] = [
     (b"128K", 128 << 10),
     (b"1M", 128 << 10),
 ];
+/// The place of what holds where nobody says anything.
+const USUAL: usize = 4;
 const BYTES: usize = 300_000;
 
 /// Puts sizes of records into a history, and where they are looked at.
@@ -70,6 +74,7 @@ impl History {
             return Ok(());
         }
         self.machine.disarm();
+        self.check_several_names()?;
         let file = *self.random.pick(&files);
         self.truncate(file, 0)?;
         let real = self.mounted().files.getxattr(&caller(&self.machine), file, b"user.stere.effective.record");
@@ -101,6 +106,57 @@ impl History {
                 Err(Stop::Failure(format!(
                     "{path} is cut into records of {size}, and one reaches from {start} to {end}"
                 )))
+            }
+        }
+    }
+
+    /// P-147: files with several names have the smallest records that one of their names gives.
+    fn check_several_names(&mut self) -> Result<(), Stop> {
+        let mut places: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (directory, node) in &self.model.nodes {
+            if let Kind::Directory(names) = &node.kind {
+                names.values().for_each(|inode| places.entry(*inode).or_default().push(*directory));
+            }
+        }
+        for (file, directories) in places {
+            let node = &self.model.nodes[&file];
+            if node.content().is_none() || node.nlink < 2 {
+                continue;
+            }
+            let place = |text: &[u8]| WISHES.iter().position(|(wish, _)| *wish == text).unwrap_or(USUAL);
+            let own = node.attributes.get(ATTRIBUTE).map(|text| place(text));
+            let given =
+                directories.iter().map(|directory| self.said_from(*directory).map_or(USUAL, |text| place(text)));
+            let right = own.or(given.min()).unwrap_or(USUAL);
+            let real = self.mounted().files.getxattr(&caller(&self.machine), file, b"user.stere.effective.record");
+            let real = self.must("the size of records", real)?;
+            if real != WISHES[right].0 {
+                let (path, real) = (self.model.path_of(file), String::from_utf8_lossy(&real).into_owned());
+                let right = String::from_utf8_lossy(WISHES[right].0).into_owned();
+                let text =
+                    format!("records of {path}, whose names lie in {directories:?}, have {real}, and {right} is right");
+                return Err(Stop::Failure(text));
+            }
+            self.summary.several_names_proven += 1;
+        }
+        // P-148: they lie where their names are.
+        let found = stere_naming::check(&self.mounted().store);
+        let found = self.must("a check of names", found)?;
+        let lies = |text: &str| text.contains("has no name there") || text.contains("is noted to have names");
+        match found.iter().find(|finding| lies(&finding.text)) {
+            Some(finding) => Err(Stop::Failure(format!("check: {}", finding.text))),
+            None => Ok(()),
+        }
+    }
+
+    /// What is said of records from a directory upward.
+    fn said_from(&self, directory: u64) -> Option<&Vec<u8>> {
+        let mut at = directory;
+        loop {
+            let node = &self.model.nodes[&at];
+            match node.attributes.get(ATTRIBUTE) {
+                None if at != ROOT => at = node.parent,
+                said => return said,
             }
         }
     }

@@ -80,6 +80,7 @@ pub struct Totals {
     pub lists_compared: u64,
     pub lists_proven: u64,
     pub records_proven: u64,
+    pub several_names_proven: u64,
     pub told_compared: u64,
     pub places_compared: u64,
     pub places_met: u64,
@@ -115,6 +116,7 @@ impl Totals {
         self.lists_compared += summary.lists_compared;
         self.lists_proven += summary.lists_proven;
         self.records_proven += summary.records_proven;
+        self.several_names_proven += summary.several_names_proven;
         self.told_compared += summary.told_compared;
         self.places_compared += summary.places_compared;
         self.places_met += summary.places_met;

@@ -88,7 +88,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143, P-147, P-148: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -130,6 +130,7 @@ mod planted {
                 Bug::RequirementForgotten | Bug::CleanedElsewhere | Bug::WishRequired | Bug::WishForgotten => {
                     Some(Area::Places)
                 }
+                Bug::OtherNamesForgotten | Bug::ParentLeftBehind => Some(Area::Records),
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
                 _ => None,
             };

@@ -79,3 +79,42 @@ fn rules_name_owners_as_the_machine_does() {
     assert_eq!((&facts["effective.copies"], &facts["effective.compress"]), (&"2".into(), &"none".into()));
     world.ok("umount mount");
 }
+
+/// P-147: hard links, renames and removals on a mount; what is stored follows, and the pool is right.
+#[test]
+fn a_file_with_several_names_is_stored_by_the_strictest() {
+    if !can_mount("a_file_with_several_names_is_stored_by_the_strictest") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let at = |path: &str| world.mountpoint().join(path);
+    for (directory, settings) in [("loose", "copies=1"), ("strict", "class=precious checksum=blake3")] {
+        fs::create_dir(at(directory)).unwrap();
+        world.ok(&format!("policy set mount/{directory} {settings}"));
+    }
+    fs::write(at("loose/a"), vec![7; 1 << 20]).unwrap();
+    let says = |path: &str, word: &str| world.ok(&format!("policy explain mount/{path}")).contains(word);
+    assert!(says("loose/a", "copies is 1: inherited from /loose"));
+    fs::hard_link(at("loose/a"), at("strict/b")).unwrap();
+    // By whichever name.
+    for path in ["loose/a", "strict/b"] {
+        assert!(says(path, "copies is 2: inherited from /strict") && says(path, "checksum is blake3"), "{path}");
+    }
+    let found = || world.ok("find class=precious mount --json").lines().count();
+    assert_eq!(found(), 3, "the directory, and the file by both of its names");
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    fs::rename(at("strict/b"), at("loose/b")).unwrap();
+    assert!(says("loose/a", "copies is 1: inherited from /loose") && says("loose/a", "checksum is crc32c"));
+    assert_eq!(found(), 1);
+    fs::hard_link(at("loose/a"), at("strict/c")).unwrap();
+    fs::remove_file(at("strict/c")).unwrap();
+    fs::remove_file(at("loose/a")).unwrap();
+    world.ok("policy apply mount --wait");
+    let facts = world.json("policy get mount/loose/b --json");
+    assert_eq!((&facts["survives"], &facts["state"]), (&"0".into(), &"compliant".into()));
+    assert!(fs::read(at("loose/b")).unwrap() == [7; 1 << 20]);
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+}

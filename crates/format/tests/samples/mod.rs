@@ -540,6 +540,7 @@ fn system_samples() -> Vec<Sample> {
             ContentDigests { sha256: Some([0xa5; 32]), blake3: Some([0x5a; 32]) }.encode(),
         ),
         ("find-index", "find_index", FindIndexValue::Built { next: 1 << 33 }.encode()),
+        ("named-in", "named_in", NamedInValue { directory: 1 << 33, sequence: 77 }.encode()),
         ("audit", "audit", audit().encode()),
         ("provenance", "provenance", provenance().encode()),
         (

@@ -1,14 +1,17 @@
 //! Which inodes a search need look at, as the index tells: a superset of what is found, or nothing where only a pass over all will do.
 //!
 //! Of several covers of a search the one with the fewest entries is taken. What class and tertiary volumes hold for a file can come from a
-//! directory above, which its own entry does not tell: so an index of these counts only while no directory has what is asked for, nor
-//! the pool's default class. Invariants: what was written and is not saved is in memory, so all of that is looked at too; the memory is listed
+//! directory above, which its own entry does not tell: so all that lies below a directory with what is asked for is a candidate, and where
+//! that is much, or where the pool's default class has it, all inodes are looked at. That relies on each file having a name below whatever it inherits
+//! from, so in a pool from before it is not done until names are counted. Invariants: what was written and is not saved is in memory, so all of that is looked at too; the memory is listed
 //! before the index is read, and what moves in the index meanwhile is added. Read next: `crates/file/src/find_index.rs`.
 
 use std::ops::ControlFlow;
 
+use rustc_hash::FxHashSet;
 use stere_file::find_index::{attribute_entry, attribute_range, is_entry};
 use stere_file::inode_if_any;
+use stere_format::dirent::DirentView;
 use stere_format::{FileKind, FindIndexValue, Key};
 use stere_policy::{Class, Indexed, Search};
 
@@ -19,6 +22,9 @@ use crate::{Caller, FileSystem};
 const CANDIDATES_MAX: usize = 1 << 20;
 /// Entries read from the store at a time, or inodes.
 const BATCH: usize = 4096;
+/// Which part of the inodes there are may lie below directories that have what is asked for, and how many in any case.
+const WALKED_DIVISOR: u64 = 8;
+const WALKED_MIN: usize = 1024;
 
 /// The inodes to be looked at, in order; none if that is all of them.
 pub(super) fn candidates(
@@ -35,7 +41,7 @@ pub(super) fn candidates(
     let mut best: Option<Vec<u64>> = None;
     for cover in &covers {
         let limit = best.as_ref().map_or(CANDIDATES_MAX, Vec::len);
-        if let Some(found) = gather(filesystem, caller, cover, limit)? {
+        if let Some(found) = stere_store::passing_over(|| gather(filesystem, caller, cover, limit))? {
             best = Some(found);
         }
     }
@@ -64,7 +70,14 @@ fn gather(
             }
         }
         let is_inherited = matches!(indexed, Indexed::Class(_) | Indexed::Tier(_));
-        if is_inherited && has_directory(filesystem, caller, &all[begin..])? {
+        if !is_inherited {
+            continue;
+        }
+        let directories = directories_among(filesystem, caller, &all[begin..])?;
+        let most = limit.min(all.len().saturating_add(walked_max(filesystem)));
+        if !directories.is_empty()
+            && (!filesystem.names_are_counted(caller.wait)? || !walk(filesystem, caller, directories, &mut all, most)?)
+        {
             return Ok(None);
         }
     }
@@ -104,22 +117,69 @@ fn read(
     Ok(true)
 }
 
-fn has_directory(filesystem: &FileSystem, caller: &Caller<'_>, inodes: &[u64]) -> Result<bool, Error> {
+/// Those of them that are directories.
+fn directories_among(filesystem: &FileSystem, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<u64>, Error> {
+    let mut directories = Vec::new();
     for some in inodes.chunks(BATCH) {
         let found = filesystem.store.view(caller.wait, |view| {
+            let mut found = Vec::new();
             for inode in some {
-                let value = inode_if_any(view, *inode)?;
-                if value.is_some_and(|value| value.kind() == Some(FileKind::Directory)) {
-                    return Ok::<_, Error>(true);
-                }
+                let value = match inode_if_any(view, *inode) {
+                    // It was put away, which no directory with a policy is.
+                    Err(stere_file::Error::Store(stere_store::Error::Elsewhere { .. })) => None,
+                    value => value?,
+                };
+                let is_one = value.is_some_and(|value| value.kind() == Some(FileKind::Directory));
+                found.extend(is_one.then_some(*inode));
             }
-            Ok(false)
+            Ok::<_, Error>(found)
         })?;
-        if found {
-            return Ok(true);
+        directories.extend(found);
+    }
+    Ok(directories)
+}
+
+/// Names below directories that are walked over: walking over more takes longer than looking at all inodes.
+fn walked_max(filesystem: &FileSystem) -> usize {
+    let statistics = filesystem.statfs();
+    let inodes = statistics.files.saturating_sub(statistics.files_free);
+    usize::try_from(inodes / WALKED_DIVISOR).unwrap_or(usize::MAX).max(WALKED_MIN)
+}
+
+/// Adds all that has a name below these directories; tells whether there was room for all. What was put away stays away.
+fn walk(
+    filesystem: &FileSystem,
+    caller: &Caller<'_>,
+    mut directories: Vec<u64>,
+    all: &mut Vec<u64>,
+    limit: usize,
+) -> Result<bool, Error> {
+    let mut met: FxHashSet<u64> = directories.iter().copied().collect();
+    while let Some(directory) = directories.pop() {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (names, next) = filesystem.store.view(caller.wait, |view| {
+                let (mut names, mut next) = (Vec::new(), None);
+                view.scan(Key::dirent(directory, at), Key::dirent(directory, u64::MAX), |key, bytes| {
+                    if names.len() == BATCH {
+                        next = Some(key.position);
+                        return ControlFlow::Break(());
+                    }
+                    names.extend(DirentView::decode(bytes).ok().map(|entry| (entry.inode, entry.kind)));
+                    ControlFlow::Continue(())
+                })?;
+                Ok::<_, Error>((names, next))
+            })?;
+            all.extend(names.iter().map(|(inode, _)| *inode));
+            let below = names.iter().filter(|(inode, kind)| *kind == FileKind::Directory && met.insert(*inode));
+            directories.extend(below.map(|(inode, _)| *inode));
+            if all.len() >= limit {
+                return Ok(false);
+            }
+            from = next;
         }
     }
-    Ok(false)
+    Ok(true)
 }
 
 /// Where the index has what may have this fact; none if it cannot tell.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use stere_format::{BlobFlags, BlobValue, InodeValue, Key};
+use stere_file::named_in::has_several_names;
+use stere_format::{BlobFlags, BlobValue, FileKind, InodeValue, Key, NamedInValue};
 use stere_store::{Error, Store, Wait};
 
 use super::survey::{Seen, Survey};
@@ -82,6 +83,48 @@ fn difference(value: &InodeValue, right: &InodeValue) -> String {
     tell("parent", value.parent, right.parent);
     tell("next sequence", value.next_dirent_sequence, right.next_dirent_sequence);
     texts.join(", ")
+}
+
+/// Notes of what has several names in which directories they lie, and makes each inode's parent one of them.
+pub(super) fn names_by_directory(survey: &Survey) -> Step {
+    let mut step = Step::default();
+    if !survey.names_are_counted {
+        // The next mount goes on finding it out.
+        return step;
+    }
+    if survey.is_counting_bad {
+        step.put(Key::named_in_known(), NamedInValue::ALL.encode());
+        let text = "in which directories files with several names have them is noted anew".to_owned();
+        step.mended.push(super::Mended { inode: None, data_lost: false, text });
+    }
+    let mut right: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+    for name in survey.names.iter().filter(|name| name.kind != FileKind::Directory) {
+        *right.entry((name.inode, name.directory)).or_default() += 1;
+    }
+    let has_several = |inode: &u64| {
+        let value = survey.inodes.get(inode).and_then(|seen| seen.value.as_ref());
+        value.is_some_and(has_several_names)
+    };
+    for (inode, seen) in survey.inodes.iter().filter(|(_, seen)| !seen.is_directory()) {
+        let Some(value) = seen.value.as_ref().filter(|value| value.nlink > 0) else { continue };
+        let Some(((_, first), _)) = right.range((*inode, 0)..=(*inode, u64::MAX)).next() else { continue };
+        if !right.contains_key(&(*inode, value.parent)) {
+            step.put(Key::inode(*inode), InodeValue { parent: *first, ..value.clone() }.encode());
+            step.say(*inode, false, format!("it lies in directory {first} and not in {}", value.parent));
+        }
+    }
+    right.retain(|(inode, _), _| has_several(inode));
+    for ((inode, directory), count) in &right {
+        if survey.named_in.get(&(*inode, *directory)) != Some(count) {
+            step.put(Key::named_in(*inode, *directory), count.to_le_bytes().to_vec());
+            step.say(*inode, false, format!("{count} of its names are noted to lie in directory {directory}"));
+        }
+    }
+    for (inode, directory) in survey.named_in.keys().filter(|place| !right.contains_key(place)) {
+        step.delete(Key::named_in(*inode, *directory));
+        step.say(*inode, false, format!("no name of it is noted to lie in directory {directory} any more"));
+    }
+    step
 }
 
 /// Puts an inode on the list of orphans or takes it off.

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
+use stere_file::named_in::{named_in_count, named_in_known};
 use stere_format::dirent::DirentView;
 use stere_format::{
     BLOCK_BYTES, BlobFlags, BlobValue, BlockBitmap, ContentDigests, DirentBucket, ExtentFlags, ExtentValue, FileKind,
-    InodeValue, Key, XattrBucket, key,
+    InodeValue, Key, NamedInValue, XattrBucket, key,
 };
 use stere_store::{Error, Store, Wait};
 
@@ -76,6 +77,12 @@ pub(crate) struct Survey {
     pub orphans: BTreeMap<u64, Vec<u8>>,
     /// Directories whose hashes do not fit their names.
     pub unhashed: BTreeSet<u64>,
+    /// How many names of inodes are noted to lie in which directories; 0 for what does not decode.
+    pub named_in: BTreeMap<(u64, u64), u32>,
+    /// Whether all names are to be noted so.
+    pub names_are_counted: bool,
+    /// Whether nobody can tell how far that is.
+    pub is_counting_bad: bool,
     pub preallocated_bytes: u64,
     pub preallocated_counted: u64,
     /// Keys to delete, with why, and whether something is lost with them.
@@ -105,6 +112,12 @@ impl Survey {
                 survey.orphans.insert(at.object, bytes.to_vec());
             }
         })?;
+        (survey.names_are_counted, survey.is_counting_bad) =
+            match store.view(Wait::Allowed, |view| named_in_known(view)) {
+                Ok(known) => (known == Some(NamedInValue::ALL), false),
+                Err(Error::BadValue { .. }) => (true, true),
+                Err(error) => return Err(error),
+            };
         let counted = store.view(Wait::Allowed, |view| view.get(&Key::preallocated()))?;
         survey.preallocated_counted = counted.map_or(0, |value| (*value).try_into().map_or(0, u64::from_le_bytes));
         Ok(survey)
@@ -166,6 +179,9 @@ impl Survey {
             key::kind::DIRENT => self.name(store, at, bytes),
             key::kind::EXTENT => self.extent(at, bytes),
             key::kind::CONTENT_DIGEST => self.digest(at, bytes),
+            key::kind::NAMED_IN => {
+                self.named_in.insert((inode, at.position), named_in_count(bytes).unwrap_or(0));
+            }
             _ => {}
         }
     }

@@ -227,3 +227,42 @@ fn a_wrong_index_and_digests_of_lost_content_go() {
     });
     assert_eq!(left.unwrap(), (None, Some(stere_format::FindIndexValue::Clearing.encode())));
 }
+
+/// P-148: what is noted of where names lie is put right, and a file lies where a name of it is.
+#[test]
+fn what_is_noted_of_several_names_is_put_right() {
+    let (rig, _) = filled();
+    let caller = crate::tests::rig::caller();
+    let made = |name: &[u8]| rig.files.mkdir(&caller, ROOT, name, 0o755).unwrap().inode;
+    let (one, two) = (made(b"one"), made(b"two"));
+    let make = |name: &[u8]| rig.files.mknod(&caller, one, name, 0o644, 0).unwrap().inode;
+    let (file, other) = (make(b"a"), make(b"c"));
+    rig.files.link(&caller, file, two, b"b").unwrap();
+    rig.files.syncfs(&caller).unwrap();
+    let store = rig.files.store();
+    let read = |at: Key| {
+        let value = store.view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&at)?.map(|it| it.to_vec())));
+        value.unwrap()
+    };
+    let moved = |inode: u64, parent: u64| {
+        let value = InodeValue::decode(&read(Key::inode(inode)).unwrap()).unwrap();
+        Some(InodeValue { parent, ..value }.encode())
+    };
+    let right = [Key::named_in(file, one), Key::named_in(file, two), Key::named_in_known()].map(&read);
+    let spoilt: [&[(Key, Option<Vec<u8>>)]; 4] = [
+        &[(Key::named_in(file, two), None), (Key::named_in(file, ROOT), Some(vec![1, 0, 0, 0]))],
+        &[(Key::named_in(other, one), Some(vec![1])), (Key::inode(other), moved(other, two))],
+        &[(Key::inode(file), moved(file, ROOT))],
+        &[(Key::named_in_known(), Some(vec![9])), (Key::named_in(file, one), Some(vec![7, 0, 0, 0]))],
+    ];
+    for changes in spoilt {
+        change(store, changes);
+        let told = mended(&rig);
+        assert!(!told.is_empty() && told.iter().all(|it| !it.data_lost), "{told:?}");
+        let now = [Key::named_in(file, one), Key::named_in(file, two), Key::named_in_known()].map(&read);
+        assert_eq!(now, right);
+        assert_eq!((read(Key::named_in(file, ROOT)), read(Key::named_in(other, one))), (None, None));
+        let parent = |inode| InodeValue::decode(&read(Key::inode(inode)).unwrap()).unwrap().parent;
+        assert!(parent(other) == one && [one, two].contains(&parent(file)));
+    }
+}
