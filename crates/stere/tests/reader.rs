@@ -552,6 +552,32 @@ fn dumps_of_cartridges_are_volumes() {
     }
 }
 
+/// P-147
+#[test]
+fn what_is_encrypted_is_named() {
+    if !can_read("what_is_encrypted_is_named") {
+        return;
+    }
+    let world = pool(&["shelf"]);
+    fs::write(world.path("key"), [7; 32]).unwrap();
+    world.ok("key create tank family --key-file key");
+    let vault = made(world.mountpoint().join("vault"));
+    world.ok("policy set mount/vault encrypt=yes");
+    fs::write(vault.join("hidden"), content(33)).unwrap();
+    std::os::unix::fs::symlink("hidden-target", vault.join("link")).unwrap();
+    fs::write(world.mountpoint().join("visible"), content(35)).unwrap();
+    world.ok("tier archive mount/vault mount/visible --wait");
+    lose_disks(&world);
+    let said = read_with(&world, "shelf --to out", 4);
+    let (named, link) = ("is encrypted, which only `stere rescue` opens", "its target is encrypted");
+    assert!(said.contains("damaged: /vault/locked-") && said.contains(named) && said.contains(link), "{said}");
+    assert!(!said.contains("/visible"), "{said}");
+    assert!(fs::read(world.path("out/visible")).unwrap() == content(35));
+    for (_, bytes) in objects(&world.path("out/vault")) {
+        assert!(bytes.iter().all(|byte| *byte == 0), "nothing that cannot be opened is written");
+    }
+}
+
 /// A step of a simple generator of numbers, each run the same.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
