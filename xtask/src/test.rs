@@ -38,6 +38,7 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
+    steps.step("an SSH server for tests", || packages::unpack_ssh_server(root));
     steps.step("tests of all crates", || programs::run(root));
     let simulate = || {
         simulator::build(root)?;

@@ -203,8 +203,9 @@ pub struct CreateArguments {
     /// Name of the pool
     pub pool: String,
     /// PATH[,key=value]...: a block device or a file; keys: size (makes the file), class, tag, host, shelf, name. Tertiary volumes are
-    /// dir:/path, s3://bucket/prefix or robot:CHANGER (robot:people where people feed the drives); keys: class (object or media), name, of
-    /// buckets endpoint, region, credentials, and of tape libraries drive (for each), set, cartridges, block
+    /// dir:/path, s3://bucket/prefix, dav://host/folder (davs:// with TLS), sftp://user@host/path or robot:CHANGER (robot:people where people
+    /// feed the drives); keys: class (object or media), name, of buckets endpoint, region, credentials, of WebDAV credentials, ca, of SFTP
+    /// identity, known_hosts, and of tape libraries drive (for each), set, cartridges, block
     #[arg(required = true, value_name = "DEVICE")]
     pub devices: Vec<DeviceSpec>,
     /// Class of files for which nothing else is said: scratch, normal, precious or archive

@@ -57,7 +57,7 @@ impl FromStr for DeviceSpec {
                 "tag" => spec.tags.push(value.into()),
                 "host" => spec.host = value.into(),
                 "shelf" => spec.shelf = value.into(),
-                "endpoint" | "region" | "credentials" if path.starts_with("s3://") => {
+                key if stere_tertiary::keys_of(&path).contains(&key) => {
                     let place = format!("{},{key}={value}", spec.path.display());
                     spec.path = PathBuf::from(place);
                 }
@@ -135,6 +135,16 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_place_stay_with_it() {
+        let spec: DeviceSpec = "davs://nas/cold,credentials=/k,name=nas,ca=/c".parse().unwrap();
+        assert_eq!(spec.path, PathBuf::from("davs://nas/cold,credentials=/k,ca=/c"));
+        assert_eq!(spec.name, "nas");
+        let spec: DeviceSpec = "sftp://me@shed/cold,known_hosts=/h,identity=/k,metadata=no".parse().unwrap();
+        assert_eq!(spec.path, PathBuf::from("sftp://me@shed/cold,known_hosts=/h,identity=/k"));
+        assert!(!spec.takes_metadata);
+    }
+
+    #[test]
     fn wrong_devices_are_refused_with_the_right_keys() {
         for text in [
             "",
@@ -146,6 +156,9 @@ mod tests {
             "dir:/x,size=1G",
             "dir:/x,class=ssd",
             "a,endpoint=x",
+            "dav://x/y,endpoint=x",
+            "dav://x/y,size=1G",
+            "sftp://x/y,credentials=/x",
         ] {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text}");
         }

@@ -1,4 +1,5 @@
-//! Tertiary volumes as people name them: `dir:/path`, `s3://bucket`, `robot:changer`, opened, checked against their labels, and waited for.
+//! Tertiary volumes as people name them: `dir:/path`, `s3://bucket`, `dav://host/folder`, `sftp://host/path`, `robot:changer`, opened, checked
+//! against their labels, and waited for.
 //!
 //! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: so its label is
 //! read before the first use, and again whenever it was away. Readers may wait for it; background work never does.
@@ -12,7 +13,6 @@ use std::time::{Duration, Instant};
 use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_store::Store;
-use stere_tertiary::S3Volume;
 
 use crate::error::{Error, Result, refused};
 use crate::registry::Registry;
@@ -21,6 +21,8 @@ use crate::spec::DeviceSpec;
 
 /// A tape library that there is not, in a directory.
 const SIMULATED: &str = "robot:simulated:";
+
+const PLACE_BYTES_MAX: usize = 255;
 
 const POLL: Duration = Duration::from_millis(250);
 
@@ -213,7 +215,7 @@ impl Volume for Labelled {
 
 /// Whether this names a volume, not a device.
 pub fn is_place(text: &str) -> bool {
-    text.starts_with("dir:") || text.starts_with("s3://") || stere_robot::is_place(text)
+    text.starts_with("dir:") || stere_tertiary::is_place(text) || stere_robot::is_place(text)
 }
 
 /// How to reach what is named; the volume itself may be away.
@@ -221,13 +223,11 @@ pub fn open_place(place: &str) -> Result<Arc<dyn Volume>> {
     match place.strip_prefix("dir:") {
         Some(path) if Path::new(path).is_absolute() => Ok(Arc::new(DirectoryVolume::new(Path::new(path)))),
         Some(path) => refused(format!("'{path}' does not begin at the root; name the whole path of the directory")),
-        None if place.starts_with("s3://") => match S3Volume::open(place) {
-            Ok(volume) => Ok(Arc::new(volume)),
-            Err(why) => refused(why),
-        },
+        None if stere_tertiary::is_place(place) => stere_tertiary::open(place).map_err(Error::Refused),
         None if stere_robot::is_place(place) => open_library(place),
         None => refused(format!(
-            "'{place}' is no place of a volume; there are dir:/path, s3://bucket/prefix and robot:CHANGER,drive=DRIVE"
+            "'{place}' is no place of a volume; there are dir:/path, s3://bucket/prefix, dav://host/folder, \
+             sftp://user@host/path and robot:CHANGER,drive=DRIVE"
         )),
     }
 }
@@ -255,9 +255,20 @@ pub fn whole_place(place: &str) -> Result<String> {
     let Some(path) = place.strip_prefix("dir:") else { return Ok(place.to_owned()) };
     let path = std::path::absolute(PathBuf::from(path)).map_err(Error::System)?;
     let place = format!("dir:{}", path.display());
-    match place.len() > 255 {
+    match place.len() > PLACE_BYTES_MAX {
         true => refused("the path of a volume has at most 250 bytes; mount it at a shorter one"),
         false => Ok(place),
+    }
+}
+
+/// A place is kept in the pool, in a text of so many bytes at most.
+fn refuse_long(place: &str) -> Result<()> {
+    match place.len() > PLACE_BYTES_MAX {
+        true => refused(format!(
+            "the place of a volume has at most {PLACE_BYTES_MAX} bytes with its keys, and this one has {}; keep its files at shorter paths",
+            place.len()
+        )),
+        false => Ok(()),
     }
 }
 
@@ -307,6 +318,7 @@ impl Running {
         let mut names = Vec::new();
         for spec in specs {
             let place = spec.path.display().to_string();
+            refuse_long(&place)?;
             let inner = open_place(&place)?;
             let mut id = [0; 16];
             getrandom::fill(&mut id).expect("the operating system gives random bytes");
@@ -357,6 +369,7 @@ impl Running {
             Some(text) if is_place(&text) => text,
             Some(text) => format!("dir:{text}"),
         };
+        refuse_long(&place)?;
         let volume = self.labelled(entry, open_place(&place)?);
         self.store.attach_volume(entry.number, volume, Some(&place), true)?;
         Ok(format!("volume {} is in use", entry.name))

@@ -1,14 +1,59 @@
-//! Tertiary volumes on object stores.
+//! Tertiary volumes on other machines.
 //!
-//! An S3 bucket, or a prefix in one, as a `Volume`: `s3://bucket/prefix,endpoint=URL`. Requests are signed by `rusty-s3`, which does no
-//! I/O, and sent by `ureq`, which blocks: so nothing here needs threads or a runtime of its own, and whoever calls may wait. Only PUT,
-//! ranged GET, HEAD, DELETE and LIST are used: conditional writes are ignored by some servers, so nothing relies on them.
+//! Each is a `Volume`: an S3 bucket or a prefix in one (`s3://bucket/prefix,endpoint=URL`), a folder on a WebDAV server
+//! (`dav://host/folder`, `davs://` with TLS), and a directory that ssh reaches (`sftp://user@host/path`). S3 requests are signed by
+//! `rusty-s3`, which does no I/O, and both of HTTP are sent by `ureq`, which blocks; SFTP is spoken over the pipes of the machine's own
+//! `ssh`. So nothing here needs threads or a runtime of its own, and whoever calls may wait. Conditional writes are ignored by some
+//! servers, so nothing relies on them.
 //!
-//! Invariant: whatever a server answers that is not plainly "there is no such object" counts as *away*: later is another try.
-//! Read next: `place.rs`, `s3.rs`, the store's `tertiary.rs`.
+//! Invariants: whatever a server answers that is not plainly "there is no such object" counts as *away*: later is another try. An object
+//! is under its name whole or not at all. No secret is part of a place: places are shown, and stand in the pool.
+//! Read next: `place.rs`, `http.rs`, `s3.rs`, `dav.rs`, `sftp.rs`, the store's `tertiary.rs`.
 
+use std::sync::Arc;
+
+use stere_device::Volume;
+
+mod dav;
+mod http;
+mod partial;
+mod patient;
 mod place;
 mod s3;
+mod sftp;
 
-pub use place::{Place, PlaceError};
+pub use dav::DavVolume;
+#[doc(hidden)]
+pub use dav::multistatus;
+pub use place::{DavPlace, Place, PlaceError, SftpPlace};
 pub use s3::S3Volume;
+pub use sftp::SftpVolume;
+#[doc(hidden)]
+pub use sftp::packet;
+
+/// The keys that belong to a place, by how it begins.
+const PLACES: [(&str, &[&str]); 4] = [
+    ("s3://", &["endpoint", "region", "credentials"]),
+    ("dav://", &["credentials"]),
+    ("davs://", &["credentials", "ca"]),
+    ("sftp://", &["identity", "known_hosts"]),
+];
+
+/// Whether this names a volume of this crate.
+pub fn is_place(text: &str) -> bool {
+    PLACES.iter().any(|(begin, _)| text.starts_with(begin))
+}
+
+/// Which keys belong to this place.
+pub fn keys_of(place: &str) -> &'static [&'static str] {
+    PLACES.iter().find(|(begin, _)| place.starts_with(begin)).map_or(&[], |(_, keys)| keys)
+}
+
+/// How to reach what is named; nothing is said to it yet.
+pub fn open(place: &str) -> Result<Arc<dyn Volume>, String> {
+    match place.split_once("://").map(|(scheme, _)| scheme) {
+        Some("dav" | "davs") => Ok(Arc::new(DavVolume::open(place)?)),
+        Some("sftp") => Ok(Arc::new(SftpVolume::open(place)?)),
+        _ => Ok(Arc::new(S3Volume::open(place)?)),
+    }
+}

@@ -1,9 +1,19 @@
-//! Where a volume on an object store is: `s3://bucket/prefix,endpoint=URL,region=NAME,credentials=FILE`.
+//! Where a volume on another machine is, as people write it. A bucket here: `s3://bucket/prefix,endpoint=URL,region=NAME,credentials=FILE`;
+//! others beside it.
+//!
+//! Places stand in the pool and are opened when it is mounted, whoever wrote them: so nothing in them may run a program or look like an
+//! option of one, and secrets are in files that they name.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use url::Url;
+
+mod dav;
+mod sftp;
+
+pub use dav::DavPlace;
+pub use sftp::SftpPlace;
 
 /// A bucket, a prefix in it, and how to get there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,22 +29,23 @@ pub struct Place {
 
 /// What is wrong with a place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{place}' is no bucket: {why}; write s3://bucket/prefix,endpoint=https://server[,region=NAME][,credentials=FILE]"
-)]
+#[error("'{place}' is no {what}: {why}; write {form}")]
 pub struct PlaceError {
     place: String,
+    what: &'static str,
     why: String,
+    form: &'static str,
 }
 
 /// Where buckets are if nobody says so.
 const REGION: &str = "us-east-1";
+const FORM: &str = "s3://bucket/prefix,endpoint=https://server[,region=NAME][,credentials=FILE]";
 
 impl FromStr for Place {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Place, PlaceError> {
-        let wrong = |why: &str| PlaceError { place: text.to_owned(), why: why.to_owned() };
+        let wrong = |why: &str| PlaceError { place: text.to_owned(), what: "bucket", why: why.to_owned(), form: FORM };
         let rest = text.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with s3://"))?;
         let mut parts = rest.split(',');
         let path = parts.next().unwrap_or_default();

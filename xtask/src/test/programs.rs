@@ -114,7 +114,7 @@ pub fn run(root: &Path) -> Result<()> {
     let count = programs.len();
     println!("    {count} test programs built in {:.0} s", begun.elapsed().as_secs_f64());
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(packages::s3_server_programs(root));
+    let places = std::env::split_paths(&path).chain(packages::server_programs(root));
     let path = std::env::join_paths(places).unwrap_or(path);
     let mut outcomes = run_all(programs, &path);
     outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));

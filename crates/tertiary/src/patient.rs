@@ -18,7 +18,7 @@ use ureq::{Agent, Error};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// As ureq's own, but for the waits.
-pub(super) fn agent(config: Config) -> Agent {
+pub(crate) fn agent(config: Config) -> Agent {
     let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
     let connector = connector.chain(PatientConnector).chain(RustlsConnector::default());
     Agent::with_parts(config, connector, DefaultResolver::default())

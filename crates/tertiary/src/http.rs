@@ -1,0 +1,236 @@
+//! What volumes over HTTP have in common: waits that end, answers that are bounded, ranges of objects.
+//!
+//! Invariant: what a server says of a range counts. Bytes of another place than was asked for are given to nobody, and a server that knows
+//! no ranges and sends all of it is understood. What an answer means that is no success, the volume says (`Judge`).
+//! Read next: `patient.rs`, `s3.rs`, `dav.rs`.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stere_device::{LOOK_BYTES, PIECE_BYTES, Take, VolumeError, waiting};
+use ureq::Agent;
+use ureq::http::{Request, Response};
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
+
+use crate::patient;
+
+/// A server that says nothing for so long is away.
+const ANSWER: Duration = Duration::from_secs(60);
+const CONNECT: Duration = Duration::from_secs(10);
+/// Answers that are looked at for words are not longer.
+pub(crate) const WORDS_BYTES_MAX: u64 = 4 << 20;
+
+/// A server, and the name of the volume on it.
+pub(crate) struct Http {
+    agent: Agent,
+    text: String,
+}
+
+/// What a server answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) length: Option<u64>,
+    /// Where the body begins in the object, if it was said.
+    from: Option<u64>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What it means that an object was not given.
+pub(crate) type Judge<'a> = &'a dyn Fn(&Answer) -> VolumeError;
+
+impl Http {
+    /// Says nothing to the server yet. At most so many redirects are followed.
+    pub(crate) fn new(text: String, redirects_max: u32) -> Http {
+        Http::with_tls(text, redirects_max, TlsConfig::default())
+    }
+
+    /// Believes a server whose certificate is signed by one in this file, and no other.
+    pub(crate) fn with_authorities(text: String, redirects_max: u32, path: &Path) -> Result<Http, String> {
+        let pem = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let items = ureq::tls::parse_pem(&pem).collect::<Result<Vec<_>, _>>();
+        let items = items.map_err(|error| format!("{}: {error}", path.display()))?;
+        let certificates = items.into_iter().filter_map(|item| match item {
+            PemItem::Certificate(certificate) => Some(certificate),
+            _ => None,
+        });
+        let certificates: Vec<_> = certificates.collect();
+        if certificates.is_empty() {
+            return Err(format!("{}: there is no certificate in it; it is wanted in PEM", path.display()));
+        }
+        let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build();
+        Ok(Http::with_tls(text, redirects_max, tls))
+    }
+
+    fn with_tls(text: String, redirects_max: u32, tls: TlsConfig) -> Http {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_recv_body(Some(ANSWER))
+            .timeout_send_body(Some(ANSWER))
+            .http_status_as_error(false)
+            .max_redirects(redirects_max)
+            .allow_non_standard_methods(true)
+            .tls_config(tls)
+            .build();
+        Http { agent: patient::agent(config), text }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        self.text.clone()
+    }
+
+    pub(crate) fn away(&self, why: impl std::fmt::Display) -> VolumeError {
+        if waiting::is_given_up() {
+            return VolumeError::GivenUp { volume: self.text.clone() };
+        }
+        VolumeError::Away { volume: self.text.clone(), why: why.to_string() }
+    }
+
+    pub(crate) fn full(&self) -> VolumeError {
+        VolumeError::Full { volume: self.text.clone() }
+    }
+
+    pub(crate) fn no_object(&self, object: &str) -> VolumeError {
+        VolumeError::NoObject { volume: self.text.clone(), object: object.to_owned() }
+    }
+
+    fn short(&self, object: &str, length: u64, needed: u64) -> VolumeError {
+        VolumeError::Short { volume: self.text.clone(), object: object.to_owned(), length, needed }
+    }
+
+    /// Sends a request; the answer's body is still to come.
+    pub(crate) fn send(&self, request: Request<&[u8]>) -> Result<Response<ureq::Body>, VolumeError> {
+        self.agent.run(request).map_err(|error| self.away(error))
+    }
+
+    /// Sends a request that has no body.
+    pub(crate) fn ask(&self, request: Request<()>) -> Result<Response<ureq::Body>, VolumeError> {
+        self.agent.run(request).map_err(|error| self.away(error))
+    }
+
+    /// At most so many bytes of an answer.
+    pub(crate) fn read(&self, response: Response<ureq::Body>, most: u64) -> Result<Answer, VolumeError> {
+        let status = response.status().as_u16();
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let length = header("content-length").and_then(|text| text.parse::<u64>().ok());
+        let from = header("content-range").and_then(range_start);
+        let mut body = Vec::with_capacity(length.unwrap_or(0).min(most) as usize);
+        let reader = response.into_body().into_reader();
+        reader.take(most).read_to_end(&mut body).map_err(|error| self.away(error))?;
+        Ok(Answer { status, length, from, body })
+    }
+
+    /// Reads `into.len()` bytes of an object from `offset` on, with a GET that has no range yet.
+    pub(crate) fn get_part(
+        &self,
+        get: Request<()>,
+        object: &str,
+        offset: u64,
+        into: &mut [u8],
+        judge: Judge<'_>,
+    ) -> Result<(), VolumeError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let needed = offset + into.len() as u64;
+        let response = self.ask(with_range(get, offset, needed))?;
+        // A server that knows no ranges sends all of it.
+        let mut answer = self.read(response, needed.max(WORDS_BYTES_MAX))?;
+        let body = match answer.status {
+            // Some servers (rclone) give the range and say 200; what they say of the body counts.
+            200 | 206 if answer.from == Some(offset) => std::mem::take(&mut answer.body),
+            200 | 206 if answer.from.is_some() => return Err(self.away("it gave another range than was asked for")),
+            206 => std::mem::take(&mut answer.body),
+            200 => answer.body.split_off((offset as usize).min(answer.body.len())),
+            416 => return Err(self.short(object, offset.min(needed), needed)),
+            _ => return Err(judge(&answer)),
+        };
+        match body.get(..into.len()) {
+            Some(part) => {
+                into.copy_from_slice(part);
+                Ok(())
+            }
+            None => Err(self.short(object, offset + body.len() as u64, needed)),
+        }
+    }
+
+    /// The same in pieces, as they arrive.
+    pub(crate) fn stream_part(
+        &self,
+        get: Request<()>,
+        object: &str,
+        (offset, length): (u64, usize),
+        take: &Take,
+        judge: Judge<'_>,
+    ) -> Result<(), VolumeError> {
+        let needed = offset + length.max(1) as u64;
+        let response = self.ask(with_range(get, offset, needed))?;
+        let short = |length: u64| self.short(object, length, needed);
+        let status = response.status().as_u16();
+        if !matches!(status, 200 | 206) {
+            let answer = self.read(response, WORDS_BYTES_MAX)?;
+            return Err(if status == 416 { short(offset) } else { judge(&answer) });
+        }
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let skipped = match header("content-range").and_then(range_start) {
+            Some(from) if from == offset => 0,
+            Some(_) => return Err(self.away("it gave another range than was asked for")),
+            None if status == 206 => 0,
+            // It knows no ranges, and sends all of it.
+            None => offset,
+        };
+        let body_bytes = header("content-length").and_then(|text| text.parse().ok());
+        let mut reader = response.into_body().into_reader();
+        let passed = std::io::copy(&mut (&mut reader).take(skipped), &mut std::io::sink());
+        if passed.map_err(|error| self.away(error))? < skipped {
+            return Err(short(skipped));
+        }
+        let mut reader = reader.take(length as u64);
+        let given = self.give(&mut reader, length, take)?;
+        if given < length {
+            return Err(short(offset + given as u64));
+        }
+        if body_bytes == Some(skipped + length as u64) {
+            // The end is seen, so that the connection serves the next request; nothing depends on it.
+            drop(reader.into_inner().read(&mut [0]));
+        }
+        Ok(())
+    }
+
+    /// Hands on what arrives; says how much that was.
+    fn give(&self, reader: &mut impl Read, length: usize, take: &Take) -> Result<usize, VolumeError> {
+        let (mut piece, mut given, mut looked) = (vec![0; PIECE_BYTES.min(length)], 0, 0);
+        while given < length {
+            if given - looked >= LOOK_BYTES {
+                looked = given;
+                if waiting::is_given_up() {
+                    return Err(self.away("nobody wants it any more"));
+                }
+            }
+            // Whatever has arrived: who waits for the front of it goes on.
+            let count = reader.read(&mut piece).map_err(|error| self.away(error))?;
+            if count == 0 {
+                break;
+            }
+            take(&piece[..count]);
+            given += count;
+        }
+        Ok(given)
+    }
+}
+
+/// A request for bytes up to `end`, not included.
+fn with_range(mut get: Request<()>, start: u64, end: u64) -> Request<()> {
+    let range = format!("bytes={start}-{}", end - 1);
+    if let Ok(range) = range.parse() {
+        get.headers_mut().insert("range", range);
+    }
+    get
+}
+
+/// The first byte of `bytes 5-9/10`.
+fn range_start(text: &str) -> Option<u64> {
+    text.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
+}
