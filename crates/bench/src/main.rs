@@ -14,6 +14,7 @@ mod limits;
 mod many;
 mod pattern;
 mod race;
+mod relay;
 mod report;
 mod workload;
 
@@ -91,6 +92,14 @@ enum Command {
     },
     /// Read FILE once, and tell when its first byte came, and all of it.
     Delay { file: PathBuf },
+    /// Be a long way to the server at HOST:PORT: print a port of this machine whose connections go there, and serve them until killed.
+    Relay {
+        /// HOST:PORT.
+        to: String,
+        /// What anything takes in one direction.
+        #[arg(long, default_value_t = 10)]
+        delay_ms: u64,
+    },
     /// Fill the file system in DIR, remove, fill again, and check that data and space are as they must be.
     Fill {
         directory: PathBuf,
@@ -194,6 +203,9 @@ fn execute(command: Command) -> Result<(), BenchError> {
         Command::Delay { file } => {
             println!("{}", delay::run(&file)?);
             Ok(())
+        }
+        Command::Relay { to, delay_ms } => {
+            relay::run(&to, std::time::Duration::from_millis(delay_ms), |address| println!("{address}"))
         }
         Command::Fill { directory, seed, rounds } => {
             println!("{}", fill::run(&directory, seed, rounds)?);
