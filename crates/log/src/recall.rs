@@ -4,6 +4,7 @@
 //! pass. Parts that lie close together are asked for together, because every request costs. Nothing is repaired here, and a
 //! reader who may not wait for volumes is told so. Read next: `read.rs`, the store's `tertiary.rs`.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,6 +52,13 @@ pub trait Recall: Send + Sync {
 const GAP_BYTES_MAX: u64 = 256 << 10;
 /// unless that gets larger than this.
 const GROUP_BYTES_MAX: u64 = 4 << 20;
+
+thread_local! {
+    /// What arrives for a group: fresh memory for each of them would cost as much as copying it.
+    static ARRIVING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+/// So much of it is kept: what the kernel asks for at a time, and records' headers.
+const ARRIVING_BYTES_MAX: usize = 2 << 20;
 
 /// A part of a request, and where it lies in its segment's chunk.
 struct Wanted {
@@ -114,7 +122,8 @@ impl Log {
         let first = &group[0];
         let end = group.iter().map(|one| one.range.end).max().unwrap_or(first.range.end);
         let (start, segment) = (first.range.start, parts[first.index].segment.clone());
-        let mut buffer = vec![0; (end - start) as usize];
+        let mut buffer = ARRIVING.take();
+        buffer.resize((end - start) as usize, 0);
         let place = |one: &Wanted| (one.range.start - start) as usize..(one.range.end - start) as usize;
         let fetched = {
             let parts = &*parts;
@@ -144,6 +153,9 @@ impl Log {
             let skip = part.offset as usize - part.covering().start;
             let blocks = &buffer[place(one)];
             part.into.copy_from_slice(&blocks[skip..skip + part.into.len()]);
+        }
+        if buffer.capacity() <= ARRIVING_BYTES_MAX {
+            ARRIVING.set(buffer);
         }
         Ok(())
     }

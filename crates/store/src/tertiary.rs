@@ -35,7 +35,7 @@ use stere_device::{Patience, Volume, VolumeError, waiting};
 use stere_format::{ChunkHeader, PoolId, VolumeEntry, catalogue_name, object_name};
 use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chunk};
 
-use beginning::Begun;
+use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
 pub use costs::Costs;
 pub use orders::{Candidate, put_in_order};
@@ -419,12 +419,15 @@ impl Recall for Volumes {
         }
         let is_on_media = self.is_on_media(segment.tertiary().there);
         let is_used = count >= REFERENCES_WHOLE || self.fetches.is_under_way(segment.id);
-        if begun == Begun::InRange && !is_used && self.give_expected(segment, offset, into, is_right) {
-            return Ok(());
+        if let Begun::InRange(pace) = begun {
+            if !is_used && self.give_expected(segment, offset, into, pace, is_right) {
+                return Ok(());
+            }
         }
-        let is_worth_it = is_used || is_on_media || begun == Begun::InWhole;
+        let is_worth_it = is_used || is_on_media || matches!(begun, Begun::InWhole(_));
+        let is_patient = is_on_media || begun == Begun::InWhole(Pace::OnEnd);
         // Where the whole cannot be had, a part of it may be all the same.
-        if is_worth_it && self.give_from_whole(segment, offset, into, is_on_media, is_right) {
+        if is_worth_it && self.give_from_whole(segment, offset, into, is_patient, is_right) {
             self.want_again(segment.id);
             return Ok(());
         }

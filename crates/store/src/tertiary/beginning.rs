@@ -34,6 +34,9 @@ const FRONT_BYTES_MAX: usize = 256 << 10;
 /// the next request's first byte is here when this one's last is.
 const NEXT_PART: usize = 4;
 
+/// What the kernel reads ahead for who goes on is asked for by several requests at a time, which pass each other by: this far.
+const PASSED_BYTES: usize = 2 << 20;
+
 /// A file's part of a segment.
 #[derive(Debug)]
 pub(super) struct Expected {
@@ -52,6 +55,8 @@ struct Beginning {
     fetch: Option<Arc<Fetch>>,
     given_bytes: usize,
     is_end_given: bool,
+    /// How far it was asked for by who goes on from its beginning.
+    run_end: usize,
     /// The next one was asked for.
     is_through: bool,
 }
@@ -60,8 +65,17 @@ struct Beginning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
     Not,
-    InRange,
-    InWhole,
+    InRange(Pace),
+    InWhole(Pace),
+}
+
+/// How a range is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// On end from its beginning: what is asked for comes next, however far behind what has arrived it is.
+    OnEnd,
+    /// Here and there.
+    Somewhere,
 }
 
 #[derive(Default)]
@@ -134,20 +148,30 @@ impl Volumes {
             if beginnings.len() >= EXPECTED_MAX {
                 beginnings.pop_front();
             }
-            let (given_bytes, is_end_given, is_through) = (0, false, false);
-            beginnings.push_back(Beginning { expected, fetch: None, given_bytes, is_end_given, is_through });
+            let (given_bytes, is_end_given, is_through, run_end) = (0, false, false, expected.range.start);
+            beginnings.push_back(Beginning { expected, fetch: None, given_bytes, is_end_given, run_end, is_through });
         }
     }
 
     /// Whether a read belongs to a file that is read from its beginning.
     pub(super) fn is_expected(&self, segment: u64, offset: u64, length: usize) -> Begun {
         let range = offset as usize..offset as usize + length;
-        let beginnings = self.beginnings.0.lock();
-        match beginnings.iter().find(|one| one.holds(segment, &range)) {
-            None => Begun::Not,
-            Some(one) if one.expected.is_whole => Begun::InWhole,
-            Some(_) => Begun::InRange,
+        let mut beginnings = self.beginnings.0.lock();
+        let Some(one) = beginnings.iter_mut().find(|one| one.holds(segment, &range)) else { return Begun::Not };
+        let is_on_end = range.start <= one.run_end + PASSED_BYTES;
+        if is_on_end {
+            one.run_end = one.run_end.max(range.end);
         }
+        let pace = if is_on_end { Pace::OnEnd } else { Pace::Somewhere };
+        if one.expected.is_whole { Begun::InWhole(pace) } else { Begun::InRange(pace) }
+    }
+
+    /// How much of a file's part of a segment was asked for on end.
+    #[cfg(test)]
+    pub(super) fn asked_on_end(&self, segment: u64) -> usize {
+        let beginnings = self.beginnings.0.lock();
+        let one = beginnings.iter().find(|one| one.expected.segment == segment);
+        one.map_or(0, |one| one.run_end - one.expected.range.start)
     }
 
     pub(super) fn expect_no_more(&self, segment: u64) {
@@ -195,14 +219,18 @@ impl Volumes {
         segment: &Arc<Segment>,
         offset: u64,
         into: &mut [u8],
+        pace: Pace,
         is_right: &dyn Fn(&[u8]) -> bool,
     ) -> bool {
         let range = offset as usize..offset as usize + into.len();
         let Some((fetch, is_mine)) = self.begin_range(segment, &range, false) else { return false };
-        if is_mine {
-            self.run_somewhere(&fetch);
+        match is_mine {
+            // Nobody gets anything sooner from another thread.
+            true if fetch.is_no_more_than(&range) => self.run(&fetch),
+            true => self.run_somewhere(&fetch),
+            false => {}
         }
-        let is_given = fetch.give(offset, into, false, is_right);
+        let is_given = fetch.give(offset, into, pace == Pace::OnEnd, is_right);
         let mut beginnings = self.beginnings.0.lock();
         let is_it = |one: &Beginning| one.fetch.as_ref().is_some_and(|known| Arc::ptr_eq(known, &fetch));
         let Some(at) = beginnings.iter().position(is_it) else { return is_given };

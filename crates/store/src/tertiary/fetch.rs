@@ -56,20 +56,51 @@ pub(super) struct Fetch {
 
 #[derive(Default)]
 struct State {
-    /// What has arrived, in the order in which it arrived; moves to the outcome.
+    /// What has arrived, in the order in which it arrived; moves to `whole`.
     bytes: Vec<u8>,
     /// Where it begins (in the range): it goes on to the end, and then from the front to here.
     from: usize,
+    /// Those who wait are woken when so much has arrived, and look: the least that any of them needs.
+    needed: usize,
+    /// All of it, in order, while it is proven; moves to the outcome.
+    whole: Option<Arc<Vec<u8>>>,
     outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
 }
 
 impl State {
-    /// These bytes of so many, if they have arrived; else how far they are behind what has.
-    fn part(&self, range: Range<usize>, length: usize) -> Result<&[u8], usize> {
+    /// What arrives for a volume that begins here.
+    fn arriving(length: usize, from: usize) -> State {
+        State { bytes: Vec::with_capacity(length), from, ..State::default() }
+    }
+
+    /// These bytes of so many, if they have arrived; else how far they are behind what has, and with how much they are there.
+    fn part(&self, range: Range<usize>, length: usize) -> Result<&[u8], (usize, usize)> {
         let start = if range.start >= self.from { range.start - self.from } else { range.start + length - self.from };
         let is_one_piece = range.start >= self.from || range.end <= self.from;
-        let part = if is_one_piece { self.bytes.get(start..start + range.len()) } else { None };
-        part.ok_or(start.saturating_sub(self.bytes.len()))
+        let end = if is_one_piece { start + range.len() } else { length };
+        let part = if is_one_piece { self.bytes.get(start..end) } else { None };
+        part.ok_or((start.saturating_sub(self.bytes.len()), end))
+    }
+
+    /// Takes what arrived; whether somebody has to be woken for it.
+    fn take(&mut self, piece: &[u8]) -> bool {
+        self.bytes.extend_from_slice(piece);
+        let is_enough = self.bytes.len() >= self.needed;
+        if is_enough {
+            // Whoever needs more says so again.
+            self.needed = usize::MAX;
+        }
+        is_enough
+    }
+
+    /// Puts in order what has arrived, if that is all; readers are served from it meanwhile and no lock is held.
+    fn complete(&mut self, length: usize) -> Option<Arc<Vec<u8>>> {
+        if self.bytes.len() != length {
+            return None;
+        }
+        self.bytes.rotate_right(std::mem::take(&mut self.from));
+        self.whole = Some(Arc::new(std::mem::take(&mut self.bytes)));
+        self.whole.clone()
     }
 }
 
@@ -194,6 +225,11 @@ impl Fetch {
         self.range.as_ref().map_or(0, |range| range.start)
     }
 
+    /// All of it is asked for at once.
+    pub fn is_no_more_than(&self, range: &Range<usize>) -> bool {
+        self.range.as_ref().is_some_and(|own| range.start <= own.start && own.end <= range.end)
+    }
+
     fn length(&self) -> usize {
         let whole = self.segment.written_blocks() as usize * BLOCK_BYTES;
         self.range.as_ref().map_or(whole, |range| range.len())
@@ -213,9 +249,9 @@ impl Fetch {
         let end = start + into.len();
         let (length, mut state, mut woken) = (self.length(), self.state.lock(), 0);
         loop {
-            if let Some(outcome) = state.outcome.clone() {
+            if let Some(arrived) = state.whole.clone().map(Ok).or_else(|| state.outcome.clone()) {
                 drop(state);
-                return outcome.is_ok_and(|bytes| give_part(&bytes, start as u64, into, is_right));
+                return arrived.is_ok_and(|bytes| give_part(&bytes, start as u64, into, is_right));
             }
             match state.part(start..end, length) {
                 Ok(part) => {
@@ -223,8 +259,8 @@ impl Fetch {
                     drop(state);
                     return is_right(into);
                 }
-                Err(behind) if !is_patient && behind > FAR_BYTES => return false,
-                Err(_) => {}
+                Err((behind, _)) if !is_patient && behind > FAR_BYTES => return false,
+                Err((_, needed)) => state.needed = state.needed.min(needed),
             }
             woken += 1;
             if self.arrived.wait_for(&mut state, LOOK).timed_out() || woken >= WOKEN_MAX {
@@ -357,8 +393,9 @@ impl Fetches {
 
     fn end(&self, fetch: &Fetch, outcome: Result<(), RecallError>) {
         let mut state = fetch.state.lock();
-        let bytes = std::mem::take(&mut state.bytes);
-        let outcome = outcome.map(|()| Arc::new(bytes));
+        let whole = state.whole.take().unwrap_or_default();
+        state.bytes = Vec::new();
+        let outcome = outcome.map(|()| whole);
         state.outcome = Some(outcome.clone());
         drop(state);
         fetch.arrived.notify_all();
@@ -402,7 +439,7 @@ impl Fetches {
 
 impl Volumes {
     /// Fetches a whole object, from the first volume that has it right.
-    fn run(&self, fetch: &Arc<Fetch>) {
+    pub(super) fn run(&self, fetch: &Arc<Fetch>) {
         let ending = Ending { fetches: &self.fetches, fetch };
         let segment = &fetch.segment;
         let length = fetch.length();
@@ -410,29 +447,26 @@ impl Volumes {
         tracing::debug!(segment = segment.id, start = fetch.start(), length, "an object is fetched");
         let outcome = self.ask(segment, length, &mut |volume, name| {
             // What another volume gave before was wrong.
-            *fetch.state.lock() = State { bytes: Vec::with_capacity(length), from, outcome: None };
+            *fetch.state.lock() = State::arriving(length, from);
             let arriving = fetch.clone();
             let take: Take = Arc::new(move |piece| {
-                arriving.state.lock().bytes.extend_from_slice(piece);
-                arriving.arrived.notify_all();
+                let is_enough = arriving.state.lock().take(piece);
+                if is_enough {
+                    arriving.arrived.notify_all();
+                }
             });
-            if fetch.range.is_some() {
-                volume.stream_part(name, fetch.start() as u64, length, &take)?;
-                // Readers prove what they get.
-                return Ok(fetch.state.lock().bytes.len() == length);
-            }
-            match from {
-                0 => volume.stream(name, length, &take)?,
-                from => {
+            match (fetch.range.is_some(), from) {
+                (true, _) => volume.stream_part(name, fetch.start() as u64, length, &take)?,
+                (false, 0) => volume.stream(name, length, &take)?,
+                (false, from) => {
                     volume.stream_part(name, from as u64, length - from, &take)?;
                     volume.stream_part(name, 0, from, &take)?;
                 }
             }
-            let state = &mut *fetch.state.lock();
-            if state.bytes.len() == length {
-                state.bytes.rotate_right(std::mem::take(&mut state.from));
-            }
-            Ok(state.bytes.len() == length && is_object_of(self.pool, segment.id, segment.sequence, &state.bytes))
+            let Some(whole) = fetch.state.lock().complete(length) else { return Ok(false) };
+            fetch.arrived.notify_all();
+            // Readers prove what they get; what is to be kept is proven as a whole.
+            Ok(fetch.range.is_some() || is_object_of(self.pool, segment.id, segment.sequence, &whole))
         });
         self.fetches.end(fetch, outcome);
         drop(ending);

@@ -22,8 +22,12 @@ pub struct Rig {
     pub journal_bytes: u64,
 }
 
+/// From this size on devices have chunks of 8 MiB.
+pub const LARGE_BYTES: u64 = 1 << 30;
+
 pub fn layout(device: &MemoryDevice) -> DeviceLayout {
-    DeviceLayout::for_size(device.size_bytes(), CHUNK_BYTES).unwrap()
+    let chunk_bytes = if device.size_bytes() >= LARGE_BYTES { 8 * CHUNK_BYTES } else { CHUNK_BYTES };
+    DeviceLayout::for_size(device.size_bytes(), chunk_bytes).unwrap()
 }
 
 pub fn options() -> StoreOptions {

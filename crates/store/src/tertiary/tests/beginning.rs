@@ -4,13 +4,17 @@ use std::sync::atomic::Ordering;
 
 use stere_device::Volume;
 
-use super::beside::{EndFetching, Held, LetGo};
+use super::beside::{EndFetching, Held, LetGo, until};
 use super::*;
 use crate::BlobHandle;
 
 /// Files of these lengths on a volume only.
 fn on_volume_only(lengths: &[usize]) -> (Rig, Store, Arc<Held>, Files) {
-    let (rig, store) = Rig::new(&[64 * MIB; 2]);
+    on_volume_of(64 * MIB, lengths)
+}
+
+fn on_volume_of(device_bytes: u64, lengths: &[usize]) -> (Rig, Store, Arc<Held>, Files) {
+    let (rig, store) = Rig::new(&[device_bytes; 2]);
     let volume = Held::new("cold");
     store.add_volume(entry("cold", 3), volume.clone() as Arc<dyn Volume>, "tank", false).unwrap();
     let files: Files = (20..).zip(lengths).map(|(inode, length)| (inode, placement(1, 1), *length)).collect();
@@ -131,5 +135,54 @@ fn a_wrong_range_is_asked_for_elsewhere() {
     for (inode, _, length) in &files {
         expect(&store, *inode);
         read_through(&store, &volume, *inode, *length);
+    }
+}
+
+/// Who goes on through his part of a segment waits for what is on its way, as far ahead as he reads; who jumps asks for what he wants.
+#[test]
+fn what_is_on_its_way_is_asked_for_once() {
+    const MEGABYTE: usize = 1 << 20;
+    // In the middle of a segment, and as most of one.
+    for lengths in [[2 * MEGABYTE, 5 * MEGABYTE].as_slice(), &[5 * MEGABYTE]] {
+        let (_rig, store, volume, files) = on_volume_of(LARGE_BYTES, lengths);
+        let (inode, _, length) = *files.last().unwrap();
+        let expected = content(inode, length);
+        let segments = segments_of(&store, &files[files.len() - 1..]);
+        assert_eq!(segments.len(), 1);
+        for jumps in [false, true] {
+            store.volumes.forget_fetched(segments[0]);
+            store.volumes.fetches.reopen();
+            volume.give_pieces(1);
+            std::thread::scope(|scope| {
+                let _end = (EndFetching(&store), LetGo(&volume));
+                scope.spawn(|| store.fetch_for_readers());
+                until(|| store.volumes.fetches.idle_threads() == 1);
+                let before = volume.inner.requests();
+                expect(&store, inode);
+                assert!(read_range(&store, inode, 0, 65_536).unwrap() == expected[..65_536]);
+                if jumps {
+                    let at = 4 * MEGABYTE;
+                    let reader = scope.spawn(|| read_range(&store, inode, 4 * MEGABYTE, 4096).unwrap());
+                    until(|| reader.is_finished());
+                    assert!(reader.join().unwrap() == expected[at..at + 4096]);
+                    assert_eq!(volume.inner.requests() - before, 2, "what lies far behind is not waited for");
+                    return;
+                }
+                let mut readers = Vec::new();
+                for from in (MEGABYTE..length).step_by(MEGABYTE) {
+                    let (store, expected) = (&store, &expected);
+                    readers.push(scope.spawn(move || {
+                        assert!(read_range(store, inode, from, 4096).unwrap() == expected[from..from + 4096], "{from}");
+                    }));
+                    // In this order.
+                    until(|| store.volumes.asked_on_end(segments[0]) > from);
+                }
+                volume.give_pieces(usize::MAX);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+                assert_eq!((volume.inner.requests() - before, volume.streams.load(Ordering::SeqCst)), (1, 1));
+            });
+            volume.streams.store(0, Ordering::SeqCst);
+        }
+        assert_clean(&store);
     }
 }
