@@ -122,6 +122,11 @@ impl Machine {
         state.power_off_at = Some(state.events + events);
     }
 
+    /// What is asked from now on is of another call: each of them must end, not all of one step together.
+    pub fn count_anew(&self) {
+        self.state.lock().asked = 0;
+    }
+
     /// Cuts the power now.
     pub fn power_off(&self) {
         self.state.lock().is_off = true;
