@@ -14,6 +14,7 @@ mod acl;
 mod atime;
 mod attributes;
 mod backup;
+mod chain;
 mod check;
 mod classes;
 mod content;

@@ -76,6 +76,7 @@ impl FileSystem {
             Computed::PinSource => Ok(self.effective_pin(caller, inode)?.1),
             Computed::EffectiveUnit => Ok(self.effective_unit(caller, inode)?.0),
             Computed::UnitSource => Ok(self.effective_unit(caller, inode)?.1),
+            Computed::Chain => self.chain(caller, inode),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

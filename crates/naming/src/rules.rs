@@ -310,7 +310,9 @@ impl FileSystem {
         for (directory, name) in names {
             let scopes = self.scopes(wait, directory)?;
             scopes.decide(&name, &value, now, &mut |directory, rules| {
-                matched.push(Matched { directory, rules: rules.iter().map(|rule| rule.text.clone()).collect() });
+                let is_overriding = rules.iter().any(|rule| rule.overrides);
+                let rules = rules.iter().map(|rule| rule.text.clone()).collect();
+                matched.push(Matched { directory, is_overriding, rules });
             });
         }
         Ok(matched)

@@ -139,6 +139,8 @@ pub enum Computed {
     EffectiveUnit,
     /// `source.unit`: who decided that.
     UnitSource,
+    /// `chain`: all that is said of it, by whom, the strongest first.
+    Chain,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -283,6 +285,7 @@ impl Computed {
             Computed::Stored => "stored",
             Computed::Sha256 => "sha256",
             Computed::Blake3 => "blake3",
+            Computed::Chain => "chain",
             Computed::Residency => "residency",
         }
     }
@@ -354,6 +357,7 @@ fn recognise(key: &str) -> Option<Name> {
         return setting.or(other).map(Name::Computed);
     }
     let computed = match key {
+        "chain" => Computed::Chain,
         "state" => Computed::State,
         "where" => Computed::Where,
         "survives" => Computed::Survives,

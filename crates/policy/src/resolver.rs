@@ -103,8 +103,11 @@ impl Effective {
             Setting::Class => Some(self.wish.class.text()),
             Setting::Copies => (data == 1).then(|| (parity + 1).to_string()),
             Setting::Parity => (parity > 0).then(|| format!("{data}+{parity}")),
-            // The scale is a way to ask; what came of it is copies or parity.
-            Setting::Redundancy => None,
+            // A way to ask; what comes of it, with the devices there are, is copies or parity.
+            Setting::Redundancy => match self.wish.scheme {
+                SchemeWish::Scale(place) => Some(place.to_string()),
+                SchemeWish::Copies(_) | SchemeWish::Parity { .. } => None,
+            },
             Setting::Compress => Some(self.wish.compression.text()),
             Setting::Encrypt => Some(self.wish.encryption.text()),
             Setting::Record => Some(self.wish.record.text()),

@@ -300,5 +300,9 @@ fn explain(path: &Path) -> Result<u8> {
     let state = read(path, "state")?.unwrap_or_default();
     let devices = read(path, "where")?.filter(|devices| !devices.is_empty()).unwrap_or_else(|| "nowhere yet".into());
     println!("it survives {survives} device losses; its data lies on: {devices}; state: {state}");
+    if let Some(chain) = read(path, "chain")? {
+        println!("all that is said of it, the strongest first:");
+        chain.lines().for_each(|line| println!("  {line}"));
+    }
     Ok(DONE)
 }

@@ -1,6 +1,6 @@
 //! `stere policy load`, `show`, `log` and `test`: rules of the pool, what they did, and what rules of a directory would do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
@@ -55,6 +55,14 @@ pub struct ChangeReport {
     pub bytes: u64,
     pub before: String,
     pub after: String,
+    /// What it takes on devices now, by their names.
+    #[serde(default)]
+    pub on_devices: BTreeMap<String, u64>,
+    /// What it would take on all of them, encoded as it is now.
+    #[serde(default)]
+    pub would_take_bytes: u64,
+    #[serde(default)]
+    pub may_lie_on: Vec<String>,
 }
 
 /// Answers for the daemon.
@@ -101,11 +109,19 @@ pub fn forecast(
             *left.entry(*number).or_default() += bytes;
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let entries = filesystem.store().device_entries();
+        let name = |index: u16| {
+            let entry = entries.iter().find(|entry| entry.index == index);
+            entry.map_or_else(|| format!("device {index}"), |entry| entry.name.clone())
+        };
         let report = |one: stere_naming::RuleChange| ChangeReport {
             path: text(&one.path),
             bytes: one.bytes,
             before: one.before,
             after: one.after,
+            on_devices: one.lies_on.into_iter().map(|(index, bytes)| (name(index), bytes)).collect(),
+            would_take_bytes: one.would_take_bytes,
+            may_lie_on: one.may_lie_on.into_iter().map(name).collect(),
         };
         if !send(Answer::RuleChanges { changes: changes.into_iter().map(report).collect() }) {
             break;
@@ -187,18 +203,52 @@ pub fn log(registry: &Registry, arguments: &LogArguments) -> Result<u8> {
 }
 
 /// `stere policy test`: RULES is a file with rules, or rules.
+/// What all files that rules would change take on devices.
+#[derive(Default)]
+struct OnDevices {
+    now: BTreeMap<String, u64>,
+    then_bytes: u64,
+    then_on: BTreeSet<String>,
+}
+
+impl OnDevices {
+    fn add(&mut self, change: &ChangeReport) {
+        for (name, bytes) in &change.on_devices {
+            *self.now.entry(name.clone()).or_default() += bytes;
+        }
+        self.then_bytes += change.would_take_bytes;
+        self.then_on.extend(change.may_lie_on.iter().cloned());
+    }
+
+    fn line(&self) -> Option<String> {
+        let now: Vec<String> = self.now.iter().map(|(name, bytes)| format!("{name} {}", size::show(*bytes))).collect();
+        let then: Vec<&str> = self.then_on.iter().map(String::as_str).collect();
+        (!now.is_empty()).then(|| {
+            format!(
+                "on devices: {} now ({}); then {}, encoded as now, on {}",
+                size::show(self.now.values().sum()),
+                now.join(", "),
+                size::show(self.then_bytes),
+                then.join(", ")
+            )
+        })
+    }
+}
+
 pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     let as_file = Path::new(&arguments.rules);
     let rules = if as_file.is_file() || arguments.rules == "-" { read(as_file)? } else { arguments.rules.clone() };
     let (_, mut connection, directory) = locate::connect(registry, &arguments.path)?;
     connection.be_patient()?;
     let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
+    let mut on_devices = OnDevices::default();
     let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);
     let (files, costs) = loop {
         match answer {
             Some(Answer::RuleChanges { changes }) => {
                 for one in changes {
                     (bytes, count) = (bytes + one.bytes, count + 1);
+                    on_devices.add(&one);
                     match arguments.json {
                         true => all.push(one),
                         false => println!("{}: {} -> {}", one.path, one.before, one.after),
@@ -215,6 +265,9 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
         true => println!("{}", to_json(&all)?),
         false => {
             println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes));
+            if let Some(line) = on_devices.line() {
+                println!("{line}");
+            }
             if !costs.is_empty() {
                 tier::print_costs(&arguments.path, &costs);
             }

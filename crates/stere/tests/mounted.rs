@@ -253,6 +253,50 @@ fn policy_is_set_explained_and_unset() {
 }
 
 #[test]
+fn all_that_is_said_is_explained_the_strongest_first() {
+    if !can_mount("all_that_is_said_is_explained_the_strongest_first") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=64M b.img,size=64M c.img,size=64M");
+    world.ok("mount tank mount");
+    fs::create_dir_all(world.mountpoint().join("house/room")).unwrap();
+    fs::write(world.mountpoint().join("house/room/a.c"), vec![1; 10_000]).unwrap();
+    fs::write(world.path("house.rules"), "! *.c: checksum=xxh3\n*.c: compress=lz4\n").unwrap();
+    world.ok("policy load tank house.rules --wait");
+    world.ok("class create tank photos copies=3 compress=zstd:7");
+    world.ok("policy set mount/house class=photos rules=*.c:redundancy=10");
+    world.ok("policy lock mount/house record=64K");
+    world.ok("policy set mount/house/room dedup=yes pin=yes");
+    world.ok("policy set mount/house/room/a.c copies=2 --wait");
+    let said = world.ok("policy explain mount/house/room/a.c");
+    let chain: Vec<&str> =
+        said.lines().skip_while(|line| !line.starts_with("all that")).skip(1).map(str::trim).collect();
+    let expected = [
+        "locked at /house: record=64K",
+        "the pool's overriding rules: ! *.c: checksum=xxh3",
+        "set at /house/room/a.c: copies=2",
+        "set at /house/room: dedup=yes pin=yes",
+        "rules of /house: *.c:redundancy=10",
+        "set at /house: class=photos (copies=3 compress=zstd:7)",
+        "the pool's rules: *.c: compress=lz4",
+        "default class of the pool: class=normal (copies=2)",
+    ];
+    assert_eq!(chain, expected, "{said}");
+    assert!(said.contains("copies is 2: set here"), "{said}");
+    // What was asked for on the scale, beside what it comes to with the devices that are there.
+    world.ok("policy unset mount/house/room/a.c copies");
+    let said = world.ok("policy explain mount/house/room/a.c");
+    assert!(
+        said.contains("redundancy is 10: rule of /house") && said.contains("parity is 1+2: rule of /house"),
+        "{said}"
+    );
+    let chain = world.ok("policy explain mount/house");
+    assert!(chain.contains("set at /house: class=photos") && !chain.contains("rules of"), "{chain}");
+    world.ok("umount mount");
+}
+
+#[test]
 fn compression_is_set_seen_changed_and_rescued() {
     if !can_mount("compression_is_set_seen_changed_and_rescued") {
         return;
@@ -310,6 +354,14 @@ fn rules_are_tested_set_loaded_and_told() {
     let said = world.ok("policy test mount/src house.rules");
     assert!(said.contains("/src/b.c: class=normal copies=2 parity=1+1 compress=none ->"), "{said}");
     assert!(said.contains("3 of 4 files"), "{said}");
+    assert!(said.contains("now (a ") && said.contains("encoded as now, on a, b, c"), "{said}");
+    let tested = world.json("policy test mount/src house.rules --json");
+    let (mut now, mut then) = (0, 0);
+    for one in tested.as_array().unwrap() {
+        now += one["on_devices"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>();
+        then += one["would_take_bytes"].as_u64().unwrap();
+    }
+    assert_eq!(now / 6, then / 7, "two copies of three files, then three of two and one of the third: {tested}");
     world.refused("policy set mount/src rules=*.c", 1, &["line 1, column 1"]);
     world.refused("policy set mount/src/notes rules=*:copies=1", 1, &["directories"]);
     world.ok("policy set mount/src rules=*.c:compress=lz4");

@@ -125,9 +125,14 @@ impl Store {
 
     /// How many devices of the table data may lie on that must lie there and nowhere else.
     pub fn devices_of_place(&self, only: u8) -> usize {
+        self.devices_allowed(only).len()
+    }
+
+    /// Which devices of the table these are.
+    pub fn devices_allowed(&self, only: u8) -> Vec<DeviceIndex> {
         let devices = self.devices.lock();
         let site = Site { on: 0, only };
-        devices.iter().filter(|entry| self.log.stripe.allows(site, entry.index)).count()
+        devices.iter().map(|entry| entry.index).filter(|index| self.log.stripe.allows(site, *index)).collect()
     }
 
     /// The scheme that data of this placement gets with the devices that it may lie on.

@@ -1,9 +1,10 @@
 //! What rules would change before they are set: the same walk and the same decisions as later, and nothing is written.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use stere_format::{FileKind, InodeValue};
+use stere_format::{DeviceIndex, FileKind, InodeValue};
 use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Switch, Versions};
 use stere_store::TierFile;
 
@@ -29,6 +30,12 @@ pub struct RuleChange {
     pub after: String,
     /// Volumes that it would go to and that lack so many stored bytes of it.
     pub goes_to: Vec<(u8, u64)>,
+    /// Bytes that it takes on each device now, with copies or parity.
+    pub lies_on: Vec<(DeviceIndex, u64)>,
+    /// Bytes that it would take on all of them, encoded as it is now.
+    pub would_take_bytes: u64,
+    /// Devices that it may lie on then.
+    pub may_lie_on: Vec<DeviceIndex>,
 }
 
 /// A walk that tells what rules of a directory would change.
@@ -117,13 +124,39 @@ impl RulesForecast<'_> {
             true => Vec::new(),
             false => self.goes_to(caller, inode, files.tertiary(after.wish.tier).unwrap_or(0))?,
         };
+        let (lies_on, would_take_bytes) = self.on_devices(caller, inode, &before, &after)?;
         Ok(Some(RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
             before: self.filesystem.words(&before, devices),
             after: self.filesystem.words(&after, devices),
             goes_to,
+            lies_on,
+            would_take_bytes,
+            may_lie_on: self.filesystem.store.devices_allowed(after.wish.only),
         }))
+    }
+
+    /// What a file takes on each device now, and what it would take on all of them.
+    fn on_devices(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        before: &Effective,
+        after: &Effective,
+    ) -> Result<(Vec<(DeviceIndex, u64)>, u64), Error> {
+        let facts = self.filesystem.facts(caller, inode, before)?;
+        let mut lies_on: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
+        let mut stored = 0;
+        // What was released to volumes takes nothing here, now and then.
+        for fact in facts.iter().filter(|fact| !fact.devices.is_empty()) {
+            let on_each = fact.stored_bytes.div_ceil(u64::from(fact.scheme.data));
+            fact.devices.iter().for_each(|device| *lies_on.entry(*device).or_default() += on_each);
+            stored += fact.stored_bytes;
+        }
+        let scheme = self.filesystem.files.scheme_now(after);
+        let would_take = stored.div_ceil(u64::from(scheme.data)) * u64::from(scheme.data + scheme.parity);
+        Ok((lies_on.into_iter().collect(), would_take))
     }
 
     /// What of a file these volumes lack.

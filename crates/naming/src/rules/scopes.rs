@@ -61,6 +61,8 @@ pub(crate) enum Watches {
 pub(crate) struct Matched {
     /// Whose rules they are; none for the pool's.
     pub directory: Option<u64>,
+    /// Whether they come before what files say themselves.
+    pub is_overriding: bool,
     pub rules: Vec<String>,
 }
 

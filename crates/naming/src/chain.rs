@@ -1,0 +1,149 @@
+//! Everything that is said of how a file is stored, by whom, in the order of authority: what `stere policy explain` tells
+//! below what holds.
+//!
+//! Invariants: the order is that of the decision (`crates/policy/src/resolver.rs`, `rules/scopes.rs`): locks from the nearest up,
+//! overriding rules of the pool, the file, then each directory's rules before what is set there, the pool's rules, its default
+//! class. Nothing is decided here. Read next: `rules/scopes.rs`.
+
+use std::collections::BTreeSet;
+
+use stere_file::inode_if_any;
+use stere_file::named_in::{directories_of, has_several_names};
+use stere_format::FileKind;
+use stere_policy::{Class, Name, parse_name};
+
+use crate::error::Error;
+use crate::rules::Matched;
+use crate::{Caller, FileSystem};
+
+/// What an attribute may tell at most, with room for the last line.
+const TEXT_BYTES_MAX: usize = 60 * 1024;
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+
+/// What one inode says itself.
+struct Said {
+    path: Vec<u8>,
+    locks: Vec<u8>,
+    settings: Vec<u8>,
+}
+
+impl FileSystem {
+    /// A line for each place that says something of how this is stored, the strongest first.
+    pub(crate) fn chain(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        // Who may ask for what holds is told why, also where that is said above what he may read, as `source.<key>` does.
+        let caller = &Caller { uid: 0, ..*caller };
+        let upward = self.upward(caller, inode)?;
+        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        let is_file = value.kind() == Some(FileKind::File);
+        let matched = if is_file { self.matched(caller.wait, caller.now, inode)? } else { Vec::new() };
+        let (of_pool, of_directories): (Vec<Matched>, Vec<Matched>) =
+            matched.into_iter().partition(|matched| matched.directory.is_none());
+        let (overriding, ordinary): (Vec<Matched>, Vec<Matched>) =
+            of_pool.into_iter().partition(|matched| matched.is_overriding);
+        let mut said = Vec::new();
+        for number in &upward {
+            said.push((*number, self.said_at(caller, *number)?));
+        }
+        let mut lines: Vec<Vec<u8>> = Vec::new();
+        if has_several_names(&value) {
+            lines.push(b"it has several names: of what each of them gives, the strictest holds".to_vec());
+        }
+        for (_, one) in said.iter().filter(|(_, one)| !one.locks.is_empty()) {
+            lines.push([b"locked at ", &one.path[..], b": ", &one.locks].concat());
+        }
+        lines.extend(overriding.iter().map(|matched| rules_line(b"the pool's overriding rules", matched)));
+        for (number, one) in &said {
+            for matched in of_directories.iter().filter(|matched| matched.directory == Some(*number)) {
+                lines.push(rules_line(&[b"rules of ", &one.path[..]].concat(), matched));
+            }
+            if !one.settings.is_empty() {
+                lines.push([b"set at ", &one.path[..], b": ", &one.settings].concat());
+            }
+        }
+        lines.extend(ordinary.iter().map(|matched| rules_line(b"the pool's rules", matched)));
+        lines.push(self.default_line());
+        // The pool's rules match by each of several names.
+        let mut told = BTreeSet::new();
+        lines.retain(|line| told.insert(line.clone()));
+        Ok(bounded(&lines))
+    }
+
+    /// This inode and all that is above a name of it, of each name from below upwards.
+    fn upward(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u64>, Error> {
+        self.store.view(caller.wait, |view| {
+            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
+            let mut upward = vec![inode];
+            for directory in directories_of(view, inode, &value)? {
+                let mut at = directory;
+                for _ in 0..DEPTH_MAX {
+                    if upward.contains(&at) {
+                        break;
+                    }
+                    upward.push(at);
+                    at = inode_if_any(view, at)?.ok_or(Error::Stale)?.parent;
+                }
+            }
+            Ok(upward)
+        })
+    }
+
+    /// What is set and locked at one inode, as `KEY=VALUE` each.
+    fn said_at(&self, caller: &Caller<'_>, inode: u64) -> Result<Said, Error> {
+        let mut said = Said { path: self.path_of(caller.wait, inode)?, locks: Vec::new(), settings: Vec::new() };
+        for name in self.listxattr(caller, inode)? {
+            let (to, key) = match parse_name(&name) {
+                None | Some(Err(_) | Ok(Name::Rules | Name::Computed(_))) => continue,
+                Some(Ok(Name::Lock(_) | Name::ListLock(_))) => {
+                    (&mut said.locks, name.rsplit(|byte| *byte == b'.').next())
+                }
+                Some(Ok(_)) => (&mut said.settings, name.rsplit(|byte| *byte == b'.').next()),
+            };
+            let value = self.getxattr(caller, inode, &name)?;
+            if !to.is_empty() {
+                to.push(b' ');
+            }
+            to.extend([key.unwrap_or_default(), b"=", &value[..]].concat());
+            let class = std::str::from_utf8(&value).ok().filter(|_| key == Some(b"class"));
+            if let Some(class) = class.and_then(|name| self.files.resolver().classes().find(name)) {
+                to.extend(self.settings_of(class).into_bytes());
+            }
+        }
+        Ok(said)
+    }
+
+    fn default_line(&self) -> Vec<u8> {
+        let resolver = self.files.resolver();
+        let (class, name) = (resolver.default_class(), resolver.classes().name(resolver.default_class()));
+        format!("default class of the pool: class={name}{}", self.settings_of(class)).into_bytes()
+    }
+
+    /// What a class sets, in parentheses.
+    fn settings_of(&self, class: Class) -> String {
+        let classes = self.files.resolver().classes();
+        let settings = classes.get(classes.resolve(class)).map(|definition| definition.settings()).unwrap_or_default();
+        let settings: Vec<String> = settings
+            .into_iter()
+            .map(|(setting, value)| format!("{}={}", setting.word(), self.with_name(setting, value)))
+            .collect();
+        if settings.is_empty() { String::new() } else { format!(" ({})", settings.join(" ")) }
+    }
+}
+
+fn rules_line(whose: &[u8], matched: &Matched) -> Vec<u8> {
+    [whose, b": ", matched.rules.join("; ").as_bytes()].concat()
+}
+
+/// Line by line, as much as an attribute can tell.
+fn bounded(lines: &[Vec<u8>]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        if text.len() + line.len() > TEXT_BYTES_MAX {
+            text.extend(format!("and {} places more", lines.len() - number).into_bytes());
+            break;
+        }
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
+    text
+}
