@@ -293,6 +293,12 @@ fn all_that_is_said_is_explained_the_strongest_first() {
     );
     let chain = world.ok("policy explain mount/house");
     assert!(chain.contains("set at /house: class=photos") && !chain.contains("rules of"), "{chain}");
+    fs::create_dir(world.mountpoint().join("shed")).unwrap();
+    world.ok("policy set mount/shed dedup=no");
+    fs::hard_link(world.mountpoint().join("house/room/a.c"), world.mountpoint().join("shed/b.c")).unwrap();
+    let said = world.ok("policy explain mount/shed/b.c");
+    assert!(said.contains("it has several names") && said.contains("set at /shed: dedup=no"), "{said}");
+    assert!(said.contains("set at /house/room: dedup=yes pin=yes") && said.contains("dedup is yes"), "{said}");
     world.ok("umount mount");
 }
 
