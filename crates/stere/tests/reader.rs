@@ -1,4 +1,4 @@
-//! P-147 with the real binary and a real mount: what `stere` put on volumes, `tools/read-volume/read_volume.py` gives back without it, and
+//! P-151 with the real binary and a real mount: what `stere` put on volumes, `tools/read-volume/read_volume.py` gives back without it, and
 //! nothing that lies there makes it write a wrong byte or fall over. Needs root, /dev/fuse and python3, and says loudly when it skips.
 
 mod support;
@@ -174,7 +174,7 @@ fn paths_in(volume: &Path, folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// P-147
+/// P-151
 #[test]
 fn a_tree_of_many_kinds_comes_back() {
     if !can_read("a_tree_of_many_kinds_comes_back") {
@@ -220,7 +220,7 @@ fn a_tree_of_many_kinds_comes_back() {
     assert!(again.code == 1 && again.err.contains("not empty"), "{}{}", again.out, again.err);
 }
 
-/// P-147
+/// P-151
 #[test]
 fn any_subset_of_volumes_gives_what_it_has() {
     if !can_read("any_subset_of_volumes_gives_what_it_has") {
@@ -253,7 +253,7 @@ fn any_subset_of_volumes_gives_what_it_has() {
     assert!(!world.path("mixed").exists());
 }
 
-/// P-147
+/// P-151
 #[test]
 fn without_a_state_catalogues_and_rows_tell() {
     if !can_read("without_a_state_catalogues_and_rows_tell") {
@@ -301,7 +301,7 @@ fn without_a_state_catalogues_and_rows_tell() {
     assert!(found == wanted, "{} found, {} wanted", found.len(), wanted.len());
 }
 
-/// P-147
+/// P-151
 #[test]
 fn names_that_were_put_away_come_back() {
     if !can_read("names_that_were_put_away_come_back") {
@@ -335,7 +335,7 @@ fn names_that_were_put_away_come_back() {
     }
 }
 
-/// P-147
+/// P-151
 #[test]
 fn what_is_damaged_is_a_hole_and_is_named() {
     if !can_read("what_is_damaged_is_a_hole_and_is_named") {
@@ -382,7 +382,7 @@ fn what_is_damaged_is_a_hole_and_is_named() {
     }
 }
 
-/// The state is older than a repacking: contents are where it does not say. P-147
+/// The state is older than a repacking: contents are where it does not say. P-151
 #[test]
 fn contents_that_were_moved_since_are_found() {
     if !can_read("contents_that_were_moved_since_are_found") {
@@ -420,7 +420,7 @@ fn contents_that_were_moved_since_are_found() {
     assert_no_wrong_byte(&world.path("original"), &world.path("out"));
 }
 
-/// A catalogue that somebody hostile wrote leads nowhere outside the copy, in either reader. P-147
+/// A catalogue that somebody hostile wrote leads nowhere outside the copy, in either reader. P-151
 #[test]
 fn hostile_names_lead_nowhere() {
     if !can_read("hostile_names_lead_nowhere") {
@@ -467,7 +467,7 @@ fn hostile_names_lead_nowhere() {
     }
 }
 
-/// What is compressed is moved as a whole, with what was written over since; it does not come to lie over that. P-147
+/// What is compressed is moved as a whole, with what was written over since; it does not come to lie over that. P-151
 #[test]
 fn what_was_only_moved_is_not_newer() {
     if !can_read("what_was_only_moved_is_not_newer") {
@@ -511,7 +511,7 @@ fn dump(cartridge: &Path) -> Vec<u8> {
     dump
 }
 
-/// P-147
+/// P-151
 #[test]
 fn dumps_of_cartridges_are_volumes() {
     if !can_read("dumps_of_cartridges_are_volumes") {
@@ -552,7 +552,7 @@ fn dumps_of_cartridges_are_volumes() {
     }
 }
 
-/// P-147
+/// P-151
 #[test]
 fn what_is_encrypted_is_named() {
     if !can_read("what_is_encrypted_is_named") {
@@ -584,7 +584,7 @@ fn next(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// Bits flip, ends are cut off, objects go: no wrong byte, no traceback, and what is lost is told. P-147
+/// Bits flip, ends are cut off, objects go: no wrong byte, no traceback, and what is lost is told. P-151
 #[test]
 fn whatever_is_damaged_no_byte_is_wrong() {
     if !can_read("whatever_is_damaged_no_byte_is_wrong") {
