@@ -64,6 +64,8 @@ pub enum Bug {
     EncodingForgotten,
     /// store, `tertiary/upload.rs`: what a volume says that it stored is not read back (P-60).
     VolumeBelieved,
+    /// store, `tertiary/labelled.rs`: a label is read once, and whatever is at its place then counts as the volume (P-63).
+    ExchangeUnnoticed,
     /// store, `tertiary.rs`: only the first volume that has a segment is asked (P-63).
     FirstVolumeOnly,
     /// file, `edges.rs`: what a write changes in part is not read before it may leave devices (P-62).
@@ -146,7 +148,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 69] = [
+    pub const ALL: [Bug; 70] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -177,6 +179,7 @@ impl Bug {
         Bug::HiddenRowPassed,
         Bug::EncodingForgotten,
         Bug::VolumeBelieved,
+        Bug::ExchangeUnnoticed,
         Bug::FirstVolumeOnly,
         Bug::EdgesForgotten,
         Bug::StagedUnwritten,

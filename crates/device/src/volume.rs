@@ -130,6 +130,12 @@ pub trait Volume: Send + Sync {
         false
     }
 
+    /// Whether another medium may be at its place with nobody being told, as where people change disks. Then its label is read again and
+    /// again, which must cost next to nothing.
+    fn may_be_exchanged(&self) -> bool {
+        false
+    }
+
     /// Nobody needs it any more for now: media are put away.
     fn close(&self) {}
 }

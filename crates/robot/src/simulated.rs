@@ -122,6 +122,8 @@ pub(crate) struct State {
     mail_slot: Option<usize>,
     drives: Vec<DriveState>,
     media: Vec<Tagged>,
+    /// As they were glued on at first.
+    barcodes: Vec<String>,
     elapsed: Duration,
     moves: u64,
     faults: Faults,
@@ -169,6 +171,7 @@ impl SimulatedLibrary {
             mail_slot: None,
             drives,
             media,
+            barcodes: configuration.barcodes.clone(),
             elapsed: Duration::ZERO,
             moves: 0,
             faults: Faults::default(),
@@ -301,6 +304,43 @@ impl SimulatedLibrary {
         if let Some(slot) = state.slots.iter_mut().find(|slot| slot.is_none()) {
             *slot = medium;
         }
+    }
+
+    /// People put everything right: what fell down or was taken out is in a slot again, bar codes are on the cartridges that they were
+    /// made for, every block can be read, and every drive answers.
+    pub fn put_right(&self) {
+        let mut state = self.state.lock();
+        let State { slots, mail_slot, drives, media, faults, barcodes, .. } = &mut *state;
+        *faults = Faults::default();
+        for (number, (tagged, barcode)) in media.iter_mut().zip(barcodes.iter()).enumerate() {
+            tagged.barcode.clone_from(barcode);
+            tagged.medium.spoiled.clear();
+            let mut places = slots.iter().copied().chain([*mail_slot]).chain(drives.iter().map(|drive| drive.medium));
+            if places.any(|place| place == Some(number)) {
+                continue;
+            }
+            match slots.iter_mut().find(|slot| slot.is_none()) {
+                Some(slot) => *slot = Some(number),
+                None => slots.push(Some(number)),
+            }
+        }
+    }
+
+    /// Somebody puts so many blank cartridges in, which are kept in memory.
+    pub fn put_in_blanks(&self, count: usize) {
+        let mut state = self.state.lock();
+        for _ in 0..count {
+            let number = state.media.len();
+            let barcode = format!("SIM{:03}", number + 1);
+            state.barcodes.push(barcode.clone());
+            state.media.push(Tagged { barcode, medium: Medium::in_memory() });
+            state.slots.push(Some(number));
+        }
+    }
+
+    /// Bar codes of all cartridges, as they were made.
+    pub fn barcodes(&self) -> Vec<String> {
+        self.state.lock().barcodes.clone()
     }
 
     /// Every drive is switched off and on: the tape is at its beginning, and the next command is told so.

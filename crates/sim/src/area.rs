@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
 //! histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`.
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -21,12 +21,15 @@ pub enum Area {
     Places,
     /// There are several users, and volumes within volumes, whose limits of stored bytes are reached (P-75, P-124).
     Accounts,
+    /// Volumes fail in ways that are rare, and one of them may be a tape library (P-62, P-63, P-103).
+    Volumes,
 }
 
 impl Area {
     /// The area of this name.
     pub fn parse(name: &str) -> Option<Area> {
-        let all = [Area::Lists, Area::Records, Area::Followers, Area::Backups, Area::Places, Area::Accounts];
+        let all =
+            [Area::Lists, Area::Records, Area::Followers, Area::Backups, Area::Places, Area::Accounts, Area::Volumes];
         all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
     }
 }
@@ -47,6 +50,7 @@ impl Areas {
             2 | 10 => Areas::only(Area::Backups),
             4 | 11 => Areas::only(Area::Places),
             1 | 15 => Areas::only(Area::Accounts),
+            8 => Areas::only(Area::Volumes),
             _ => Areas::NONE,
         }
     }
@@ -80,6 +84,9 @@ pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random)
     }
     if areas.has(Area::Accounts) {
         crate::accounts::strew(operations, random);
+    }
+    if areas.has(Area::Volumes) {
+        crate::trials::strew(operations, random);
     }
     // What is proven at the end stays.
     let more = operations.len() - length;

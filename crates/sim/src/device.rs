@@ -4,9 +4,11 @@
 //! device, and from then on everything fails until [`Machine::power_on`]. Everything runs inline; the same seed and the same
 //! calls give the same bytes. Read next: `medium.rs` (one device's contents), `fault.rs`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +16,7 @@ use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, S
 
 use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
+use crate::library::Cabinet;
 use crate::medium::{Medium, Survival};
 use crate::plugins::Played;
 use crate::random::Random;
@@ -32,6 +35,10 @@ pub struct Machine {
     pub(crate) state: Mutex<State>,
     /// What somebody does while a volume is read next.
     pub(crate) meanwhile: Mutex<Option<Meanwhile>>,
+    /// Volumes that are tape libraries, by their numbers.
+    pub(crate) libraries: Mutex<BTreeMap<usize, Arc<Cabinet>>>,
+    /// Labels of volumes are read as a mount does it, since other media may be at their places.
+    pub(crate) are_labels_read: AtomicBool,
     pub(crate) played: Played,
 }
 
@@ -40,6 +47,8 @@ pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
 pub(crate) struct State {
     media: Vec<Medium>,
     pub(crate) volumes: Vec<VolumeState>,
+    /// A medium that belongs to none of them.
+    pub(crate) stranger: VolumeState,
     /// Nothing is wrong with volumes as long as somebody looks at what is really there.
     pub(crate) are_volumes_honest: bool,
     pub(crate) random: Random,
@@ -71,6 +80,7 @@ impl Machine {
         let state = State {
             media: Vec::new(),
             volumes: Vec::new(),
+            stranger: VolumeState::default(),
             are_volumes_honest: false,
             random,
             events: 0,
@@ -86,7 +96,13 @@ impl Machine {
             faults_struck: Vec::new(),
             boundaries: None,
         };
-        Arc::new(Machine { state: Mutex::new(state), meanwhile: Mutex::default(), played: Played::default() })
+        Arc::new(Machine {
+            state: Mutex::new(state),
+            meanwhile: Mutex::default(),
+            libraries: Mutex::default(),
+            are_labels_read: AtomicBool::new(false),
+            played: Played::default(),
+        })
     }
 
     /// Adds a device of zeros, and tells its number.
@@ -294,6 +310,8 @@ impl Machine {
             to.media = from.media.clone();
             to.media.iter_mut().for_each(|medium| medium.rates = FaultRates::none());
             to.volumes = from.volumes.clone();
+            // They are only read there.
+            fork.libraries.lock().clone_from(&self.libraries.lock());
             to.are_volumes_honest = true;
             to.clock_ns = from.clock_ns;
         }

@@ -206,6 +206,7 @@ impl History {
             Operation::AskPlace { path, place } => self.ask_place(*path, *place),
             Operation::Label { device, tags } => self.label(usize::from(*device), *tags),
             Operation::Accounts(step) => self.execute_accounts(*step),
+            Operation::Volumes(step) => self.execute_volumes(*step),
             Operation::FailTold { fails } => {
                 self.fail_told(*fails);
                 Ok(())

@@ -238,6 +238,7 @@ impl History {
         history.begin_plugins().map_err(|stop| format!("{stop:?}"))?;
         history.begin_lists().map_err(|stop| format!("{stop:?}"))?;
         history.begin_followers().map_err(|stop| format!("{stop:?}"))?;
+        history.begin_trials();
         history.begin_places().map_err(|stop| format!("{stop:?}"))?;
         Ok(history)
     }

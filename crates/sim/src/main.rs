@@ -28,7 +28,7 @@ struct Arguments {
     /// Only histories of this profile: mixed, names, data, sync, churn or full.
     #[arg(long)]
     profile: Option<String>,
-    /// Only histories of this area: lists, records, followers, backups, places or accounts.
+    /// Only histories of this area: lists, records, followers, backups, places, accounts or volumes.
     #[arg(long)]
     area: Option<String>,
     /// Histories run at the same time.
@@ -188,7 +188,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
     println!(
         "volumes: used in {} histories, {} segments copied out, {} released, {} brought back, {} repacked, {} volumes retired, {} objects harmed, {} troubles, \
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
-         put off, {} times volumes alone gave back {} files; versions: {} read; \
+         put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
          lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
          backups: {} done, {} cut, {} proven",
         totals.with_volumes,
@@ -206,6 +206,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         tier.reads_put_off,
         tier.rescues,
         tier.files_rescued,
+        tier.outlasted,
         totals.versions,
         totals.lists_compared,
         totals.lists_proven,

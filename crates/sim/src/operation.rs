@@ -8,6 +8,7 @@ use crate::lists::Saying;
 use crate::model::RenameManner;
 use crate::places::Place;
 use crate::random::Random;
+use crate::trials::VolumeStep;
 use crate::volume::{Harm, VolumeTrouble};
 
 pub use draw::Generator;
@@ -412,6 +413,8 @@ pub enum Operation {
     },
     /// Something is done to accounts.
     Accounts(AccountStep),
+    /// Something rare happens to volumes.
+    Volumes(VolumeStep),
     /// The plugin that is told afterwards fails from now on, or works again.
     FailTold {
         fails: bool,

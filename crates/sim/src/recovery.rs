@@ -28,6 +28,7 @@ impl History {
         }
         self.note_all_durable();
         self.change_devices();
+        self.machine.forget_catalogues();
         let absent = self.machine.absent();
         match self.plan.pool.mount(&self.machine) {
             Ok(mounted) => {
@@ -75,6 +76,7 @@ impl History {
             if let Some(events) = again.take() {
                 self.machine.power_off_after(u64::from(events));
             }
+            self.machine.forget_catalogues();
             let absent = self.machine.absent();
             let mounted = self.plan.pool.mount(&self.machine);
             if self.machine.is_off() || mounted.is_err() && self.machine.absent() != absent {

@@ -5,12 +5,16 @@
 //! ever fails because of a volume: no sync, no crash, no step of the background work. Read next: `volume.rs`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use stere_device::Volume;
 use stere_format::{Succession, VolumeEntry, VolumeId, object_name};
 use stere_naming::Error;
-use stere_store::Wait;
+use stere_store::{LabelledVolume, Wait};
 
 use crate::content::Content;
+use crate::device::Machine;
 use crate::history::{History, Stop};
 use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
@@ -53,6 +57,8 @@ pub struct TierCounts {
     pub rescues: u64,
     /// Files of which all content had gone down then.
     pub files_rescued: u64,
+    /// How often a server erred for an hour, and everything went on by itself.
+    pub outlasted: u64,
 }
 
 impl TierCounts {
@@ -71,14 +77,24 @@ impl TierCounts {
         self.settled += other.settled;
         self.rescues += other.rescues;
         self.files_rescued += other.files_rescued;
+        self.outlasted += other.outlasted;
     }
 }
 
+/// How a volume of the table is reached.
+fn reach(machine: &Arc<Machine>, entry: &VolumeEntry) -> Option<Arc<dyn Volume>> {
+    let volume = machine.volume(number_of(&entry.name)?);
+    Some(match machine.are_labels_read.load(Ordering::Relaxed) {
+        true => Arc::new(LabelledVolume::new(volume, entry.id, &entry.name)),
+        false => volume,
+    })
+}
+
 /// Tells the store of a pool how to reach its volumes, as a mount does: whether they are there shows when they are used.
-pub(crate) fn attach_volumes(mounted: &Mounted, machine: &std::sync::Arc<crate::device::Machine>) {
+pub(crate) fn attach_volumes(mounted: &Mounted, machine: &Arc<Machine>) {
     for entry in mounted.store.volumes() {
-        let Some(volume) = number_of(&entry.name) else { continue };
-        let attach = || mounted.store.attach_volume(entry.number, machine.volume(volume), None, entry.is_offline);
+        let Some(volume) = reach(machine, &entry) else { continue };
+        let attach = || mounted.store.attach_volume(entry.number, volume.clone(), None, entry.is_offline);
         // The power may go off in it: then the next mount does it.
         drop(machine.with_honest_volumes(attach));
     }
@@ -127,6 +143,7 @@ impl History {
             return outcome;
         }
         self.reads_refused.set(self.reads_refused.get() + 1);
+        self.must_be_told()?;
         let size = files.getattr(&user, inode).map(|attributes| attributes.size).unwrap_or(0);
         let mut piece = vec![0; PIECE_BYTES as usize];
         let mut given = Vec::new();
@@ -168,12 +185,21 @@ impl History {
 
     /// A volume joins the pool: a new one, or one that a crash kept from it.
     pub(crate) fn add_volume(&mut self, is_slow: bool) -> Result<(), Stop> {
+        self.add_volume_of(is_slow, false)
+    }
+
+    /// The same; a new one may be a tape library.
+    pub(crate) fn add_volume_of(&mut self, is_slow: bool, is_library: bool) -> Result<(), Stop> {
         let count = self.machine.volume_count();
         let lacking = (0..count).find(|volume| self.volume_entry(*volume as u8).is_none());
         if lacking.is_none() && count >= VOLUMES_MAX {
             return Ok(());
         }
-        let volume = lacking.unwrap_or_else(|| self.machine.add_volume());
+        let chunk_bytes = u64::from(self.plan.pool.chunk_bytes);
+        let volume = lacking.unwrap_or_else(|| match is_library {
+            true => self.machine.add_library(chunk_bytes),
+            false => self.machine.add_volume(),
+        });
         let (class, name, id) = (if is_slow { 4 } else { 3 }, name_of(volume), VolumeId([volume as u8 + 1; 16]));
         let place = format!("simulated:{name}");
         let entry = VolumeEntry {
@@ -209,6 +235,12 @@ impl History {
         }
         if self.must_of_volume("adding a volume", volume, added)?.is_some() {
             self.note_commit();
+            let entry = self.volume_entry(volume as u8);
+            let reached = entry.and_then(|entry| Some((entry.number, reach(&self.machine, &entry)?)));
+            if let Some((number, volume)) = reached {
+                let attached = self.mounted().store.attach_volume(number, volume, None, false);
+                self.must("attaching a volume", attached.map_err(Error::from))?;
+            }
         }
         Ok(())
     }
@@ -250,7 +282,7 @@ impl History {
         }
     }
 
-    fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
+    pub(crate) fn step_of_volumes(&mut self, ends: bool) -> Result<stere_store::TertiaryProgress, Stop> {
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
         let before = self.mounted().store.volumes().len();
         let progress = self.mounted().store.tertiary_step(ends, &describe);
@@ -322,7 +354,7 @@ impl History {
     }
 
     /// Segments that lack a volume, but for those of which nothing right is left anywhere.
-    fn waiting_segments(&self) -> Vec<u64> {
+    pub(crate) fn waiting_segments(&self) -> Vec<u64> {
         let store = &self.mounted().store;
         let entries = store.volumes();
         let lacking = store.segments().everywhere().into_iter().filter(|segment| {
@@ -401,6 +433,7 @@ impl History {
 
     pub(crate) fn end_troubles(&mut self) {
         (0..self.machine.volume_count()).for_each(|volume| self.machine.set_trouble(volume, None));
+        self.machine.put_libraries_right();
         self.mounted().store.retry_uploads();
     }
 

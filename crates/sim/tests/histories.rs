@@ -131,6 +131,7 @@ mod planted {
                     Some(Area::Places)
                 }
                 Bug::OtherNamesForgotten | Bug::ParentLeftBehind => Some(Area::Records),
+                Bug::ExchangeUnnoticed => Some(Area::Volumes),
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
                 _ => None,
             };

@@ -14,6 +14,7 @@ mod clusters;
 mod costs;
 mod fetch;
 mod heat;
+mod labelled;
 mod lanes;
 mod metadata;
 mod orders;
@@ -38,6 +39,7 @@ use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chun
 use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
 pub use costs::Costs;
+pub use labelled::LabelledVolume;
 pub use orders::{Candidate, put_in_order};
 pub use remnants::Swept;
 pub use repack::Repacked;

@@ -176,6 +176,10 @@ impl Volume for DirectoryVolume {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
+    fn may_be_exchanged(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         format!("dir:{}", self.root.display())
     }

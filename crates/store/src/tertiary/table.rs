@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Patience, Volume, VolumeError};
+use stere_device::{Volume, VolumeError};
 use stere_format::{InodeValue, Key, Succession, TERTIARY_MAX, Tertiary, TierMarks, VolumeEntry, VolumeLabel, key};
 use stere_log::Wait;
 
+use super::labelled::{read_label, stranger};
 use super::{Known, RecallMode, TertiaryCounts};
 use crate::Store;
 use crate::error::Error;
@@ -38,14 +39,6 @@ pub struct VolumeStatus {
 
 fn failed(error: VolumeError) -> Error {
     Error::Pool(error.to_string())
-}
-
-/// The label on a volume, if there is a good one.
-pub(crate) fn read_label(volume: &dyn Volume) -> Result<Option<VolumeLabel>, VolumeError> {
-    let Some(length) = volume.length(VolumeLabel::OBJECT)? else { return Ok(None) };
-    let mut bytes = vec![0; (length as usize).min(VolumeLabel::BYTES_MAX)];
-    volume.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
-    Ok(VolumeLabel::decode(&bytes).ok())
 }
 
 impl Store {
@@ -306,12 +299,7 @@ impl Store {
         let known = self.volumes.table.read().get(&number).map(|known| known.entry.clone());
         let Some(mut entry) = known else { return Err(Error::Pool("the pool has no such volume".into())) };
         if checks {
-            let label = read_label(&*volume).map_err(failed)?;
-            let found = match label {
-                None => Some("it has no label of stere's".to_owned()),
-                Some(label) if label.volume == entry.id => None,
-                Some(label) => Some(format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name)),
-            };
+            let found = stranger(read_label(&*volume).map_err(failed)?, entry.id);
             if let Some(found) = found {
                 let volume = format!("{} (for volume {})", volume.describe(), entry.name);
                 return Err(failed(VolumeError::Stranger { volume, found }));

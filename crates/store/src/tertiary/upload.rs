@@ -433,7 +433,11 @@ impl Store {
             let length = length.min(u64::from(self.log.chunk_bytes())) as usize;
             // Of zeros: what was there before may be what is looked for.
             let mut found = self.log.stripe.buffers().take_zeroed(length);
-            volume.get(&name, 0, &mut found, Patience::Now)?;
+            match volume.get(&name, 0, &mut found, Patience::Now) {
+                // What cannot be read is nobody's, and is written over.
+                Err(error) if !error.is_passing() => found.fill(0),
+                outcome => outcome?,
+            }
             if *found == *bytes {
                 return Ok(None);
             }
