@@ -144,11 +144,15 @@ pub enum Bug {
     OuterLimitForgotten,
     /// naming, `volumes.rs`: what a volume holds does not move with it from one volume to another (P-75).
     VolumeMovedAlone,
+    /// store, `fold.rs`: of names that come back the last one is forgotten (P-141).
+    UnfoldedInPart,
+    /// naming, `cold.rs`: that names were used is not noted (P-152).
+    UseOfNamesForgotten,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 70] = [
+    pub const ALL: [Bug; 72] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -219,6 +223,8 @@ impl Bug {
         Bug::StoredWhileEndless,
         Bug::OuterLimitForgotten,
         Bug::VolumeMovedAlone,
+        Bug::UnfoldedInPart,
+        Bug::UseOfNamesForgotten,
     ];
 }
 

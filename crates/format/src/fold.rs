@@ -1,4 +1,5 @@
-//! Names and inodes that were put away: where they lie (`FoldValue`, a key of the pool), and how they lie there (`Bundle`, a blob).
+//! Names and inodes that were put away: where they lie (`FoldValue`, a key of the pool), and how they lie there (`Bundle`, a blob); and
+//! when the names of a directory were used that may go by themselves (`NamesUse`).
 //!
 //! Invariants: a bundle's keys rise, all of them are in `NAMES`, and each lies in one of the ranges of its fold; no key of the pool
 //! lies in such a range as long as the fold is there. `docs/format/fold.md` has it byte by byte.
@@ -66,6 +67,41 @@ impl FoldValue {
     pub fn covers(&self, key: &Key) -> bool {
         let behind = self.ranges.partition_point(|(from, _)| from <= key);
         behind > 0 && *key < self.ranges[behind - 1].1
+    }
+}
+
+/// The value of [`crate::Key::names_use`]: what is known of a directory whose names may be put away by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NamesUse {
+    /// The directories in it are not on the list yet.
+    pub is_new: bool,
+    /// When it was used last, in seconds; 0 where that is not known: it counts as used when it is looked at.
+    pub used_seconds: u64,
+    /// Before then it need not be looked at.
+    pub look_seconds: u64,
+}
+
+impl NamesUse {
+    pub const VERSION: u8 = 1;
+    pub const SIZE: usize = 20;
+    const STRUCTURE: &'static str = "use of names";
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![Self::VERSION, u8::from(self.is_new), 0, 0];
+        out.put_u64(self.used_seconds);
+        out.put_u64(self.look_seconds);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Self::STRUCTURE, bytes);
+        reader.version(Self::VERSION)?;
+        let flags = reader.u8()?;
+        reader.check(flags <= 1, "flags", u64::from(flags))?;
+        reader.zeros(2)?;
+        let (used_seconds, look_seconds) = (reader.u64()?, reader.u64()?);
+        reader.finish()?;
+        Ok(Self { is_new: flags == 1, used_seconds, look_seconds })
     }
 }
 

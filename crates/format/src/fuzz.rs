@@ -39,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("journal_header", journal_header),
     ("journal_payload", journal_payload),
     ("named_in", named_in),
+    ("names_use", names_use),
     ("node", node),
     ("node_reference", node_reference),
     ("place", place),
@@ -318,6 +319,10 @@ fn fold(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn fold_bundle(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &Bundle::decode(bytes)?.encode())
+}
+
+fn names_use(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &NamesUse::decode(bytes)?.encode())
 }
 
 fn heat(bytes: &[u8]) -> Result<(), DecodeError> {

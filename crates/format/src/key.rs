@@ -70,6 +70,10 @@ pub mod kind {
     pub const UNIT: u8 = 41;
     /// In SYSTEM, object = number: keys of names and inodes that were put away, and where they are.
     pub const FOLD: u8 = 48;
+    /// In SYSTEM, object = directory: names below it that nobody used for so long are put away (u64, little-endian: seconds; 0: none are).
+    pub const NAMES_AGE: u8 = 49;
+    /// In INDEXES, object 0, position = directory: it has names below one that says so, and when it was used last.
+    pub const NAMES_USE: u8 = 12;
     /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
     pub const TIER_POLICY: u8 = 22;
     /// In SYSTEM, object = number: what a tertiary volume costs.
@@ -284,6 +288,14 @@ impl Key {
 
     pub const fn fold(number: u64) -> Self {
         Self::new(tree::SYSTEM, number, kind::FOLD, 0)
+    }
+
+    pub const fn names_age(directory: u64) -> Self {
+        Self::new(tree::SYSTEM, directory, kind::NAMES_AGE, 0)
+    }
+
+    pub const fn names_use(directory: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::NAMES_USE, directory)
     }
 
     pub const fn tiered(inode: u64) -> Self {

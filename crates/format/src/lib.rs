@@ -72,7 +72,7 @@ pub use encryption_key::{EncryptionKey, WrappedKey, Wrapping};
 pub use error::DecodeError;
 pub use extent::{ExtentFlags, ExtentValue};
 pub use find_index::FindIndexValue;
-pub use fold::{Bundle, FoldValue, KeyRange};
+pub use fold::{Bundle, FoldValue, KeyRange, NamesUse};
 pub use following::FollowValue;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{

@@ -54,7 +54,16 @@ fn tables_end_where_the_structures_end() {
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
-        ("fold.md", vec![FoldValue::FIXED_BYTES, FoldValue::RANGE_BYTES, Bundle::FIXED_BYTES, Bundle::ENTRY_BYTES]),
+        (
+            "fold.md",
+            vec![
+                FoldValue::FIXED_BYTES,
+                FoldValue::RANGE_BYTES,
+                Bundle::FIXED_BYTES,
+                Bundle::ENTRY_BYTES,
+                NamesUse::SIZE,
+            ],
+        ),
         (
             "cartridge.md",
             vec![CartridgeBlock::SIZE, CartridgeIndex::FIXED_BYTES, CartridgeIndex::ENTRY_FIXED_BYTES + 1],

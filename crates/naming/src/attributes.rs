@@ -118,6 +118,7 @@ impl FileSystem {
             return self.existing(caller, self.parent(caller, parent)?);
         }
         check_name(name)?;
+        self.note_use(caller, parent);
         let removals = self.files.removals();
         let (inode, value) = self.store.view(caller.wait, |view| {
             let Some(found) = self.names.find(view, parent, name)? else {
@@ -181,6 +182,7 @@ impl FileSystem {
 
     /// Sets attributes, all in one step.
     pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
+        self.note_use(caller, inode);
         let watched = if set.size.is_some() { self.watched(caller, inode)? } else { None };
         let outcome = self.setattr_unwatched(caller, inode, set);
         self.saw_cut(caller, watched, &outcome);

@@ -47,6 +47,7 @@ impl FileSystem {
 
     /// Opens a file or a directory.
     pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
+        self.note_use(caller, inode);
         let watched = self.watched(caller, inode)?;
         let outcome = self.open_unwatched(caller, inode, flags);
         self.saw_open(caller, watched, flags, &outcome);
@@ -79,6 +80,7 @@ impl FileSystem {
 
     /// Closes a handle of an inode; what was written is handed to the store with the last one.
     pub fn release(&self, caller: &Caller<'_>, inode: u64, handle: Handle) -> Result<(), Error> {
+        self.note_use(caller, inode);
         match self.judge(caller, EventKind::Close, inode, Doing::default()) {
             // Nobody can be kept from closing.
             Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Plugin(_) | Error::Stale) => {}

@@ -127,6 +127,8 @@ impl FileSystem {
     /// Gives an inode one more name.
     pub fn link(&self, caller: &Caller<'_>, inode: u64, new_parent: u64, new_name: &[u8]) -> Result<Attributes, Error> {
         check_new_name(new_name)?;
+        self.note_use(caller, new_parent);
+        self.note_use(caller, inode);
         let _notes_of_new_files_only = self.judge_new(caller, new_parent, new_name)?;
         self.with_room(caller, || {
             self.files.locked(&caller.context(), inode, || self.link_locked(caller, inode, new_parent, new_name))?
@@ -212,6 +214,7 @@ impl FileSystem {
         mut number: impl FnMut(&mut Transaction<'_>) -> u64,
     ) -> Result<Attributes, Error> {
         check_new_name(name)?;
+        self.note_use(caller, parent);
         let notes = self.judge_new(caller, parent, name)?;
         loop {
             let scopes = (new.kind == FileKind::File).then(|| self.scopes(caller.wait, parent)).transpose()?;
@@ -246,6 +249,9 @@ impl FileSystem {
             })?;
             // Else rules changed meanwhile.
             if let Some((inode, value)) = made {
+                if new.kind == FileKind::Directory {
+                    self.note_use(caller, inode);
+                }
                 self.note(caller, inode, notes)?;
                 return Ok(Attributes::of(inode, &value));
             }

@@ -25,7 +25,7 @@ use crate::walk::{Entry, path_and_form, read_names};
 use crate::{Caller, FileSystem};
 
 /// Bytes of keys that are put away together, about: what one look below costs at least.
-const BUNDLE_BYTES: usize = 64 << 10;
+pub(crate) const BUNDLE_BYTES: usize = 64 << 10;
 /// Keys looked at in one view.
 const KEYS_PER_VIEW: usize = 2048;
 /// Deeper than any path.
@@ -41,9 +41,9 @@ pub struct FoldOutcome {
 }
 
 /// Keys of one inode, or a part of them, and how many bytes they take.
-struct Piece {
-    range: KeyRange,
-    bytes: usize,
+pub(crate) struct Piece {
+    pub range: KeyRange,
+    pub bytes: usize,
 }
 
 /// A directory on the way down.
@@ -56,14 +56,14 @@ struct Level {
 }
 
 /// What is gathered of a subtree, from below upwards.
-struct Gathered<'a> {
-    filesystem: &'a FileSystem,
-    wait: Wait,
+pub(crate) struct Gathered<'a> {
+    pub filesystem: &'a FileSystem,
+    pub wait: Wait,
     /// Inodes that the pool's lists name.
-    listed: &'a BTreeSet<u64>,
-    volume: u32,
-    pieces: Vec<Piece>,
-    staying: u64,
+    pub listed: &'a BTreeSet<u64>,
+    pub volume: u32,
+    pub pieces: Vec<Piece>,
+    pub staying: u64,
 }
 
 /// The same ranges in order, neighbours as one.
@@ -79,8 +79,32 @@ fn together(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     ranges
 }
 
+/// The ranges of the next bundle. The pieces it is made of are taken.
+pub(crate) fn next_bundle(pieces: &mut VecDeque<Piece>) -> Vec<KeyRange> {
+    let (mut ranges, mut bytes): (Vec<KeyRange>, usize) = (Vec::new(), 0);
+    while let Some(piece) = pieces.front() {
+        if !ranges.is_empty() && (bytes + piece.bytes > BUNDLE_BYTES || ranges.len() >= FoldValue::RANGES_MAX) {
+            break;
+        }
+        bytes += piece.bytes;
+        // Files that were made one after the other have numbers one after the other.
+        match ranges.last_mut().filter(|last| last.1 == piece.range.0) {
+            Some(last) => last.1 = piece.range.1,
+            None => ranges.push(piece.range),
+        }
+        pieces.pop_front();
+    }
+    together(ranges)
+}
+
+/// The inodes that a range of keys is of.
+pub(crate) fn inodes_of((from, to): KeyRange) -> std::ops::Range<u64> {
+    // The end of a range is not counted, so its inode is only touched where the range goes on into it.
+    from.object..if to > Key::inode(to.object) { to.object + 1 } else { to.object }
+}
+
 /// All keys of an inode.
-fn whole(inode: u64) -> KeyRange {
+pub(crate) fn whole(inode: u64) -> KeyRange {
     (Key::inode(inode), Key::inode(inode + 1))
 }
 
@@ -88,19 +112,7 @@ impl FileSystem {
     /// Puts away what is below the directories in this one, as far as it is on tertiary volumes only. The caller commits.
     pub fn fold_below(&self, caller: &Caller<'_>, directory: u64) -> Result<FoldOutcome, Error> {
         let value = self.store.view(caller.wait, |view| crate::directory(view, directory))?;
-        let effective = self.effective(caller, directory)?;
-        let tertiary = self.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
-        let Some(tertiary) = tertiary else {
-            return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
-        };
-        if !self.store.may_have_names(tertiary) {
-            return Err(Error::NotPermitted(
-                "a volume that these files go to was added with metadata=no, so no names go there",
-            ));
-        }
-        if effective.is_on(Switch::Backup) {
-            return Err(Error::NotPermitted("names of what is copied to backups stay on devices"));
-        }
+        let tertiary = self.where_names_go(caller, directory)?;
         if !self.is_counted_and_indexed(caller.wait)? {
             return Err(Error::NotPermitted("files are still being counted or indexed; try again in a while"));
         }
@@ -129,6 +141,24 @@ impl FileSystem {
         Ok(outcome)
     }
 
+    /// The volumes that names below a directory go to: those of its files.
+    pub(crate) fn where_names_go(&self, caller: &Caller<'_>, directory: u64) -> Result<u16, Error> {
+        let effective = self.effective(caller, directory)?;
+        let tertiary = self.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
+        let Some(tertiary) = tertiary else {
+            return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
+        };
+        if !self.store.may_have_names(tertiary) {
+            return Err(Error::NotPermitted(
+                "a volume that these files go to was added with metadata=no, so no names go there",
+            ));
+        }
+        if effective.is_on(Switch::Backup) {
+            return Err(Error::NotPermitted("names of what is copied to backups stay on devices"));
+        }
+        Ok(tertiary)
+    }
+
     /// Bundle after bundle; where one stays nothing follows, for that may be above it.
     fn fold_pieces(
         &self,
@@ -137,24 +167,11 @@ impl FileSystem {
         pieces: Vec<Piece>,
         outcome: &mut FoldOutcome,
     ) -> Result<(), Error> {
-        let mut pieces = pieces.into_iter().peekable();
-        while pieces.peek().is_some() {
-            let (mut ranges, mut bytes): (Vec<KeyRange>, usize) = (Vec::new(), 0);
-            while let Some(piece) = pieces.next_if(|piece| {
-                ranges.is_empty() || (bytes + piece.bytes <= BUNDLE_BYTES && ranges.len() < FoldValue::RANGES_MAX)
-            }) {
-                bytes += piece.bytes;
-                // Files that were made one after the other have numbers one after the other.
-                match ranges.last_mut().filter(|last| last.1 == piece.range.0) {
-                    Some(last) => last.1 = piece.range.1,
-                    None => ranges.push(piece.range),
-                }
-            }
-            let ranges = together(ranges);
-            // The end of a range is not counted, so its inode is only touched where the range goes on into it.
-            let end = |to: &Key| if *to > Key::inode(to.object) { to.object + 1 } else { to.object };
+        let mut pieces = VecDeque::from(pieces);
+        while !pieces.is_empty() {
+            let ranges = next_bundle(&mut pieces);
             let is_free = || {
-                let mut inodes = ranges.iter().flat_map(|(from, to)| from.object..end(to));
+                let mut inodes = ranges.iter().copied().flat_map(inodes_of);
                 !inodes.any(|inode| self.files.is_in_memory(inode))
             };
             let what = ToFold { directory, ranges: &ranges, tertiary };
@@ -169,7 +186,7 @@ impl FileSystem {
     }
 
     /// Whether all that goes over inodes one by one has come to its end, and would not bring back what is put away.
-    fn is_counted_and_indexed(&self, wait: Wait) -> Result<bool, Error> {
+    pub(crate) fn is_counted_and_indexed(&self, wait: Wait) -> Result<bool, Error> {
         self.store.view(wait, |view| {
             let is_counted = accounting(view)?.is_none_or(|value| value.counted == AccountingValue::ALL);
             let index = view.get(&Key::find_index())?.and_then(|bytes| FindIndexValue::decode(&bytes).ok());
@@ -179,9 +196,10 @@ impl FileSystem {
     }
 
     /// Inodes that background work comes to otherwise than by their names.
-    fn listed_inodes(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
+    pub(crate) fn listed_inodes(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
         use key::{kind, tree};
-        let of_inodes = [kind::ORPHAN, kind::RECONCILE, kind::TIERED, kind::PINNED, kind::UNIT, kind::RECOUNT];
+        let of_inodes =
+            [kind::ORPHAN, kind::RECONCILE, kind::TIERED, kind::PINNED, kind::UNIT, kind::RECOUNT, kind::NAMES_AGE];
         let lists = [Key::retention, Key::follow, Key::versions_many];
         self.store.view(wait, |view| {
             let mut listed = BTreeSet::new();
@@ -308,7 +326,7 @@ impl Gathered<'_> {
     }
 
     /// Whether nothing but its name leads to an inode, nobody uses it, and all of its content is on volumes only.
-    fn may_go(&self, inode: u64, is_directory: bool) -> Result<bool, Error> {
+    pub fn may_go(&self, inode: u64, is_directory: bool) -> Result<bool, Error> {
         let filesystem = self.filesystem;
         if self.listed.contains(&inode) || filesystem.files.is_in_memory(inode) {
             return Ok(false);
@@ -350,18 +368,21 @@ impl Gathered<'_> {
         Ok(true)
     }
 
-    /// Takes a range of keys, in pieces that fit into bundles.
-    fn take(&mut self, range: KeyRange) -> Result<(), Error> {
-        let (mut from, to) = range;
-        loop {
-            let (bytes, next) = self.filesystem.store.view(self.wait, |view| measure(view, from, to))?;
-            let end = next.unwrap_or(to);
-            self.pieces.push(Piece { range: (from, end), bytes });
-            match next {
-                Some(next) => from = next,
-                None => return Ok(()),
+    /// Takes what is here of a range of keys, in pieces that fit into bundles.
+    pub fn take(&mut self, range: KeyRange) -> Result<(), Error> {
+        for (mut from, to) in self.filesystem.store.ranges_here(range) {
+            loop {
+                let (bytes, next) = self.filesystem.store.view(self.wait, |view| measure(view, from, to))?;
+                if bytes > 0 {
+                    self.pieces.push(Piece { range: (from, next.unwrap_or(to)), bytes });
+                }
+                match next {
+                    Some(next) => from = next,
+                    None => break,
+                }
             }
         }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ mod backup;
 mod chain;
 mod check;
 mod classes;
+mod cold;
 mod content;
 mod create;
 mod digest;
@@ -96,6 +97,7 @@ pub use xattr::{SetMode, VALUE_BYTES_MAX};
 
 use accounting::Accounting;
 use atime::LazyTimes;
+use cold::Cold;
 use encryption::Seen;
 use names::Names;
 use reconcile::Reconciler;
@@ -193,6 +195,7 @@ pub struct FileSystem {
     retentions: Retentions,
     room: Room,
     coming: units::Coming,
+    cold: Cold,
     saying: saying::Saying,
     accounting: Accounting,
     versions: Versions,
@@ -247,6 +250,7 @@ impl FileSystem {
         let accounting = Accounting::default();
         let versions = Versions::load(&store)?;
         let watch = Watch::load(&store)?;
+        let cold = Cold::load(&store)?;
         Ok(FileSystem {
             store,
             files,
@@ -259,6 +263,7 @@ impl FileSystem {
             retentions,
             room: Room::default(),
             coming: units::Coming::default(),
+            cold,
             saying: saying::Saying::default(),
             accounting,
             versions,
@@ -308,13 +313,18 @@ impl FileSystem {
             other => other,
         };
         // Whatever became of that, what is old is saved.
+        let put_away = match self.put_away_cold(caller, budget) {
+            Err(Error::NoSpace) => Ok(false),
+            other => other,
+        };
         let has_more = self.files.step(&caller.context(), budget)?;
-        Ok(begun? | accounted? | expired? | indexed? | counted? | reviewed? | has_more)
+        Ok(begun? | put_away? | accounted? | expired? | indexed? | counted? | reviewed? | has_more)
     }
 
     /// Makes everything durable before the store is closed. The store is not closed here.
     pub fn close(&self, caller: &Caller<'_>) -> Result<(), Error> {
         self.files.forget_all(&caller.context());
+        self.save_uses(caller)?;
         self.syncfs(caller)
     }
 

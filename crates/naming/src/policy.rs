@@ -77,6 +77,8 @@ impl FileSystem {
             Computed::EffectiveUnit => Ok(self.effective_unit(caller, inode)?.0),
             Computed::UnitSource => Ok(self.effective_unit(caller, inode)?.1),
             Computed::Chain => self.chain(caller, inode),
+            Computed::EffectiveNames => Ok(self.effective_names(caller, inode)?.0),
+            Computed::NamesSource => Ok(self.effective_names(caller, inode)?.1),
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),

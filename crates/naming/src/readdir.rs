@@ -59,6 +59,7 @@ impl FileSystem {
         plus: bool,
         visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.note_use(caller, inode);
         let (value, shelf) = self.store.view(caller.wait, |view| {
             let value = directory(view, inode)?;
             let shelf = self.shelf(view, inode, &value)?;

@@ -29,6 +29,7 @@ impl FileSystem {
         if matches!(name, b"." | b"..") {
             return Err(Error::IsADirectory);
         }
+        self.note_use(caller, parent);
         let watched = self.watched_name(caller, parent, name)?;
         let outcome = self.remove(caller, parent, name, false, true);
         self.saw_removed(caller, watched, &outcome);
@@ -43,6 +44,7 @@ impl FileSystem {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
+        self.note_use(caller, parent);
         let watched = self.watched_name(caller, parent, name)?;
         let outcome = self.remove(caller, parent, name, true, true);
         self.saw_removed(caller, watched, &outcome);

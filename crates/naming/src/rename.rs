@@ -54,6 +54,8 @@ impl FileSystem {
         new_name: &[u8],
         flags: u32,
     ) -> Result<(), Error> {
+        self.note_use(caller, parent);
+        self.note_use(caller, new_parent);
         let source = self.watched_name(caller, parent, name)?;
         let target = self.watched_name(caller, new_parent, new_name)?;
         let place = if source.is_some() { self.place(caller, new_parent)? } else { None };
@@ -348,6 +350,9 @@ impl FileSystem {
             if after.wish != held.wish {
                 self.note_reconcile(transaction, found.inode)?;
             }
+        }
+        if found.kind == FileKind::Directory && old_parent != parent {
+            self.note_moved(transaction, caller, found.inode)?;
         }
         match found.kind {
             FileKind::Directory if old_parent != parent && self.retains(transaction, parent)? => {

@@ -14,7 +14,7 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, plugins, retention, rules, tier, units, versions};
+use crate::{Caller, FileSystem, acl, classes, cold, plugins, retention, rules, tier, units, versions};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -172,6 +172,7 @@ impl FileSystem {
                 Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
                 Ok(Name::Pin) => self.own_pin(caller, inode),
                 Ok(Name::Unit) => self.own_unit(caller, inode),
+                Ok(Name::Names) => self.own_names(caller, inode),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -201,6 +202,7 @@ impl FileSystem {
         mode: SetMode,
         acl_kill_sgid: bool,
     ) -> Result<(), Error> {
+        self.note_use(caller, inode);
         self.with_room(caller, || self.set_attribute(caller, inode, name, value, mode, acl_kill_sgid))
     }
 
@@ -242,6 +244,7 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, caller: &Caller<'_>, inode: u64, name: &[u8]) -> Result<(), Error> {
+        self.note_use(caller, inode);
         self.with_room(caller, || self.remove_attribute(caller, inode, name))
     }
 
@@ -290,6 +293,9 @@ impl FileSystem {
             }
             if view.get(&Key::unit(inode))?.is_some() {
                 list.push(units::ATTRIBUTE.to_vec());
+            }
+            if view.get(&Key::names_age(inode))?.is_some() {
+                list.push(cold::ATTRIBUTE.to_vec());
             }
             Ok::<_, Error>(list)
         })?;
@@ -341,6 +347,7 @@ impl FileSystem {
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
             Name::Pin => return self.set_pin(caller, inode, value, mode),
             Name::Unit => return self.set_unit(caller, inode, value, mode),
+            Name::Names => return self.set_names(caller, inode, value, mode),
             Name::Computed(computed) => return Err(PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;

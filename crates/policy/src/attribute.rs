@@ -33,6 +33,8 @@ pub enum Name {
     Pin,
     /// Whether what is below a directory goes down and comes back as one.
     Unit,
+    /// For how long nobody may have used names below a directory before they are put away.
+    Names,
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -141,6 +143,10 @@ pub enum Computed {
     UnitSource,
     /// `chain`: all that is said of it, by whom, the strongest first.
     Chain,
+    /// `effective.names`: after how long without use names are put away.
+    EffectiveNames,
+    /// `source.names`: who decided that.
+    NamesSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -272,12 +278,14 @@ impl Computed {
             | Computed::EffectiveRetain
             | Computed::EffectivePin
             | Computed::EffectiveUnit
+            | Computed::EffectiveNames
             | Computed::EffectiveVersions => "effective",
             Computed::Source(_)
             | Computed::PluginsSource
             | Computed::RetainSource
             | Computed::VersionsSource
             | Computed::UnitSource
+            | Computed::NamesSource
             | Computed::PinSource => "source",
             Computed::State => "state",
             Computed::Where => "where",
@@ -329,6 +337,9 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "unit" {
         return Some(Name::Unit);
     }
+    if key == "names" {
+        return Some(Name::Names);
+    }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
     }
@@ -340,6 +351,7 @@ fn recognise(key: &str) -> Option<Name> {
             "versions" => Some(Computed::EffectiveVersions),
             "pin" => Some(Computed::EffectivePin),
             "unit" => Some(Computed::EffectiveUnit),
+            "names" => Some(Computed::EffectiveNames),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);
@@ -352,6 +364,7 @@ fn recognise(key: &str) -> Option<Name> {
             "versions" => Some(Computed::VersionsSource),
             "pin" => Some(Computed::PinSource),
             "unit" => Some(Computed::UnitSource),
+            "names" => Some(Computed::NamesSource),
             _ => None,
         };
         return setting.or(other).map(Name::Computed);

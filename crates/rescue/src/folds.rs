@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
-use stere_format::{BlobEncoding, BlobValue, Bundle, FoldValue, Key, key};
+use stere_format::{BlobValue, Bundle, FoldValue, Key, key};
 
 use crate::content::Places;
 use crate::keys::Keys;
 use crate::media::Run;
+
+/// Longer than any bundle that is written.
+const BUNDLE_BYTES_MAX: u32 = 16 << 20;
 
 /// Brings all of them back; gives what could not be.
 pub(crate) fn bring_back(keys: &mut Keys) -> Vec<String> {
@@ -40,7 +43,7 @@ pub(crate) fn bring_back(keys: &mut Keys) -> Vec<String> {
 
 fn bundle_of(keys: &mut Keys, places: &mut Places, fold: &FoldValue) -> Option<Bundle> {
     let value = BlobValue::decode(&keys.get(&Key::blob(fold.blob)).0?).ok()?;
-    if value.encoding != BlobEncoding::PLAIN || value.address.length != value.logical_bytes {
+    if value.logical_bytes > BUNDLE_BYTES_MAX {
         return None;
     }
     let place = places.get(keys, value.address.segment)?;
@@ -48,6 +51,8 @@ fn bundle_of(keys: &mut Keys, places: &mut Places, fold: &FoldValue) -> Option<B
     let (address, range) = (value.address, 0..value.address.length);
     let mut run = Run { place: &place, address, range, checksums: &value.checksums, out: &mut stored };
     let is_right = keys.media.blocks(&mut run).iter().all(|is_right| *is_right);
-    let bundle = Bundle::decode(&stored).ok().filter(|_| is_right)?;
+    let mut plain = vec![0; value.logical_bytes as usize];
+    stere_plugin::decode(value.encoding, &stored, &mut plain).ok().filter(|()| is_right)?;
+    let bundle = Bundle::decode(&plain).ok()?;
     bundle.entries.iter().all(|(at, _)| fold.covers(at)).then_some(bundle)
 }

@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
 //! histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`.
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -23,13 +23,23 @@ pub enum Area {
     Accounts,
     /// Volumes fail in ways that are rare, and one of them may be a tape library (P-62, P-63, P-103).
     Volumes,
+    /// Names are put away, by command and by themselves (P-141, P-152).
+    Cold,
 }
 
 impl Area {
     /// The area of this name.
     pub fn parse(name: &str) -> Option<Area> {
-        let all =
-            [Area::Lists, Area::Records, Area::Followers, Area::Backups, Area::Places, Area::Accounts, Area::Volumes];
+        let all = [
+            Area::Lists,
+            Area::Records,
+            Area::Followers,
+            Area::Backups,
+            Area::Places,
+            Area::Accounts,
+            Area::Volumes,
+            Area::Cold,
+        ];
         all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
     }
 }
@@ -50,7 +60,8 @@ impl Areas {
             2 | 10 => Areas::only(Area::Backups),
             4 | 11 => Areas::only(Area::Places),
             1 | 15 => Areas::only(Area::Accounts),
-            8 => Areas::only(Area::Volumes),
+            8 if seed / 16 % 2 == 0 => Areas::only(Area::Volumes),
+            8 => Areas::only(Area::Cold),
             _ => Areas::NONE,
         }
     }
@@ -88,8 +99,11 @@ pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random)
     if areas.has(Area::Volumes) {
         crate::trials::strew(operations, random);
     }
+    if areas.has(Area::Cold) {
+        crate::cold::strew(operations, random);
+    }
     // What is proven at the end stays.
-    let more = operations.len() - length;
+    let more = operations.len().saturating_sub(length);
     let from = operations.len() * 2 / 3;
     let mut left = more;
     let mut at = operations.len();

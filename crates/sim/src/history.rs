@@ -13,7 +13,9 @@ use stere_naming::Handle;
 use stere_store::HealthState;
 
 use crate::accounts::Accounts;
+use crate::area::Area;
 use crate::backups::Backups;
+use crate::cold::ColdStep;
 use crate::content::Content;
 use crate::device::Machine;
 use crate::encryption::Nonces;
@@ -124,6 +126,9 @@ pub struct Summary {
     /// How often all accounts were compared with the model, and how often a limit of stored bytes was reached.
     pub accounts_compared: u64,
     pub stored_reached: u64,
+    /// Keys of names that were put away, and how often it was proven what goes.
+    pub names_put_away: u64,
+    pub names_proven: u64,
     /// Backups that came to their end, that did not, and that were proven.
     pub backups_done: u64,
     pub backups_cut: u64,
@@ -282,15 +287,14 @@ impl History {
         for operation in &lifted {
             self.step(operation)?;
         }
-        for operation in [
-            Operation::VerifyAll,
-            Operation::SettleVolumes,
-            Operation::VerifyAll,
-            Operation::RescueFromVolumes,
-            Operation::Remount,
-            Operation::VerifyAll,
-            Operation::Check,
-        ] {
+        for operation in [Operation::VerifyAll, Operation::SettleVolumes, Operation::VerifyAll] {
+            self.step(&operation)?;
+        }
+        if self.plan.pool.areas.has(Area::Cold) {
+            // What volumes alone give back has names that were put away.
+            self.step(&Operation::Cold(ColdStep::Command))?;
+        }
+        for operation in [Operation::RescueFromVolumes, Operation::Remount, Operation::VerifyAll, Operation::Check] {
             self.step(&operation)?;
         }
         self.search_clear()?;

@@ -28,7 +28,7 @@ struct Arguments {
     /// Only histories of this profile: mixed, names, data, sync, churn or full.
     #[arg(long)]
     profile: Option<String>,
-    /// Only histories of this area: lists, records, followers, backups, places, accounts or volumes.
+    /// Only histories of this area: lists, records, followers, backups, places, accounts, volumes or cold.
     #[arg(long)]
     area: Option<String>,
     /// Histories run at the same time.
@@ -190,6 +190,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
          put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
          lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
+         names: {} keys put away, {} times proven; \
          backups: {} done, {} cut, {} proven",
         totals.with_volumes,
         tier.segments_uploaded,
@@ -216,6 +217,8 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.accounts_compared,
         totals.stored_reached,
         totals.told_compared,
+        totals.names_put_away,
+        totals.names_proven,
         totals.backups_done,
         totals.backups_cut,
         totals.backups_proven,

@@ -103,7 +103,7 @@ impl Model {
         self.nodes.get_mut(&inode).expect("the model names only inodes it has")
     }
 
-    fn names(&self, directory: u64) -> Result<&BTreeMap<Vec<u8>, u64>, Errno> {
+    pub(crate) fn names(&self, directory: u64) -> Result<&BTreeMap<Vec<u8>, u64>, Errno> {
         match &self.nodes.get(&directory).ok_or(libc::ENOENT)?.kind {
             Kind::Directory(names) => Ok(names),
             _ => Err(libc::ENOTDIR),

@@ -3,6 +3,7 @@
 
 use crate::accounts::AccountStep;
 use crate::backups::DiskTrouble;
+use crate::cold::ColdStep;
 use crate::fault::FaultKind;
 use crate::lists::Saying;
 use crate::model::RenameManner;
@@ -415,6 +416,8 @@ pub enum Operation {
     Accounts(AccountStep),
     /// Something rare happens to volumes.
     Volumes(VolumeStep),
+    /// Something is done to names that are put away.
+    Cold(ColdStep),
     /// The plugin that is told afterwards fails from now on, or works again.
     FailTold {
         fails: bool,

@@ -86,6 +86,8 @@ pub struct Totals {
     pub places_met: u64,
     pub accounts_compared: u64,
     pub stored_reached: u64,
+    pub names_put_away: u64,
+    pub names_proven: u64,
     pub backups_done: u64,
     pub backups_cut: u64,
     pub backups_proven: u64,
@@ -122,6 +124,8 @@ impl Totals {
         self.places_met += summary.places_met;
         self.accounts_compared += summary.accounts_compared;
         self.stored_reached += summary.stored_reached;
+        self.names_put_away += summary.names_put_away;
+        self.names_proven += summary.names_proven;
         self.backups_done += summary.backups_done;
         self.backups_cut += summary.backups_cut;
         self.backups_proven += summary.backups_proven;

@@ -23,7 +23,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-141 to P-143, P-152: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
@@ -37,6 +37,7 @@ fn histories_without_faults_pass() {
     assert!(totals.backups_done > 5 && totals.backups_cut > 2 && totals.backups_proven > 5, "{totals:?}");
     assert!(totals.records_proven > 10 && totals.told_compared > 10, "{totals:?}");
     assert!(totals.accounts_compared > 10 && totals.stored_reached > 5, "{totals:?}");
+    assert!(totals.names_put_away > 100 && totals.names_proven > 2, "{totals:?}");
     assert!(totals.places_compared > 10 && totals.places_met > 10, "{totals:?}");
 }
 
@@ -88,7 +89,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-142, P-143, P-147, P-148: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-141 to P-143, P-147, P-148, P-152: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -133,6 +134,7 @@ mod planted {
                 Bug::OtherNamesForgotten | Bug::ParentLeftBehind => Some(Area::Records),
                 Bug::ExchangeUnnoticed => Some(Area::Volumes),
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
+                Bug::UnfoldedInPart | Bug::UseOfNamesForgotten => Some(Area::Cold),
                 _ => None,
             };
             let without_areas = !is_of_area && area.is_none();

@@ -27,6 +27,8 @@ const VERSIONS: &str = "versions";
 /// Whether content stays on devices.
 const PIN: &str = "pin";
 const UNIT: &str = "unit";
+/// After how long without use names are put away.
+const NAMES: &str = "names";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
@@ -96,6 +98,7 @@ fn why_not(key: &str, value: &str) -> String {
         None if key == VERSIONS => format!("versions cannot be '{value}'; give {VERSIONS_EXPECTED}"),
         None if key == PIN => format!("pin cannot be '{value}'; give yes or no"),
         None if key == UNIT => format!("unit cannot be '{value}'; give yes or no, on a directory"),
+        None if key == NAMES => format!("names cannot be '{value}'; give how long (90d) or no, on a directory"),
         None if key == PLUGINS => {
             let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
             format!("plugins cannot be '{value}'; give {expected}")
@@ -191,7 +194,7 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS, PIN, UNIT].into_iter().find(|known| *known == key) {
+    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS, PIN, UNIT, NAMES].into_iter().find(|known| *known == key) {
         return Ok(known);
     }
     let known = Setting::ALL.into_iter().map(Setting::word);
@@ -248,7 +251,9 @@ pub fn facts(path: &Path) -> Result<BTreeMap<String, String>> {
         }
     }
     let lists = [RULES, PLUGINS, "effective.plugins", VERSIONS, "effective.versions"];
-    let others = [RETAIN, "effective.retain", PIN, "effective.pin", UNIT, "effective.unit"].into_iter().chain(lists);
+    let others = [RETAIN, "effective.retain", PIN, "effective.pin", UNIT, "effective.unit", NAMES, "effective.names"]
+        .into_iter()
+        .chain(lists);
     for fact in FACTS.into_iter().chain(others) {
         if let Some(value) = read(path, fact)? {
             facts.insert(fact.into(), value);
@@ -290,7 +295,7 @@ fn explain(path: &Path) -> Result<u8> {
         let source = read(path, "source.plugins")?.unwrap_or_else(|| "unknown".into());
         println!("plugins is {plugins}: {source}");
     }
-    for key in [RETAIN, VERSIONS, PIN, UNIT] {
+    for key in [RETAIN, VERSIONS, PIN, UNIT, NAMES] {
         if let Some(value) = read(path, &format!("effective.{key}"))? {
             let source = read(path, &format!("source.{key}"))?.unwrap_or_else(|| "unknown".into());
             println!("{key} is {value}: {source}");

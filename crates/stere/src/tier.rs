@@ -154,6 +154,11 @@ pub struct TierReport {
     pub cache_bytes: Option<u64>,
     #[serde(default)]
     pub back_bytes: u64,
+    /// Keys of names that were put away, and in how many bundles.
+    #[serde(default)]
+    pub keys_put_away: u64,
+    #[serde(default)]
+    pub bundles: u64,
 }
 
 /// Stored bytes of what a path stands for.
@@ -249,6 +254,7 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     // What cannot be read now is as it is usually.
     let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
     let policy = running.store.tier_policy(Wait::Allowed).unwrap_or_default();
+    let folds = running.store.folds(Wait::Allowed).unwrap_or_default();
     TierReport {
         volumes: volume_reports(running),
         staging_segments: running.store.wanted_back(),
@@ -270,6 +276,8 @@ fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
         exponent: f64::from(policy.exponent_hundredths) / 100.0,
         cache_bytes: Some(policy.cache_bytes).filter(|bytes| *bytes > 0),
         back_bytes: running.store.bytes_back(),
+        keys_put_away: folds.iter().map(|fold| u64::from(fold.keys)).sum(),
+        bundles: folds.len() as u64,
     }
 }
 
@@ -540,6 +548,9 @@ fn print_queue(report: &TierReport) {
         report.fetches,
         report.bad_objects
     );
+    if report.bundles > 0 {
+        println!("names put away: {} keys in {} bundles", report.keys_put_away, report.bundles);
+    }
     report.stuck.iter().for_each(|text| println!("cannot be copied out: {text}"));
     report.pinned.iter().for_each(|path| println!("stays on devices: {path}"));
     if let Some(why) = &report.waits_for {

@@ -1,10 +1,11 @@
-//! P-141 with the real binary and a real mount: needs root and /dev/fuse, and says loudly when it skips.
+//! P-141 and P-152 with the real binary and a real mount: needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use support::{World, can_mount};
 
@@ -62,6 +63,19 @@ fn fetches(world: &World) -> u64 {
     world.json("tier queue tank --json")["fetches"].as_u64().unwrap()
 }
 
+fn keys_put_away(world: &World) -> u64 {
+    world.json("tier queue tank --json")["keys_put_away"].as_u64().unwrap()
+}
+
+/// All but a few: each file has several keys.
+fn wait_until_names_are_away(world: &World) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while keys_put_away(world) < (3 * DIRECTORIES * FILES) as u64 {
+        assert!(Instant::now() < until, "{}", world.ok("tier queue tank"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 #[test]
 fn names_go_down_and_come_back() {
     if !can_mount("names_go_down_and_come_back") {
@@ -116,4 +130,32 @@ fn names_on_a_volume_that_is_away() {
     assert_all_right(&project);
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
+}
+
+/// P-152: names that nobody uses go by themselves, those that are used stay, and what came back goes again.
+#[test]
+fn names_go_by_themselves() {
+    if !can_mount("names_go_by_themselves") {
+        return;
+    }
+    let world = world();
+    let project = world.mountpoint().join("project");
+    world.ok("tier release mount/project");
+    assert_eq!(keys_put_away(&world), 0);
+    world.ok("policy set mount/project names=1s");
+    wait_until_names_are_away(&world);
+    // The bundles go the way of all that is archived.
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    world.ok("policy set mount/project names=1h");
+    assert_eq!((list(&project).unwrap(), fetches(&world)), (DIRECTORIES + 1, 0), "the top is here");
+    assert_all_right(&project);
+    assert!(fetches(&world) > 0 && keys_put_away(&world) == 0);
+    world.ok("policy set mount/project names=1s");
+    wait_until_names_are_away(&world);
+    world.ok("umount mount");
+    assert!(world.ok("check tank").contains("clean"));
+    world.ok("mount tank mount");
+    assert_all_right(&project);
+    world.ok("umount mount");
 }

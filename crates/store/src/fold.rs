@@ -10,11 +10,15 @@
 //! On a pool that cannot be written to, keys come back in memory only. Read next: `view.rs`, `docs/design/folding.md`.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stere_format::{Bundle, FoldValue, Key, KeyRange, Site, key};
+use stere_device::planted::{Bug, is_planted};
+use stere_format::{Bundle, FileKind, FoldValue, InodeValue, Key, KeyRange, NamesUse, Site, key};
 use stere_log::{StreamKey, Wait};
+use stere_plugin::Encoded;
+use stere_policy::Compression;
 
 use crate::error::Error;
 use crate::space::Reservation;
@@ -29,6 +33,14 @@ pub(crate) struct Folds {
     values: BTreeMap<u64, FoldValue>,
     /// By where each range begins: where it ends, and of which fold it is.
     ranges: BTreeMap<Key, (Key, u64)>,
+}
+
+/// What came back in this mount.
+#[derive(Default)]
+pub(crate) struct Unfolded {
+    /// Directories that names come back to are noted, for those who put names away by themselves.
+    is_noted: AtomicBool,
+    count: AtomicU64,
 }
 
 /// A fold, as those see it who look at where things lie.
@@ -162,6 +174,29 @@ impl Store {
         self.inner.read().folds.at(key).is_some()
     }
 
+    /// What of a range of keys is not put away.
+    pub fn ranges_here(&self, range: KeyRange) -> Vec<KeyRange> {
+        let (mut from, to) = range;
+        let (inner, mut here) = (self.inner.read(), Vec::new());
+        while let Some((start, end, _)) = inner.folds.within(&from, &to) {
+            if from < start {
+                here.push((from, start));
+            }
+            from = end;
+        }
+        if from < to {
+            here.push((from, to));
+        }
+        here
+    }
+
+    /// Of which directory a key was put away with others; none if it was not.
+    pub fn put_away_of(&self, key: &Key) -> Option<u64> {
+        let inner = self.inner.read();
+        let number = inner.folds.at(key)?;
+        inner.folds.values.get(&number).map(|value| value.directory)
+    }
+
     /// All folds.
     pub fn folds(&self, wait: Wait) -> Result<Vec<FoldInfo>, Error> {
         self.view(wait, |view| {
@@ -201,34 +236,42 @@ impl Store {
     /// Puts the keys of these ranges away, if nothing of them changes meanwhile. `is_free` is asked under the lock under which they go.
     /// How many they were; none if they stay. Durable with the next commit.
     pub fn fold(&self, what: &ToFold<'_>, is_free: &dyn Fn() -> bool) -> Result<Option<u32>, Error> {
-        match self.gather_fold(what)? {
+        match self.gather_fold(what, Compression::ZSTD)? {
             Some(gathered) => self.enter_fold(what, &gathered, is_free),
             None => Ok(None),
         }
     }
 
     /// Writes the keys into a bundle, as they are now; none if there is nothing to put away.
-    pub(crate) fn gather_fold(&self, what: &ToFold<'_>) -> Result<Option<Gathered>, Error> {
+    pub(crate) fn gather_fold(&self, what: &ToFold<'_>, compression: Compression) -> Result<Option<Gathered>, Error> {
         assert!(what.tertiary != 0, "what is put away goes to volumes");
         self.check_writable()?;
         let Some(entries) = self.view_through(Wait::Allowed, |view| entries_of(view, what.ranges))? else {
             return Ok(None);
         };
         let bundle = Bundle { entries };
-        let bytes = bundle.encode();
-        if bundle.entries.is_empty() || bytes.len() > self.blob_bytes_max() {
+        let plain = bundle.encode();
+        if bundle.entries.is_empty() || plain.len() > self.blob_bytes_max() {
             return Ok(None);
         }
+        // What policy says of files says nothing of their names: these are like each other, and read rarely.
+        let encoded = stere_plugin::encode(compression, &plain);
+        let usual = Content::plain(&plain);
+        let content = match &encoded {
+            Encoded::Stored { encoding, bytes } => Content { stored: bytes, encoding: *encoding, ..usual },
+            Encoded::Plain { .. } => usual,
+        };
+        let length = content.stored.len() as u64;
         self.bound_unproven(Wait::Allowed)?;
-        self.volumes.note_archived(bytes.len() as u64);
+        self.volumes.note_archived(length);
         // As safe as metadata is, as long as it is on devices.
         let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
         let (placement, tertiary) = (self.staging_placement(usual), self.in_place_of(what.tertiary));
-        let room_until_entered = self.reserve(Wait::Allowed, placement, bytes.len() as u64)?;
+        let room_until_entered = self.reserve(Wait::Allowed, placement, length)?;
         let stream = StreamKey { tertiary, ..self.stream_key(placement, 0, None) };
         let number = self.next_blob.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let owner = Owner { inode: what.directory, offset: 0 };
-        let new = self.append_making_room(Wait::Allowed, stream, number, owner, &Content::plain(&bytes))?;
+        let new = self.append_making_room(Wait::Allowed, stream, number, owner, &content)?;
         Ok(Some(Gathered { bundle, new, _room_until_entered: room_until_entered }))
     }
 
@@ -265,10 +308,31 @@ impl Store {
             if transaction.get(&Key::fold(number))?.is_none_or(|bytes| *bytes != *encoded) {
                 return Ok(());
             }
-            bundle.entries.iter().for_each(|(key, value)| transaction.put(*key, value));
+            // The last one, not the first, so that there is an inode without it.
+            let forgotten = usize::from(is_planted(Bug::UnfoldedInPart) && bundle.entries.len() > 1);
+            let entries = &bundle.entries[..bundle.entries.len() - forgotten];
+            entries.iter().for_each(|(key, value)| transaction.put(*key, value));
             transaction.delete(Key::fold(number));
-            if is_writable { transaction.release_blob(fold.blob, 0..length) } else { Ok(()) }
-        })
+            if !is_writable {
+                return Ok(());
+            }
+            if self.unfolded.is_noted.load(Ordering::Acquire) {
+                note_directories(transaction, number, &bundle)?;
+            }
+            transaction.release_blob(fold.blob, 0..length)
+        })?;
+        self.unfolded.count.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// From now on the directories that names come back to are noted with them ([`Key::names_use`]), or are not any more.
+    pub fn note_unfolded(&self, is_noted: bool) {
+        self.unfolded.is_noted.store(is_noted, Ordering::Release);
+    }
+
+    /// How often names came back in this mount.
+    pub fn unfolded(&self) -> u64 {
+        self.unfolded.count.load(Ordering::Acquire)
     }
 
     /// A fold, what it holds, and how long that is; none if it has ended.
@@ -283,7 +347,12 @@ impl Store {
         let mut stored = vec![0; blob.value.address.length as usize];
         self.read_stored(wait, vec![(&blob, &mut stored)])?;
         let bad = |detail: String| Error::BadValue { what: "a bundle of names", detail };
-        let bundle = Bundle::decode(&stored).map_err(|error| bad(error.to_string()))?;
+        if blob.value.logical_bytes as usize > self.blob_bytes_max() {
+            return Err(bad(format!("blob {} is longer than any bundle", fold.blob)));
+        }
+        let mut plain = vec![0; blob.value.logical_bytes as usize];
+        stere_plugin::decode(blob.value.encoding, &stored, &mut plain).map_err(|error| bad(error.to_string()))?;
+        let bundle = Bundle::decode(&plain).map_err(|error| bad(error.to_string()))?;
         if bundle.entries.len() != fold.keys as usize || !bundle.entries.iter().all(|(key, _)| fold.covers(key)) {
             return Err(bad(format!("blob {} holds other keys than fold {number} says", fold.blob)));
         }
@@ -315,6 +384,29 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Of each directory that has something among these keys, that it is to be looked at, and of files whose directory is away with
+/// another fold themselves. When they were used says who knows the time.
+fn note_directories(transaction: &mut Transaction<'_>, number: u64, bundle: &Bundle) -> Result<(), Error> {
+    let mut noted = BTreeSet::new();
+    for (key, value) in &bundle.entries {
+        let of_directory = matches!(key.kind, key::kind::DIRENT | key::kind::DIRENT_HASH);
+        let value = if key.kind == key::kind::INODE { InodeValue::decode(value).ok() } else { None };
+        if of_directory || value.as_ref().is_some_and(|value| value.kind() == Some(FileKind::Directory)) {
+            noted.insert(key.object);
+        } else if let Some(value) = value {
+            let of_parent = transaction.view.inner.folds.at(&Key::dirent_hash(value.parent, 0));
+            let is_alone = of_parent.is_some_and(|of_parent| of_parent != number);
+            noted.insert(if is_alone { key.object } else { value.parent });
+        }
+    }
+    for inode in noted {
+        if transaction.get(&Key::names_use(inode))?.is_none() {
+            transaction.put(Key::names_use(inode), &NamesUse::default().encode());
+        }
+    }
+    Ok(())
 }
 
 /// Bundles that one pass over keys keeps in memory.

@@ -215,6 +215,7 @@ pub struct Store {
     /// Those that came to mean other devices.
     pub(crate) changed_places: Mutex<BTreeSet<u8>>,
     pub(crate) volumes: Arc<tertiary::Volumes>,
+    pub(crate) unfolded: fold::Unfolded,
     pub(crate) options: StoreOptions,
 }
 

@@ -210,6 +210,7 @@ impl Store {
             place_changes: Mutex::default(),
             changed_places: Mutex::default(),
             volumes,
+            unfolded: Default::default(),
             log,
             options,
         }

@@ -41,3 +41,16 @@ fn a_bundle_that_ends_early_or_late_is_refused() {
     }
     assert!(Bundle::decode(&[bytes, vec![0]].concat()).is_err());
 }
+
+#[test]
+fn a_use_of_names_is_what_it_was() {
+    let used = NamesUse { is_new: true, used_seconds: 1 << 40, look_seconds: 7 };
+    let bytes = used.encode();
+    assert_eq!((NamesUse::decode(&bytes).unwrap(), bytes.len()), (used, NamesUse::SIZE));
+    assert!(NamesUse::decode(&bytes[1..]).is_err() && NamesUse::decode(&[&bytes[..], &[0]].concat()).is_err());
+    for (at, value) in [(0, 2), (1, 2), (2, 1), (3, 1)] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        assert!(NamesUse::decode(&wrong).is_err(), "byte {at}");
+    }
+}

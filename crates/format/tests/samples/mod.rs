@@ -47,6 +47,10 @@ fn fold_bundle() -> Bundle {
     Bundle { entries: vec![(Key::dirent_hash(7, 4), vec![1, 2, 3]), (Key::inode(9), vec![9; 20])] }
 }
 
+fn names_use() -> NamesUse {
+    NamesUse { is_new: true, used_seconds: 1_700_000_000, look_seconds: 1_700_086_400 }
+}
+
 fn heat() -> HeatPage {
     let heat = |used_seconds, references, is_back| SegmentHeat { used_seconds, references, is_back };
     HeatPage { entries: vec![(1280, heat(1_700_000_000, 3, true)), (1290, heat(1, 0, false))] }
@@ -534,6 +538,7 @@ fn system_samples() -> Vec<Sample> {
         ("follow", "follow", follow().encode()),
         ("fold", "fold", fold().encode()),
         ("fold-bundle", "fold_bundle", fold_bundle().encode()),
+        ("names-use", "names_use", names_use().encode()),
         (
             "content-digest",
             "content_digest",

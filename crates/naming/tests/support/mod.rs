@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod calls;
+pub mod cold;
 pub mod edits;
 pub mod files;
 pub mod pair;

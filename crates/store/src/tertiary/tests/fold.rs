@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stere_format::{KeyRange, key};
+use stere_format::{BlobEncoding, KeyRange, key};
+use stere_policy::Compression;
 
 use super::crashes::{cut_at_every_write, prepared};
 use super::*;
@@ -90,6 +91,29 @@ fn names_go_and_come_back() {
     // What nobody names any more is deleted on the volume.
     store.checkpoint().unwrap();
     settle(&store);
+    assert_clean(&store);
+}
+
+/// P-141: bundles are compressed; those from before, which are not, are read, and so is what a check finds in either.
+#[test]
+fn bundles_are_compressed_and_older_ones_are_read() {
+    let (_rig, store, _volume, files) = released();
+    make_names(&store, &files);
+    let (plain, packed) = ([(Key::inode(1000), Key::inode(1100))], [(Key::inode(1100), Key::inode(1200))]);
+    for (ranges, compression) in [(plain, Compression::NONE), (packed, Compression::ZSTD)] {
+        let what = ToFold { directory: 5, ranges: &ranges, tertiary: 1 };
+        let gathered = store.gather_fold(&what, compression).unwrap().unwrap();
+        assert_eq!(store.enter_fold(&what, &gathered, &|| true).unwrap(), Some(100));
+    }
+    send_down(&store).unwrap();
+    let folds = store.folds(Wait::Allowed).unwrap();
+    let encodings: Vec<_> = folds.iter().map(|fold| fold.blob.value.encoding).collect();
+    assert_eq!(encodings, [BlobEncoding::PLAIN, BlobEncoding::ZSTD]);
+    let lengths: Vec<_> = folds.iter().map(|fold| fold.blob.value.address.length).collect();
+    assert!(lengths[1] * 4 < lengths[0], "{lengths:?}");
+    assert_clean(&store);
+    assert_eq!(resident(&store), 0);
+    assert_names(&store);
     assert_clean(&store);
 }
 
@@ -245,7 +269,7 @@ fn what_changed_since_it_was_gathered_stays() {
     let ranges = [names()];
     let what = ToFold { directory: 5, ranges: &ranges, tertiary: 1 };
     for changed in [Key::inode(1100), Key::xattr(1100, 7)] {
-        let gathered = store.gather_fold(&what).unwrap().unwrap();
+        let gathered = store.gather_fold(&what, Compression::ZSTD).unwrap().unwrap();
         store
             .update(Wait::Allowed, |transaction| {
                 transaction.put(changed, b"newer");
