@@ -20,8 +20,9 @@ use stere_policy::Switch;
 use stere_store::{FoldInfo, TierFile, ToFold, View, Wait};
 
 use crate::error::Error;
+use crate::names::Form;
 use crate::policy::nearest;
-use crate::walk::{Entry, path_and_form, read_names};
+use crate::walk::{Entry, Walk, path_and_form, read_names};
 use crate::{Caller, FileSystem};
 
 /// Bytes of keys that are put away together, about: what one look below costs at least.
@@ -272,7 +273,27 @@ impl FileSystem {
             self.store.unfold(caller.wait, fold.number)?;
             keys += u64::from(fold.keys);
         }
-        Ok(keys)
+        Ok(keys + self.unfold_within(caller, root)?)
+    }
+
+    /// The same of what was put away for a directory above: which of that lies below, only the names tell, so they are looked at.
+    fn unfold_within(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
+        let folds = self.store.folds(caller.wait)?;
+        let above: BTreeSet<u64> = folds.iter().map(|fold| fold.directory).collect();
+        let within = |view: &View<'_>| nearest(view, root, |at, _| Ok(above.contains(&at).then_some(())));
+        if above.is_empty() || self.store.view(caller.wait, within)?.is_none() {
+            return Ok(0);
+        }
+        let kind = self.files.attributes(caller.wait, root)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
+        let mut walk = Walk::new(root, kind, Vec::new(), Form::Plain);
+        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
+            self.store.view(caller.wait, |view| {
+                let first = |inode| Key::new(key::tree::NAMES, inode, 0, 0);
+                view.scan(first(met.inode), first(met.inode + 1), |_, _| ControlFlow::Continue(()))
+            })?;
+        }
+        let count = |folds: &[FoldInfo]| folds.iter().map(|fold| u64::from(fold.keys)).sum::<u64>();
+        Ok(count(&folds).saturating_sub(count(&self.store.folds(caller.wait)?)))
     }
 }
 

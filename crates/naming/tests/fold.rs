@@ -82,6 +82,24 @@ fn an_outage_is_felt_below_and_nowhere_else() {
     assert_clean(&fs);
 }
 
+/// P-141: who brings back what is below a directory in the middle gets all of it, and leaves the rest where it is.
+#[test]
+fn all_below_a_directory_in_the_middle_comes_back() {
+    let (_rig, fs, volume, cold) = world();
+    let middle = find(&fs, cold, &["2"]);
+    let files: Vec<u64> = listed(&fs, find(&fs, middle, &["deep"])).unwrap().into_values().map(|one| one.2).collect();
+    let outcome = put_away(&fs, cold);
+    assert!(files.iter().any(|file| fs.store().is_folded(&Key::inode(*file))), "{outcome:?}");
+    let keys = fs.unfold_below(&caller(6), middle).unwrap();
+    assert!(keys > 0 && keys < outcome.keys, "{keys} of {outcome:?}");
+    volume.set_fault(Some(VolumeFault::Away));
+    for file in files {
+        assert!(!fs.store().is_folded(&Key::inode(file)) && !fs.store().is_folded(&Key::extent(file, 0)));
+    }
+    assert_eq!(listed(&fs, find(&fs, middle, &["deep"])).unwrap().len(), FILES);
+    assert!(fs.store().has_folds());
+}
+
 /// What is changed comes back first, and is put away as it is then; removing works all the way up.
 #[test]
 fn changes_and_removals_below() {
