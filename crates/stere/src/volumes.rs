@@ -1,8 +1,8 @@
 //! Tertiary volumes as people name them: `dir:/path`, `s3://bucket`, `dav://host/folder`, `sftp://host/path`, `robot:changer`, opened, checked
 //! against their labels, and waited for.
 //!
-//! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: so its label is
-//! read before the first use, and again whenever it was away. Readers may wait for it; background work never does.
+//! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: the store's
+//! `LabelledVolume` reads its label whenever that may be so. Readers may wait for it; background work never does.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
-use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
-use stere_store::Store;
+use stere_format::{Succession, VolumeEntry, VolumeId};
+use stere_store::{LabelledVolume, Store};
 
 use crate::error::{Error, Result, refused};
 use crate::registry::Registry;
@@ -82,39 +82,16 @@ impl Gate {
     }
 }
 
-/// A volume that is known to be the right one whenever it is used.
+/// A volume that is known to be the right one whenever it is used, and waited for by readers.
 struct Labelled {
-    inner: Arc<dyn Volume>,
-    id: VolumeId,
+    inner: LabelledVolume,
     name: String,
-    is_known: AtomicBool,
     /// What it said last, where that may pass.
     complaint: Mutex<Option<String>>,
     gate: Arc<Gate>,
 }
 
 impl Labelled {
-    fn check(&self) -> std::result::Result<(), VolumeError> {
-        if self.is_known.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut bytes = Vec::new();
-        if let Some(length) = self.inner.length(VolumeLabel::OBJECT)? {
-            bytes.resize((length as usize).min(VolumeLabel::BYTES_MAX), 0);
-            self.inner.get(VolumeLabel::OBJECT, 0, &mut bytes, Patience::Now)?;
-        }
-        let found = match VolumeLabel::decode(&bytes) {
-            Ok(label) if label.volume == self.id => {
-                self.is_known.store(true, Ordering::Release);
-                return Ok(());
-            }
-            Ok(label) => format!("it is volume '{}' of the pool '{}'", label.name, label.pool_name),
-            Err(_) => "it has no label of stere's".to_owned(),
-        };
-        let volume = format!("{} (for volume {})", self.inner.describe(), self.name);
-        Err(VolumeError::Stranger { volume, found })
-    }
-
     fn note(&self, error: Option<&VolumeError>) {
         let text = error.filter(|error| error.is_passing()).map(ToString::to_string);
         let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,14 +107,9 @@ impl Labelled {
         &self,
         act: impl FnOnce(&dyn Volume) -> std::result::Result<T, VolumeError>,
     ) -> std::result::Result<T, VolumeError> {
-        self.check().inspect_err(|error| self.note(Some(error)))?;
         self.gate.requests.fetch_add(1, Ordering::Relaxed);
-        let outcome = act(&*self.inner);
+        let outcome = act(&self.inner);
         self.note(outcome.as_ref().err());
-        if outcome.as_ref().is_err_and(VolumeError::is_passing) && !self.inner.is_proven_by_its_media() {
-            // Who knows what comes back.
-            self.is_known.store(false, Ordering::Release);
-        }
         outcome
     }
 }
@@ -196,8 +168,20 @@ impl Volume for Labelled {
         self.inner.describe()
     }
 
+    fn begins_at(&self, object: &str, offset: u64) -> Option<u64> {
+        self.inner.begins_at(object, offset)
+    }
+
     fn media(&self) -> Vec<Medium> {
         self.inner.media()
+    }
+
+    fn is_proven_by_its_media(&self) -> bool {
+        self.inner.is_proven_by_its_media()
+    }
+
+    fn may_be_exchanged(&self) -> bool {
+        self.inner.may_be_exchanged()
     }
 
     fn estimate(&self, object: &str) -> Option<(String, Duration)> {
@@ -288,9 +272,8 @@ pub fn open_for_names(store: &Store) {
 
 impl Running {
     fn labelled(&self, entry: &VolumeEntry, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
-        let (id, name, gate) = (entry.id, entry.name.clone(), self.gate.clone());
-        let volume =
-            Arc::new(Labelled { inner, id, name, is_known: AtomicBool::new(false), complaint: Mutex::default(), gate });
+        let (inner, gate) = (LabelledVolume::new(inner, entry.id, &entry.name), self.gate.clone());
+        let volume = Arc::new(Labelled { inner, name: entry.name.clone(), complaint: Mutex::default(), gate });
         self.gate.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.number, volume.clone());
         volume
     }

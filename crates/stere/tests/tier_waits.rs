@@ -64,6 +64,40 @@ fn a_volume_that_is_away_is_waited_for_or_not() {
     world.ok("umount mount");
 }
 
+/// P-153: two disks are in each other's places while the pool is mounted. Nothing of one is taken for the other's, nor put there.
+#[test]
+fn media_that_are_exchanged_are_noticed() {
+    if !can_mount("media_that_are_exchanged_are_noticed") {
+        return;
+    }
+    let world = tiered("-o recall_timeout=1");
+    fs::create_dir(world.path("second")).unwrap();
+    world.ok("device add tank dir:second,name=second");
+    let (first, later) = (world.mountpoint().join("project"), world.mountpoint().join("later"));
+    fill(&first, 60);
+    world.ok("tier archive mount/project --wait");
+    world.ok("tier release mount/project");
+    forget_cache();
+    let exchange = || {
+        for (from, to) in [("volume", "between"), ("second", "volume"), ("between", "second")] {
+            fs::rename(world.path(from), world.path(to)).unwrap();
+        }
+    };
+    exchange();
+    assert_eq!(fs::read(first.join("50")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    fill(&later, 60);
+    let waits = world.run("tier archive mount/later --wait");
+    assert!(waits.code == 3 && format!("{}{}", waits.out, waits.err).contains("second"), "{}{}", waits.out, waits.err);
+    assert!(!world.path("volume").join("segments").exists(), "nothing is put on the other disk");
+    exchange();
+    assert_right(&first, 60);
+    world.ok("tier archive mount/later --wait");
+    world.ok("tier release mount/later");
+    forget_cache();
+    assert_right(&later, 60);
+    end_clean(&world);
+}
+
 /// A pool with a released directory on a volume that is away, and another on one that is there.
 fn half_away() -> World {
     let world = tiered("");

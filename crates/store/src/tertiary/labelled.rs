@@ -135,3 +135,6 @@ impl Volume for LabelledVolume {
         self.inner.close();
     }
 }
+
+#[cfg(test)]
+mod tests;
