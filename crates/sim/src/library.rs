@@ -166,9 +166,9 @@ impl Cabinet {
         };
         let before = counts(&self.simulated);
         drop(self.library().put(object, bytes));
-        let grown = counts(&self.simulated).into_iter().zip(before).filter(|(now, then)| now.1 > then.1);
+        let mut grown = counts(&self.simulated).into_iter().zip(before).filter(|(now, then)| now.1 > then.1);
         // Several, where one was full: then the last is what was written last.
-        if let Some(((barcode, now), (_, then))) = grown.last() {
+        if let Some(((barcode, now), (_, then))) = grown.next_back() {
             let left = then as u64 + self.random.lock().below((now - then) as u64 + 1);
             self.simulated.cut(&barcode, left as usize);
         }
