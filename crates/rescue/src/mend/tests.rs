@@ -249,7 +249,8 @@ fn what_is_noted_of_several_names_is_put_right() {
         Some(InodeValue { parent, ..value }.encode())
     };
     let right = [Key::named_in(file, one), Key::named_in(file, two), Key::named_in_known()].map(&read);
-    let spoilt: [&[(Key, Option<Vec<u8>>)]; 4] = [
+    type Changes<'a> = &'a [(Key, Option<Vec<u8>>)];
+    let spoilt: [Changes<'_>; 4] = [
         &[(Key::named_in(file, two), None), (Key::named_in(file, ROOT), Some(vec![1, 0, 0, 0]))],
         &[(Key::named_in(other, one), Some(vec![1])), (Key::inode(other), moved(other, two))],
         &[(Key::inode(file), moved(file, ROOT))],

@@ -56,7 +56,9 @@ impl World {
         // Where the tests were built nobody else may be let in.
         let stere = self.path("stere");
         if !stere.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_stere"), &stere).unwrap();
+            // By another process: one that another test begins meanwhile would have this one's file open for writing, and nobody could run it.
+            let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_stere")).arg(&stere).status();
+            assert!(copied.unwrap().success(), "the program is copied");
         }
         let mut command = self.command_of(&stere, line);
         command.uid(NOBODY).gid(NOBODY);
