@@ -315,6 +315,8 @@ impl History {
         if !self.mounted().store.has_volumes() {
             return Ok(());
         }
+        // Who kept them back lets go.
+        self.mounted().store.hold_uploads(false);
         attach_volumes(self.mounted(), &self.machine);
         self.mounted().store.retry_uploads();
         for _ in 0..ROUNDS_MAX {

@@ -109,8 +109,9 @@ impl History {
             Target::Path(path) => self.inode_of(path)?,
         };
         let (Some(inode), Some((directory, name))) = (inode, self.parent_of(path)?) else { return Ok(()) };
-        // Where something counts that has several names depends on which was given last.
-        if self.has_accounts() {
+        // Where something counts that has several names depends on which was given last; what was locked for a name that goes stays with the
+        // file (`crates/naming/tests/several_names.rs` has the model of that).
+        if self.has_accounts() || self.has_lists() {
             return Ok(());
         }
         let real = self.mounted().files.link(&caller(&self.machine), inode, directory, name);
