@@ -109,7 +109,7 @@ pub(crate) fn places(model: &Model) -> BTreeMap<u64, (u64, Vec<u8>)> {
 type Held = Option<(String, bool)>;
 
 impl History {
-    fn has_lists(&self) -> bool {
+    pub(crate) fn has_lists(&self) -> bool {
         self.plan.pool.areas.has(Area::Lists) && !self.plan.may_fill && self.plan.budget != Budget::Beyond
     }
 
