@@ -32,6 +32,7 @@ pub use pending::PendingRead;
 pub use probe::{ClassGuess, Content, Finding, guess_class, probe};
 pub use volume::{
     DirectoryVolume, LOOK_BYTES, Medium, MemoryVolume, PIECE_BYTES, Patience, Take, Volume, VolumeError, VolumeFault,
+    calls_that_are_lost,
 };
 
 use std::ops::Range;

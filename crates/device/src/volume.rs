@@ -11,9 +11,11 @@ use std::time::Duration;
 
 mod directory;
 mod memory;
+mod outspoken;
 
 pub use directory::DirectoryVolume;
 pub use memory::{MemoryVolume, VolumeFault};
+pub use outspoken::calls_that_are_lost;
 
 /// What can go wrong with a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -358,3 +358,6 @@ impl Running {
         Ok(format!("volume {} is in use", entry.name))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,7 @@
 //! The whole library on simulated devices: what is put is got, across restarts, lost catalogues, ends of media, crashes and faults.
+//! Read next: `tests/cancelling.rs`.
+
+mod cancelling;
 
 use std::sync::Arc;
 
@@ -577,52 +580,4 @@ proptest! {
             prop_assert!(expected.contains_key(&name) || deleted.contains(&name), "nobody put {}", name);
         }
     }
-}
-
-/// P-95, P-146: what nobody wants any more ends at the next block, whoever serves it, and at once while it waits for the drive; the drive is
-/// free for others then, and stands where it is thought to.
-#[test]
-fn what_nobody_wants_ends_at_the_next_block() {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    let simulated = simulated(Model::INSTANT, 1, 1);
-    let library = open(&simulated);
-    let bytes = content(5, 1_000_000);
-    ["segments/1", "segments/2"].into_iter().for_each(|name| library.put(name, &bytes).unwrap());
-    // By who asked himself.
-    let (is_gone, given) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let take: Take = {
-        let (is_gone, given) = (is_gone.clone(), given.clone());
-        Arc::new(move |piece: &[u8]| {
-            is_gone.store(given.fetch_add(piece.len(), Ordering::SeqCst) > 20_000, Ordering::SeqCst)
-        })
-    };
-    let gone = is_gone.clone();
-    let ended =
-        waiting::unless(move || gone.load(Ordering::SeqCst), || library.stream("segments/1", bytes.len(), &take));
-    assert!(matches!(ended, Err(VolumeError::GivenUp { .. })), "{ended:?}");
-    assert!(given.load(Ordering::SeqCst) < 50_000, "{given:?} bytes");
-    // While another one has the drive.
-    let (begun, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let slow: Take = {
-        let (begun, go_on) = (begun.clone(), go_on.clone());
-        Arc::new(move |_: &[u8]| {
-            begun.store(true, Ordering::SeqCst);
-            while !go_on.load(Ordering::SeqCst) {
-                thread::sleep(Duration::from_millis(1));
-            }
-        })
-    };
-    thread::scope(|scope| {
-        let first = scope.spawn(|| library.stream("segments/2", bytes.len(), &slow));
-        while !begun.load(Ordering::SeqCst) {
-            thread::yield_now();
-        }
-        let waited = waiting::unless(|| true, || whole(&library, "segments/1"));
-        let is_first_under_way = !first.is_finished();
-        go_on.store(true, Ordering::SeqCst);
-        assert!(matches!(waited, Err(VolumeError::GivenUp { .. })), "{:?}", waited.map(|bytes| bytes.len()));
-        assert!(is_first_under_way, "it did not wait for it");
-        first.join().unwrap().unwrap();
-    });
-    assert!(whole(&library, "segments/1").unwrap() == bytes && whole(&library, "segments/2").unwrap() == bytes);
 }

@@ -96,3 +96,15 @@ fn what_was_put_while_media_were_exchanged_does_not_count() {
     place.at.store(0, Ordering::Release);
     assert_eq!(volume.length("a").unwrap(), None);
 }
+
+/// Also what a volume need not answer: where an object is begun best, what its media are, what it takes still.
+#[test]
+fn everything_is_passed_on() {
+    let lost = stere_device::calls_that_are_lost(|inner| {
+        let volume = VolumeId([0; 16]);
+        let label = VolumeLabel { pool: PoolId([7; 16]), pool_name: "tank".into(), volume, name: "volume 0".into() };
+        inner.put(VolumeLabel::OBJECT, &label.encode()).unwrap();
+        Box::new(LabelledVolume::new(inner, volume, "volume 0"))
+    });
+    assert_eq!(lost, [""; 0]);
+}
