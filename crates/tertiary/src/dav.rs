@@ -36,7 +36,7 @@ const STILL: Duration = Duration::from_secs(10);
 
 /// A folder on a WebDAV server.
 pub struct DavVolume {
-    http: Http,
+    pub(crate) http: Http,
     folder: Url,
     authorization: Option<HeaderValue>,
     partials: Partials,

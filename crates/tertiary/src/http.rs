@@ -1,4 +1,4 @@
-//! What volumes over HTTP have in common: waits that end, answers that are bounded, ranges of objects.
+//! What volumes over HTTP have in common: waits that end when nothing moves, answers that are bounded, ranges of objects.
 //!
 //! Invariant: what a server says of a range counts. Bytes of another place than was asked for are given to nobody, and a server that knows
 //! no ranges and sends all of it is understood. What an answer means that is no success, the volume says (`Judge`).
@@ -16,8 +16,10 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
 use crate::patient;
 
-/// A server that says nothing for so long is away.
-const ANSWER: Duration = Duration::from_secs(60);
+/// A server that neither says nor takes anything for so long is away.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The head of an answer is short, however slow the link is.
+const HEAD: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Answers that are looked at for words are not longer.
 pub(crate) const WORDS_BYTES_MAX: u64 = 4 << 20;
@@ -43,7 +45,7 @@ pub(crate) type Judge<'a> = &'a dyn Fn(&Answer) -> VolumeError;
 impl Http {
     /// Says nothing to the server yet. At most so many redirects are followed.
     pub(crate) fn new(text: String, redirects_max: u32) -> Http {
-        Http::with_tls(text, redirects_max, TlsConfig::default())
+        Http::with_limit(text, redirects_max, TlsConfig::default(), SILENCE)
     }
 
     /// Believes a server whose certificate is signed by one in this file, and no other.
@@ -60,21 +62,19 @@ impl Http {
             return Err(format!("{}: there is no certificate in it; it is wanted in PEM", path.display()));
         }
         let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build();
-        Ok(Http::with_tls(text, redirects_max, tls))
+        Ok(Http::with_limit(text, redirects_max, tls, SILENCE))
     }
 
-    fn with_tls(text: String, redirects_max: u32, tls: TlsConfig) -> Http {
+    fn with_limit(text: String, redirects_max: u32, tls: TlsConfig, silence: Duration) -> Http {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(ANSWER))
-            .timeout_recv_body(Some(ANSWER))
-            .timeout_send_body(Some(ANSWER))
+            .timeout_recv_response(Some(HEAD))
             .http_status_as_error(false)
             .max_redirects(redirects_max)
             .allow_non_standard_methods(true)
             .tls_config(tls)
             .build();
-        Http { agent: patient::agent(config), text }
+        Http { agent: patient::agent(config, silence), text }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -234,3 +234,6 @@ fn with_range(mut get: Request<()>, start: u64, end: u64) -> Request<()> {
 fn range_start(text: &str) -> Option<u64> {
     text.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ pub struct S3Volume {
     bucket: Bucket,
     prefix: String,
     credentials: Credentials,
-    http: Http,
+    pub(crate) http: Http,
 }
 
 impl S3Volume {
