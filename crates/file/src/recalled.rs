@@ -1,6 +1,8 @@
 //! What a reader of a released file tells: where the rest of it lies, and that it was recalled.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_store::{BlobHandle, Piece, Refusal, Wait};
@@ -14,9 +16,17 @@ const EXPECTED_EXTENTS_MAX: usize = 512;
 /// Files that are remembered to have been recalled.
 const RECALLED_MAX: usize = 4096;
 
+/// Wakes whoever looks what was recalled.
+type Wake = Box<dyn Fn() + Send + Sync>;
+
 /// Files of which something was recalled lately.
 #[derive(Default)]
-pub(crate) struct Recalled(Mutex<BTreeSet<u64>>);
+pub(crate) struct Recalled {
+    files: Mutex<BTreeSet<u64>>,
+    /// Somebody acts on it at once.
+    is_awaited: AtomicBool,
+    wake: OnceLock<Wake>,
+}
 
 pub(crate) fn is_any_released(pieces: &[Piece]) -> bool {
     pieces.iter().any(|piece| piece.blob.is_released())
@@ -38,14 +48,30 @@ impl Files {
             Err(Error::Store(stere_store::Error::Elsewhere { refusal, .. })) => *refusal == Refusal::Later,
             Err(_) => false,
         };
-        let mut recalled = self.recalled.0.lock();
-        if is_recalled && recalled.len() < RECALLED_MAX {
-            recalled.insert(inode);
+        let mut recalled = self.recalled.files.lock();
+        if !is_recalled || recalled.len() >= RECALLED_MAX {
+            return;
         }
+        let is_news = recalled.insert(inode);
+        drop(recalled);
+        if is_news && self.recalled.is_awaited.load(Ordering::Acquire) {
+            self.recalled.wake.get().into_iter().for_each(|wake| wake());
+        }
+    }
+
+    /// Who is told at once when something was recalled, as long as that is awaited.
+    pub fn set_wake_on_recall(&self, wake: Wake) {
+        // Set once, when the pool is mounted.
+        drop(self.recalled.wake.set(wake));
+    }
+
+    /// Whether somebody acts at once on what was recalled.
+    pub fn await_recalls(&self, is_awaited: bool) {
+        self.recalled.is_awaited.store(is_awaited, Ordering::Release);
     }
 
     /// Files of which something was recalled since this was asked last.
     pub fn take_recalled(&self) -> BTreeSet<u64> {
-        std::mem::take(&mut *self.recalled.0.lock())
+        std::mem::take(&mut *self.recalled.files.lock())
     }
 }

@@ -30,6 +30,7 @@ mod names;
 mod places;
 mod plugins;
 mod policy;
+mod quiet;
 mod readdir;
 mod recalls;
 mod reconcile;
@@ -195,6 +196,7 @@ pub struct FileSystem {
     retentions: Retentions,
     room: Room,
     coming: units::Coming,
+    quiet: quiet::Quiet,
     cold: Cold,
     saying: saying::Saying,
     accounting: Accounting,
@@ -263,6 +265,7 @@ impl FileSystem {
             retentions,
             room: Room::default(),
             coming: units::Coming::default(),
+            quiet: quiet::Quiet::default(),
             cold,
             saying: saying::Saying::default(),
             accounting,

@@ -18,7 +18,7 @@ use stere_store::{Store, Transaction, Wait};
 use crate::error::Error;
 use crate::names::Form;
 use crate::walk::{Met, Walk, path_and_form, path_of};
-use crate::{Caller, FileSystem, ROOT};
+use crate::{Caller, FileSystem, ROOT, quiet};
 
 /// Names looked at in one step at most.
 const NAMES_PER_STEP: usize = 512;
@@ -44,6 +44,8 @@ struct Job {
     rule_changes: u64,
     /// What rules came to for the names met so far of files that have several, and how many those were.
     linked: FxHashMap<u64, (Decision, u32)>,
+    /// Units that are not quiet are left alone; what is known of them.
+    patient: Option<quiet::Found>,
 }
 
 /// Where a walk begins.
@@ -86,6 +88,8 @@ struct State {
 pub(crate) struct Reconciler {
     state: Mutex<State>,
     has_new_notes: AtomicBool,
+    /// Of what is noted, what may wait until units are quiet.
+    patient: Mutex<BTreeSet<u64>>,
     /// Where content was met that may be met again.
     twins: Mutex<Twins>,
     /// Held (for reading) from before a change of policy notes work until everybody asks what holds anew.
@@ -177,6 +181,7 @@ impl FileSystem {
     /// Notes that what lies below an inode is to be looked at, with the change that makes it necessary.
     pub(crate) fn note_reconcile(&self, transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
         note(transaction, inode)?;
+        self.reconciler.patient.lock().remove(&inode);
         // Looked at under the store's lock, which this transaction holds until the note is there.
         self.reconciler.has_new_notes.store(true, Ordering::Release);
         Ok(())
@@ -184,10 +189,25 @@ impl FileSystem {
 
     /// Looks at everything below an inode, and moves what does not lie as its policy says. Goes on in `reconcile_step`.
     pub fn reconcile(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.reconcile_as(caller, inode, false)
+    }
+
+    pub(crate) fn reconcile_as(&self, caller: &Caller<'_>, inode: u64, is_patient: bool) -> Result<(), Error> {
+        // Whoever waits for nobody comes first.
+        let is_asked = |view: &stere_store::View<'_>| Ok::<_, Error>(view.get(&Key::reconcile(inode))?.is_some());
+        if is_patient && self.store.view(caller.wait, is_asked)? {
+            return Ok(());
+        }
         self.store.update(caller.wait, |transaction| {
             let value = stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
             match value.kind() {
-                Some(FileKind::File | FileKind::Directory) => self.note_reconcile(transaction, inode),
+                Some(FileKind::File | FileKind::Directory) => {
+                    self.note_reconcile(transaction, inode)?;
+                    if is_patient {
+                        self.reconciler.patient.lock().insert(inode);
+                    }
+                    Ok(())
+                }
                 _ => Err(Error::NotPermitted("only files and directories are stored by policy")),
             }
         })
@@ -300,6 +320,7 @@ impl FileSystem {
             locked_names: 0,
             rule_changes,
             linked,
+            patient: self.reconciler.patient.lock().contains(&root).then(quiet::Found::default),
         }))
     }
 
@@ -320,6 +341,12 @@ impl FileSystem {
 
     /// Takes the note away, unless it was made anew meanwhile.
     fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
+        if let Some(found) = &job.patient {
+            self.reconciler.patient.lock().remove(&job.root);
+            self.note_units_waiting(found);
+        } else {
+            self.wait_anew_below(caller.wait, job.root)?;
+        }
         if job.waiting_bytes > 0 {
             let why = format!(
                 "{} bytes wait for devices that are away; attach them, then `stere reconcile resume`",
@@ -401,7 +428,11 @@ impl FileSystem {
                     if !is_version && let Some(directory) = job.walk.directory(&met) {
                         self.await_retention_of_met(caller, met.inode, directory)?;
                     }
-                    job.file = Some((met.inode, 0));
+                    let waits = match &mut job.patient {
+                        Some(found) => self.waits_for_unit(caller, met.inode, found)?,
+                        None => false,
+                    };
+                    job.file = (!waits).then_some((met.inode, 0));
                 }
                 Some(met) => {
                     self.review_version(caller, &met)?;

@@ -24,7 +24,7 @@ const PIN_EXPECTED: &str = "yes or no";
 /// Deeper than any path.
 const DEPTH_MAX: usize = 4096;
 /// Extents looked at in one view.
-const EXTENTS: usize = 1024;
+pub(crate) const EXTENTS: usize = 1024;
 const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
 
 /// A file that a walk met.

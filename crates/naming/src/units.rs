@@ -11,10 +11,11 @@ use std::ops::ControlFlow;
 use parking_lot::Mutex;
 use stere_format::{FileKind, Key, key};
 use stere_policy::Source;
-use stere_store::{View, Wait};
+use stere_store::{Parts, View, Wait};
 
 use crate::error::Error;
 use crate::policy::nearest;
+use crate::tier::EXTENTS;
 use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that makes one.
@@ -25,9 +26,13 @@ fn said(view: &View<'_>, inode: u64) -> Result<Option<bool>, Error> {
     Ok(view.get(&Key::unit(inode))?.map(|bytes| bytes.first() == Some(&1)))
 }
 
-/// Units that were asked for since something was recalled of them, and are on their way.
+/// Units that were asked for since something was recalled of them, and are on their way; when, in seconds, of those of which parts come,
+/// which nobody tells when they are there.
 #[derive(Default)]
-pub(crate) struct Coming(Mutex<BTreeSet<u64>>);
+pub(crate) struct Coming(Mutex<BTreeMap<u64, Option<i64>>>);
+
+/// So long a unit of which parts were asked for is not asked for again: its readers take them meanwhile.
+const COMING_SECONDS: i64 = 60;
 
 /// In which unit the files of directories are, as far as it was asked.
 #[derive(Default)]
@@ -141,41 +146,80 @@ impl FileSystem {
         self.all_that_say(wait, key::kind::UNIT, Key::unit)
     }
 
+    /// Nothing is on its way any more: the next recall of anything asks for its unit anew.
+    pub fn forget_coming_units(&self) {
+        self.coming.0.lock().clear();
+    }
+
+    /// Who is told at once that something was recalled, where there are units.
+    pub fn wake_on_recalls(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.files.set_wake_on_recall(wake);
+    }
+
     /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes
-    /// only, in the order in which they lie there. How many were asked for.
+    /// only, in the order in which they lie there, or of a unit that lies scattered its parts of them. Of how many segments something was asked for.
     pub fn stage_units(&self, caller: &Caller<'_>) -> Result<u64, Error> {
         let recalled = self.files.take_recalled();
-        if self.store.wanted_back() == 0 {
-            self.coming.0.lock().clear();
-        }
-        if recalled.is_empty() || !self.has_units(caller.wait)? {
+        let has_units = self.has_units(caller.wait)?;
+        self.files.await_recalls(has_units);
+        if recalled.is_empty() || !has_units {
             return Ok(0);
         }
+        self.forget_units_that_came(caller.now.seconds);
         let (mut known, mut units) = (UnitsOf::default(), BTreeSet::new());
         for inode in recalled {
             units.extend(self.unit_among(caller.wait, inode, &mut known)?);
         }
         let mut asked_for = 0;
         for unit in units {
-            if !self.coming.0.lock().insert(unit) {
+            if self.coming.0.lock().contains_key(&unit) {
                 continue;
             }
-            let mut segments = BTreeSet::new();
-            let walked = self.tier_walk(caller, unit, &mut |met| {
-                // Names below are units of their own where a directory says so.
-                if met.file.released_bytes > 0
-                    && self.unit_among(caller.wait, met.inode, &mut known).is_ok_and(|of| of == Some(unit))
-                {
-                    segments.extend(met.segments);
-                }
-                ControlFlow::Continue(())
-            });
-            match walked {
-                Ok(()) | Err(Error::Stale) => {}
-                Err(error) => return Err(error),
-            }
-            asked_for += self.store.want_back_in_order(&segments.into_iter().collect::<Vec<_>>());
+            let parts = self.released_parts(caller, unit, &mut known)?;
+            let (segments, parts) = self.store.want_together(parts);
+            asked_for += segments + parts;
+            self.coming.0.lock().insert(unit, Some(caller.now.seconds).filter(|_| parts > 0));
         }
         Ok(asked_for)
+    }
+
+    /// What was asked for a while ago, or is here, may be asked for again.
+    fn forget_units_that_came(&self, now_seconds: i64) {
+        let is_on_its_way = self.store.wanted_back() > 0;
+        self.coming.0.lock().retain(|_, since| match since {
+            // A clock that goes back keeps nobody from asking.
+            Some(since) => (*since..*since + COMING_SECONDS).contains(&now_seconds),
+            None => is_on_its_way,
+        });
+    }
+
+    /// Where what is on volumes only of a unit lies.
+    fn released_parts(&self, caller: &Caller<'_>, unit: u64, known: &mut UnitsOf) -> Result<Parts, Error> {
+        let (mut parts, mut failed) = (Parts::default(), None);
+        let walked = self.tier_walk(caller, unit, &mut |met| {
+            // Names below are units of their own where a directory says so.
+            let mut is_in = || self.unit_among(caller.wait, met.inode, known).is_ok_and(|of| of == Some(unit));
+            if met.file.released_bytes == 0 || !is_in() {
+                return ControlFlow::Continue(());
+            }
+            failed = self.add_parts(caller.wait, met.inode, &mut parts).err();
+            parts.add_segments(met.segments);
+            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match walked {
+            // It was removed meanwhile.
+            Ok(()) | Err(Error::Stale) => failed.map_or(Ok(parts), Err),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add_parts(&self, wait: Wait, inode: u64, parts: &mut Parts) -> Result<(), Error> {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            extents.iter().for_each(|extent| parts.add(&extent.blob));
+            from = next;
+        }
+        Ok(())
     }
 }

@@ -229,3 +229,157 @@ fn what_is_made_a_unit_late_comes_back_as_one() {
     assert_eq!(read(4), 0);
     assert_clean(&fs);
 }
+
+/// Looks for new files as a mount does, at this time; what is not waited for goes down.
+fn look_for_new(fs: &FileSystem, root: u64, seconds: i64) {
+    fs.reconcile_new(&caller(seconds), root).unwrap();
+    while fs.reconcile_step(&caller(seconds), 1 << 20).unwrap() {}
+    settle(fs);
+}
+
+/// Files of one unit that are written minutes apart go down together once it is quiet; nothing else waits for that.
+#[test]
+fn a_unit_that_is_written_is_waited_for() {
+    let (rig, fs, volume) = rig(192 << 20);
+    let top = mkdir(&fs, ROOT, "top");
+    set(&fs, top, "tier", "cold");
+    let (unit, elsewhere) = (mkdir(&fs, top, "unit"), mkdir(&fs, top, "elsewhere"));
+    set(&fs, unit, "unit", "yes");
+    reconcile(&fs);
+    let make_at = |fs: &FileSystem, directory, name: &str, seconds| {
+        let file = make(fs, directory, name, &content(seconds as u64, LENGTH));
+        fs.write(&caller(seconds), file, 0, b"now", false).unwrap();
+        fs.syncfs(&caller(seconds)).unwrap();
+        file
+    };
+    let (mut members, mut others) = (Vec::new(), Vec::new());
+    for minute in 1..6 {
+        let seconds = 10_000 + minute * 60;
+        members.push(make_at(&fs, unit, &format!("f{minute}"), seconds));
+        others.push(make_at(&fs, elsewhere, &format!("g{minute}"), seconds));
+        look_for_new(&fs, top, seconds + 1);
+        assert!(members.iter().all(|inode| segments_of(&fs, *inode).is_empty()), "minute {minute}");
+        assert!(others.iter().all(|inode| !segments_of(&fs, *inode).is_empty()), "minute {minute}");
+        assert!(fs.are_units_waiting());
+    }
+    // A crash forgets that anybody waits, and nothing else.
+    let fs = rig.reopen(fs, true);
+    fs.store().attach_volume(0, volume, None, true).unwrap();
+    while fs.reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
+    look_for_new(&fs, top, 10_301);
+    assert!(fs.are_units_waiting());
+    look_for_new(&fs, top, 10_300 + 121);
+    assert!(!fs.are_units_waiting());
+    let inner: BTreeSet<u64> = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect();
+    let (first, last) = (*inner.first().unwrap(), *inner.last().unwrap());
+    let is_between = |segment: &u64| (first + 1..last).contains(segment);
+    assert!(
+        inner.len() > 4 && !others.iter().any(|inode| segments_of(&fs, *inode).iter().any(is_between)),
+        "{inner:?}"
+    );
+    // By a word it goes at once,
+    let asked = make_at(&fs, unit, "asked", 20_000);
+    look_for_new(&fs, top, 20_001);
+    assert!(segments_of(&fs, asked).is_empty());
+    fs.reconcile(&caller(20_002), unit).unwrap();
+    reconcile(&fs);
+    assert!(!segments_of(&fs, asked).is_empty());
+    // and one that is never quiet goes in the end.
+    let busy = make_at(&fs, unit, "busy", 30_000);
+    for minute in 0..62 {
+        let seconds = 30_000 + minute * 60;
+        fs.write(&caller(seconds), busy, 0, b"busy", false).unwrap();
+        fs.syncfs(&caller(seconds)).unwrap();
+        look_for_new(&fs, top, seconds + 1);
+        let is_down = !segments_of(&fs, busy).is_empty();
+        assert_eq!(is_down, minute >= 60, "minute {minute}");
+    }
+    assert_clean(&fs);
+}
+
+/// A file of a unit in each of several segments that are full of others' files.
+fn scattered(fs: &FileSystem, count: u64) -> (u64, Vec<u64>) {
+    let (unit, elsewhere) = (mkdir(fs, ROOT, "unit"), mkdir(fs, ROOT, "elsewhere"));
+    set(fs, unit, "unit", "yes");
+    let mut members = Vec::new();
+    for number in 0..count {
+        let other = make(fs, elsewhere, &format!("o{number}"), &content(100 + number, LENGTH));
+        let member = make(fs, unit, &format!("m{number}"), &content(number, MEMBER));
+        fs.syncfs(&caller(3)).unwrap();
+        for inode in [other, member] {
+            set(fs, inode, "tier", "cold");
+        }
+        reconcile(fs);
+        settle(fs);
+        members.push(member);
+    }
+    fs.release_segments(&caller(3), &segments_of(fs, ROOT).into_iter().collect::<Vec<_>>()).unwrap();
+    (unit, members)
+}
+
+/// Less than a quarter of a segment.
+const MEMBER: usize = 60_000;
+
+fn read_member(fs: &FileSystem, members: &[u64], number: usize) {
+    let mut bytes = vec![0; MEMBER];
+    fs.read(&caller(4), members[number], 0, &mut bytes).unwrap();
+    assert!(bytes == content(number as u64, MEMBER), "member {number}");
+}
+
+/// A unit that lies scattered among what does not belong to it: its parts are on their way as soon as one of them was read, each is
+/// fetched once, by one request, and nothing comes to devices for it.
+#[test]
+fn a_scattered_unit_comes_by_its_parts() {
+    let (_rig, fs, volume) = rig(192 << 20);
+    let (_, members) = scattered(&fs, 12);
+    let requests = || volume.requests();
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs.store().fetch_for_readers());
+        let bytes = || fs.store().tertiary_counts().bytes_fetched;
+        let (requests_before, bytes_before) = (requests(), bytes());
+        // Until the thread has lent itself nothing is fetched by parts.
+        until(|| fs.store().lends_threads());
+        read_member(&fs, &members, 3);
+        let asked_for = fs.stage_units(&caller(4)).unwrap();
+        assert!(asked_for >= 11, "{asked_for}");
+        assert_eq!(fs.store().wanted_back(), 0, "no whole segment");
+        until(|| requests() - requests_before >= 12 && !fs.store().is_fetching());
+        let fetched = requests() - requests_before;
+        (0..members.len()).for_each(|number| read_member(&fs, &members, number));
+        assert_eq!(fs.stage_units(&caller(5)).unwrap(), 0, "it was asked for");
+        assert_eq!(requests() - requests_before, fetched, "what was on its way is there");
+        let wanted = (members.len() * MEMBER) as u64;
+        assert!(bytes() - bytes_before < 2 * wanted, "{} for {wanted}", bytes() - bytes_before);
+        assert!(members.iter().all(|inode| residency(&fs, *inode) == "nearline"));
+        fs.store().end_fetching();
+    });
+    assert_clean(&fs);
+}
+
+/// Where nobody fetches for readers it comes whole; a recall that was cancelled is asked for anew by the next.
+#[test]
+fn what_was_cancelled_is_asked_for_anew() {
+    let (_rig, fs, _) = rig(192 << 20);
+    let (unit, members) = scattered(&fs, 6);
+    read_member(&fs, &members, 1);
+    assert!(fs.stage_units(&caller(4)).unwrap() > 3);
+    let some: Vec<u64> = segments_of(&fs, members[0]).into_iter().collect();
+    assert!(fs.store().want_back_no_more(&some) > 0);
+    read_member(&fs, &members, 2);
+    assert_eq!(fs.stage_units(&caller(4)).unwrap(), 0, "the rest is on its way");
+    fs.forget_coming_units();
+    read_member(&fs, &members, 2);
+    assert!(fs.stage_units(&caller(4)).unwrap() > 0);
+    settle(&fs);
+    assert!(members.iter().all(|inode| residency(&fs, *inode) == "online"));
+    assert!(!segments_of(&fs, unit).is_empty());
+    assert_clean(&fs);
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(30), "it does not come");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

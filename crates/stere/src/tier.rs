@@ -337,6 +337,7 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
 fn cancel_below(filesystem: &FileSystem, running: &Running, root: u64, goes_down: bool) -> Result<Told> {
     let (mut report, segments, _) = survey(filesystem, running, root)?;
     let segments: Vec<u64> = segments.into_iter().collect();
+    filesystem.forget_coming_units();
     let (staging, uploads) = match goes_down {
         true => (running.store.want_back_no_more(&segments), running.store.upload_no_more(&segments)?),
         false => (running.store.want_back_no_more(&segments), 0),

@@ -205,6 +205,10 @@ impl Workers {
             // Not to have it cached is no error.
             drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
         }));
+        let waked = Arc::downgrade(daemon);
+        daemon.filesystem.wake_on_recalls(Box::new(move || {
+            waked.upgrade().into_iter().for_each(|daemon| daemon.running.tertiary.wake());
+        }));
         Ok(Workers { commits, others: [repairer, carrier, keeper, follower] })
     }
 

@@ -329,14 +329,14 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Files that were written since go down too.
     fn look_for_new_files(&mut self) {
         let served = (self.served)();
-        if served == self.looked_at {
+        if served == self.looked_at && !self.daemon.filesystem.are_units_waiting() {
             return;
         }
         self.looked_at = served;
         let caller = clock::own_caller(Wait::Allowed);
         let roots = self.daemon.filesystem.tiered_roots(Wait::Allowed).unwrap_or_default();
         for root in roots {
-            if let Err(error) = self.daemon.filesystem.reconcile(&caller, root) {
+            if let Err(error) = self.daemon.filesystem.reconcile_new(&caller, root) {
                 tracing::debug!(root, %error, "a directory that goes down cannot be looked at");
             }
         }

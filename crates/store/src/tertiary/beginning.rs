@@ -26,7 +26,7 @@ const EXPECTED_MAX: usize = 1024;
 /// A longer one is asked for up to here.
 const RANGE_BYTES_MAX: usize = 8 << 20;
 /// What of ranges is in memory at most, unless it is a single one.
-const KEPT_BYTES_MAX: usize = 16 << 20;
+pub(super) const KEPT_BYTES_MAX: usize = 16 << 20;
 /// A whole segment arrives from its front: a range that begins farther behind would wait for what nobody asked for.
 const FRONT_BYTES_MAX: usize = 256 << 10;
 
@@ -48,6 +48,15 @@ pub(super) struct Expected {
     is_whole: bool,
     /// The segment in which the file goes on.
     next: Option<u64>,
+    /// It is several files' part.
+    is_shared: bool,
+}
+
+impl Expected {
+    /// What several files that belong together have in a segment.
+    pub fn part(segment: u64, range: Range<usize>, wanted_bytes: usize, next: Option<u64>) -> Expected {
+        Expected { segment, range, wanted_bytes, is_whole: false, next, is_shared: true }
+    }
 }
 
 struct Beginning {
@@ -93,7 +102,7 @@ impl Beginning {
 }
 
 /// Where a record lies in the chunk of a segment with one data chunk.
-fn chunk_range(address: &Address) -> Range<usize> {
+pub(super) fn chunk_range(address: &Address) -> Range<usize> {
     let start = address.row_block as usize * BLOCK_BYTES + address.offset as usize;
     start..start + address.length as usize
 }
@@ -120,6 +129,16 @@ fn ranges_of(blobs: &[BlobHandle]) -> Vec<(Arc<Segment>, Range<usize>, usize)> {
     ranges
 }
 
+/// One range of a segment is expected, the one that was told last.
+fn put(beginnings: &mut VecDeque<Beginning>, expected: Expected) {
+    beginnings.retain(|one| one.expected.segment != expected.segment);
+    if beginnings.len() >= EXPECTED_MAX {
+        beginnings.pop_front();
+    }
+    let (given_bytes, is_end_given, is_through, run_end) = (0, false, false, expected.range.start);
+    beginnings.push_back(Beginning { expected, fetch: None, given_bytes, is_end_given, run_end, is_through });
+}
+
 impl Volumes {
     /// Notes that a file goes on through these blobs.
     fn expect(&self, blobs: &[BlobHandle]) {
@@ -140,17 +159,44 @@ impl Volumes {
                 range,
                 is_whole: is_most,
                 next,
+                is_shared: false,
             });
         }
         let mut beginnings = self.beginnings.0.lock();
         for expected in expected {
-            beginnings.retain(|one| one.expected.segment != expected.segment);
-            if beginnings.len() >= EXPECTED_MAX {
-                beginnings.pop_front();
+            // It comes with what it belongs to.
+            let is_in = |one: &Beginning| one.expected.is_shared && one.holds(expected.segment, &expected.range);
+            if !beginnings.iter().any(is_in) {
+                put(&mut beginnings, expected);
             }
-            let (given_bytes, is_end_given, is_through, run_end) = (0, false, false, expected.range.start);
-            beginnings.push_back(Beginning { expected, fetch: None, given_bytes, is_end_given, run_end, is_through });
         }
+    }
+
+    /// Notes a part of a segment that is wanted; false if it is known, or the segment is here.
+    pub(super) fn expect_part(&self, expected: Expected) -> bool {
+        if self.fetches.is_there(expected.segment) {
+            return false;
+        }
+        let mut beginnings = self.beginnings.0.lock();
+        let is_known =
+            beginnings.iter().any(|one| one.expected.is_shared && one.holds(expected.segment, &expected.range));
+        if !is_known {
+            put(&mut beginnings, expected);
+        }
+        !is_known
+    }
+
+    /// The part that is wanted of a segment, if not all of it is.
+    fn part_expected(&self, segment: u64) -> Option<Range<usize>> {
+        let beginnings = self.beginnings.0.lock();
+        let known = beginnings.iter().find(|one| one.expected.segment == segment && !one.expected.is_whole);
+        known.map(|one| one.expected.range.clone())
+    }
+
+    /// Begins to fetch the part that is wanted of a segment; none if all of it is.
+    pub(super) fn begin_part_ahead(&self, segment: &Arc<Segment>) -> Option<(Arc<Fetch>, bool)> {
+        let range = self.part_expected(segment.id)?;
+        self.begin_range(segment, &range, true)
     }
 
     /// Whether a read belongs to a file that is read from its beginning.
@@ -266,12 +312,7 @@ impl Volumes {
 
     /// Begins to fetch what is expected of a segment, or all of it, if a thread is free for it.
     pub(super) fn fetch_expected_ahead(&self, segment: &Arc<Segment>) {
-        let range = {
-            let beginnings = self.beginnings.0.lock();
-            let known = beginnings.iter().find(|one| one.expected.segment == segment.id && !one.expected.is_whole);
-            known.map(|one| one.expected.range.clone())
-        };
-        let Some(range) = range else { return self.fetch_ahead(segment) };
+        let Some(range) = self.part_expected(segment.id) else { return self.fetch_ahead(segment) };
         if !self.has_idle_thread() {
             return;
         }

@@ -158,7 +158,7 @@ impl Volumes {
     }
 
     /// On which volume a segment is, and on which medium of it; on each medium, what was written first comes first.
-    fn place_of(&self, segment: &Segment) -> (u8, String) {
+    pub(super) fn place_of(&self, segment: &Segment) -> (u8, String) {
         let there = segment.tertiary().there;
         let number = there.trailing_zeros() as u8;
         let volume = self.table.read().get(&number).and_then(|known| known.volume.clone());

@@ -498,6 +498,21 @@ impl Volumes {
         self.fetches.has_work.notify_one();
     }
 
+    /// The same for what is wanted of a segment that belongs to what somebody asked for; as many as were told.
+    pub(super) fn fetch_part_ahead(&self, segment: &Arc<Segment>) {
+        let mut lent = self.fetches.lent.lock();
+        if !lent.is_over && !lent.ahead.iter().any(|waiting| waiting.id == segment.id) {
+            lent.ahead.push_back(segment.clone());
+            self.fetches.has_work.notify_one();
+        }
+    }
+
+    /// Whether anybody fetches for readers.
+    pub(super) fn lends_threads(&self) -> bool {
+        let lent = self.fetches.lent.lock();
+        lent.threads > 0 && !lent.is_over
+    }
+
     /// Nobody needs what nobody asked for.
     pub(super) fn fetch_nothing_ahead(&self) {
         self.fetches.lent.lock().ahead.clear();
@@ -507,7 +522,16 @@ impl Volumes {
 
     fn run_ahead(&self, segment: &Arc<Segment>) {
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
-        if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
+        if !segment.is_released() || self.fetches.is_there(segment.id) {
+            return;
+        }
+        if let Some((fetch, is_mine)) = self.begin_part_ahead(segment) {
+            if is_mine {
+                self.run_unless_in_vain(&fetch);
+            }
+            return;
+        }
+        if !self.fetches.has_room_ahead(length) {
             return;
         }
         if let Begun::Mine(fetch) = self.fetches.begin(segment, 0) {
@@ -592,6 +616,11 @@ impl Store {
             }
         }
         fetches.lent.lock().threads -= 1;
+    }
+
+    /// Whether anybody lends a thread to readers of what is on volumes only.
+    pub fn lends_threads(&self) -> bool {
+        self.volumes.lends_threads()
     }
 
     /// Whether whole objects are being fetched now.
