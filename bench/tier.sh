@@ -477,13 +477,17 @@ released() {
 
 # What it gains that segments were recalled together, or belong together, before: the scattered project is read with nothing fetched ahead and
 # with what was recalled together fetched ahead, before and after the volume was repacked by who knew that, and as a unit; and after it was
-# repacked by who had never seen it read.
+# repacked by who had never seen it read, and by who knew that it is a unit.
 together() {
     for _ in $(seq "$rounds"); do
         scattered
         read_project scattered prefetch=none
         released
         read_project scattered-cluster prefetch=cluster
+        released
+        "$stere" policy set m/project unit=yes >/dev/null
+        read_project scattered-unit prefetch=none
+        "$stere" policy unset m/project unit >/dev/null
         released
         repacked
         read_project repacked-known prefetch=none
@@ -498,6 +502,11 @@ together() {
         read_project repacked-unknown prefetch=none
         released
         read_project repacked-unknown-cluster prefetch=cluster
+        over
+        scattered
+        "$stere" policy set m/project unit=yes >/dev/null
+        repacked
+        read_project repacked-as-unit prefetch=none
         over
     done
 }

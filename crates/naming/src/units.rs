@@ -5,17 +5,18 @@
 //! another directory that says something itself. It is a key of the pool for each such directory; nothing else is kept, so after a
 //! crash the next recall asks for the rest anew. Read next: `tier.rs`, `reconcile.rs` (going down), `room.rs` (age).
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use stere_format::{FileKind, Key, key};
 use stere_policy::Source;
-use stere_store::{Parts, View, Wait};
+use stere_store::{Belonging, Describe, Parts, Repacked, View, Wait};
 
 use crate::error::Error;
 use crate::policy::nearest;
-use crate::tier::EXTENTS;
+use crate::tier::{EXTENTS, TierMet};
 use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that makes one.
@@ -119,18 +120,11 @@ impl FileSystem {
         let (mut ages, mut known) = (BTreeMap::new(), UnitsOf::default());
         for unit in self.saying_units(caller.wait)? {
             let (mut segments, mut youngest) = (BTreeSet::new(), 0);
-            let walked = self.tier_walk(caller, unit, &mut |met| {
-                if self.unit_among(caller.wait, met.inode, &mut known).is_ok_and(|of| of == Some(unit)) {
-                    youngest = youngest.max(u64::try_from(met.used_seconds).unwrap_or(0));
-                    segments.extend(met.segments);
-                }
-                ControlFlow::Continue(())
-            });
-            match walked {
-                // It was removed meanwhile.
-                Err(Error::Stale) => continue,
-                walked => walked?,
-            }
+            self.each_member(caller, unit, &mut known, &mut |met| {
+                youngest = youngest.max(u64::try_from(met.used_seconds).unwrap_or(0));
+                segments.extend(met.segments);
+                Ok(())
+            })?;
             let of_segments = segments.iter().filter_map(|segment| used.get(segment)).copied();
             let youngest = of_segments.fold(youngest, u64::max);
             for segment in segments {
@@ -193,24 +187,61 @@ impl FileSystem {
         });
     }
 
-    /// Where what is on volumes only of a unit lies.
-    fn released_parts(&self, caller: &Caller<'_>, unit: u64, known: &mut UnitsOf) -> Result<Parts, Error> {
-        let (mut parts, mut failed) = (Parts::default(), None);
+    /// Goes over the files of a unit; of none if it was removed meanwhile.
+    fn each_member(
+        &self,
+        caller: &Caller<'_>,
+        unit: u64,
+        known: &mut UnitsOf,
+        visit: &mut dyn FnMut(TierMet) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut failed = None;
         let walked = self.tier_walk(caller, unit, &mut |met| {
             // Names below are units of their own where a directory says so.
-            let mut is_in = || self.unit_among(caller.wait, met.inode, known).is_ok_and(|of| of == Some(unit));
-            if met.file.released_bytes == 0 || !is_in() {
-                return ControlFlow::Continue(());
-            }
-            failed = self.add_parts(caller.wait, met.inode, &mut parts).err();
-            parts.add_segments(met.segments);
+            let is_in = self.unit_among(caller.wait, met.inode, known).is_ok_and(|of| of == Some(unit));
+            failed = if is_in { visit(met).err() } else { None };
             if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         match walked {
-            // It was removed meanwhile.
-            Ok(()) | Err(Error::Stale) => failed.map_or(Ok(parts), Err),
+            Ok(()) | Err(Error::Stale) => failed.map_or(Ok(()), Err),
             Err(error) => Err(error),
         }
+    }
+
+    /// Where what is on volumes only of a unit lies.
+    fn released_parts(&self, caller: &Caller<'_>, unit: u64, known: &mut UnitsOf) -> Result<Parts, Error> {
+        let mut parts = Parts::default();
+        self.each_member(caller, unit, known, &mut |met| {
+            if met.file.released_bytes > 0 {
+                self.add_parts(caller.wait, met.inode, &mut parts)?;
+                parts.add_segments(met.segments);
+            }
+            Ok(())
+        })?;
+        Ok(parts)
+    }
+
+    /// Empties some of the objects that are mostly dead (`Store::repack_step`); what is alive of a unit lies together then.
+    pub fn repack_step(
+        &self,
+        caller: &Caller<'_>,
+        volumes: u16,
+        live_percent_max: u64,
+        describe: &Describe<'_>,
+    ) -> Result<Repacked, Error> {
+        let (mut units, mut known) = (Vec::new(), UnitsOf::default());
+        for unit in self.saying_units(caller.wait)? {
+            let mut segments = BTreeSet::new();
+            self.each_member(caller, unit, &mut known, &mut |met| {
+                segments.extend(met.segments);
+                Ok(())
+            })?;
+            units.push(segments);
+        }
+        let known = RefCell::new(known);
+        let unit_of = |inode| self.unit_among(caller.wait, inode, &mut known.borrow_mut()).unwrap_or(None);
+        let belonging = Belonging { units: &units, unit_of: &unit_of };
+        Ok(self.store.repack_step(volumes, live_percent_max, &belonging, describe)?)
     }
 
     fn add_parts(&self, wait: Wait, inode: u64, parts: &mut Parts) -> Result<(), Error> {

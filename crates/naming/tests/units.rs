@@ -303,12 +303,13 @@ fn scattered(fs: &FileSystem, count: u64) -> (u64, Vec<u64>) {
     set(fs, unit, "unit", "yes");
     let mut members = Vec::new();
     for number in 0..count {
-        let other = make(fs, elsewhere, &format!("o{number}"), &content(100 + number, LENGTH));
+        let make_other = |at: u64| make(fs, elsewhere, &format!("o{number}-{at}"), &content(100 + at, 90_000));
+        let mut inodes: Vec<u64> = (0..OTHERS / 2).map(make_other).collect();
         let member = make(fs, unit, &format!("m{number}"), &content(number, MEMBER));
+        inodes.push(member);
+        inodes.extend((OTHERS / 2..OTHERS).map(make_other));
         fs.syncfs(&caller(3)).unwrap();
-        for inode in [other, member] {
-            set(fs, inode, "tier", "cold");
-        }
+        inodes.into_iter().for_each(|inode| set(fs, inode, "tier", "cold"));
         reconcile(fs);
         settle(fs);
         members.push(member);
@@ -319,6 +320,8 @@ fn scattered(fs: &FileSystem, count: u64) -> (u64, Vec<u64>) {
 
 /// Less than a quarter of a segment.
 const MEMBER: usize = 60_000;
+/// Files beside each member.
+const OTHERS: u64 = 10;
 
 fn read_member(fs: &FileSystem, members: &[u64], number: usize) {
     let mut bytes = vec![0; MEMBER];
@@ -354,6 +357,29 @@ fn a_scattered_unit_comes_by_its_parts() {
         fs.store().end_fetching();
     });
     assert_clean(&fs);
+}
+
+/// What is alive of a unit in mostly dead objects is put together when they are repacked, whatever lies among it.
+#[test]
+fn repacking_puts_a_scattered_unit_together() {
+    for is_unit in [false, true] {
+        let (_rig, fs, _) = rig(192 << 20);
+        let (unit, members) = scattered(&fs, 8);
+        set(&fs, unit, "unit", if is_unit { "yes" } else { "no" });
+        let elsewhere = fs.lookup(&caller(3), ROOT, b"elsewhere").unwrap().inode;
+        for (number, at) in (0..8).flat_map(|number| (0..OTHERS).map(move |at| (number, at))) {
+            if at % 3 != 0 {
+                fs.unlink(&caller(3), elsewhere, format!("o{number}-{at}").as_bytes()).unwrap();
+            }
+        }
+        fs.syncfs(&caller(3)).unwrap();
+        (0..3).for_each(|_| fs.store().checkpoint().unwrap());
+        while fs.repack_step(&caller(4), 1, 50, &|_| Vec::new()).unwrap().segments_emptied > 0 {}
+        let spread = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect::<BTreeSet<u64>>().len();
+        assert_eq!(spread == 1, is_unit, "{spread} segments");
+        (0..members.len()).for_each(|number| read_member(&fs, &members, number));
+        assert_clean(&fs);
+    }
 }
 
 /// Where nobody fetches for readers it comes whole; a recall that was cancelled is asked for anew by the next.

@@ -18,7 +18,7 @@ use crate::device::Machine;
 use crate::history::{History, Stop};
 use crate::observe::{self, Trouble};
 use crate::operation::{Path, Releasing};
-use crate::pool::{Mounted, caller};
+use crate::pool::{Mounted, caller, superuser};
 use crate::volume::{Harm, VolumeTrouble, name_of, number_of};
 
 /// Volumes of a history at most.
@@ -503,11 +503,12 @@ impl History {
         let all = store.volumes().iter().fold(0, |set, entry| set | entry.bit());
         for _ in 0..if all == 0 { 0 } else { steps } {
             let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
-            let repacked = self.mounted().store.repack_step(all, u64::from(percent), &describe);
-            if matches!(repacked, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+            let root = superuser(&self.machine);
+            let repacked = self.mounted().files.repack_step(&root, all, u64::from(percent), &describe);
+            if matches!(repacked, Err(Error::NoSpace)) && self.plan.may_fill {
                 return Ok(());
             }
-            let repacked = self.must("repacking", repacked.map_err(Error::from))?;
+            let repacked = self.must("repacking", repacked)?;
             if repacked.segments_emptied == 0 {
                 continue;
             }
@@ -544,13 +545,14 @@ impl History {
 
     pub(crate) fn repack_emptiest(&mut self, percent: u8) -> Result<(), Stop> {
         let Some(chosen) = self.emptiest(percent)? else { return Ok(()) };
-        let store = &self.mounted().store;
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
-        let repacked = store.repack_step(chosen, 100 - u64::from(percent).min(99), &describe);
-        if matches!(repacked, Err(stere_store::Error::NoSpace)) && self.plan.may_fill {
+        let live_percent_max = 100 - u64::from(percent).min(99);
+        let root = superuser(&self.machine);
+        let repacked = self.mounted().files.repack_step(&root, chosen, live_percent_max, &describe);
+        if matches!(repacked, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
-        let repacked = self.must("repacking", repacked.map_err(Error::from))?;
+        let repacked = self.must("repacking", repacked)?;
         self.summary.tier.segments_repacked += repacked.segments_emptied;
         if repacked.segments_emptied > 0 {
             self.note_commit();

@@ -44,7 +44,7 @@ pub use labelled::LabelledVolume;
 pub use orders::{Candidate, put_in_order};
 pub use parts::Parts;
 pub use remnants::Swept;
-pub use repack::Repacked;
+pub use repack::{Belonging, Repacked};
 use sequence::Referred;
 pub use stage::{Released, TierFile};
 pub use stere_format::{ReleaseOrder, SegmentHeat, TierMarks, TierPolicy, VolumePrices};

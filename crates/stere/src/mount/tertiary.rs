@@ -301,7 +301,9 @@ impl<F: Fn() -> u64> Worker<F> {
         let store = &self.daemon.running.store;
         let Some(volume) = store.volume_to_repack(u64::from(percent)) else { return };
         let live_percent_max = u64::from(100 - percent);
-        match store.repack_step(volume, live_percent_max, &|inodes| describe(&self.daemon.filesystem, inodes)) {
+        let filesystem = &self.daemon.filesystem;
+        let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
+        match filesystem.repack_step(&clock::own_caller(Wait::Allowed), volume, live_percent_max, &describe) {
             Ok(done) if done.segments_emptied == 0 => tracing::debug!(?done, "nothing could be repacked"),
             Ok(done) => {
                 let Repacked { segments_emptied, bytes_emptied, segments_made, bytes_made, .. } = done;

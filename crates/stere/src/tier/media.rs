@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stere_naming::FileSystem;
+use stere_naming::{FileSystem, Wait};
 
 use super::{Order, RepackReport, Told, ask, ask_tier, open, print_volumes, retire};
 use crate::cli::MediaCommand;
+use crate::clock;
 use crate::error::{DEGRADED, DONE, Result, refused};
 use crate::mount::tertiary::describe;
 use crate::registry::Registry;
@@ -52,7 +53,7 @@ pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&s
         Some((name, None)) => return refused(format!("the pool '{}' has no volume '{name}'", running.pool)),
     };
     let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
-    let done = running.store.repack_step(volumes, u64::from(below), &describe)?;
+    let done = filesystem.repack_step(&clock::own_caller(Wait::Allowed), volumes, u64::from(below), &describe)?;
     Ok(Told::Repack(RepackReport {
         segments_emptied: done.segments_emptied,
         bytes_emptied: done.bytes_emptied,

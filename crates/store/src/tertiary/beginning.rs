@@ -178,8 +178,8 @@ impl Volumes {
             return false;
         }
         let mut beginnings = self.beginnings.0.lock();
-        let is_known =
-            beginnings.iter().any(|one| one.expected.is_shared && one.holds(expected.segment, &expected.range));
+        let is_coming = |one: &Beginning| one.expected.is_shared || one.fetch.is_some();
+        let is_known = beginnings.iter().any(|one| is_coming(one) && one.holds(expected.segment, &expected.range));
         if !is_known {
             put(&mut beginnings, expected);
         }

@@ -152,6 +152,8 @@ struct Lent {
     asked_for: VecDeque<Arc<Fetch>>,
     /// What nobody asked for yet, and how many are at that.
     ahead: VecDeque<Arc<Segment>>,
+    /// The same of segments of which a part is wanted.
+    parts: VecDeque<Arc<Segment>>,
     at_ahead: usize,
     threads: usize,
     idle: usize,
@@ -160,7 +162,7 @@ struct Lent {
 
 impl Lent {
     fn has_ahead(&self) -> bool {
-        !self.ahead.is_empty() && self.at_ahead < AHEAD_THREADS_MAX
+        !(self.ahead.is_empty() && self.parts.is_empty()) && self.at_ahead < AHEAD_THREADS_MAX
     }
 }
 
@@ -168,6 +170,7 @@ impl Lent {
 enum Work {
     Asked(Arc<Fetch>),
     Ahead(Arc<Segment>),
+    Part(Arc<Segment>),
 }
 
 #[derive(Default)]
@@ -419,9 +422,13 @@ impl Fetches {
         if let Some(fetch) = lent.asked_for.pop_front() {
             return Some(Work::Asked(fetch));
         }
-        let segment = if lent.is_over { None } else { lent.ahead.pop_front() };
-        lent.at_ahead += usize::from(segment.is_some());
-        segment.map(Work::Ahead)
+        if lent.is_over {
+            return None;
+        }
+        let work = lent.parts.pop_front().map(Work::Part);
+        let work = work.or_else(|| lent.ahead.pop_front().map(Work::Ahead));
+        lent.at_ahead += usize::from(work.is_some());
+        work
     }
 
     fn end_ahead(&self) {
@@ -501,8 +508,8 @@ impl Volumes {
     /// The same for what is wanted of a segment that belongs to what somebody asked for; as many as were told.
     pub(super) fn fetch_part_ahead(&self, segment: &Arc<Segment>) {
         let mut lent = self.fetches.lent.lock();
-        if !lent.is_over && !lent.ahead.iter().any(|waiting| waiting.id == segment.id) {
-            lent.ahead.push_back(segment.clone());
+        if !lent.is_over {
+            lent.parts.push_back(segment.clone());
             self.fetches.has_work.notify_one();
         }
     }
@@ -515,27 +522,31 @@ impl Volumes {
 
     /// Nobody needs what nobody asked for.
     pub(super) fn fetch_nothing_ahead(&self) {
-        self.fetches.lent.lock().ahead.clear();
+        let mut lent = self.fetches.lent.lock();
+        lent.ahead.clear();
+        lent.parts.clear();
+        drop(lent);
         self.fetches.cancel_ahead(&|_| true);
         self.cancel_ranges_ahead();
     }
 
     fn run_ahead(&self, segment: &Arc<Segment>) {
         let length = segment.written_blocks() as usize * BLOCK_BYTES;
-        if !segment.is_released() || self.fetches.is_there(segment.id) {
-            return;
-        }
-        if let Some((fetch, is_mine)) = self.begin_part_ahead(segment) {
-            if is_mine {
-                self.run_unless_in_vain(&fetch);
-            }
-            return;
-        }
-        if !self.fetches.has_room_ahead(length) {
+        if !segment.is_released() || self.fetches.is_there(segment.id) || !self.fetches.has_room_ahead(length) {
             return;
         }
         if let Begun::Mine(fetch) = self.fetches.begin(segment, 0) {
             fetch.set_ahead(true);
+            self.run_unless_in_vain(&fetch);
+        }
+    }
+
+    /// Nothing, if readers have asked for the part meanwhile.
+    fn run_part(&self, segment: &Arc<Segment>) {
+        if !segment.is_released() || self.fetches.is_there(segment.id) {
+            return;
+        }
+        if let Some((fetch, true)) = self.begin_part_ahead(segment) {
             self.run_unless_in_vain(&fetch);
         }
     }
@@ -611,6 +622,10 @@ impl Store {
                 Work::Asked(fetch) => self.volumes.run_unless_in_vain(&fetch),
                 Work::Ahead(segment) => {
                     self.volumes.run_ahead(&segment);
+                    fetches.end_ahead();
+                }
+                Work::Part(segment) => {
+                    self.volumes.run_part(&segment);
                     fetches.end_ahead();
                 }
             }

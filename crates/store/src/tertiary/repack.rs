@@ -9,9 +9,10 @@
 //!
 //! Those come first of which most is gained for what it costs to read and write: (stored - live) / (stored + live), as in Rosenblum &
 //! Ousterhout 1991. What was recalled together follows at once, if it is as dead as was asked for: so it lies in one place from then
-//! on. Read next: `clusters.rs`, `upload.rs`, the store's `clean.rs`.
+//! on. What belongs to one unit (`Belonging`) is emptied in one step and appended one behind the other, before what lies among it.
+//! Read next: `clusters.rs`, `upload.rs`, the store's `clean.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
@@ -28,6 +29,22 @@ use crate::view::BlobHandle;
 
 /// Objects that one step empties at most.
 const VICTIMS_MAX: usize = 16;
+/// Where a unit is brought together, all of them are in memory.
+const UNIT_BYTES_MAX: u64 = 48 << 20;
+
+/// What belongs together, and shall lie so.
+#[derive(Clone, Copy)]
+pub struct Belonging<'a> {
+    /// The segments that each unit has a part of.
+    pub units: &'a [BTreeSet<u64>],
+    /// Which unit an inode is in.
+    pub unit_of: &'a dyn Fn(u64) -> Option<u64>,
+}
+
+impl Belonging<'_> {
+    /// Nothing does.
+    pub const NONE: Belonging<'static> = Belonging { units: &[], unit_of: &|_| None };
+}
 
 /// What one step did, and what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +62,20 @@ pub struct Repacked {
 }
 
 type MovedBlob = (BlobHandle, BlobValue, Arc<Segment>);
+
+/// What is alive in one of the segments of a batch.
+struct LiveBlob {
+    victim: usize,
+    handle: BlobHandle,
+    inode: u64,
+    file_offset: u64,
+}
+
+/// What is emptied in one step: each alone, or all of them into the same new segments.
+struct Batch {
+    victims: Vec<Arc<Segment>>,
+    is_unit: bool,
+}
 
 /// Bytes of a segment's object.
 pub(super) fn object_bytes(segment: &Segment) -> u64 {
@@ -114,24 +145,24 @@ impl Store {
         statuses.iter().any(|status| status.entry.bit() == volume && self.is_worth_it(status, dead_percent_min))
     }
 
-    /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them.
-    pub fn repack_step(&self, volumes: u16, live_percent_max: u64, describe: &Describe<'_>) -> Result<Repacked, Error> {
+    /// Empties some of the objects on these volumes, a set, that are mostly dead; about a new object's worth of what is alive in them, or
+    /// all of a unit's if it is of that.
+    pub fn repack_step(
+        &self,
+        volumes: u16,
+        live_percent_max: u64,
+        belonging: &Belonging<'_>,
+        describe: &Describe<'_>,
+    ) -> Result<Repacked, Error> {
         self.check_writable()?;
         let _alone = (self.volumes.work.lock(), self.volumes.uploads.write());
         let mut done = Repacked::default();
         let victims = self.volumes.together(self.victims(volumes, live_percent_max));
-        let (mut batch, mut live_bytes) = (Vec::new(), 0);
-        for victim in victims.iter().take(VICTIMS_MAX) {
-            if !batch.is_empty() && live_bytes + victim.live_bytes() > u64::from(self.log.chunk_bytes()) {
-                break;
-            }
-            live_bytes += victim.live_bytes();
-            batch.push(victim.clone());
-        }
-        done.segments_left = (victims.len() - batch.len()) as u64;
+        let batch = self.batch_of(&victims, belonging);
+        done.segments_left = (victims.len() - batch.victims.len()) as u64;
         drop(victims);
-        if !batch.is_empty() {
-            self.repack(&batch, describe, &mut done)?;
+        if !batch.victims.is_empty() {
+            self.repack(&batch, describe, belonging, &mut done)?;
         }
         drop(batch);
         if done.segments_emptied > 0 {
@@ -144,23 +175,43 @@ impl Store {
         Ok(done)
     }
 
-    fn repack(&self, batch: &[Arc<Segment>], describe: &Describe<'_>, done: &mut Repacked) -> Result<(), Error> {
-        let (mut moved, mut emptied): (Vec<MovedBlob>, Vec<Arc<Segment>>) = (Vec::new(), Vec::new());
-        for victim in batch {
-            match self.copy_live(victim) {
-                Ok(Some(mut copied)) => {
-                    moved.append(&mut copied);
-                    emptied.push(victim.clone());
-                }
-                Ok(None) => drop(self.volumes.unpackable.lock().insert(victim.id, victim.live_bytes())),
-                Err(Error::Elsewhere { why, .. }) => done.waits_for = Some(why),
-                Err(Error::NoSpace) => {
-                    done.waits_for = Some("devices have no room for what is repacked; release something".into());
-                    break;
-                }
-                Err(error) => return Err(error),
+    /// The first of these, and those that go with it.
+    fn batch_of(&self, victims: &[Arc<Segment>], belonging: &Belonging<'_>) -> Batch {
+        let Some(first) = victims.first() else { return Batch { victims: Vec::new(), is_unit: false } };
+        let is_in_unit = |unit: &&BTreeSet<u64>| {
+            unit.contains(&first.id) && victims[1..].iter().any(|victim| unit.contains(&victim.id))
+        };
+        let unit = belonging.units.iter().find(is_in_unit);
+        let bytes_max = if unit.is_some() { UNIT_BYTES_MAX } else { u64::from(self.log.chunk_bytes()) };
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for victim in
+            victims.iter().filter(|victim| unit.is_none_or(|unit| unit.contains(&victim.id))).take(VICTIMS_MAX)
+        {
+            let more = if unit.is_some() { object_bytes(victim) } else { victim.live_bytes() };
+            if !batch.is_empty() && bytes + more > bytes_max {
+                break;
             }
-            self.volumes.forget_fetched(victim.id);
+            bytes += more;
+            batch.push(victim.clone());
+        }
+        Batch { victims: batch, is_unit: unit.is_some() }
+    }
+
+    fn repack(
+        &self,
+        batch: &Batch,
+        describe: &Describe<'_>,
+        belonging: &Belonging<'_>,
+        done: &mut Repacked,
+    ) -> Result<(), Error> {
+        let (mut moved, mut emptied): (Vec<MovedBlob>, Vec<Arc<Segment>>) = (Vec::new(), Vec::new());
+        let at_once = if batch.is_unit { batch.victims.len() } else { 1 };
+        for victims in batch.victims.chunks(at_once) {
+            let is_over = self.copy_live(victims, belonging, &mut moved, &mut emptied, done)?;
+            victims.iter().for_each(|victim| self.volumes.forget_fetched(victim.id));
+            if is_over {
+                break;
+            }
         }
         let made: BTreeMap<u64, Arc<Segment>> = moved.iter().map(|(_, _, to)| (to.id, to.clone())).collect();
         self.log.end_segments(&|segment| made.contains_key(&segment.id));
@@ -194,29 +245,83 @@ impl Store {
         Ok(())
     }
 
-    /// Appends what is alive of a segment elsewhere, without entering it. None if not all of it can be read.
-    fn copy_live(&self, victim: &Arc<Segment>) -> Result<Option<Vec<MovedBlob>>, Error> {
-        let rows = match victim.is_released() {
-            false => self.entries_of_segment(victim)?,
-            true => match self.volumes.whole(victim) {
+    /// Appends what is alive of segments elsewhere, without entering it, unit by unit; of those of which all could be read. Whether there is
+    /// no room for more.
+    fn copy_live(
+        &self,
+        victims: &[Arc<Segment>],
+        belonging: &Belonging<'_>,
+        moved: &mut Vec<MovedBlob>,
+        emptied: &mut Vec<Arc<Segment>>,
+        done: &mut Repacked,
+    ) -> Result<bool, Error> {
+        let (mut live, mut left) = (Vec::new(), BTreeSet::new());
+        for (victim, segment) in victims.iter().enumerate() {
+            match self.live_of(victim, segment) {
+                Ok(Some(blobs)) => live.extend(blobs),
+                Ok(None) => self.leave(segment, victim, &mut left),
+                Err(Error::Elsewhere { why, .. }) => {
+                    done.waits_for = Some(why);
+                    left.insert(victim);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if victims.len() > 1 {
+            // What is of no unit comes last.
+            live.sort_by_cached_key(|blob| (belonging.unit_of)(blob.inode).unwrap_or(u64::MAX));
+        }
+        let (mut copied, mut is_over) = (Vec::new(), false);
+        for blob in live {
+            let LiveBlob { victim, handle, inode, file_offset } = blob;
+            if is_over || left.contains(&victim) {
+                left.insert(victim);
+                continue;
+            }
+            match self.append_copy(&handle, inode, file_offset, &self.cold_stream(&victims[victim])) {
+                Ok((value, to)) => copied.push((victim, (handle, value, to))),
+                Err(Error::Damaged { .. }) => self.leave(&victims[victim], victim, &mut left),
+                Err(Error::Elsewhere { why, .. }) => {
+                    done.waits_for = Some(why);
+                    left.insert(victim);
+                }
+                Err(Error::NoSpace) => {
+                    done.waits_for = Some("devices have no room for what is repacked; release something".into());
+                    left.insert(victim);
+                    is_over = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        moved.extend(copied.into_iter().filter(|(victim, _)| !left.contains(victim)).map(|(_, blob)| blob));
+        let whole = victims.iter().enumerate().filter(|(victim, _)| !left.contains(victim));
+        emptied.extend(whole.map(|(_, segment)| segment.clone()));
+        Ok(is_over)
+    }
+
+    /// Not all of it can be read: it stays, and is not looked at again as it is.
+    fn leave(&self, segment: &Segment, victim: usize, left: &mut BTreeSet<usize>) {
+        self.volumes.unpackable.lock().insert(segment.id, segment.live_bytes());
+        left.insert(victim);
+    }
+
+    /// What is alive of a segment, in the order in which it lies. None if not all of it can be read.
+    fn live_of(&self, victim: usize, segment: &Arc<Segment>) -> Result<Option<Vec<LiveBlob>>, Error> {
+        let rows = match segment.is_released() {
+            false => self.entries_of_segment(segment)?,
+            true => match self.volumes.whole(segment) {
                 // Reads of its blobs are answered from this chunk.
                 Ok(object) => entries_of(&object),
                 Err(RecallError::Damaged(_)) => return Ok(None),
                 Err(RecallError::Refused(refusal, why)) => return Err(Error::Elsewhere { why, refusal }),
             },
         };
-        let key = self.cold_stream(victim);
-        let mut moved = Vec::new();
+        let mut live = Vec::new();
         for (row_block, entries) in rows {
-            for (handle, inode, file_offset) in self.live_blobs(victim, row_block, &entries)? {
-                match self.append_copy(&handle, inode, file_offset, &key) {
-                    Ok((value, to)) => moved.push((handle, value, to)),
-                    Err(Error::Damaged { .. }) => return Ok(None),
-                    Err(error) => return Err(error),
-                }
-            }
+            let blobs = self.live_blobs(segment, row_block, &entries)?.into_iter();
+            live.extend(blobs.map(|(handle, inode, file_offset)| LiveBlob { victim, handle, inode, file_offset }));
         }
-        Ok(Some(moved))
+        Ok(Some(live))
     }
 
     /// Copies new segments out to all their volumes; false, and why, if that cannot be done now.

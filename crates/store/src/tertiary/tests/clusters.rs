@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::beside::{EndFetching, Held, LetGo};
 use super::*;
-use crate::Prefetch;
 use crate::tests::remove_file;
+use crate::{Belonging, Prefetch};
 
 /// Twelve files of about a segment each, on a volume only.
 fn twelve() -> (Rig, Store, Arc<Held>, Files, Vec<u64>) {
@@ -197,7 +197,7 @@ fn repacking_puts_together_what_was_recalled_together() {
     for file in together {
         read_range(&store, file.0, 0, 4096).unwrap();
     }
-    while store.repack_step(1, 50, &describe).unwrap().segments_emptied > 0 {}
+    while store.repack_step(1, 50, &Belonging::NONE, &describe).unwrap().segments_emptied > 0 {}
     let place = |file: &(u64, Placement, usize)| {
         let blob = store.view(Wait::Allowed, |view| view.blob(blobs_of(&store, file.0)[0])).unwrap();
         let address = blob.value.address;

@@ -1,6 +1,7 @@
 //! P-87: repacking gives room on volumes back, nothing is lost, and there are never fewer copies.
 
 use super::*;
+use crate::Belonging;
 use crate::tests::remove_file;
 
 /// Two volumes that both have files of which most are removed, on volumes only.
@@ -27,7 +28,7 @@ fn objects(volume: &MemoryVolume) -> BTreeSet<String> {
 fn repack_all(store: &Store) -> u64 {
     let mut emptied = 0;
     loop {
-        let done = store.repack_step(3, 50, &describe).unwrap();
+        let done = store.repack_step(3, 50, &Belonging::NONE, &describe).unwrap();
         emptied += done.segments_emptied;
         if done.waits_for.is_some() || done.segments_emptied + done.segments_left == 0 {
             return emptied;
