@@ -143,9 +143,12 @@ pub(crate) fn kind_of(checksum: Checksum) -> ChecksumKind {
 }
 
 thread_local! {
-    /// Stored bytes on their way: fresh memory for each of them would cost as much as encrypting does.
+    /// Encrypted bytes on their way to the store: fresh memory for each of them would cost as much as encrypting does.
     static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Memory that is kept for stored bytes on their way from devices: as much as two readers have under way of what is encrypted.
+pub(crate) const STORED_BYTES_KEPT: usize = 16 << 20;
 
 /// Decoded records that are kept: enough for a few readers that read in small steps.
 const KEPT_RECORDS: usize = 16;
@@ -271,25 +274,14 @@ impl Files {
         if pieces.is_empty() {
             return Ok(());
         }
-        STORED.with_borrow_mut(|buffer| self.read_encoded_by(wait, pieces, buffer, out))
-    }
-
-    fn read_encoded_by(
-        &self,
-        wait: Wait,
-        pieces: &[(Piece, Option<Opening>)],
-        buffer: &mut Vec<u8>,
-        out: &mut [u8],
-    ) -> Result<(), Error> {
         let length = |piece: &Piece| piece.blob.value.address.length as usize;
-        let total: usize = pieces.iter().map(|(piece, _)| length(piece)).sum();
-        if buffer.len() < total {
-            buffer.resize(total, 0);
-        }
-        let (mut stored, mut rest) = (Vec::with_capacity(pieces.len()), &mut buffer[..total]);
+        // Each from a sector on, as it lies on devices, so that they can read it to its place.
+        let room = |piece: &Piece| length(piece).next_multiple_of(SECTOR_BYTES);
+        let mut buffer = self.stored.take(pieces.iter().map(|(piece, _)| room(piece)).sum());
+        let (mut stored, mut rest) = (Vec::with_capacity(pieces.len()), buffer.as_mut_slice());
         for (piece, _) in pieces {
-            let (one, others) = rest.split_at_mut(length(piece));
-            stored.push(one);
+            let (one, others) = rest.split_at_mut(room(piece));
+            stored.push(&mut one[..length(piece)]);
             rest = others;
         }
         let wanted = pieces.iter().zip(&mut stored).map(|((piece, _), stored)| (&piece.blob, &mut **stored)).collect();

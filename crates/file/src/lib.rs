@@ -53,6 +53,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
+use stere_device::BufferPool;
 use stere_format::{FileKind, InodeValue, Scheme, Site, Timestamp};
 use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Placement, Store, Wait};
@@ -150,6 +151,8 @@ pub struct Files {
     holds_removed: AtomicBool,
     set_aside: Mutex<SetAside>,
     decoded: Decoded,
+    /// What was read of encoded blobs, until it is decoded.
+    stored: BufferPool,
     keyring: Arc<Keyring>,
     plugins: Arc<Plugins>,
     accounts: Arc<Accounts>,
@@ -187,6 +190,7 @@ impl Files {
             holds_removed: AtomicBool::new(false),
             set_aside: Mutex::default(),
             decoded: Decoded::default(),
+            stored: BufferPool::new(encode::STORED_BYTES_KEPT),
             keyring: Arc::new(Keyring::new(options.encryption_salt)),
             plugins,
             accounts,

@@ -1,16 +1,18 @@
 //! Compression of one record, and giving up on what does not become smaller.
 //!
 //! Invariants: what is stored compressed takes at least an eighth fewer sectors than it would plain; the compressed bytes
-//! depend on the content and the policy only. Compressors keep their tables from record to record, because making them takes
+//! depend on the content and the policy only. Compressors keep their tables from record to record (`idle.rs`), because making them takes
 //! longer than a small record does.
 
-use std::cell::RefCell;
+use std::convert::Infallible;
+use std::io;
 
 use stere_format::{BlobEncoding, sector_aligned};
 use stere_policy::{Algorithm, Compression};
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::error::PluginError;
+use crate::idle::Idle;
 
 /// Levels above this are slow enough for a quick trial before them to be worth it.
 const TRIAL_ABOVE_LEVEL: i32 = 5;
@@ -19,12 +21,10 @@ const TRIAL_LEVEL: i32 = 1;
 /// The least that can be saved is one sector.
 const CONTENT_BYTES_MIN: usize = stere_format::SECTOR_BYTES + 1;
 
-thread_local! {
-    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
-    /// Room for the worst case: fresh memory for each record would cost more than copying what is left of it.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
-}
+static COMPRESSORS: Idle<(i32, Compressor<'static>)> = Idle::new();
+/// Room for the worst case: fresh memory for each record would cost more than copying what is left of it.
+static SCRATCH: Idle<Vec<u8>> = Idle::new();
+static DECOMPRESSORS: Idle<Decompressor<'static>> = Idle::new();
 
 /// The compressed record, if that is worth it.
 pub(crate) fn compress(compression: Compression, content: &[u8]) -> Option<(BlobEncoding, Vec<u8>)> {
@@ -57,13 +57,17 @@ fn worthwhile_bytes_max(content_bytes: usize) -> Option<usize> {
 
 /// What `encode` puts into room for so many bytes, if it is short enough.
 fn in_scratch(room: usize, bytes_max: usize, encode: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        if scratch.len() < room {
-            scratch.resize(room, 0);
-        }
-        let length = encode(&mut scratch[..room])?;
-        (length <= bytes_max).then(|| scratch[..length].to_vec())
-    })
+    let encoded = SCRATCH.with(
+        || Ok::<_, Infallible>(Vec::new()),
+        |scratch| {
+            if scratch.len() < room {
+                scratch.resize(room, 0);
+            }
+            let length = encode(&mut scratch[..room]).filter(|length| *length <= bytes_max);
+            Ok(length.map(|length| scratch[..length].to_vec()))
+        },
+    );
+    encoded.unwrap_or_else(|never| match never {})
 }
 
 fn lz4(content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
@@ -74,32 +78,21 @@ fn lz4(content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
 /// Always with room for the worst case: a context that ran out of room is not good for what comes after.
 fn zstd(level: i32, content: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     in_scratch(zstd::zstd_safe::compress_bound(content.len()), bytes_max, |out| {
-        COMPRESSOR.with_borrow_mut(|kept| {
-            let length = zstd_into(kept, level, content, out);
-            if length.is_err() {
-                *kept = None;
-            }
-            length.ok()
-        })
+        let make = || Ok((level, Compressor::new(level)?));
+        COMPRESSORS.with(make, |compressor| zstd_into(compressor, level, content, out)).ok()
     })
 }
 
 fn zstd_into(
-    kept: &mut Option<(i32, Compressor<'static>)>,
+    (known, compressor): &mut (i32, Compressor<'static>),
     level: i32,
     content: &[u8],
     out: &mut [u8],
-) -> std::io::Result<usize> {
-    let compressor = match kept {
-        Some((known, compressor)) => {
-            if *known != level {
-                compressor.set_compression_level(level)?;
-                *known = level;
-            }
-            compressor
-        }
-        None => &mut kept.insert((level, Compressor::new(level)?)).1,
-    };
+) -> io::Result<usize> {
+    if *known != level {
+        compressor.set_compression_level(level)?;
+        *known = level;
+    }
     compressor.compress_to_buffer(content, out)
 }
 
@@ -110,16 +103,10 @@ pub(crate) fn decompress_lz4(stored: &[u8], out: &mut [u8]) -> Result<(), Plugin
 }
 
 pub(crate) fn decompress_zstd(stored: &[u8], out: &mut [u8]) -> Result<(), PluginError> {
-    let malformed =
-        |error: std::io::Error| PluginError::Malformed { what: "Zstandard frame", detail: error.to_string() };
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        let decompressor = match kept {
-            Some(decompressor) => decompressor,
-            None => kept.insert(Decompressor::new().map_err(malformed)?),
-        };
-        let got = decompressor.decompress_to_buffer(stored, out).map_err(malformed)?;
-        check_length(got, out.len())
-    })
+    let malformed = |error: io::Error| PluginError::Malformed { what: "Zstandard frame", detail: error.to_string() };
+    let decompressed =
+        DECOMPRESSORS.with(Decompressor::new, |decompressor| decompressor.decompress_to_buffer(stored, out));
+    check_length(decompressed.map_err(malformed)?, out.len())
 }
 
 fn check_length(got: usize, expected: usize) -> Result<(), PluginError> {

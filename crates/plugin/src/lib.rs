@@ -13,6 +13,7 @@
 
 mod compress;
 mod error;
+mod idle;
 mod stack;
 mod user;
 
