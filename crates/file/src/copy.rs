@@ -177,6 +177,7 @@ impl Files {
             (content.size, content.stored_size) = (size, size);
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;
+            self.note_written(target);
         }
         Ok(done)
     }

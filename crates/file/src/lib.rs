@@ -46,6 +46,7 @@ mod state;
 mod table;
 mod versions;
 mod write;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,6 +161,7 @@ pub struct Files {
     digests: Arc<Digests>,
     find_index: Arc<FindIndex>,
     recalled: recalled::Recalled,
+    written: written::Written,
 }
 
 impl Files {
@@ -198,6 +200,7 @@ impl Files {
             digests,
             find_index,
             recalled: recalled::Recalled::default(),
+            written: written::Written::default(),
             store,
             options,
         };

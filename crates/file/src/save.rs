@@ -156,6 +156,9 @@ impl Files {
             self.pay(transaction, inode, file_size, size);
             Ok::<_, Error>(())
         })?;
+        if !appended.is_empty() {
+            self.note_written(inode);
+        }
         let before = content.memory_bytes();
         for record in replaced {
             content.records.remove(record);

@@ -27,6 +27,7 @@ mod find;
 mod fold;
 mod lost;
 mod names;
+mod new_files;
 mod places;
 mod plugins;
 mod policy;

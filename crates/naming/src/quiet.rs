@@ -52,7 +52,14 @@ impl FileSystem {
     }
 
     pub(crate) fn note_units_waiting(&self, found: &Found) {
-        self.quiet.is_waiting.store(found.waits.values().any(|waits| *waits), Ordering::Release);
+        if found.waits.values().any(|waits| *waits) {
+            self.quiet.is_waiting.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whoever waits says so again when he is looked at.
+    pub(crate) fn look_at_units_anew(&self) {
+        self.quiet.is_waiting.store(false, Ordering::Release);
     }
 
     /// Everything below a directory was sent down: who is waited for there is waited for from now on.
@@ -82,6 +89,9 @@ impl FileSystem {
             since.remove(&unit);
         }
         found.waits.insert(unit, waits);
+        if waits {
+            self.files.note_written(unit);
+        }
         Ok(waits)
     }
 

@@ -196,7 +196,8 @@ impl FileSystem {
         // Whoever waits for nobody comes first.
         let is_asked = |view: &stere_store::View<'_>| Ok::<_, Error>(view.get(&Key::reconcile(inode))?.is_some());
         if is_patient && self.store.view(caller.wait, is_asked)? {
-            return Ok(());
+            let is_blocked = self.reconciler.state.lock().blocked.iter().any(|(root, _, _)| *root == inode);
+            return if is_blocked { self.try_again(caller, inode) } else { Ok(()) };
         }
         self.store.update(caller.wait, |transaction| {
             let value = stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
@@ -211,6 +212,33 @@ impl FileSystem {
                 _ => Err(Error::NotPermitted("only files and directories are stored by policy")),
             }
         })
+    }
+
+    /// What was blocked is tried again, as patiently as before.
+    fn try_again(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.store.update(caller.wait, |transaction| {
+            note(transaction, inode)?;
+            self.reconciler.has_new_notes.store(true, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// The same for new files, and for all that goes down.
+    pub(crate) fn try_new_again(&self, caller: &Caller<'_>) -> Result<(), Error> {
+        let blocked: Vec<u64> = self.reconciler.state.lock().blocked.iter().map(|(root, _, _)| *root).collect();
+        if blocked.is_empty() {
+            return Ok(());
+        }
+        let roots = self.tiered_roots(caller.wait)?;
+        let is_new = |inode: &u64| roots.contains(inode) || self.reconciler.patient.lock().contains(inode);
+        blocked.into_iter().filter(is_new).try_for_each(|inode| self.try_again(caller, inode))
+    }
+
+    /// Whether there is work.
+    pub fn is_reconciling(&self, wait: Wait) -> Result<bool, Error> {
+        let mut state = self.reconciler.state.lock();
+        state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
+        Ok(state.in_hand.is_some() || !state.pending.is_empty())
     }
 
     /// Stops the work for now, or lets it go on; what was blocked is then tried again.
@@ -341,11 +369,9 @@ impl FileSystem {
 
     /// Takes the note away, unless it was made anew meanwhile.
     fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
-        if let Some(found) = &job.patient {
-            self.reconciler.patient.lock().remove(&job.root);
-            self.note_units_waiting(found);
-        } else {
-            self.wait_anew_below(caller.wait, job.root)?;
+        match &job.patient {
+            Some(found) => self.note_units_waiting(found),
+            None => self.wait_anew_below(caller.wait, job.root)?,
         }
         if job.waiting_bytes > 0 {
             let why = format!(
@@ -376,7 +402,9 @@ impl FileSystem {
             }
             Ok::<_, Error>(number.is_none_or(|number| number == job.number))
         })?;
-        if !is_done {
+        if is_done {
+            self.reconciler.patient.lock().remove(&job.root);
+        } else {
             // Asked for again while it was done.
             self.reconciler.has_new_notes.store(true, Ordering::Release);
         }

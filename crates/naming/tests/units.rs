@@ -231,8 +231,8 @@ fn what_is_made_a_unit_late_comes_back_as_one() {
 }
 
 /// Looks for new files as a mount does, at this time; what is not waited for goes down.
-fn look_for_new(fs: &FileSystem, root: u64, seconds: i64) {
-    fs.reconcile_new(&caller(seconds), root).unwrap();
+fn look_for_new(fs: &FileSystem, seconds: i64) {
+    fs.send_new_down(&caller(seconds), false).unwrap();
     while fs.reconcile_step(&caller(seconds), 1 << 20).unwrap() {}
     settle(fs);
 }
@@ -257,7 +257,7 @@ fn a_unit_that_is_written_is_waited_for() {
         let seconds = 10_000 + minute * 60;
         members.push(make_at(&fs, unit, &format!("f{minute}"), seconds));
         others.push(make_at(&fs, elsewhere, &format!("g{minute}"), seconds));
-        look_for_new(&fs, top, seconds + 1);
+        look_for_new(&fs, seconds + 1);
         assert!(members.iter().all(|inode| segments_of(&fs, *inode).is_empty()), "minute {minute}");
         assert!(others.iter().all(|inode| !segments_of(&fs, *inode).is_empty()), "minute {minute}");
         assert!(fs.are_units_waiting());
@@ -266,9 +266,9 @@ fn a_unit_that_is_written_is_waited_for() {
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     while fs.reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
-    look_for_new(&fs, top, 10_301);
+    look_for_new(&fs, 10_301);
     assert!(fs.are_units_waiting());
-    look_for_new(&fs, top, 10_300 + 121);
+    look_for_new(&fs, 10_300 + 121);
     assert!(!fs.are_units_waiting());
     let inner: BTreeSet<u64> = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect();
     let (first, last) = (*inner.first().unwrap(), *inner.last().unwrap());
@@ -279,7 +279,7 @@ fn a_unit_that_is_written_is_waited_for() {
     );
     // By a word it goes at once,
     let asked = make_at(&fs, unit, "asked", 20_000);
-    look_for_new(&fs, top, 20_001);
+    look_for_new(&fs, 20_001);
     assert!(segments_of(&fs, asked).is_empty());
     fs.reconcile(&caller(20_002), unit).unwrap();
     reconcile(&fs);
@@ -290,7 +290,7 @@ fn a_unit_that_is_written_is_waited_for() {
         let seconds = 30_000 + minute * 60;
         fs.write(&caller(seconds), busy, 0, b"busy", false).unwrap();
         fs.syncfs(&caller(seconds)).unwrap();
-        look_for_new(&fs, top, seconds + 1);
+        look_for_new(&fs, seconds + 1);
         let is_down = !segments_of(&fs, busy).is_empty();
         assert_eq!(is_down, minute >= 60, "minute {minute}");
     }

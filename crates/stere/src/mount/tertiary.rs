@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use stere_format::VolumeEntry;
 use stere_naming::{FileSystem, Wait};
 use stere_store::Repacked;
 
@@ -24,6 +25,8 @@ const TICK: Duration = Duration::from_millis(500);
 const AWAY: Duration = Duration::from_secs(3);
 /// How often what was written below directories that go down is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often all of what goes down is looked at, not only what was written.
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(3600);
 /// Looking takes one part of so many of the time.
 const LOOK_PART: u32 = 20;
 /// So long nothing may have been archived before segments that are not full are ended.
@@ -93,6 +96,8 @@ pub fn start(
             served,
             last_served: 0,
             looked_at: 0,
+            volumes: Vec::new(),
+            next_look_at_all: now,
             last_request: now,
             began: now,
             tier_rate_bytes,
@@ -177,6 +182,9 @@ struct Worker<F> {
     began: Instant,
     /// Requests that it had served when new files were last looked for.
     looked_at: u64,
+    /// The volumes as they were when all that goes down was last looked at, and when that is done again.
+    volumes: Vec<VolumeEntry>,
+    next_look_at_all: Instant,
     tier_rate_bytes: Option<u64>,
     repack_percent: Option<u8>,
     next_repack: Instant,
@@ -245,7 +253,7 @@ impl<F: Fn() -> u64> Worker<F> {
         self.daemon.running.tertiary.note_in_use(is_in_use);
         let held = keep_to_rate(&self.daemon, self.tier_rate_bytes);
         let filesystem = &self.daemon.filesystem;
-        let is_archiving = filesystem.reconcile_status(Wait::Allowed).is_ok_and(|status| !status.pending.is_empty());
+        let is_archiving = filesystem.is_reconciling(Wait::Allowed).unwrap_or(false);
         match (is_archiving, self.look_began) {
             (true, _) => self.busy_until = now + QUIET,
             (false, Some(began)) => {
@@ -335,12 +343,13 @@ impl<F: Fn() -> u64> Worker<F> {
             return;
         }
         self.looked_at = served;
-        let caller = clock::own_caller(Wait::Allowed);
-        let roots = self.daemon.filesystem.tiered_roots(Wait::Allowed).unwrap_or_default();
-        for root in roots {
-            if let Err(error) = self.daemon.filesystem.reconcile_new(&caller, root) {
-                tracing::debug!(root, %error, "a directory that goes down cannot be looked at");
-            }
+        let volumes = self.daemon.running.store.volumes();
+        let looks_at_all = volumes != self.volumes || Instant::now() >= self.next_look_at_all;
+        if looks_at_all {
+            (self.volumes, self.next_look_at_all) = (volumes, Instant::now() + LOOK_AT_ALL_EVERY);
+        }
+        if let Err(error) = self.daemon.filesystem.send_new_down(&clock::own_caller(Wait::Allowed), looks_at_all) {
+            tracing::warn!(%error, "new files that go down could not be looked for");
         }
     }
 }
