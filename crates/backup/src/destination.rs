@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -237,8 +238,13 @@ impl Destination {
         match self.disk.read(&path) {
             Ok(bytes) => {
                 if let Some((run, keeps, changes)) = manifest::decode_changes(&bytes) {
-                    for change in changes {
-                        self.try_to_make(&run, keeps, &change)?;
+                    let placed: BTreeSet<&[u8]> = changes.iter().filter_map(|change| self.in_place(change)).collect();
+                    for change in &changes {
+                        // What came into its place is not taken away for it.
+                        let is_replaced = matches!(change, Change::Taken(path) if placed.contains(&path[..]));
+                        if !is_replaced {
+                            self.try_to_make(&run, keeps, change)?;
+                        }
                     }
                 }
                 self.save()?;
@@ -252,6 +258,14 @@ impl Destination {
             self.disk.remove(&path).at("remove", &path)?;
         }
         Ok(())
+    }
+
+    /// The path of a copy that has its place already.
+    fn in_place<'a>(&self, change: &'a Change) -> Option<&'a [u8]> {
+        match change {
+            Change::Placed(number, path, _) if !self.is_there(&self.unplaced(*number)) => Some(path),
+            _ => None,
+        }
     }
 
     /// Makes a change that was noted; tells what is against it where that is about this path alone.

@@ -411,3 +411,57 @@ fn what_changes_its_kind_is_copied_anew() {
     sound(root);
     assert_eq!(restored(root, Some("m2")), BTreeMap::from([("x".to_owned(), "same".to_owned())]));
 }
+
+/// P-105: a directory and a link become files; whichever step is the last, the files that took their places stay. It fails where ending
+/// an interrupted run takes away again what it had taken away before, and takes what came into its place.
+#[test]
+fn what_took_the_place_of_another_kind_stays_when_a_run_is_ended() {
+    let directory = Facts { mode: 0o040_755, ..facts("x", 1) };
+    let link = Facts { mode: 0o120_777, ..facts("l", 1) };
+    let copied = |run: &mut Run, content: &'static [u8]| {
+        run.stage(|offset, out: &mut [u8]| {
+            let rest = &content[(offset as usize).min(content.len())..];
+            out[..rest.len()].copy_from_slice(rest);
+            Ok::<_, Error>(rest.len())
+        })
+    };
+    let first = |root: &Path| -> Result<(), Error> {
+        let mut run = Run::begin(open(root), "m1", 2)?;
+        assert!(run.meet(b"x", &directory) && run.meet(b"x/y", &facts("x/y", 1)) && run.meet(b"l", &link));
+        run.accept_directory(b"x", &directory, Vec::new())?;
+        let staged = copied(&mut run, b"below")?;
+        run.accept(b"x/y", &facts("x/y", 1), Vec::new(), staged)?;
+        let staged = run.stage_link(b"somewhere")?;
+        run.accept(b"l", &link, Vec::new(), staged)?;
+        run.place()?;
+        run.finish().map(drop)
+    };
+    let second = |root: &Path, steps: u64| -> Result<(), Error> {
+        let destination = open(root);
+        destination.steps_left.set(steps);
+        let mut run = Run::begin(destination, "m2", 2)?;
+        assert!(run.meet(b"x", &facts("x", 2)) && run.meet(b"l", &facts("l", 2)));
+        run.take_away()?;
+        for path in ["x", "l"] {
+            let staged = copied(&mut run, b"a file now")?;
+            run.accept(path.as_bytes(), &facts(path, 2), Vec::new(), staged)?;
+            run.place()?;
+        }
+        run.finish().map(drop)
+    };
+    let mut steps = 0;
+    loop {
+        let folder = Folder::new();
+        let root = &folder.0;
+        Destination::create(root, &ID, "tank").unwrap();
+        first(root).unwrap();
+        let outcome = second(root, steps);
+        assert!(matches!(outcome, Ok(()) | Err(Error::Stopped)), "{outcome:?} after {steps} steps");
+        sound(root);
+        if outcome.is_ok() {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 8, "{steps} steps");
+}
