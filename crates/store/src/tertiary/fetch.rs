@@ -6,145 +6,32 @@
 //! come the same way, for `beginning.rs`, which keeps them. What nobody asked for yet is fetched when no thread is needed for what somebody
 //! did, and kept where there is room for it besides; it ends when somebody needs its thread or its drive, and when nothing of the segment is
 //! alive any more. Invariants: a whole segment is fetched by one thread at a time; what is
-//! kept is whole and proven, and bounded.
+//! kept is whole and proven, and bounded. Read next: `fetch/way.rs`, `fetch/kept.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+mod kept;
+mod way;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use stere_device::{Take, waiting};
 use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{RecallError, Refusal, Segment};
 
 use super::{Volumes, is_object_of};
 use crate::Store;
+use kept::{AHEAD_BYTES_MAX, Chunk, KEPT_BYTES_MAX, Kept};
+use way::State;
+pub(super) use way::{Fetch, give_part};
 
-/// Whole chunks that were fetched lately are kept until they are staged, at most so many bytes of them.
-const KEPT_BYTES_MAX: usize = 64 << 20;
-/// What nobody asked for takes at most so much of that, and only where there is nothing else.
-const AHEAD_BYTES_MAX: usize = 32 << 20;
 /// So many threads at most fetch what nobody asked for,
 const AHEAD_THREADS_MAX: usize = 2;
 /// and so many segments wait for them.
 const AHEAD_WAITING_MAX: usize = 8;
-/// Who wants something farther behind what has arrived asks for it by itself.
-const FAR_BYTES: usize = 1 << 20;
 /// On media, what begins no farther behind the front is read from there.
 const FRONT_BYTES: u64 = 256 << 10;
-/// How often those who wait look whether they still should.
-const LOOK: Duration = Duration::from_millis(100);
-/// Where pieces arrive all the time, they look after so many of them.
-const WOKEN_MAX: u32 = 16;
-
-/// One object on its way, or a range of one.
-pub(super) struct Fetch {
-    segment: Arc<Segment>,
-    /// None for the whole.
-    range: Option<Range<usize>>,
-    /// Where its first reader reads, if the volume begins better there than at the front.
-    from: usize,
-    /// Nobody asked for it yet.
-    is_ahead: AtomicBool,
-    /// If nobody asked for it, it ends.
-    is_cancelled: AtomicBool,
-    state: Mutex<State>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// What has arrived, in the order in which it arrived; moves to `whole`.
-    bytes: Vec<u8>,
-    /// Where it begins (in the range): it goes on to the end, and then from the front to here.
-    from: usize,
-    /// Those who wait are woken when so much has arrived, and look: the least that any of them needs.
-    needed: usize,
-    /// All of it, in order, while it is proven; moves to the outcome.
-    whole: Option<Arc<Vec<u8>>>,
-    outcome: Option<Result<Arc<Vec<u8>>, RecallError>>,
-}
-
-impl State {
-    /// What arrives for a volume that begins here.
-    fn arriving(length: usize, from: usize) -> State {
-        State { bytes: Vec::with_capacity(length), from, ..State::default() }
-    }
-
-    /// These bytes of so many, if they have arrived; else how far they are behind what has, and with how much they are there.
-    fn part(&self, range: Range<usize>, length: usize) -> Result<&[u8], (usize, usize)> {
-        let start = if range.start >= self.from { range.start - self.from } else { range.start + length - self.from };
-        let is_one_piece = range.start >= self.from || range.end <= self.from;
-        let end = if is_one_piece { start + range.len() } else { length };
-        let part = if is_one_piece { self.bytes.get(start..end) } else { None };
-        part.ok_or((start.saturating_sub(self.bytes.len()), end))
-    }
-
-    /// Takes what arrived; whether somebody has to be woken for it.
-    fn take(&mut self, piece: &[u8]) -> bool {
-        self.bytes.extend_from_slice(piece);
-        let is_enough = self.bytes.len() >= self.needed;
-        if is_enough {
-            // Whoever needs more says so again.
-            self.needed = usize::MAX;
-        }
-        is_enough
-    }
-
-    /// Puts in order what has arrived, if that is all; readers are served from it meanwhile and no lock is held.
-    fn complete(&mut self, length: usize) -> Option<Arc<Vec<u8>>> {
-        if self.bytes.len() != length {
-            return None;
-        }
-        self.bytes.rotate_right(std::mem::take(&mut self.from));
-        self.whole = Some(Arc::new(std::mem::take(&mut self.bytes)));
-        self.whole.clone()
-    }
-}
-
-struct Chunk {
-    segment: u64,
-    bytes: Arc<Vec<u8>>,
-    is_ahead: bool,
-}
-
-#[derive(Default)]
-struct Kept {
-    chunks: VecDeque<Chunk>,
-    under_way: BTreeMap<u64, Arc<Fetch>>,
-}
-
-impl Kept {
-    fn chunk(&self, segment: u64) -> Option<Arc<Vec<u8>>> {
-        self.chunks.iter().find(|chunk| chunk.segment == segment).map(|chunk| chunk.bytes.clone())
-    }
-
-    /// The same for somebody who asks.
-    fn chunk_asked_for(&mut self, segment: u64) -> Option<Arc<Vec<u8>>> {
-        let chunk = self.chunks.iter_mut().find(|chunk| chunk.segment == segment)?;
-        chunk.is_ahead = false;
-        Some(chunk.bytes.clone())
-    }
-
-    fn bytes(&self, is_ahead: bool) -> usize {
-        self.chunks.iter().filter(|chunk| chunk.is_ahead == is_ahead).map(|chunk| chunk.bytes.len()).sum()
-    }
-
-    /// What nobody asked for makes room for nothing, and goes first.
-    fn keep(&mut self, chunk: Chunk) {
-        let mut over = (self.bytes(true) + self.bytes(false) + chunk.bytes.len()).saturating_sub(KEPT_BYTES_MAX);
-        if chunk.is_ahead && (over > 0 || self.bytes(true) + chunk.bytes.len() > AHEAD_BYTES_MAX) {
-            return;
-        }
-        while over > 0 && !self.chunks.is_empty() {
-            let at = self.chunks.iter().position(|chunk| chunk.is_ahead).unwrap_or(0);
-            over = over.saturating_sub(self.chunks.remove(at).map_or(0, |chunk| chunk.bytes.len()));
-        }
-        self.chunks.push_back(chunk);
-    }
-}
 
 /// Work for those who lend their threads.
 #[derive(Default)]
@@ -186,106 +73,6 @@ enum Begun {
     /// The caller has to see to it.
     Mine(Arc<Fetch>),
     Others(Arc<Fetch>),
-}
-
-/// Copies a part of a chunk that proves itself.
-pub(super) fn give_part(chunk: &[u8], offset: u64, into: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-    let start = offset as usize;
-    let part = chunk.get(start..start + into.len()).filter(|part| is_right(part));
-    part.map(|part| into.copy_from_slice(part)).is_some()
-}
-
-impl Fetch {
-    fn new(segment: Arc<Segment>, range: Option<Range<usize>>, from: usize) -> Arc<Fetch> {
-        let (is_ahead, is_cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (state, arrived) = (Mutex::default(), Condvar::new());
-        Arc::new(Fetch { segment, range, from, is_ahead, is_cancelled, state, arrived })
-    }
-
-    /// Whether nobody asked for it yet.
-    pub fn set_ahead(&self, is_ahead: bool) {
-        self.is_ahead.store(is_ahead, Ordering::Release);
-    }
-
-    /// If nobody asked for it, it ends.
-    pub fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Release);
-    }
-
-    /// Nobody asked for it, and nobody will, or somebody needs what it takes.
-    fn is_in_vain(&self) -> bool {
-        let is_gone = || self.segment.live_bytes() == 0 || !self.segment.is_released();
-        self.is_ahead.load(Ordering::Acquire) && (self.is_cancelled.load(Ordering::Acquire) || is_gone())
-    }
-
-    /// A range of a segment's chunk.
-    pub fn of_range(segment: Arc<Segment>, range: Range<usize>) -> Arc<Fetch> {
-        Fetch::new(segment, Some(range), 0)
-    }
-
-    /// Where it begins in the chunk.
-    fn start(&self) -> usize {
-        self.range.as_ref().map_or(0, |range| range.start)
-    }
-
-    /// All of it is asked for at once.
-    pub fn is_no_more_than(&self, range: &Range<usize>) -> bool {
-        self.range.as_ref().is_some_and(|own| range.start <= own.start && own.end <= range.end)
-    }
-
-    fn length(&self) -> usize {
-        let whole = self.segment.written_blocks() as usize * BLOCK_BYTES;
-        self.range.as_ref().map_or(whole, |range| range.len())
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.state.lock().outcome.is_some()
-    }
-
-    pub fn has_failed(&self) -> bool {
-        self.state.lock().outcome.as_ref().is_some_and(|outcome| outcome.is_err())
-    }
-
-    /// Waits for a part; false if it is not right, not to be had from here, far off (unless `is_patient`), or not wanted any more.
-    pub fn give(&self, offset: u64, into: &mut [u8], is_patient: bool, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-        let Some(start) = (offset as usize).checked_sub(self.start()) else { return false };
-        let end = start + into.len();
-        let (length, mut state, mut woken) = (self.length(), self.state.lock(), 0);
-        loop {
-            if let Some(arrived) = state.whole.clone().map(Ok).or_else(|| state.outcome.clone()) {
-                drop(state);
-                return arrived.is_ok_and(|bytes| give_part(&bytes, start as u64, into, is_right));
-            }
-            match state.part(start..end, length) {
-                Ok(part) => {
-                    into.copy_from_slice(part);
-                    drop(state);
-                    return is_right(into);
-                }
-                Err((behind, _)) if !is_patient && behind > FAR_BYTES => return false,
-                Err((_, needed)) => state.needed = state.needed.min(needed),
-            }
-            woken += 1;
-            if self.arrived.wait_for(&mut state, LOOK).timed_out() || woken >= WOKEN_MAX {
-                // Looking takes as long as a piece needs to arrive, and pieces arrive meanwhile.
-                woken = 0;
-                let is_given_up = MutexGuard::unlocked(&mut state, waiting::is_given_up);
-                if is_given_up {
-                    return false;
-                }
-            }
-        }
-    }
-
-    fn wait(&self) -> Result<Arc<Vec<u8>>, RecallError> {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return outcome.clone();
-            }
-            self.arrived.wait(&mut state);
-        }
-    }
 }
 
 /// Whatever becomes of who fetches, nobody waits for ever.
