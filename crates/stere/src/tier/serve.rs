@@ -1,0 +1,208 @@
+//! What the daemon does for `stere tier` and `stere media`. Read next: `report.rs`, which says what it tells.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use stere_naming::{FileSystem, Wait};
+use stere_pool::DeviceClass;
+
+use super::{Order, SurveyReport, TierReport, Told, VerifyReport, VolumeReport, costs, media, names, policy, retire};
+use crate::error::{Result, refused};
+use crate::running::Running;
+use crate::{clock, size};
+
+/// Volumes for reports.
+pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
+    let statuses = running.store.volume_statuses().into_iter();
+    let report = |status: stere_store::VolumeStatus| VolumeReport {
+        heir: status.entry.succession.heir().map(|heir| running.store.tier_names(1 << heir)),
+        left_segments: running.store.left_to_retire(status.entry.number).0,
+        left_bytes: running.store.left_to_retire(status.entry.number).1,
+        state: match (status.entry.is_offline, status.is_attached && status.complaint.is_none()) {
+            (true, _) => "offline",
+            (false, true) => "online",
+            (false, false) => "away",
+        }
+        .to_owned(),
+        media: running.gate.media(status.entry.number).into_iter().map(Into::into).collect(),
+        // Of those who wait now, rather than of who was the first.
+        complaint: status.complaint.map(|text| running.gate.complaint(status.entry.number).unwrap_or(text)),
+        name: status.entry.name,
+        class: DeviceClass::from_code(status.entry.class).word().to_owned(),
+        place: status.entry.place,
+        id: status.entry.id.to_string(),
+        segments: status.segments,
+        live_bytes: status.live_bytes,
+        stored_bytes: status.stored_bytes,
+        only_here_bytes: status.only_here_bytes,
+        waiting_bytes: status.waiting_bytes,
+        waiting_segments: status.waiting_segments,
+        metadata_generation: status.metadata_generation,
+    };
+    statuses.map(report).collect()
+}
+
+fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
+    // What has an encrypted name is told by number; what cannot be read now is left out.
+    let path = |inode: u64| match filesystem.named_inode(Wait::Allowed, inode) {
+        Ok(Some((path, _))) => String::from_utf8_lossy(&path).into_owned(),
+        _ => format!("inode {inode}"),
+    };
+    let pinned = filesystem.pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
+    let counts = running.store.tertiary_counts();
+    // What cannot be read now is as it is usually.
+    let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
+    let policy = running.store.tier_policy(Wait::Allowed).unwrap_or_default();
+    let folds = running.store.folds(Wait::Allowed).unwrap_or_default();
+    TierReport {
+        volumes: volume_reports(running),
+        staging_segments: running.store.wanted_back(),
+        reads_under_way: running.tertiary.turns().0,
+        reads_waiting: running.tertiary.turns().1,
+        segments_uploaded: counts.segments_uploaded,
+        bytes_uploaded: counts.bytes_uploaded,
+        fetches: counts.fetches,
+        bytes_fetched: counts.bytes_fetched,
+        bad_objects: counts.bad_objects,
+        requests: running.gate.requests(),
+        waits_for: running.tertiary.waits_for(),
+        stuck: running.store.stuck_uploads(),
+        pinned,
+        high: marks.high,
+        low: marks.low,
+        used_percent: running.store.used_percent(),
+        order: policy.order.word().to_owned(),
+        exponent: f64::from(policy.exponent_hundredths) / 100.0,
+        cache_bytes: Some(policy.cache_bytes).filter(|bytes| *bytes > 0),
+        back_bytes: running.store.bytes_back(),
+        keys_put_away: folds.iter().map(|fold| u64::from(fold.keys)).sum(),
+        bundles: folds.len() as u64,
+    }
+}
+
+/// What lies below an inode, with its segments and files.
+pub(super) fn survey(
+    filesystem: &FileSystem,
+    running: &Running,
+    root: u64,
+) -> Result<(SurveyReport, BTreeSet<u64>, Vec<u64>)> {
+    let (mut report, mut segments, mut inodes) = (SurveyReport::default(), BTreeSet::new(), Vec::new());
+    let mut volumes = 0;
+    filesystem.tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
+        report.files += 1;
+        report.local_bytes += met.file.local_bytes;
+        report.waiting_bytes += met.file.waiting_bytes;
+        report.tertiary_bytes += met.file.tertiary_bytes;
+        report.released_bytes += met.file.released_bytes;
+        report.unreachable_bytes += met.file.unreachable_bytes;
+        volumes |= met.file.volumes;
+        if !met.segments.is_empty() {
+            inodes.push(met.inode);
+        }
+        segments.extend(met.segments);
+        ControlFlow::Continue(())
+    })?;
+    report.segments = segments.len() as u64;
+    report.volumes = running.store.tier_names(volumes);
+    Ok((report, segments, inodes))
+}
+
+/// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
+fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
+    let (_, mut segments, inodes) = survey(filesystem, running, root)?;
+    let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
+    let found = segments.len();
+    segments.retain(|segment| !pinned.contains(segment));
+    let kept = found - segments.len();
+    let segments: Vec<u64> = segments.into_iter().collect();
+    let released = filesystem.release_segments(&clock::own_caller(Wait::Allowed), &segments)?;
+    running.store.commit(Wait::Allowed)?;
+    running.tertiary.forget_attributes(&inodes);
+    let (mut report, _, _) = survey(filesystem, running, root)?;
+    report.is_partial = released.waiting > 0;
+    report.said = format!(
+        "released {} segments, {} of devices become free{}{}",
+        released.segments,
+        size::show(released.bytes),
+        match released.waiting {
+            0 => String::new(),
+            waiting => format!("; {waiting} segments are not on all their volumes yet and stay"),
+        },
+        match kept {
+            0 => String::new(),
+            kept => format!("; {kept} segments hold something that is pinned and stay"),
+        }
+    );
+    Ok(report)
+}
+
+/// Stops what is under way below an inode: what is to come back, and what is to go down if it was told to itself.
+fn cancel_below(filesystem: &FileSystem, running: &Running, root: u64, goes_down: bool) -> Result<Told> {
+    let (mut report, segments, _) = survey(filesystem, running, root)?;
+    let segments: Vec<u64> = segments.into_iter().collect();
+    filesystem.forget_coming_units();
+    let (staging, uploads) = match goes_down {
+        true => (running.store.want_back_no_more(&segments), running.store.upload_no_more(&segments)?),
+        false => (running.store.want_back_no_more(&segments), 0),
+    };
+    let words = [(staging, "to come back"), (uploads, "to be copied out")].into_iter().filter(|(count, _)| *count > 0);
+    let words = words.map(|(count, what)| format!("segments that were {what} and stay where they are: {count}"));
+    report.said = words.collect::<Vec<_>>().join("; ");
+    Ok(Told::Survey(report))
+}
+
+/// Answers for the daemon.
+pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Result<Told> {
+    match order {
+        Order::Tell => Ok(Told::Tier(report(filesystem, running))),
+        Order::Push => {
+            running.tertiary.push();
+            Ok(Told::Tier(report(filesystem, running)))
+        }
+        Order::Survey(root) => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
+        Order::Policy(change) => {
+            policy::apply(running, change)?;
+            Ok(Told::Tier(report(filesystem, running)))
+        }
+        Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
+        Order::PutAway(root) => Ok(Told::Survey(names::put_away_below(filesystem, running, *root)?)),
+        Order::Pin(root, is_pinned) => {
+            filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
+            running.store.commit(Wait::Allowed)?;
+            match is_pinned {
+                true => serve(filesystem, running, &Order::Stage(*root)),
+                false => Ok(Told::Survey(survey(filesystem, running, *root)?.0)),
+            }
+        }
+        Order::Stage(root) => {
+            // Names first: what they lead to is known then.
+            filesystem.unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
+            let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
+            running.store.want_back(&segments.into_iter().collect::<Vec<_>>());
+            running.tertiary.wake();
+            running.tertiary.forget_attributes(&inodes);
+            report.said = format!("bringing {} back", size::show(report.released_bytes));
+            Ok(Told::Survey(report))
+        }
+        Order::Cancel(root, goes_down) => cancel_below(filesystem, running, *root, *goes_down),
+        Order::Costs(root, to) => costs::forecast(filesystem, running, *root, to.as_deref()),
+        Order::Price(volume, change) => costs::price(running, volume, change),
+        Order::Retire { volume, to, dry_run } => retire::begin(running, volume, to.as_deref(), *dry_run),
+        Order::Repack { volume, below } => media::repack_some(filesystem, running, volume.as_deref(), *below),
+        Order::Verify { volume, reads } => {
+            let Some(entry) = running.find_volume(volume) else {
+                return refused(format!("the pool '{}' has no volume '{volume}'", running.pool));
+            };
+            let swept = running.store.sweep_volume(entry.number, *reads)?;
+            running.store.commit(Wait::Allowed)?;
+            Ok(Told::Verify(VerifyReport {
+                volume: entry.name,
+                objects: swept.objects,
+                bytes: swept.bytes,
+                deleted: swept.deleted,
+                lacking: swept.lacking,
+                damaged: swept.damaged,
+            }))
+        }
+    }
+}
