@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 
+use support::tier::tiered_with;
 use support::{World, can_mount};
 
 const FILES: u8 = 40;
@@ -27,11 +28,7 @@ fn costs_are_told_before() {
     if !can_mount("costs_are_told_before") {
         return;
     }
-    let world = World::new();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    fs::create_dir(world.path("volume")).unwrap();
-    world.ok("mount tank mount");
-    world.ok("device add tank dir:volume,name=cold,metadata=no,price_requests=5,price_out=0.09");
+    let world = tiered_with("", ",metadata=no,price_requests=5,price_out=0.09");
     let directory = world.mountpoint().join("project");
     fs::create_dir(&directory).unwrap();
     (0..FILES).for_each(|number| fs::write(directory.join(number.to_string()), content(number)).unwrap());

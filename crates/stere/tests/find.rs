@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use support::tier::tiered;
 use support::{NOBODY, World, can_mount};
 
 fn find(world: &World, words: &[&str]) -> Output {
@@ -155,11 +156,7 @@ fn searching_recalls_nothing() {
     if !can_mount("searching_recalls_nothing") {
         return;
     }
-    let world = World::new();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    fs::create_dir(world.path("volume")).unwrap();
-    world.ok("mount tank mount");
-    world.ok("device add tank dir:volume,name=cold");
+    let world = tiered("");
     let old = world.mountpoint().join("old");
     fs::create_dir(&old).unwrap();
     for number in 0..20 {

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use support::tier::tiered;
 use support::{World, can_mount};
 
 const DIRECTORIES: usize = 4;
@@ -18,11 +19,7 @@ fn content(directory: usize, number: usize) -> Vec<u8> {
 
 /// A mounted pool with a volume named `cold`, and a project that is on the volume only.
 fn world() -> World {
-    let world = World::new();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    fs::create_dir(world.path("volume")).unwrap();
-    world.ok("mount tank mount");
-    world.ok("device add tank dir:volume,name=cold");
+    let world = tiered("");
     let project = world.mountpoint().join("project");
     for directory in 0..DIRECTORIES {
         let below = project.join(directory.to_string()).join("below");

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stere_robot::{Changer, IscsiTransport};
-use support::tier::{forget_cache, until};
+use support::tier::{forget_cache, mount_pool, until};
 use support::{World, can_mount};
 
 const FILES: u8 = 16;
@@ -48,9 +48,8 @@ fn let_go(world: &World, cartridge: &str) {
 
 /// Two cartridges are filled, and read again, by somebody who puts in what is asked for, and a wrong one once.
 fn feed(world: &World, place: &str, put_in: &dyn Fn(Option<usize>)) {
-    world.ok("create tank a.img,size=256M b.img,size=256M");
     // Should nobody put in what is needed, the test ends all the same.
-    world.ok("mount tank mount -o recall_timeout=90s");
+    mount_pool(world, "-o recall_timeout=90s");
     let add = format!("device add tank {place},name=tapes,metadata=no");
     let said = world.run(&add);
     assert!(said.code != 0 && said.err.contains("insert a blank cartridge into drive 1"), "{}", said.err);

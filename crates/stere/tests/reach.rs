@@ -7,25 +7,18 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use remote::{Kind, Server};
-use support::tier::{assert_right, end_clean, fill, forget_cache, until};
+use support::tier::{assert_right, beside_server, end_clean, fill, forget_cache, until};
 use support::{World, can_mount};
 
 /// A mounted pool, and a server.
 fn world_with(name: &str, kind: Kind) -> Option<(World, Server)> {
-    if !can_mount(name) {
-        return None;
-    }
-    let world = World::new();
-    let server = Server::start(name, kind, &world.path("server"))?;
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount -o recall_timeout=2");
-    Some((world, server))
+    beside_server(name, "-o recall_timeout=2", |folder| Server::start(name, kind, folder))
 }
 
 fn segments(server: &Server) -> BTreeSet<PathBuf> {
@@ -217,11 +210,8 @@ fn goes_on_when_the_cable_is_back(name: &str, kind: Kind) {
         return;
     }
     let Some(elsewhere) = Elsewhere::new(name) else { return };
-    let world = World::new();
-    let folder = world.path("server");
-    let Some(server) = Server::start_at(name, kind, &folder, &elsewhere.address, Some(&elsewhere.name)) else { return };
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount -o recall_timeout=1");
+    let start = |folder: &Path| Server::start_at(name, kind, folder, &elsewhere.address, Some(&elsewhere.name));
+    let Some((world, server)) = beside_server(name, "-o recall_timeout=1", start) else { return };
     world.ok(&format!("device add tank {},name=far", server.place()));
     let directory = world.mountpoint().join("project");
     fill(&directory, 60);

@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::tier::{content, fill};
+use support::tier::{content, fill, mount_pool, with_volumes};
+use support::trees::{assert_no_wrong_byte, assert_same, fill_kinds, made, names_below, objects, paths_in, succeeds};
 use support::{Said, World, can_mount};
 
 /// Whether there is a mount to fill volumes by, and a Python to read them with.
@@ -47,109 +48,6 @@ fn read_with(world: &World, line: &str, code: i32) -> String {
     said.out
 }
 
-/// A mounted pool with volumes of these names in directories of these names.
-fn pool(volumes: &[&str]) -> World {
-    let world = World::new();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount");
-    for name in volumes {
-        fs::create_dir(world.path(name)).unwrap();
-        world.ok(&format!("device add tank dir:{name},name={name}"));
-    }
-    world
-}
-
-fn succeeds(program: &str, arguments: &[&OsStr]) {
-    assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program} {arguments:?}");
-}
-
-/// The directory, made.
-fn made(directory: PathBuf) -> PathBuf {
-    fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
-/// Files of many kinds.
-fn fill_kinds(directory: &Path) {
-    fill(&directory.join("letters"), 60);
-    let large: Vec<u8> = (0..900_000u32).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    fs::write(directory.join("large"), &large).unwrap();
-    fs::write(directory.join("empty"), "").unwrap();
-    let sparse = fs::File::create(directory.join("sparse")).unwrap();
-    sparse.write_all_at(b"the end", 9_000_000).unwrap();
-    sparse.write_all_at(b"the middle", 5_000_001).unwrap();
-    // Parts of what was stored before are dead.
-    let changed = fs::OpenOptions::new().write(true).open(directory.join("large")).unwrap();
-    changed.write_all_at(&[7; 10_000], 1_000_000).unwrap();
-    changed.write_all_at(&[8; 3], 1_500_000).unwrap();
-    fs::create_dir_all(directory.join("a/b/c")).unwrap();
-    fs::create_dir(directory.join("nothing in it")).unwrap();
-    fs::hard_link(directory.join("letters/7"), directory.join("a/b/c/seven")).unwrap();
-    std::os::unix::fs::symlink("../letters/3", directory.join("a/favourite")).unwrap();
-    fs::write(directory.join(OsStr::from_bytes(b"no \xff UTF-8")), "named by bytes").unwrap();
-    fs::write(directory.join("x".repeat(255)), "a long name").unwrap();
-    succeeds("mkfifo", &[directory.join("pipe").as_os_str()]);
-    let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(directory.join("letters/9"), "user.colour", b"green", flags).unwrap();
-    succeeds("chown", &[OsStr::new("1234:567"), directory.join("letters/11").as_os_str()]);
-    fs::set_permissions(directory.join("letters/11"), fs::Permissions::from_mode(0o4751)).unwrap();
-    fs::set_permissions(directory.join("a/b"), fs::Permissions::from_mode(0o1700)).unwrap();
-    for name in ["letters/5", "a/b/c", "nothing in it"] {
-        succeeds("touch", &[OsStr::new("-d"), OsStr::new("2001-02-03 04:05:06.789"), directory.join(name).as_os_str()]);
-    }
-}
-
-/// What the same directory has below it, in order.
-fn names_below(root: &Path) -> Vec<PathBuf> {
-    let mut names = Vec::new();
-    let mut next = vec![PathBuf::new()];
-    while let Some(directory) = next.pop() {
-        for entry in fs::read_dir(root.join(&directory)).unwrap() {
-            let entry = entry.unwrap();
-            let name = directory.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                next.push(name.clone());
-            }
-            names.push(name);
-        }
-    }
-    names.sort();
-    names
-}
-
-/// Everything of the original with its attributes, and nothing else.
-fn assert_same(original: &Path, copy: &Path) {
-    assert_eq!(names_below(original), names_below(copy));
-    for name in names_below(original) {
-        let (one, other) = (original.join(&name), copy.join(&name));
-        let (a, b) = (fs::symlink_metadata(&one).unwrap(), fs::symlink_metadata(&other).unwrap());
-        let facts = |it: &fs::Metadata| (it.mode(), it.uid(), it.gid(), it.mtime(), it.mtime_nsec());
-        assert_eq!(facts(&a), facts(&b), "{}", name.display());
-        if a.is_file() {
-            assert_eq!((a.nlink(), a.len()), (b.nlink(), b.len()), "{}", name.display());
-            assert!(fs::read(&one).unwrap() == fs::read(&other).unwrap(), "{} differs", name.display());
-        } else if a.is_symlink() {
-            assert_eq!(fs::read_link(&one).unwrap(), fs::read_link(&other).unwrap());
-        }
-    }
-}
-
-/// All files below have the bytes that they had, as far as they are there; holes are zeros. How many are as they were.
-fn assert_no_wrong_byte(original: &Path, copy: &Path) -> usize {
-    let mut whole = 0;
-    for name in names_below(copy) {
-        let (one, other) = (original.join(&name), copy.join(&name));
-        if !other.is_file() || other.is_symlink() || !one.is_file() {
-            continue;
-        }
-        let (a, b) = (fs::read(&one).unwrap(), fs::read(&other).unwrap());
-        let is_right = a.iter().zip(&b).all(|(right, found)| found == right || *found == 0);
-        assert!(is_right && b.len() <= a.len(), "{} has wrong bytes", name.display());
-        whole += usize::from(a == b);
-    }
-    whole
-}
-
 fn keep_original(world: &World) {
     succeeds("cp", &[OsStr::new("-a"), world.mountpoint().as_os_str(), world.path("original").as_os_str()]);
 }
@@ -161,26 +59,13 @@ fn lose_disks(world: &World) {
     }
 }
 
-/// Names and bytes of all objects.
-fn objects(volume: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let files = names_below(volume).into_iter().filter(|name| volume.join(name).is_file());
-    files.map(|name| (name.clone(), fs::read(volume.join(&name)).unwrap())).collect()
-}
-
-fn paths_in(volume: &Path, folder: &str) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(volume.join(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths
-}
-
 /// P-151
 #[test]
 fn a_tree_of_many_kinds_comes_back() {
     if !can_read("a_tree_of_many_kinds_comes_back") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     let mount = world.mountpoint();
     fill_kinds(&made(mount.join("project")));
     for way in ["lz4", "zstd:3"] {
@@ -226,7 +111,7 @@ fn any_subset_of_volumes_gives_what_it_has() {
     if !can_read("any_subset_of_volumes_gives_what_it_has") {
         return;
     }
-    let world = pool(&["left", "right"]);
+    let world = with_volumes(&["left", "right"]);
     for name in ["left", "right"] {
         fill(&world.mountpoint().join(name), 40);
         world.ok(&format!("tier archive mount/{name} --to {name} --wait"));
@@ -244,7 +129,7 @@ fn any_subset_of_volumes_gives_what_it_has() {
     read_with(&world, "right left --to both", 0);
     assert_same(&world.path("original"), &world.path("both"));
     // A stranger among them is refused before anything is written.
-    let other = pool(&["shelf"]);
+    let other = with_volumes(&["shelf"]);
     fill(&other.mountpoint().join("other"), 3);
     other.ok("tier archive mount/other --wait");
     other.ok("umount mount");
@@ -259,7 +144,7 @@ fn without_a_state_catalogues_and_rows_tell() {
     if !can_read("without_a_state_catalogues_and_rows_tell") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     let directory = world.mountpoint().join("project");
     fill(&directory.join("letters"), 40);
     fs::write(directory.join(OsStr::from_bytes(b"no \xff UTF-8")), "named by bytes").unwrap();
@@ -307,7 +192,7 @@ fn names_that_were_put_away_come_back() {
     if !can_read("names_that_were_put_away_come_back") {
         return;
     }
-    let world = pool(&["shelf", "other"]);
+    let world = with_volumes(&["shelf", "other"]);
     let directory = world.mountpoint().join("project");
     for number in 0..3 {
         fill(&directory.join(format!("{number}/below")), 100);
@@ -341,7 +226,7 @@ fn what_is_damaged_is_a_hole_and_is_named() {
     if !can_read("what_is_damaged_is_a_hole_and_is_named") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     fill(&world.mountpoint().join("project"), 120);
     world.ok("tier archive mount/project --wait");
     keep_original(&world);
@@ -388,7 +273,7 @@ fn contents_that_were_moved_since_are_found() {
     if !can_read("contents_that_were_moved_since_are_found") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     let directory = world.mountpoint().join("project");
     fill(&directory, 160);
     world.ok("tier archive mount/project --wait");
@@ -426,7 +311,7 @@ fn hostile_names_lead_nowhere() {
     if !can_read("hostile_names_lead_nowhere") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     fill(&world.mountpoint().join("project"), 9);
     world.ok("tier archive mount/project --wait");
     lose_disks(&world);
@@ -473,7 +358,7 @@ fn what_was_only_moved_is_not_newer() {
     if !can_read("what_was_only_moved_is_not_newer") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     let directory = made(world.mountpoint().join("project"));
     world.ok("policy set mount/project compress=lz4");
     let text = |number: usize| format!("{number}: a line that is worth it\n").repeat(1000 + number).into_bytes();
@@ -521,8 +406,7 @@ fn dumps_of_cartridges_are_volumes() {
     fs::create_dir(world.path("library")).unwrap();
     let library = "model=instant\ndrives=2\ncartridges=4\ncapacity=6000000\n";
     fs::write(world.path("library/library"), library).unwrap();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount");
+    mount_pool(&world, "");
     world.ok("device add tank robot:simulated:library,set=tank,name=tapes");
     fill(&world.mountpoint().join("project"), 130);
     world.ok("tier archive mount/project --wait");
@@ -547,8 +431,11 @@ fn dumps_of_cartridges_are_volumes() {
     // Any of them without the others: something is there, and nothing is wrong.
     for name in &words {
         let said = read(&world, &format!("{name} --to alone-{name}"));
-        assert!([3, 4].contains(&said.code), "{}{}", said.out, said.err);
-        assert_no_wrong_byte(&world.path("original"), &world.path(&format!("alone-{name}")));
+        assert!([0, 3, 4].contains(&said.code), "{}{}", said.out, said.err);
+        let copy = world.path(&format!("alone-{name}"));
+        let right = assert_no_wrong_byte(&world.path("original"), &copy);
+        // What went down together may end between two files where a cartridge does; then it lacks nothing, and says so.
+        assert!(said.code != 0 || right == objects(&copy).len(), "{}", said.out);
     }
 }
 
@@ -558,7 +445,7 @@ fn what_is_encrypted_is_named() {
     if !can_read("what_is_encrypted_is_named") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     fs::write(world.path("key"), [7; 32]).unwrap();
     world.ok("key create tank family --key-file key");
     let vault = made(world.mountpoint().join("vault"));
@@ -590,7 +477,7 @@ fn whatever_is_damaged_no_byte_is_wrong() {
     if !can_read("whatever_is_damaged_no_byte_is_wrong") {
         return;
     }
-    let world = pool(&["shelf"]);
+    let world = with_volumes(&["shelf"]);
     fill(&world.mountpoint().join("project"), 40);
     world.ok("tier archive mount/project --wait");
     keep_original(&world);

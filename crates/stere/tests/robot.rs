@@ -11,6 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
+use support::tier::mount_pool;
 use support::{World, can_mount};
 
 const FILES: usize = 24;
@@ -60,8 +61,7 @@ fn assert_names_cartridges(world: &World, directory: &Path) {
 
 /// Down to the library at this place, released, read, also by the next mount; then from cartridges alone.
 fn down_and_back(world: &World, place: &str) {
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount");
+    mount_pool(world, "");
     world.ok(&format!("device add tank {place},name=tapes"));
     let directory = world.mountpoint().join("project");
     fs::create_dir(&directory).unwrap();
@@ -150,8 +150,7 @@ fn fetched_files_take_transfer_and_latency() {
     fs::create_dir(world.path("library")).unwrap();
     fs::write(world.path("library/library"), format!("model=highlight\ndrives=2\ncartridges=1\nspeed={speed}\n"))
         .unwrap();
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount");
+    mount_pool(&world, "");
     world.ok("device add tank robot:simulated:library,set=tank,block=65536,name=tapes,metadata=no");
     let sizes = &[10 << 10, 100 << 10, 1 << 20, 10 << 20][..count];
     let bytes = |size: usize| content(size)[..].iter().cycle().take(size).copied().collect::<Vec<u8>>();

@@ -9,8 +9,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use support::tier::{assert_right, attribute, blocks, content, end_clean, fill, forget_cache, kill, tiered, until};
-use support::{World, can_mount};
+use support::can_mount;
+use support::tier::{
+    assert_right, attribute, beside_server, blocks, content, end_clean, fill, forget_cache, kill, tiered, until,
+};
 
 #[test]
 fn files_go_down_and_come_back() {
@@ -184,13 +186,8 @@ fn a_kill_at_any_time_loses_nothing() {
 
 /// A bucket as a volume, with a server that goes away for a while.
 fn go_down_to_a_bucket_and_come_back(name: &str, kind: s3::Kind) {
-    if !can_mount(name) {
-        return;
-    }
-    let world = World::new();
-    let Some(mut server) = s3::Server::start(name, kind, &world.path("server")) else { return };
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount -o recall_timeout=2");
+    let start = |folder: &Path| s3::Server::start(name, kind, folder);
+    let Some((world, mut server)) = beside_server(name, "-o recall_timeout=2", start) else { return };
     world.ok(&format!("device add tank {},name=bucket", server.place()));
     let directory = world.mountpoint().join("project");
     fill(&directory, 100);

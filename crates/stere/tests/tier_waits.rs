@@ -6,10 +6,11 @@ mod s3;
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::tier::{assert_right, attribute, content, end_clean, fill, forget_cache, tiered, until};
+use support::tier::{assert_right, attribute, beside_server, content, end_clean, fill, forget_cache, tiered, until};
 use support::{World, can_mount};
 
 #[test]
@@ -152,13 +153,8 @@ fn a_wait_ends_with_who_waits() {
 #[test]
 fn a_wait_for_an_answer_ends_with_who_waits() {
     const NAME: &str = "a_wait_for_an_answer_ends_with_who_waits";
-    if !can_mount(NAME) {
-        return;
-    }
-    let world = World::new();
-    let Some(server) = s3::Server::start(NAME, s3::Kind::Seaweed, &world.path("server")) else { return };
-    world.ok("create tank a.img,size=256M b.img,size=256M");
-    world.ok("mount tank mount");
+    let start = |folder: &Path| s3::Server::start(NAME, s3::Kind::Seaweed, folder);
+    let Some((world, server)) = beside_server(NAME, "", start) else { return };
     world.ok(&format!("device add tank {},name=bucket", server.place()));
     let directory = world.mountpoint().join("project");
     fill(&directory, 60);

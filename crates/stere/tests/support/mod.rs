@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub mod tier;
+pub mod trees;
 
 /// An ordinary user who owns nothing.
 pub const NOBODY: u32 = 65_534;

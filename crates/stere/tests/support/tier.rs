@@ -5,16 +5,48 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::World;
+use super::{World, can_mount};
 
-/// A mounted pool with a volume named `cold` in the directory `volume`; `options` as behind `mount tank mount`.
-pub fn tiered(options: &str) -> World {
-    let world = World::new();
+/// A pool of two devices that volumes can be added to, mounted in this world; `options` as behind `mount tank mount`.
+pub fn mount_pool(world: &World, options: &str) {
     world.ok("create tank a.img,size=256M b.img,size=256M");
-    fs::create_dir(world.path("volume")).unwrap();
     world.ok(&format!("mount tank mount {options}"));
-    world.ok("device add tank dir:volume,name=cold");
+}
+
+/// The same in a world of its own, with volumes of these names in directories of these names.
+pub fn with_volumes(volumes: &[&str]) -> World {
+    let world = World::new();
+    mount_pool(&world, "");
+    for name in volumes {
+        fs::create_dir(world.path(name)).unwrap();
+        world.ok(&format!("device add tank dir:{name},name={name}"));
+    }
     world
+}
+
+/// The same with a volume named `cold` in the directory `volume`.
+pub fn tiered(options: &str) -> World {
+    tiered_with(options, "")
+}
+
+/// The same, and keys behind the volume's name.
+pub fn tiered_with(options: &str, keys: &str) -> World {
+    let world = World::new();
+    mount_pool(&world, options);
+    fs::create_dir(world.path("volume")).unwrap();
+    world.ok(&format!("device add tank dir:volume,name=cold{keys}"));
+    world
+}
+
+/// The same with a server that `start` starts in a folder, and that is no volume yet; none, which is said, where one cannot be mounted or started.
+pub fn beside_server<S>(test: &str, options: &str, start: impl FnOnce(&Path) -> Option<S>) -> Option<(World, S)> {
+    if !can_mount(test) {
+        return None;
+    }
+    let world = World::new();
+    let server = start(&world.path("server"))?;
+    mount_pool(&world, options);
+    Some((world, server))
 }
 
 /// It unmounts, and what is left is whole.
