@@ -8,7 +8,7 @@ use stere_format::{
     ChecksumPolicy, FileKind, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy,
     RuledMore, RuledPolicy, Site, SwitchesPolicy, Timestamp,
 };
-use stere_policy::{Ancestor, Decided, Decision, Effective, Own, Resolver, Retain, Retention, Switches};
+use stere_policy::{Ancestor, Decided, Decision, Effective, Keeping, Own, Resolver, Retain, Retention, Switches};
 
 use crate::error::Error;
 use crate::keys::Keys;
@@ -70,6 +70,7 @@ pub fn own_policy(value: &InodeValue) -> Own {
         only,
         plugins,
         versions,
+        keeping: Keeping::default(),
     }
 }
 
@@ -101,6 +102,7 @@ pub fn rule_decision(value: &InodeValue) -> Decision {
         only,
         plugins,
         versions,
+        keeping: Keeping::default(),
     };
     Decision { own, decided }
 }

@@ -30,7 +30,47 @@ pub struct ClassValue {
     pub places: Site,
     /// Plugins and versions.
     pub more: RuledMore,
+    /// What stays on devices.
+    pub keeping: ClassKeeping,
 }
+
+/// What a class says of what stays on devices; zero where it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ClassKeeping {
+    /// Content: 1 need not, 2 does.
+    pub pin: u8,
+    /// What is below a directory: 1 is not one, 2 is.
+    pub unit: u8,
+    /// 1: names below a directory go as `names_seconds` says.
+    pub names: u8,
+    /// After so long without use; 0: they stay.
+    pub names_seconds: u64,
+}
+
+impl ClassKeeping {
+    /// In bytes.
+    pub const SIZE: usize = 16;
+
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.pin, self.unit, self.names]);
+        out.put_zeros(5);
+        out.put_u64(self.names_seconds);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [pin, unit, names] = reader.array()?;
+        reader.zeros(5)?;
+        let names_seconds = reader.u64()?;
+        let value = Self { pin, unit, names, names_seconds };
+        let is_known = pin <= 2 && unit <= 2 && names <= 1 && (names == 1 || names_seconds == 0);
+        reader.check(is_known && value != Self::default(), "what stays", u64::from(pin))?;
+        Ok(value)
+    }
+}
+
+/// Parts behind the name.
+const HAS_MORE: u8 = 1;
+const HAS_KEEPING: u8 = 2;
 
 impl ClassValue {
     pub const VERSION: u8 = 1;
@@ -49,13 +89,18 @@ impl ClassValue {
         out.extend_from_slice(&[self.copies, self.parity_k, self.parity_m, 0, self.compression, self.redundancy]);
         out.put_u16(self.encryption);
         let has_more = self.more != RuledMore::default();
-        out.extend_from_slice(&[self.switches, self.record, u8::from(has_more), self.checksum]);
+        let has_keeping = self.keeping != ClassKeeping::default();
+        let parts = if has_more { HAS_MORE } else { 0 } | if has_keeping { HAS_KEEPING } else { 0 };
+        out.extend_from_slice(&[self.switches, self.record, parts, self.checksum]);
         self.places.encode_to(&mut out);
         out.put_zeros(2);
         assert_eq!(out.len(), Self::FIXED_BYTES, "the name begins where the page says");
         out.extend_from_slice(self.name.as_bytes());
         if has_more {
             self.more.encode_to(&mut out);
+        }
+        if has_keeping {
+            self.keeping.encode_to(&mut out);
         }
         out
     }
@@ -73,12 +118,13 @@ impl ClassValue {
         reader.zeros(1)?;
         let [compression, redundancy] = reader.array()?;
         let encryption = reader.u16()?;
-        let [switches, record, has_more, checksum] = reader.array()?;
-        reader.check(has_more <= 1, "parts", u64::from(has_more))?;
+        let [switches, record, parts, checksum] = reader.array()?;
+        reader.check(parts <= HAS_MORE | HAS_KEEPING, "parts", u64::from(parts))?;
         let places = Site::read(&mut reader)?;
         reader.zeros(2)?;
         let name = reader.utf8(name_bytes, "name")?;
-        let more = if has_more == 1 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
+        let more = if parts & HAS_MORE != 0 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
+        let keeping = if parts & HAS_KEEPING != 0 { ClassKeeping::read(&mut reader)? } else { ClassKeeping::default() };
         reader.finish()?;
         let into = (is_deleted == 1).then_some(into);
         let numbers = Self {
@@ -93,6 +139,7 @@ impl ClassValue {
             checksum,
             places,
             more,
+            keeping,
             ..Self::default()
         };
         Ok(Self { name, changed_seconds, into, ..numbers })
@@ -120,6 +167,7 @@ mod tests {
             checksum: 2,
             places: Site { on: 2, only: 3 },
             more: RuledMore { plugins: 4, versions: None },
+            keeping: ClassKeeping { pin: 2, unit: 1, names: 1, names_seconds: 0 },
         };
         assert_eq!(ClassValue::decode(&value.encode()).unwrap(), value);
         let deleted = ClassValue { into: Some(3), ..value };

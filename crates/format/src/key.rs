@@ -62,7 +62,7 @@ pub mod kind {
     pub const TIERED: u8 = 17;
     /// In SYSTEM, object 0: from which part of devices being full on archived files are released, and down to which.
     pub const TIER_MARKS: u8 = 18;
-    /// In SYSTEM, object = inode: what is below it stays on devices (one byte, 1).
+    /// In SYSTEM, object = inode: what is below it stays on devices (one byte: 1 it does, 2 it need not, whatever is said above).
     pub const PINNED: u8 = 19;
     /// In SYSTEM, object = segment: which were recalled after it; a hint.
     pub const SUCCESSORS: u8 = 40;
@@ -72,6 +72,8 @@ pub mod kind {
     pub const FOLD: u8 = 48;
     /// In SYSTEM, object = directory: names below it that nobody used for so long are put away (u64, little-endian: seconds; 0: none are).
     pub const NAMES_AGE: u8 = 49;
+    /// In SYSTEM, object = directory: its rules say what stays on devices, and in what company (one byte, 1).
+    pub const KEEPING_RULES: u8 = 50;
     /// In INDEXES, object 0, position = directory: it has names below one that says so, and when it was used last.
     pub const NAMES_USE: u8 = 12;
     /// In SYSTEM, object 0: in which order archived segments are released, and how much may have come back.
@@ -292,6 +294,10 @@ impl Key {
 
     pub const fn names_age(directory: u64) -> Self {
         Self::new(tree::SYSTEM, directory, kind::NAMES_AGE, 0)
+    }
+
+    pub const fn keeping_rules(directory: u64) -> Self {
+        Self::new(tree::SYSTEM, directory, kind::KEEPING_RULES, 0)
     }
 
     pub const fn names_use(directory: u64) -> Self {

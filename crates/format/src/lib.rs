@@ -63,7 +63,7 @@ pub use catalogue::{catalogue_lines, seal_catalogue_line};
 pub use checkpoint::{CheckpointRecord, DeviceEntry, PoolTotals};
 pub use checksum::{block_checksums, crc32c, record_checksum};
 pub use chunk::ChunkHeader;
-pub use class::ClassValue;
+pub use class::{ClassKeeping, ClassValue};
 pub use content_digest::ContentDigests;
 pub use device_state::DeviceState;
 pub use digest::{ChecksumKind, Checksums};

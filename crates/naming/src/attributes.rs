@@ -215,6 +215,9 @@ impl FileSystem {
         }
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
             self.note_facts_changed(inode);
+            if value.kind() == Some(FileKind::Directory) {
+                self.note_directory_changed(caller.wait);
+            }
         }
         match self.shown(caller.wait, inode, value.clone()) {
             // It is done, and must not be done again.

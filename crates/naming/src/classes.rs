@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
+use stere_format::{ClassKeeping, ClassValue, FileKind, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Own, PolicyError, Setting, Switches, Versions,
-    is_class_name,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Keep, Keeping, Own, PolicyError, Setting, Switches,
+    Versions, is_class_name,
 };
 use stere_store::{Store, Transaction, Wait};
 
@@ -76,6 +76,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
                 only: value.places.only,
                 plugins: value.more.plugins,
                 versions: value.more.versions.and_then(stere_file::wished),
+                keeping: keeping_of(value.keeping),
             };
             let into = value.into.and_then(Class::from_code);
             classes.put(class, Definition { name: value.name, own, into });
@@ -109,9 +110,23 @@ fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
         checksum: definition.own.checksum,
         places: Site { on: definition.own.on, only: definition.own.only },
         more: RuledMore { plugins, versions },
+        keeping: stored_keeping(definition.own.keeping),
         ..ClassValue::default()
     };
     ClassValue { name, changed_seconds, into, ..numbers }.encode()
+}
+
+fn keeping_of(stored: ClassKeeping) -> Keeping {
+    let said = |code: u8| (code > 0).then_some(code > 1);
+    let names_seconds = (stored.names > 0).then_some(stored.names_seconds);
+    Keeping { pin: said(stored.pin), unit: said(stored.unit), names_seconds }
+}
+
+fn stored_keeping(keeping: Keeping) -> ClassKeeping {
+    let code = |said: Option<bool>| said.map_or(0, |is_on| 1 + u8::from(is_on));
+    let names = u8::from(keeping.names_seconds.is_some());
+    let names_seconds = keeping.names_seconds.unwrap_or(0);
+    ClassKeeping { pin: code(keeping.pin), unit: code(keeping.unit), names, names_seconds }
 }
 
 /// The classes and places that an inode names itself, by what is set and by a lock; what is none is 0, or below the first number.
@@ -199,7 +214,9 @@ impl FileSystem {
         before: Own,
         settings: &[(String, String)],
     ) -> Result<Own, Error> {
-        let is_list = |(key, _): &&(String, String)| matches!(key.as_str(), "plugins" | "versions");
+        let is_list = |(key, _): &&(String, String)| {
+            matches!(key.as_str(), "plugins" | "versions") || Keep::from_word(key).is_some()
+        };
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
         let numbered = |(key, value): &(String, String)| {
             let place = Setting::from_word(key).filter(|setting| matches!(setting, Setting::On | Setting::Only));
@@ -210,6 +227,10 @@ impl FileSystem {
         let others = others.into_iter().map(numbered).collect::<Result<Vec<_>, Error>>()?;
         let mut own = with_settings(class, before, &others)?;
         for (key, value) in lists {
+            if let Some(keep) = Keep::from_word(key) {
+                own.keeping.set(keep, value.as_bytes())?;
+                continue;
+            }
             match key.as_str() {
                 "plugins" => own.plugins = self.plugins_wish(caller, value)?,
                 _ if value.is_empty() => own.versions = None,
@@ -251,7 +272,8 @@ impl FileSystem {
             });
             let plugins = self.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
             let versions = definition.own.versions.map(|versions| ("versions", versions.text()));
-            let settings = settings.chain(plugins).chain(versions).collect();
+            let keeping = definition.keeping().map(|(keep, value)| (keep.word(), value));
+            let settings = settings.chain(plugins).chain(versions).chain(keeping).collect();
             let (name, is_built_in) = (definition.name.clone(), class.is_built_in());
             Ok(ClassInfo { name, is_built_in, settings, members, rules })
         });
@@ -338,14 +360,20 @@ impl FileSystem {
             if classes.versions(class).is_some() {
                 self.begin_versions(transaction);
             }
+            let says_names = [before.keeping(class), classes.keeping(class)].iter().any(|said| said.says(Keep::Names));
             for inode in self.concerned(transaction, &before, class)? {
                 self.note_reconcile(transaction, inode)?;
+                let value = if says_names { inode_if_any(transaction, inode)? } else { None };
+                if value.is_some_and(|value| value.kind() == Some(FileKind::Directory)) {
+                    self.note_names_anew(transaction, caller, inode);
+                }
             }
             Ok::<_, Error>(())
         })?;
         self.begin_to_watch(classes.switches(class));
         resolver.set_classes(classes);
         self.rules.note_first_change();
+        self.keeping_changed();
         Ok(())
     }
 

@@ -1,6 +1,6 @@
-//! Names that nobody used for a while are put away by themselves (`user.stere.names=90d`).
+//! Names that nobody used for a while are put away by themselves (`names=90d`).
 //!
-//! The nearest directory above that says something decides. That one stays with its entries, as the one that `fold_below` was said of;
+//! The nearest directory above that says something, or that a rule or class says it of (`keeping.rs`), decides. That one stays with its entries, as the one that `fold_below` was said of;
 //! what lies below the directories in it goes when nobody listed, looked up, opened or changed something there for so long.
 //!
 //! No names are walked over for it. Each directory that may go has a note (`NamesUse`): when it was used, and when it need be looked at.
@@ -20,19 +20,11 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use stere_format::{FileKind, Key, NamesUse, key};
-use stere_policy::{PolicyError, Source, parse_length, show_length};
-use stere_store::{Store, Transaction, View, Wait, passing_over};
+use stere_format::{Key, NamesUse, key};
+use stere_store::{Store, Transaction, Wait, passing_over};
 
 use crate::error::Error;
-use crate::policy::nearest;
-use crate::{Caller, FileSystem, SetMode, xattr};
-
-/// The attribute that says how long.
-pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.names";
-const EXPECTED: &str = "how long nobody may have used them (90d; s, m, h, d, w, y), or no";
-/// The longest that can be asked for, so that adding it to any moment makes a moment.
-const SECONDS_MAX: u64 = 10_000 * 365 * 86_400;
+use crate::{Caller, FileSystem, keeping};
 
 /// What a mount knows of it.
 #[derive(Default)]
@@ -43,12 +35,6 @@ pub(crate) struct Cold {
     round: Mutex<round::Round>,
     /// Somebody says something else: all notes are to be looked at.
     is_said_anew: AtomicBool,
-}
-
-/// What a directory says; 0 where names stay.
-fn said(view: &View<'_>, inode: u64) -> Result<Option<u64>, Error> {
-    let bytes = view.get(&Key::names_age(inode))?;
-    Ok(bytes.and_then(|bytes| bytes[..].try_into().ok()).map(u64::from_le_bytes))
 }
 
 /// The note of a directory.
@@ -91,42 +77,14 @@ impl Cold {
 }
 
 impl FileSystem {
-    /// Says after how long names below a directory go, or that they stay, or leaves it to those above.
-    pub(crate) fn set_names(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        value: Option<&[u8]>,
-        mode: SetMode,
-    ) -> Result<(), Error> {
-        let age_seconds = parse(value)?;
+    /// There is something to do from now on.
+    pub(crate) fn begin_to_put_away(&self) {
         self.cold.switch(&self.store, true);
-        let changed = self.changing_attribute(caller, inode, |transaction, inode_value| {
-            if inode_value.kind() != Some(FileKind::Directory) {
-                return Err(Error::NotPermitted("names lie in directories; set it on one"));
-            }
-            xattr::check_mode(mode, transaction.get(&Key::names_age(inode))?.is_some())?;
-            match age_seconds {
-                Some(age_seconds) => transaction.put(Key::names_age(inode), &age_seconds.to_le_bytes()),
-                None => transaction.delete(Key::names_age(inode)),
-            }
-            note_new(transaction, caller, inode);
-            Ok(())
-        });
-        self.saying.note_change();
+    }
+
+    /// All notes are looked at in the next round: something else is said of names.
+    pub(crate) fn look_at_all_names(&self) {
         self.cold.is_said_anew.store(true, Ordering::Release);
-        changed
-    }
-
-    pub(crate) fn own_names(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        Ok(text(self.store.view(caller.wait, |view| said(view, inode))?.ok_or(Error::NoAttribute)?))
-    }
-
-    /// After how long the names below an inode go, and which directory says so.
-    pub(crate) fn effective_names(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let found = self.store.view(caller.wait, |view| nearest(view, inode, |at, _| said(view, at)))?;
-        let (at, age_seconds) = found.ok_or(Error::NoAttribute)?;
-        Ok((text(age_seconds), self.source_text(caller, inode, Source::Inode(at), &[])?))
     }
 
     /// A directory came to lie elsewhere, with all that is below it.
@@ -155,39 +113,21 @@ impl FileSystem {
         passing_over(|| self.step_round(caller, &mut round, budget))
     }
 
-    /// The shortest age that any directory says, and whether any says something.
+    /// The shortest age that any directory says, or rules and classes, and whether any says something.
     fn ages(&self, wait: Wait) -> Result<(Option<u64>, bool), Error> {
         let saying = self.all_that_say(wait, key::kind::NAMES_AGE, Key::names_age)?;
-        let ages: BTreeSet<u64> = self.store.view(wait, |view| {
-            saying.iter().filter_map(|inode| said(view, *inode).transpose()).collect::<Result<_, Error>>()
+        let mut ages: BTreeSet<u64> = self.store.view(wait, |view| {
+            let own = |inode: &u64| Ok(keeping::own(view, *inode)?.names_seconds);
+            saying.iter().filter_map(|inode| own(inode).transpose()).collect::<Result<_, Error>>()
         })?;
-        Ok((ages.into_iter().find(|age| *age > 0), !saying.is_empty()))
+        let ruled = self.ruled(wait)?;
+        ages.extend(ruled.shortest_seconds);
+        Ok((ages.into_iter().find(|age| *age > 0), !saying.is_empty() || ruled.names))
     }
 }
 
 /// A directory is to be looked at, and those below it.
-fn note_new(transaction: &mut Transaction<'_>, caller: &Caller<'_>, directory: u64) {
+pub(crate) fn note_new(transaction: &mut Transaction<'_>, caller: &Caller<'_>, directory: u64) {
     let note = NamesUse { is_new: true, used_seconds: seconds(caller), look_seconds: 0 };
     transaction.put(Key::names_use(directory), &note.encode());
-}
-
-fn parse(value: Option<&[u8]>) -> Result<Option<u64>, Error> {
-    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
-    let refused = || PolicyError::BadValue {
-        key: "names",
-        value: String::from_utf8_lossy(value).into_owned(),
-        expected: EXPECTED,
-    };
-    match std::str::from_utf8(value) {
-        Ok("no") => Ok(Some(0)),
-        Ok(text) => {
-            let age_seconds = parse_length(text).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
-            Ok(Some(age_seconds.ok_or_else(refused)?))
-        }
-        Err(_) => Err(refused().into()),
-    }
-}
-
-fn text(age_seconds: u64) -> Vec<u8> {
-    if age_seconds == 0 { b"no".to_vec() } else { show_length(age_seconds).into_bytes() }
 }

@@ -199,8 +199,16 @@ impl FileSystem {
     /// Inodes that background work comes to otherwise than by their names.
     pub(crate) fn listed_inodes(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
         use key::{kind, tree};
-        let of_inodes =
-            [kind::ORPHAN, kind::RECONCILE, kind::TIERED, kind::PINNED, kind::UNIT, kind::RECOUNT, kind::NAMES_AGE];
+        let of_inodes = [
+            kind::ORPHAN,
+            kind::RECONCILE,
+            kind::TIERED,
+            kind::PINNED,
+            kind::UNIT,
+            kind::RECOUNT,
+            kind::NAMES_AGE,
+            kind::KEEPING_RULES,
+        ];
         let lists = [Key::retention, Key::follow, Key::versions_many];
         self.store.view(wait, |view| {
             let mut listed = BTreeSet::new();

@@ -25,6 +25,7 @@ mod encryption;
 mod error;
 mod find;
 mod fold;
+mod keeping;
 mod lost;
 mod names;
 mod new_files;
@@ -80,7 +81,7 @@ pub use policy::LayoutRun;
 pub use readdir::DirectoryEntry;
 pub use reconcile::{Blocked, ReconcileStatus};
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
-pub use rules::{RuleChange, RulesForecast, RulesVersion};
+pub use rules::{KeepingCounts, RuleChange, RulesForecast, RulesVersion};
 pub use stere_crypt::{CryptError, KeyState, PassphraseCost, Secret, WrappingSeed};
 pub use stere_file::accounts::{Account, Most};
 pub use stere_file::{
@@ -199,6 +200,7 @@ pub struct FileSystem {
     coming: units::Coming,
     quiet: quiet::Quiet,
     cold: Cold,
+    kept: keeping::Kept,
     saying: saying::Saying,
     accounting: Accounting,
     versions: Versions,
@@ -254,7 +256,7 @@ impl FileSystem {
         let versions = Versions::load(&store)?;
         let watch = Watch::load(&store)?;
         let cold = Cold::load(&store)?;
-        Ok(FileSystem {
+        let filesystem = FileSystem {
             store,
             files,
             names,
@@ -268,6 +270,7 @@ impl FileSystem {
             coming: units::Coming::default(),
             quiet: quiet::Quiet::default(),
             cold,
+            kept: keeping::Kept::default(),
             saying: saying::Saying::default(),
             accounting,
             versions,
@@ -275,7 +278,11 @@ impl FileSystem {
             following: parking_lot::Mutex::default(),
             names_are_counted: std::sync::atomic::AtomicBool::new(false),
             options,
-        })
+        };
+        if filesystem.ruled(Wait::Allowed)?.names {
+            filesystem.begin_to_put_away();
+        }
+        Ok(filesystem)
     }
 
     /// The store below.

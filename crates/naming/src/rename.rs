@@ -351,7 +351,7 @@ impl FileSystem {
                 self.note_reconcile(transaction, found.inode)?;
             }
         }
-        if found.kind == FileKind::Directory && old_parent != parent {
+        if found.kind == FileKind::Directory && (old_parent != parent || rename.has_rules()) {
             self.note_moved(transaction, caller, found.inode)?;
         }
         match found.kind {

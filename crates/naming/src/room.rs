@@ -1,9 +1,11 @@
 //! Room on devices: archived segments are released by themselves, when the marks say so and when a writer finds none.
 //!
-//! Which go first is chosen by how segments were used and by the order that the pool has for it; names are walked over only below what is
-//! pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, and what is not on all
+//! Which go first is chosen by how segments were used and by the order that the pool has for it; what rules keep here is asked of segments
+//! (`room/choice.rs`). Names are walked over only below what is pinned or a unit, and once where nobody knows how segments were used. Invariants: what is pinned stays, and what is not on all
 //! its volumes; no volume is asked for any of this, so a writer waits for local work only. A call fails for lack of room only when
 //! nothing is left that may go. Read next: `tier.rs`, the store's `tertiary/orders.rs`, `tertiary/heat.rs` and `tertiary/stage.rs`.
+
+mod choice;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -15,6 +17,7 @@ use stere_store::{Candidate, TierPolicy, Wait};
 
 use crate::error::Error;
 use crate::{Caller, FileSystem, ROOT};
+use choice::Choice;
 
 /// Segments released before it is looked again how full devices are.
 const RELEASED_AT_ONCE: usize = 16;
@@ -31,6 +34,8 @@ pub(crate) struct Room {
     changed: Mutex<BTreeSet<u64>>,
     /// What came back and could not be released although it is more than may be there: no more is looked for until there is more.
     stuck_back_bytes: AtomicU64,
+    /// Segments that rules keep here.
+    staying: choice::Staying,
 }
 
 impl Room {
@@ -146,11 +151,14 @@ impl FileSystem {
 
     /// Releases segments, at least so many, until devices are not fuller than so many percent.
     fn release_until(&self, caller: &Caller<'_>, policy: &TierPolicy, low: u8, least: usize) -> Result<u64, Error> {
-        let mut candidates = self.release_candidates(caller)?;
-        stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
+        let mut choice = Choice::new(self, caller, policy, self.release_candidates(caller)?)?;
         let mut released = 0;
-        for few in candidates.chunks(RELEASED_AT_ONCE) {
-            released += self.release_few(caller, few)?;
+        loop {
+            let few = choice.next_few(RELEASED_AT_ONCE)?;
+            if few.is_empty() {
+                break;
+            }
+            released += self.release_few(caller, &few)?;
             if self.store.used_percent() <= low && released >= least as u64 {
                 break;
             }
@@ -162,12 +170,11 @@ impl FileSystem {
     fn release_back(&self, caller: &Caller<'_>, policy: &TierPolicy) -> Result<u64, Error> {
         let mut candidates = self.release_candidates(caller)?;
         candidates.retain(|one| one.heat.is_back);
-        stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
+        let mut choice = Choice::new(self, caller, policy, candidates)?;
         let (mut left_bytes, mut going) = (self.store.bytes_back(), Vec::new());
-        for one in candidates {
-            if left_bytes <= policy.cache_bytes {
-                break;
-            }
+        while left_bytes > policy.cache_bytes
+            && let Some(one) = choice.next()?
+        {
             left_bytes = left_bytes.saturating_sub(one.bytes);
             going.push(one);
         }

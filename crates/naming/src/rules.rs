@@ -20,10 +20,12 @@ use rustc_hash::FxHashMap;
 use stere_file::Plugins;
 use stere_file::named_in::has_several_names;
 use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{Class, Classes, Decision, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary};
+use stere_policy::{
+    Class, Classes, Decision, Keep, Keeping, Own, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary,
+};
 use stere_store::{Store, Transaction, Wait};
 
-pub use forecast::{RuleChange, RulesForecast};
+pub use forecast::{KeepingCounts, RuleChange, RulesForecast};
 pub(crate) use scopes::{Matched, Scopes, Watches};
 
 use crate::error::Error;
@@ -142,7 +144,7 @@ impl Rules {
     }
 
     /// Rules that were understood when they were set; a newer stere may have set them.
-    fn parse_stored(&self, directory: u64, text: &[u8], classes: &Arc<Classes>) -> Option<Arc<RuleSet>> {
+    pub fn parse_stored(&self, directory: u64, text: &[u8], classes: &Arc<Classes>) -> Option<Arc<RuleSet>> {
         let is_same = |known: &&Understood| known.text == text && Arc::ptr_eq(&known.classes, classes);
         if let Some(known) = self.understood.lock().get(&directory).filter(is_same) {
             return Some(known.rules.clone());
@@ -183,6 +185,11 @@ impl Rules {
     pub fn note_first_change(&self) {
         self.has_any.store(true, Ordering::Release);
         self.note_change();
+    }
+
+    /// The pool's rules, if it has any.
+    pub fn pool_rules(&self) -> Option<Arc<RuleSet>> {
+        self.pool.lock().1.clone()
     }
 
     /// Whether the pool's rules name a class.
@@ -322,6 +329,7 @@ impl FileSystem {
     pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
         let text = text.filter(|text| !text.is_empty());
         let (mut named, mut asked, mut lists, mut keeps_versions) = (Vec::new(), Vec::new(), Vec::new(), false);
+        let mut new_set = None;
         if let Some(text) = text {
             let set = self.parse_rules(caller, &String::from_utf8_lossy(text), false)?;
             named = index_entries(&set, inode);
@@ -332,6 +340,9 @@ impl FileSystem {
             };
             asked = set.rules().iter().flat_map(settings).collect();
             lists = set.rules().iter().map(|rule| rule.own).collect();
+            let keepings: Vec<Keeping> = lists.iter().map(|own: &Own| own.keeping).collect();
+            self.check_keep_locks(caller, inode, &keepings)?;
+            new_set = Some(set);
         }
         let says = asked.iter().fold(Switches::default(), |says, (_, own)| says.or_more(own.switches));
         let _until_it_holds = self.changing_policy();
@@ -346,6 +357,8 @@ impl FileSystem {
                 self.begin_versions(transaction);
             }
             value.ctime = caller.now;
+            let old_set = self.own_rules(transaction, inode, value)?;
+            self.note_keeping_rules(transaction, caller, inode, [old_set.as_deref(), new_set.as_ref()]);
             self.forget_rules(transaction, inode, value)?;
             named.iter().for_each(|key| transaction.put(*key, &[1]));
             match text {
@@ -362,7 +375,9 @@ impl FileSystem {
         })?;
         self.begin_to_watch(says);
         self.files.resolver().invalidate();
+        self.saying.note_change();
         self.rules.note_first_change();
+        self.keeping_changed();
         if let Some(text) = text {
             // Ready for the first file.
             self.rules.parse_stored(inode, text, &self.files.resolver().classes());
@@ -392,13 +407,24 @@ impl FileSystem {
         directory: u64,
         value: &InodeValue,
     ) -> Result<(), Error> {
-        if value.flags & HAS_RULES != 0
-            && let Some(text) = xattr::get(transaction, directory, ATTRIBUTE)?
-            && let Some(set) = self.rules.parse_stored(directory, &text, &self.files.resolver().classes())
-        {
+        if let Some(set) = self.own_rules(transaction, directory, value)? {
             index_entries(&set, directory).into_iter().for_each(|key| transaction.delete(key));
         }
         Ok(())
+    }
+
+    /// The rules that a directory has.
+    fn own_rules(
+        &self,
+        keys: &impl stere_file::Keys,
+        directory: u64,
+        value: &InodeValue,
+    ) -> Result<Option<Arc<RuleSet>>, Error> {
+        let text = match value.flags & HAS_RULES {
+            0 => None,
+            _ => xattr::get(keys, directory, ATTRIBUTE)?,
+        };
+        Ok(text.and_then(|text| self.rules.parse_stored(directory, &text, &self.files.resolver().classes())))
     }
 
     /// Makes these the pool's rules. What they change is done in the background.
@@ -411,6 +437,10 @@ impl FileSystem {
         })?;
         let version = last_version + 1;
         let says = set.rules().iter().fold(Switches::default(), |says, rule| says.or_more(rule.own.switches));
+        let classes = self.files.resolver().classes();
+        let old = self.rules.pool_rules();
+        let all = || old.iter().flat_map(|set| set.rules()).chain(set.rules());
+        let says_names = all().any(|rule| stere_policy::keeping_of(rule, &classes).says(Keep::Names));
         let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
         let _until_it_holds = self.changing_policy();
         self.store.update(caller.wait, |transaction| {
@@ -419,12 +449,16 @@ impl FileSystem {
             if set.rules().iter().any(|rule| rule.own.versions.is_some()) {
                 self.begin_versions(transaction);
             }
+            if says_names {
+                self.note_names_anew(transaction, caller, ROOT);
+            }
             self.note_reconcile(transaction, ROOT)
         })?;
         self.begin_to_watch(says);
         self.rules.put_pool(version, set);
         self.files.resolver().invalidate();
         self.rules.note_first_change();
+        self.keeping_changed();
         Ok(version)
     }
 

@@ -36,6 +36,11 @@ impl Saying {
         Ok(found)
     }
 
+    /// Counts changes that took effect.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// A key was put or deleted.
     pub fn note_change(&self) {
         let mut known = self.known.lock();

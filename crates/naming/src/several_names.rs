@@ -16,7 +16,7 @@ use stere_policy::{Effective, Own, Switch, Versions, Wish};
 use stere_store::{Transaction, Wait};
 
 use crate::error::Error;
-use crate::names::damaged;
+use crate::names::{Form, damaged};
 use crate::{Caller, FileSystem, classes};
 
 /// Names of a pool from before that are counted in one step.
@@ -33,6 +33,7 @@ fn content_of(effective: &Effective) -> (Wish, u16, Option<Versions>, [bool; Swi
 pub(crate) struct OneName {
     pub directory: u64,
     pub name: Vec<u8>,
+    pub form: Form,
 }
 
 impl FileSystem {
@@ -122,8 +123,8 @@ impl FileSystem {
                 view.visit(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), &mut |key, bytes| {
                     match DirentView::decode(bytes) {
                         Ok(entry) if entry.inode == inode => {
-                            let (name, _) = self.names.shown(directory, key.position, &entry);
-                            found.push(OneName { directory, name: name.into_owned() });
+                            let (name, form) = self.names.shown(directory, key.position, &entry);
+                            found.push(OneName { directory, name: name.into_owned(), form });
                         }
                         Ok(_) => {}
                         Err(error) => failure = Some(damaged(directory, &error)),

@@ -6,21 +6,15 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use stere_file::inode_if_any;
-use stere_file::named_in::directories_of;
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Class, Encryption, Own, PolicyError, Setting, Source};
+use stere_policy::{Class, Encryption, Own, PolicyError, Setting};
 use stere_store::{Released, TierFile, Transaction, View, Wait};
 
 use crate::error::Error;
 use crate::names::Form;
-use crate::policy::nearest;
 use crate::walk::{Walk, path_and_form};
-use crate::{Caller, FileSystem, SetMode, xattr};
+use crate::{Caller, FileSystem, keeping};
 
-/// The attribute that keeps content on devices.
-pub(crate) const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
-const PIN_EXPECTED: &str = "yes or no";
 /// Deeper than any path.
 const DEPTH_MAX: usize = 4096;
 /// Extents looked at in one view.
@@ -130,54 +124,22 @@ impl FileSystem {
         changed
     }
 
-    /// The same by the attribute: `yes`, or nothing. What is on volumes only stays there until somebody wants it.
-    pub(crate) fn set_pin(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        value: Option<&[u8]>,
-        mode: SetMode,
-    ) -> Result<(), Error> {
-        let is_pinned = xattr::yes_or_no("pin", value, PIN_EXPECTED)? == Some(true);
-        xattr::check_mode(mode, self.is_pinned_itself(caller.wait, inode)?)?;
-        let kind = self.inode_value(caller.wait, inode)?.and_then(|value| value.kind());
-        if !matches!(kind, Some(FileKind::File | FileKind::Directory)) {
-            return Err(Error::NotPermitted("policy can be set on files and directories"));
-        }
-        self.set_pinned(caller.wait, inode, is_pinned)
-    }
-
-    pub(crate) fn own_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        match self.is_pinned_itself(caller.wait, inode)? {
-            true => Ok(b"yes".to_vec()),
-            false => Err(Error::NoAttribute),
-        }
-    }
-
-    fn is_pinned_itself(&self, wait: Wait, inode: u64) -> Result<bool, Error> {
-        self.store.view(wait, |view| Ok(view.get(&Key::pinned(inode))?.is_some()))
-    }
-
-    /// Whether an inode is pinned, or lies below one that is, and who said so.
-    pub(crate) fn effective_pin(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let pinned = self.store.view(caller.wait, |view| {
-            let Some(value) = inode_if_any(view, inode)? else { return Err(Error::Stale) };
-            // Below any of its names.
-            for at in std::iter::once(inode).chain(directories_of(view, inode, &value)?) {
-                let pinned = nearest(view, at, |at, _| Ok(view.get(&Key::pinned(at))?.map(drop)))?;
-                if pinned.is_some() {
-                    return Ok(pinned);
-                }
-            }
-            Ok(None)
-        })?;
-        let (at, ()) = pinned.ok_or(Error::NoAttribute)?;
-        Ok((b"yes".to_vec(), self.source_text(caller, inode, Source::Inode(at), &[])?))
-    }
-
-    /// The inodes below which everything stays on devices; those that were removed since are forgotten.
+    /// The inodes of which somebody said that what is below them stays on devices; those that were removed since are forgotten.
     pub fn pinned_roots(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)
+        let saying = self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
+        self.store.view(wait, |view| {
+            let mut pinned = Vec::new();
+            for inode in &saying {
+                pinned.extend((keeping::own(view, *inode)?.pin == Some(true)).then_some(*inode));
+            }
+            Ok(pinned)
+        })
+    }
+
+    /// Whether something below what is pinned need not be, because somebody said so nearer.
+    fn has_exceptions_of_pins(&self, wait: Wait, roots: usize) -> Result<bool, Error> {
+        let saying = self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
+        Ok(saying.len() > roots || self.ruled(wait)?.pin)
     }
 
     /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
@@ -201,13 +163,32 @@ impl FileSystem {
         Ok(there)
     }
 
-    /// Segments that hold something which stays on devices.
+    /// Segments that hold something which stays on devices because somebody said so of it, or of what is above it.
     pub fn pinned_segments(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
-        let mut segments = BTreeSet::new();
-        for root in self.pinned_roots(caller.wait)? {
-            let walked = self.tier_walk(caller, root, &mut |met| {
-                segments.extend(met.segments);
-                ControlFlow::Continue(())
+        let roots = self.pinned_roots(caller.wait)?;
+        let asks = self.has_exceptions_of_pins(caller.wait, roots.len())?;
+        self.segments_below(caller, roots, &|inode| if asks { self.is_pinned(caller, inode) } else { Ok(true) })
+    }
+
+    /// Segments of all files below these that are asked for.
+    pub(crate) fn segments_below(
+        &self,
+        caller: &Caller<'_>,
+        roots: Vec<u64>,
+        is_asked_for: &dyn Fn(u64) -> Result<bool, Error>,
+    ) -> Result<BTreeSet<u64>, Error> {
+        let (mut segments, mut outcome) = (BTreeSet::new(), Ok(()));
+        for root in roots {
+            let walked = self.tier_walk(caller, root, &mut |met| match is_asked_for(met.inode) {
+                Ok(true) => {
+                    segments.extend(met.segments);
+                    ControlFlow::Continue(())
+                }
+                Ok(false) => ControlFlow::Continue(()),
+                Err(error) => {
+                    outcome = Err(error);
+                    ControlFlow::Break(())
+                }
             });
             match walked {
                 // It was removed meanwhile.
@@ -215,7 +196,7 @@ impl FileSystem {
                 walked => walked?,
             }
         }
-        Ok(segments)
+        outcome.map(|()| segments)
     }
 
     /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.

@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 use siphasher::sip::SipHasher13;
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, XattrBucket};
-use stere_policy::{List, Name, Own, PolicyError, Setting, parse_name};
+use stere_policy::{Class, Keep, List, Name, Own, PolicyError, Setting, parse_name};
 use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, acl, classes, cold, plugins, retention, rules, tier, units, versions};
+use crate::{Caller, FileSystem, acl, classes, keeping, plugins, retention, rules, versions};
 
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 65_536;
@@ -133,23 +133,6 @@ fn check_attribute_name(name: &[u8]) -> Result<(), Error> {
     Err(Error::Unsupported("attributes are user.*, trusted.*, security.* and the POSIX ACLs"))
 }
 
-/// What `yes` and `no` mean; nothing is said without a value.
-pub(crate) fn yes_or_no(
-    key: &'static str,
-    value: Option<&[u8]>,
-    expected: &'static str,
-) -> Result<Option<bool>, Error> {
-    match value {
-        None | Some(b"") => Ok(None),
-        Some(b"yes") => Ok(Some(true)),
-        Some(b"no") => Ok(Some(false)),
-        Some(other) => {
-            let value = String::from_utf8_lossy(other).into_owned();
-            Err(PolicyError::BadValue { key, value, expected }.into())
-        }
-    }
-}
-
 pub(crate) fn check_mode(mode: SetMode, exists: bool) -> Result<(), Error> {
     match mode {
         SetMode::Create if exists => Err(Error::Exists),
@@ -170,9 +153,7 @@ impl FileSystem {
                 Ok(Name::Plugins) => self.own_plugins(caller, inode, Say::Own),
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
                 Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
-                Ok(Name::Pin) => self.own_pin(caller, inode),
-                Ok(Name::Unit) => self.own_unit(caller, inode),
-                Ok(Name::Names) => self.own_names(caller, inode),
+                Ok(Name::Keep(keep)) => self.own_keep(caller, inode, keep),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
                 Ok(Name::Computed(computed)) => self.computed(caller, inode, computed),
                 Err(_) => Err(Error::NoAttribute),
@@ -288,15 +269,9 @@ impl FileSystem {
             if stere_file::own_versions(&value).is_some() {
                 list.push(versions::ATTRIBUTE.to_vec());
             }
-            if view.get(&Key::pinned(inode))?.is_some() {
-                list.push(tier::PIN_ATTRIBUTE.to_vec());
-            }
-            if view.get(&Key::unit(inode))?.is_some() {
-                list.push(units::ATTRIBUTE.to_vec());
-            }
-            if view.get(&Key::names_age(inode))?.is_some() {
-                list.push(cold::ATTRIBUTE.to_vec());
-            }
+            let keeping = keeping::own(view, inode)?;
+            let said = Keep::ALL.into_iter().filter(|keep| keeping.says(*keep));
+            list.extend(said.map(|keep| keep.attribute().as_bytes().to_vec()));
             Ok::<_, Error>(list)
         })?;
         list.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
@@ -345,9 +320,7 @@ impl FileSystem {
             Name::Plugins => return self.set_plugins(caller, inode, value, mode, Say::Own),
             Name::Retain => return self.set_retain(caller, inode, value, mode),
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
-            Name::Pin => return self.set_pin(caller, inode, value, mode),
-            Name::Unit => return self.set_unit(caller, inode, value, mode),
-            Name::Names => return self.set_names(caller, inode, value, mode),
+            Name::Keep(keep) => return self.set_keep(caller, inode, keep, value, mode),
             Name::Computed(computed) => return Err(PolicyError::Computed(computed.word()).into()),
         };
         let numbered = value.map(|value| self.with_number(setting, value)).transpose()?;
@@ -363,6 +336,7 @@ impl FileSystem {
             if say == Say::Own && !asked.is_empty() {
                 self.check_locks(transaction, inode, inode_value, &[(setting, asked)])?;
             }
+            let class_before = own.class();
             own.set(setting, numbered.as_deref().unwrap_or_default())?;
             let named_before = classes::Named::of(inode_value);
             match say {
@@ -372,6 +346,10 @@ impl FileSystem {
             self.note_watched(transaction, own.switches)?;
             self.note_tiered(transaction, inode, [Say::Own, Say::Lock].map(|say| say.of(inode_value)))?;
             classes::index_member(transaction, inode, named_before, classes::Named::of(inode_value));
+            if setting == Setting::Class {
+                let classes: [Option<Class>; 2] = [class_before, own.class()];
+                self.note_class_of_names(transaction, caller, (inode, inode_value), classes);
+            }
             if matches!(setting, Setting::Encrypt | Setting::Class) {
                 // What is in memory of its files could not be saved under a locked key.
                 self.name_key(transaction, inode, inode_value)?;
@@ -382,6 +360,9 @@ impl FileSystem {
         self.begin_to_watch(asked.switches);
         self.files.resolver().invalidate();
         self.rules.note_change();
+        if setting == Setting::Class {
+            self.keeping_changed();
+        }
         Ok(())
     }
 
@@ -420,7 +401,7 @@ impl FileSystem {
     }
 }
 
-fn contradicts_a_lock() -> Error {
+pub(crate) fn contradicts_a_lock() -> Error {
     Error::NotPermitted("the administrator locked this to another value, here or above")
 }
 

@@ -235,3 +235,64 @@ fn reopen(rig: &Rig, fs: FileSystem, volume: &std::sync::Arc<stere_device::Memor
     fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
     fs
 }
+
+/// P-154: a rule that matches a directory says it of the names below, when it is made and when it goes, after a crash too.
+#[test]
+fn names_go_where_rules_or_classes_say_so() {
+    type Say = fn(&FileSystem, i64, &str);
+    let by_directory: Say = |fs, at, text| {
+        fs.setxattr(&caller(at), ROOT, b"user.stere.rules", text.as_bytes(), SetMode::Any, false).unwrap();
+    };
+    let by_pool: Say = |fs, at, text| assert!(fs.load_rules(&caller(at), text).unwrap() > 0);
+    let by_class: Say = |fs, at, text| {
+        let settings = |value: &str| vec![("names".to_owned(), value.to_owned())];
+        match text.is_empty() {
+            true => assert!(fs.change_class(&caller(at), "cold", &settings("no")).unwrap()),
+            false => {
+                fs.create_class(&caller(at), "cold", &settings("100s")).unwrap();
+                let text = "/cold: class=cold; /cold/5: names=no";
+                fs.setxattr(&caller(at), ROOT, b"user.stere.rules", text.as_bytes(), SetMode::Any, false).unwrap();
+            }
+        }
+    };
+    for say in [by_directory, by_pool, by_class] {
+        let (rig, fs, volume, cold) = world();
+        release(&fs, cold);
+        let deep = |fs: &FileSystem, number: &str| find(fs, cold, &[number, "deep"]);
+        let directories: Vec<u64> = (0..DIRECTORIES).map(|number| deep(&fs, &number.to_string())).collect();
+        say(&fs, 100, "/cold: names=100s; /cold/5: names=no");
+        fs.syncfs(&caller(100)).unwrap();
+        let fs = rig.reopen(fs, true);
+        fs.store().attach_volume(0, volume.clone(), None, true).unwrap();
+        pass_through(&fs, 101..=195);
+        assert!(
+            !directories.iter().any(|directory| is_away(&fs, *directory)),
+            "nobody knows of a use for less than that"
+        );
+        pass_through(&fs, 200..=215);
+        let away: Vec<bool> = directories.iter().map(|directory| is_away(&fs, *directory)).collect();
+        assert_eq!(away, [true, true, true, true, true, false], "but where a rule says no");
+        let used = deep(&fs, "3");
+        fs.readdir(&caller(216), used, 0, false, &mut |_| ControlFlow::Continue(())).unwrap();
+        say(&fs, 217, "");
+        pass_through(&fs, 218..=500);
+        assert!(!is_away(&fs, used), "nobody says so any more");
+        assert_all_there(&fs, cold);
+        assert_clean(&fs);
+    }
+}
+
+/// P-154: a directory that comes under a rule by its name is noted then.
+#[test]
+fn what_is_renamed_comes_under_rules() {
+    let (_rig, fs, _volume, cold) = world();
+    release(&fs, cold);
+    fs.load_rules(&caller(100), "/old: names=100s").unwrap();
+    pass_through(&fs, 101..=300);
+    let deep = find(&fs, cold, &["2", "deep"]);
+    assert!(!is_away(&fs, deep));
+    fs.rename(&caller(301), ROOT, b"cold", ROOT, b"old", 0).unwrap();
+    pass_through(&fs, 305..=420);
+    assert!(is_away(&fs, deep));
+    assert_clean(&fs);
+}

@@ -8,6 +8,7 @@ use crate::class::{Class, SchemeWish, TierWish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::PolicyError;
+use crate::keeping::{Keep, Keeping};
 use crate::record::RecordSize;
 use crate::switches::{Switch, Switches};
 use crate::versions::Versions;
@@ -29,12 +30,8 @@ pub enum Name {
     Retain,
     /// How many versions of files are kept, and how long.
     Versions,
-    /// Whether content stays on devices.
-    Pin,
-    /// Whether what is below a directory goes down and comes back as one.
-    Unit,
-    /// For how long nobody may have used names below a directory before they are put away.
-    Names,
+    /// What stays on devices, and in what company.
+    Keep(Keep),
     /// A fact that can only be read.
     Computed(Computed),
 }
@@ -133,20 +130,12 @@ pub enum Computed {
     EffectiveVersions,
     /// `source.versions`: who decided that.
     VersionsSource,
-    /// `effective.pin`: whether content stays on devices.
-    EffectivePin,
-    /// `source.pin`: who decided that.
-    PinSource,
-    /// `effective.unit`: whether it goes down and comes back together with others.
-    EffectiveUnit,
-    /// `source.unit`: who decided that.
-    UnitSource,
+    /// `effective.pin`, `.unit` and `.names`: what holds of what stays on devices.
+    EffectiveKeep(Keep),
+    /// `source.pin`, `.unit` and `.names`: who decided that.
+    KeepSource(Keep),
     /// `chain`: all that is said of it, by whom, the strongest first.
     Chain,
-    /// `effective.names`: after how long without use names are put away.
-    EffectiveNames,
-    /// `source.names`: who decided that.
-    NamesSource,
     /// `state`: whether the data lies as the policy wants it.
     State,
     /// `where`: which devices hold the data.
@@ -276,17 +265,13 @@ impl Computed {
             Computed::Effective(_)
             | Computed::EffectivePlugins
             | Computed::EffectiveRetain
-            | Computed::EffectivePin
-            | Computed::EffectiveUnit
-            | Computed::EffectiveNames
+            | Computed::EffectiveKeep(_)
             | Computed::EffectiveVersions => "effective",
             Computed::Source(_)
             | Computed::PluginsSource
             | Computed::RetainSource
             | Computed::VersionsSource
-            | Computed::UnitSource
-            | Computed::NamesSource
-            | Computed::PinSource => "source",
+            | Computed::KeepSource(_) => "source",
             Computed::State => "state",
             Computed::Where => "where",
             Computed::Survives => "survives",
@@ -331,14 +316,8 @@ fn recognise(key: &str) -> Option<Name> {
     if key == "versions" {
         return Some(Name::Versions);
     }
-    if key == "pin" {
-        return Some(Name::Pin);
-    }
-    if key == "unit" {
-        return Some(Name::Unit);
-    }
-    if key == "names" {
-        return Some(Name::Names);
+    if let Some(keep) = Keep::from_word(key) {
+        return Some(Name::Keep(keep));
     }
     if let Some(setting) = Setting::from_word(key) {
         return Some(Name::Setting(setting));
@@ -349,10 +328,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::EffectivePlugins),
             "retain" => Some(Computed::EffectiveRetain),
             "versions" => Some(Computed::EffectiveVersions),
-            "pin" => Some(Computed::EffectivePin),
-            "unit" => Some(Computed::EffectiveUnit),
-            "names" => Some(Computed::EffectiveNames),
-            _ => None,
+            _ => Keep::from_word(of).map(Computed::EffectiveKeep),
         };
         return setting.or(other).map(Name::Computed);
     }
@@ -362,10 +338,7 @@ fn recognise(key: &str) -> Option<Name> {
             "plugins" => Some(Computed::PluginsSource),
             "retain" => Some(Computed::RetainSource),
             "versions" => Some(Computed::VersionsSource),
-            "pin" => Some(Computed::PinSource),
-            "unit" => Some(Computed::UnitSource),
-            "names" => Some(Computed::NamesSource),
-            _ => None,
+            _ => Keep::from_word(of).map(Computed::KeepSource),
         };
         return setting.or(other).map(Name::Computed);
     }
@@ -416,6 +389,8 @@ pub struct Own {
     pub plugins: u16,
     /// Versions.
     pub versions: Option<Versions>,
+    /// What stays on devices. Of rules and classes; of an inode it is a key of the pool each, and not said here.
+    pub keeping: Keeping,
 }
 
 /// Says that files go to no tertiary volume.

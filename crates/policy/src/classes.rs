@@ -11,6 +11,7 @@ use crate::checksum::Checksum;
 use crate::class::{Class, SchemeWish, Wish};
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::keeping::{Keep, Keeping};
 use crate::record::RecordSize;
 use crate::switches::Switches;
 use crate::versions::Versions;
@@ -172,6 +173,11 @@ impl Classes {
         self.own(class)?.versions
     }
 
+    /// What of it stays on devices, and in what company.
+    pub fn keeping(&self, class: Class) -> Keeping {
+        self.own(class).map(|own| own.keeping).unwrap_or_default()
+    }
+
     /// What it switches on or off.
     pub fn switches(&self, class: Class) -> Switches {
         self.own(class).map(|own| own.switches).unwrap_or_default()
@@ -197,6 +203,12 @@ impl Definition {
     /// What it sets, as people write it.
     pub fn settings(&self) -> Vec<(Setting, String)> {
         Setting::ALL.into_iter().filter_map(|setting| Some((setting, self.own.get(setting)?))).collect()
+    }
+
+    /// The same of what stays on devices.
+    pub fn keeping(&self) -> impl Iterator<Item = (Keep, String)> + use<> {
+        let keeping = self.own.keeping;
+        Keep::ALL.into_iter().filter_map(move |keep| Some((keep, keeping.text(keep)?)))
     }
 }
 

@@ -7,7 +7,7 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `search`.
+//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `keeping`, `search`.
 
 mod attribute;
 mod checksum;
@@ -16,6 +16,7 @@ mod classes;
 mod compression;
 mod encryption;
 mod error;
+mod keeping;
 mod moment;
 mod processes;
 mod record;
@@ -33,12 +34,15 @@ pub use classes::{CLASS_NAME_BYTES_MAX, Classes, Definition, is_class_name};
 pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
+pub use keeping::{Keep, Keeping, KeptBy, MatchedRules, Said, Statements};
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
 pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;
 pub use resolver::{Ancestor, Effective, Resolver, Source};
 pub use retention::{RETAIN_EXPECTED, Retain, Retention};
-pub use rules::{Decided, Decision, Facts, Here, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, merge};
+pub use rules::{
+    Decided, Decision, Facts, Here, People, Places, Rule, RuleError, RuleSet, Stacks, Vocabulary, keeping_of, merge,
+};
 pub use search::{Indexed, Level, NumberFact, Search, SearchWords, Subject, TextFact, WordFact};
 pub use switches::{Switch, Switches};
 pub use versions::{VERSIONS_EXPECTED, Versions};

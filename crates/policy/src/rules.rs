@@ -2,7 +2,8 @@
 //!
 //! `*.c: compress=zstd, redundancy=10; size>1G age>30d: class=archive`. A rule is conditions, a colon, and settings. Rules are separated by
 //! semicolons or line ends; `#` begins a comment. Where several rules match a file, each key gets its most conservative value. A
-//! rule that begins with `!` overrides what the file itself says; only the pool's own rules may.
+//! rule that begins with `!` overrides what the file itself says; only the pool's own rules may. Rules decide for files; `pin`, `unit` and
+//! `names` (`crate::keeping`) are said of directories that match, too.
 //!
 //! Invariants: text that parses always gives the same decisions; matching thousands of patterns is one pass over the name.
 //! Read next: `rules/parse.rs`, `rules/condition.rs`, `rules/here.rs`, `rules/decision.rs`.
@@ -14,9 +15,10 @@ mod parse;
 
 use crate::attribute::Own;
 use crate::classes::Classes;
+use crate::keeping::Keep;
 
 pub use condition::Condition;
-pub use decision::{Decided, Decision, merge};
+pub use decision::{Decided, Decision, keeping_of, merge};
 pub use here::Here;
 pub use parse::RuleError;
 
@@ -90,14 +92,37 @@ pub struct Rule {
     pub overrides: bool,
     /// All of them hold, and its patterns match.
     conditions: Vec<Condition>,
+    /// What it is for; files and directories if it does not say.
+    kind: Option<Kind>,
     /// What it sets.
     pub own: Own,
 }
 
+/// What a rule may be for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+}
+
 impl Rule {
-    /// Whether it depends on what changes without a name being changed.
+    /// Whether what it decides of a file, and is noted there, depends on what changes without a name being changed.
     fn asks_for_facts(&self) -> bool {
-        self.conditions.iter().any(|condition| !condition.is_of_depth())
+        let is_noted = !Own { keeping: Default::default(), ..self.own }.is_empty();
+        is_noted && self.conditions.iter().any(|condition| !condition.is_of_depth())
+    }
+
+    /// Whether it says something of files.
+    fn is_for_files(&self) -> bool {
+        let of_files = Own { keeping: self.own.keeping.only(Keep::Pin), ..self.own };
+        self.kind != Some(Kind::Directory) && !of_files.is_empty()
+    }
+
+    /// Whether it says something of directories, and what is below them: not if it asks for what they do not have.
+    fn is_for_directories(&self) -> bool {
+        let says = !self.own.keeping.is_empty() || self.own.class().is_some();
+        let is_of_content = self.conditions.iter().any(Condition::is_of_content);
+        says && !is_of_content && self.kind != Some(Kind::File)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{plugins, tier};
 /// The end of the scale of redundancy.
 const SCALE_END: u8 = 10;
 /// Keys beside those that say how files are stored.
-const OTHER_KEYS: [&str; 6] = ["rules", "plugins", "retain", "versions", "pin", "unit"];
+const OTHER_KEYS: [&str; 7] = ["rules", "plugins", "retain", "versions", "pin", "unit", "names"];
 /// What policy answers for a path, and nobody can set.
 const COMPUTED: [&str; 7] = ["state", "survives", "where", "stored", "residency", "effective.<key>", "source.<key>"];
 

@@ -167,6 +167,9 @@ pub enum Answer {
         /// What sending files to volumes would cost.
         #[serde(default)]
         costs: Vec<crate::tier::CostsReport>,
+        /// What stays on devices, where rules or classes say anything of that.
+        #[serde(default)]
+        keeping: Option<crate::rules::KeepingForecast>,
     },
     DigestBegun {
         token: u64,

@@ -65,6 +65,26 @@ pub struct ChangeReport {
     pub may_lie_on: Vec<String>,
 }
 
+/// What stays on devices: each now, and with the rules.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct KeepingForecast {
+    pub pinned_files: [u64; 2],
+    pub units: [u64; 2],
+    pub names: [u64; 2],
+}
+
+impl KeepingForecast {
+    fn line(&self) -> String {
+        let counts = [
+            ("files are pinned", self.pinned_files),
+            ("directories are units", self.units),
+            ("let names go that nobody uses", self.names),
+        ];
+        let counts = counts.map(|(what, [now, then])| format!("{then} {what} (now {now})"));
+        format!("with them {}", counts.join(", "))
+    }
+}
+
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     match order {
@@ -128,7 +148,12 @@ pub fn forecast(
         }
     }
     let costs = tier::of_archiving(filesystem.store(), &left)?;
-    Ok(Answer::RulesTested { files: forecast.files, costs })
+    let keeping = forecast.keeping.map(|[now, then]| KeepingForecast {
+        pinned_files: [now.pinned_files, then.pinned_files],
+        units: [now.units, then.units],
+        names: [now.names, then.names],
+    });
+    Ok(Answer::RulesTested { files: forecast.files, costs, keeping })
 }
 
 fn connect(registry: &Registry, pool: &str) -> Result<Connection> {
@@ -243,7 +268,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
     let (mut all, mut bytes, mut count) = (Vec::new(), 0, 0u64);
     let mut on_devices = OnDevices::default();
     let mut answer = Some(connection.ask(Request::TestRules { directory, rules })?);
-    let (files, costs) = loop {
+    let (files, costs, keeping) = loop {
         match answer {
             Some(Answer::RuleChanges { changes }) => {
                 for one in changes {
@@ -255,7 +280,7 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
                     }
                 }
             }
-            Some(Answer::RulesTested { files, costs }) => break (files, costs),
+            Some(Answer::RulesTested { files, costs, keeping }) => break (files, costs, keeping),
             Some(_) => return unexpected(),
             None => return refused("the pool's daemon ended before it answered; see its log"),
         }
@@ -267,6 +292,9 @@ pub fn test(registry: &Registry, arguments: &TestArguments) -> Result<u8> {
             println!("{count} of {files} files would be stored otherwise: {}", size::show(bytes));
             if let Some(line) = on_devices.line() {
                 println!("{line}");
+            }
+            if let Some(keeping) = keeping {
+                println!("{}", keeping.line());
             }
             if !costs.is_empty() {
                 tier::print_costs(&arguments.path, &costs);

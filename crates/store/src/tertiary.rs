@@ -40,6 +40,7 @@ use stere_log::{Recall, RecallError, Refusal, Segment, SegmentTable, proves_chun
 use beginning::{Begun, Pace};
 pub use clusters::Prefetch;
 pub use costs::Costs;
+pub use heat::{Member, Members};
 pub use labelled::LabelledVolume;
 pub use orders::{Candidate, put_in_order};
 pub use parts::Parts;

@@ -464,6 +464,16 @@ pub fn samples() -> Vec<Sample> {
         ("class-more", "class", ClassValue { record: 4, more: ruled_more, ..class(None) }.encode()),
         ("class-checksum", "class", ClassValue { checksum: 3, ..class(None) }.encode()),
         ("class-placed", "class", ClassValue { places: Site { on: 0, only: 2 }, ..class(None) }.encode()),
+        (
+            "class-keeping",
+            "class",
+            ClassValue {
+                keeping: ClassKeeping { pin: 1, unit: 2, names: 1, names_seconds: 7 },
+                more: ruled_more,
+                ..class(None)
+            }
+            .encode(),
+        ),
         ("class-switched", "class", ClassValue { switches: 0x26, ..class(None) }.encode()),
         ("row-header", "row", row.encode()),
         ("row-summary", "summary", with_header),

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use stere_format::{FileKind, Key, NamesUse};
 use stere_store::ToFold;
 
-use super::{note_of, said, seconds};
+use super::{note_of, seconds};
 use crate::error::Error;
 use crate::fold::{BUNDLE_BYTES, Gathered, Piece, inodes_of, next_bundle, whole};
 use crate::walk::read_names;
@@ -238,29 +238,34 @@ impl FileSystem {
 
     /// Where an inode lies; none if its names stay.
     pub(super) fn place_of_names(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<Place>, Error> {
-        let (mut at, mut below, mut policy_of) = (inode, inode, None);
+        let (mut at, mut below, mut policy_of, mut said) = (inode, inode, None, None);
         for _ in 0..DEPTH_MAX {
             if let Some(directory) = self.store.put_away_of(&Key::inode(at)) {
-                (at, below, policy_of) = (directory, directory, None);
+                (at, below, policy_of, said) = (directory, directory, None, None);
                 continue;
             }
-            let found = self.store.view(caller.wait, |view| {
-                let Some(value) = stere_file::inode_if_any(view, at)? else { return Ok(None) };
-                Ok::<_, Error>(Some((value.parent, value.kind(), said(view, at)?)))
-            })?;
-            let Some((parent, kind, says)) = found else { return Ok(None) };
-            if kind == Some(FileKind::Directory) {
+            let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, at))?;
+            let Some(value) = value else { return Ok(None) };
+            if value.kind() == Some(FileKind::Directory) {
                 policy_of = policy_of.or(Some(at));
-            }
-            match says {
-                Some(0) => return Ok(None),
-                Some(age_seconds) => {
-                    let policy_of = policy_of.unwrap_or(at);
-                    return Ok(Some(Place { top: at, age_seconds, entry: below, policy_of }));
+                if said.is_none() {
+                    // What a directory is in that is here is here too.
+                    let found = self.kept_in(caller.wait, at, |keeping| keeping.names_seconds)?;
+                    said = found.map(|(seconds, _, begins_at)| (seconds, begins_at));
                 }
-                None if parent == at => return Ok(None),
-                None => (at, below) = (parent, at),
+                match said {
+                    None | Some((0, _)) => return Ok(None),
+                    Some((age_seconds, top)) if top == at => {
+                        let policy_of = policy_of.unwrap_or(at);
+                        return Ok(Some(Place { top, age_seconds, entry: below, policy_of }));
+                    }
+                    Some(_) => {}
+                }
             }
+            if value.parent == at {
+                return Ok(None);
+            }
+            (at, below) = (value.parent, at);
         }
         Ok(None)
     }
@@ -291,11 +296,12 @@ impl FileSystem {
             true => self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?,
             false => None,
         };
-        let (Some(place), Some(value)) = (place, value) else { return self.forget_note(caller, inode) };
-        let is_directory = value.kind() == Some(FileKind::Directory);
-        if note.is_new && is_directory {
+        let is_directory = value.as_ref().is_some_and(|value| value.kind() == Some(FileKind::Directory));
+        // Rules may say it of directories below one of which nobody does.
+        if note.is_new && is_directory && (place.is_some() || self.ruled(caller.wait)?.names) {
             self.note_directories_in(caller, round, inode, &note)?;
         }
+        let (Some(place), Some(value)) = (place, value) else { return self.forget_note(caller, inode) };
         if inode == place.top || (!is_directory && value.parent == place.top) {
             return self.forget_note(caller, inode);
         }

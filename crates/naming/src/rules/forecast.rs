@@ -1,12 +1,16 @@
 //! What rules would change before they are set: the same walk and the same decisions as later, and nothing is written.
 
+mod keeping;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use stere_format::{DeviceIndex, FileKind, InodeValue};
-use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Switch, Versions};
-use stere_store::TierFile;
+use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements, Switch, Versions};
+use stere_store::{TierFile, Wait};
+
+pub use keeping::KeepingCounts;
 
 use super::Scopes;
 use crate::error::Error;
@@ -46,6 +50,9 @@ pub struct RulesForecast<'a> {
     kept: FxHashMap<u64, Arc<Scopes>>,
     /// Files looked at.
     pub files: u64,
+    statements: FxHashMap<u64, Arc<Statements>>,
+    /// What stays on devices now, and with the rules; none where no rule and no class says anything of that.
+    pub keeping: Option<[KeepingCounts; 2]>,
 }
 
 impl FileSystem {
@@ -60,7 +67,9 @@ impl FileSystem {
             path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
         let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
-        Ok(RulesForecast { filesystem: self, other, walk, kept: FxHashMap::default(), files: 0 })
+        let keeping = self.may_keep_otherwise(caller.wait, &other.1)?.then(<[KeepingCounts; 2]>::default);
+        let (kept, statements) = (FxHashMap::default(), FxHashMap::default());
+        Ok(RulesForecast { filesystem: self, other, walk, kept, files: 0, statements, keeping })
     }
 }
 
@@ -72,23 +81,24 @@ impl RulesForecast<'_> {
             let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
                 return Ok((number > 0).then_some(changes));
             };
+            self.count_keeping(caller, &met)?;
             if met.kind != FileKind::File {
                 continue;
             }
             self.files += 1;
             let value = self.filesystem.files.attributes(caller.wait, met.inode)?;
             let (Some(value), Some(directory)) = (value, self.walk.directory(&met)) else { continue };
-            let scopes = self.scopes(caller, directory)?;
+            let scopes = self.scopes_in(caller.wait, directory)?;
             changes.extend(self.change(caller, met.inode, value, &scopes)?);
         }
         Ok(Some(changes))
     }
 
-    fn scopes(&mut self, caller: &Caller<'_>, directory: u64) -> Result<Arc<Scopes>, Error> {
+    fn scopes_in(&mut self, wait: Wait, directory: u64) -> Result<Arc<Scopes>, Error> {
         if let Some(scopes) = self.kept.get(&directory) {
             return Ok(scopes.clone());
         }
-        let scopes = Arc::new(self.filesystem.read_scopes(caller.wait, directory, 0, Some(&self.other))?);
+        let scopes = Arc::new(self.filesystem.read_scopes(wait, directory, 0, Some(&self.other))?);
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
         }

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use stere_file::{Keys, inode_if_any};
-use stere_format::{InodeValue, Timestamp};
-use stere_policy::{Classes, Decided, Decision, Facts, Here, Rule, RuleSet, Switch, merge};
+use stere_format::{FileKind, InodeValue, Timestamp};
+use stere_policy::{
+    Classes, Decided, Decision, Facts, Here, Keeping, MatchedRules, Rule, RuleSet, Switch, keeping_of, merge,
+};
 use stere_store::Wait;
 
 use super::{ATTRIBUTE, HAS_RULES};
@@ -34,6 +36,10 @@ struct Said {
 impl Said {
     fn matching(&self, facts: &Facts<'_>) -> Vec<&Rule> {
         self.rules.matching(&self.here, facts)
+    }
+
+    fn matching_kind(&self, facts: &Facts<'_>, is_directory: bool) -> Vec<&Rule> {
+        if is_directory { self.rules.matching_directory(&self.here, facts) } else { self.matching(facts) }
     }
 }
 
@@ -92,6 +98,42 @@ impl Scopes {
         self.watches
     }
 
+    /// What rules say of what of a file or directory of this name stays on devices, place by place; `visit` gets those that match.
+    pub fn keeping(
+        &self,
+        name: &[u8],
+        value: &InodeValue,
+        now: Timestamp,
+        visit: &mut dyn FnMut(Option<u64>, &[&Rule]),
+    ) -> Vec<MatchedRules> {
+        let (facts, mut found) = (facts_of(name, value, now), Vec::new());
+        let mut add = |place, overrides, rules: &[&Rule]| {
+            if rules.is_empty() {
+                return;
+            }
+            visit(place, rules);
+            let said = rules.iter().map(|rule| keeping_of(rule, &self.classes));
+            let keeping = said.fold(Keeping::default(), Keeping::or_more);
+            let has_class = rules.iter().any(|rule| rule.own.class().is_some());
+            if has_class || !keeping.is_empty() {
+                found.push(MatchedRules { place, overrides, keeping, has_class });
+            }
+        };
+        let is_directory = value.kind() == Some(FileKind::Directory);
+        for level in &self.levels {
+            if let Some(said) = &level.rules {
+                add(Some(level.directory), false, &said.matching_kind(&facts, is_directory));
+            }
+        }
+        if let Some(said) = &self.pool {
+            let rules = said.matching_kind(&facts, is_directory);
+            let (overriding, others): (Vec<&Rule>, Vec<&Rule>) = rules.into_iter().partition(|rule| rule.overrides);
+            add(None, true, &overriding);
+            add(None, false, &others);
+        }
+        found
+    }
+
     /// What is decided for a file of this name; `visit` gets the rules that match, in the order of authority.
     pub fn decide(
         &self,
@@ -100,9 +142,7 @@ impl Scopes {
         now: Timestamp,
         visit: &mut dyn FnMut(Option<u64>, &[&Rule]),
     ) -> Decision {
-        let age = now.seconds.saturating_sub(value.mtime.seconds).max(0) as u64;
-        let facts =
-            Facts { name, size: value.size, age_seconds: age, owner: value.uid, group: value.gid, mode: value.mode };
+        let facts = facts_of(name, value, now);
         let mut decision = Decision::default();
         let pool = self.pool.as_ref().map(|said| said.matching(&facts)).unwrap_or_default();
         let (overriding, others): (Vec<&Rule>, Vec<&Rule>) = pool.into_iter().partition(|rule| rule.overrides);
@@ -123,6 +163,11 @@ impl Scopes {
         add(None, &others, false, settled);
         decision
     }
+}
+
+fn facts_of<'a>(name: &'a [u8], value: &InodeValue, now: Timestamp) -> Facts<'a> {
+    let age_seconds = now.seconds.saturating_sub(value.mtime.seconds).max(0) as u64;
+    Facts { name, size: value.size, age_seconds, owner: value.uid, group: value.gid, mode: value.mode }
 }
 
 impl FileSystem {

@@ -62,6 +62,11 @@ impl Condition {
         self.fact == Fact::Depth
     }
 
+    /// Whether it is on something that directories do not have.
+    pub(super) fn is_of_content(&self) -> bool {
+        matches!(self.fact, Fact::Size | Fact::AgeSeconds)
+    }
+
     pub(super) fn holds(&self, facts: &Facts<'_>, depth: u64) -> bool {
         self.comparison.holds(self.fact.of(facts, depth), self.value)
     }

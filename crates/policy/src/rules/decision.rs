@@ -2,7 +2,7 @@
 //!
 //! Most conservative: the redundancy that survives most losses (copies before parity that survives as many); the class that
 //! survives most, and among equals the one that does less; the compression that does least; to encrypt, and to note, rather than not; the smallest
-//! records; the checksum that tells most; a place rather than anywhere, and of different ones that of the first rule; plugins rather than none, and of different ones those of the first rule; as many versions as one keeps, as long as one does.
+//! records; the checksum that tells most; a place rather than anywhere, and of different ones that of the first rule; plugins rather than none, and of different ones those of the first rule; what stays rather than what goes; as many versions as one keeps, as long as one does.
 
 use super::Rule;
 use crate::attribute::{ANYWHERE, Own};
@@ -11,6 +11,7 @@ use crate::class::{Class, SchemeWish};
 use crate::classes::Classes;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::keeping::Keeping;
 use crate::record::RecordSize;
 use crate::switches::Switch;
 use crate::versions::Versions;
@@ -296,6 +297,12 @@ fn more_conservative_class(one: Class, other: Class, classes: &Classes) -> Class
     if rank(other) > rank(one) { other } else { one }
 }
 
+/// What a rule says of what stays on devices, with what its class says.
+pub fn keeping_of(rule: &Rule, classes: &Classes) -> Keeping {
+    let of_class = rule.own.class().map(|class| classes.keeping(class));
+    rule.own.keeping.or(of_class.unwrap_or_default())
+}
+
 /// What rules that all match come to, as if one object said it; with what their classes say.
 pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -> Own {
     let mut merged = Own::default();
@@ -330,6 +337,7 @@ pub fn merge<'a>(rules: impl IntoIterator<Item = &'a Rule>, classes: &Classes) -
         merged.plugins = more_plugins(merged.plugins, plugins);
         let versions = rule.own.versions.or(class.and_then(|class| classes.versions(class)));
         merged.versions = more_versions(merged.versions, versions);
+        merged.keeping = merged.keeping.or_more(keeping_of(rule, classes));
         let mut switches = class.map(|class| classes.switches(class)).unwrap_or_default();
         for switch in Switch::ALL {
             if let Some(is_on) = rule.own.switches.get(switch) {

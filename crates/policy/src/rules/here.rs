@@ -255,12 +255,21 @@ impl RuleSet {
 
     /// The rules that match a file of that directory, in their order.
     pub fn matching(&self, here: &Here, facts: &Facts<'_>) -> Vec<&Rule> {
+        self.all_matching(here, facts, Rule::is_for_files)
+    }
+
+    /// The same for a directory in that one: what they say of what stays on devices.
+    pub fn matching_directory(&self, here: &Here, facts: &Facts<'_>) -> Vec<&Rule> {
+        self.all_matching(here, facts, Rule::is_for_directories)
+    }
+
+    fn all_matching(&self, here: &Here, facts: &Facts<'_>, is_for: fn(&Rule) -> bool) -> Vec<&Rule> {
         let mut found = self.of_name(here, facts.name);
         self.others.add_open(facts, here.depth, &mut found);
         found.sort_unstable();
         found.dedup();
         let holds = |rule: &&Rule| rule.conditions.iter().all(|condition| condition.holds(facts, here.depth));
-        found.into_iter().map(|index| &self.rules[index]).filter(holds).collect()
+        found.into_iter().map(|index| &self.rules[index]).filter(|rule| is_for(rule)).filter(holds).collect()
     }
 
     /// Whether something may decide for this name there that changes without the name being changed.

@@ -6,9 +6,10 @@ use globset::{Glob, GlobBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
 use super::here::{Gates, Paths, Patterns};
-use super::{People, Places, Rule, RuleSet, Stacks, Vocabulary};
+use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
+use crate::keeping::Keep;
 use crate::versions::Versions;
 
 /// Bytes of text that a set of rules may have.
@@ -203,12 +204,12 @@ impl Builder {
             .ok_or_else(|| piece.error("a rule is CONDITIONS: KEY=VALUE, for example *.c: compress=zstd"))?;
         let (conditions, settings) = piece.split(colon);
         let index = self.rules.len();
-        let mut rule = Rule { text, overrides, conditions: Vec::new(), own: Own::default() };
+        let mut rule = Rule { text, overrides, conditions: Vec::new(), kind: None, own: Own::default() };
         let mut has_pattern = false;
         for word in conditions.pieces(char::is_whitespace) {
             match condition(word, words)? {
                 Word::Condition(condition) => rule.conditions.push(condition),
-                Word::IsFile => {}
+                Word::Kind(kind) => rule.kind = Some(kind),
                 Word::Pattern(_) if has_pattern => {
                     return Err(word.error("a rule has one pattern; write two rules, or {one,other}"));
                 }
@@ -232,6 +233,7 @@ impl Builder {
         for setting in settings_of {
             set(&mut rule.own, setting, words)?;
         }
+        check_kind(&rule).map_err(|what| piece.error(what))?;
         self.rules.push(rule);
         Ok(())
     }
@@ -263,6 +265,27 @@ fn unescaped(text: &str, wanted: char) -> Option<usize> {
 
 fn is_list(setting: &str) -> bool {
     setting.split_once('=').is_some_and(|(key, _)| matches!(key.trim(), "versions" | "plugins" | "on" | "only"))
+}
+
+/// Whether what a rule says can be said of what it is for.
+fn check_kind(rule: &Rule) -> Result<(), &'static str> {
+    let keeping = rule.own.keeping;
+    let is_of_directories = keeping.says(Keep::Unit) || keeping.says(Keep::Names);
+    let is_of_content = rule.conditions.iter().any(Condition::is_of_content);
+    let says_more = !Own { keeping: Default::default(), ..rule.own }.is_empty();
+    match rule.kind {
+        Some(Kind::File) if is_of_directories => {
+            Err("unit= and names= are said of directories; write type=directory, or nothing, instead of type=file")
+        }
+        Some(Kind::Directory) if says_more => Err(
+            "rules for directories say pin=, unit= and names=; the rest is said of files: write another rule for them",
+        ),
+        Some(Kind::Directory) if is_of_content => Err("rules know no size and no age of directories; leave that out"),
+        _ if is_of_directories && is_of_content => {
+            Err("unit= and names= are said of directories, of which rules know no size and no age; leave that out")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A place, whose words the pool has a number for.
@@ -325,9 +348,21 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
     if matches!(key, "versions" | "plugins") {
         return set_list(own, piece, key, value, words);
     }
+    if let Some(keep) = Keep::from_word(key) {
+        if value.is_empty() {
+            return Err(piece.error(format!("'{key}' needs a value: {}", keep.expected())));
+        }
+        if own.keeping.says(keep) {
+            return Err(piece.error(format!("'{key}' is set twice in this rule")));
+        }
+        return own.keeping.set(keep, value.as_bytes()).map_err(|error| piece.error(error.to_string()));
+    }
     let setting = Setting::from_word(key).ok_or_else(|| {
         let known: Vec<&str> = Setting::ALL.into_iter().map(Setting::word).collect();
-        piece.error(format!("'{key}' is not a key of policy; the keys are {}, plugins, versions", known.join(", ")))
+        piece.error(format!(
+            "'{key}' is not a key of policy; the keys are {}, plugins, versions, pin, unit, names",
+            known.join(", ")
+        ))
     })?;
     if setting == Setting::Tier {
         return Err(piece.error("rules name no tertiary volumes; use class=archive, and set 'tier' on the directory"));
@@ -356,7 +391,7 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
 enum Word {
     Pattern(Glob),
     Condition(Condition),
-    IsFile,
+    Kind(Kind),
 }
 
 const FACTS: [(&str, Fact); 6] = [
@@ -370,8 +405,11 @@ const FACTS: [(&str, Fact); 6] = [
 
 fn condition(word: Piece<'_>, words: &Words<'_>) -> Result<Word, RuleError> {
     if let Some(kind) = word.text.strip_prefix("type=") {
-        let is_file = kind == "file";
-        return if is_file { Ok(Word::IsFile) } else { Err(word.error("rules are for files: type=file")) };
+        return match kind {
+            "file" => Ok(Word::Kind(Kind::File)),
+            "directory" => Ok(Word::Kind(Kind::Directory)),
+            _ => Err(word.error("rules are for files and directories: type=file, type=directory")),
+        };
     }
     if let Some(extension) = word.text.strip_prefix("ext=") {
         return pattern(word, &format!("*.{}", globset::escape(extension)), true);

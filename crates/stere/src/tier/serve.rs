@@ -110,7 +110,7 @@ pub(super) fn survey(
 /// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
 fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
     let (_, mut segments, inodes) = survey(filesystem, running, root)?;
-    let pinned = filesystem.pinned_segments(&clock::own_caller(Wait::Allowed))?;
+    let pinned = filesystem.pinned_among(&clock::own_caller(Wait::Allowed), &segments)?;
     let found = segments.len();
     segments.retain(|segment| !pinned.contains(segment));
     let kept = found - segments.len();

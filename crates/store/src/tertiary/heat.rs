@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use stere_format::{HeatPage, Key, RecordSubject, SegmentHeat, TierPolicy};
+use stere_format::{BlobValue, HeatPage, Key, RecordSubject, SegmentHeat, TierPolicy};
 use stere_log::{Segment, Wait};
 
 use super::orders::Candidate;
@@ -20,8 +20,29 @@ use crate::read::Piece;
 
 /// Segments of which the pool knows how they were used; beyond that those are left out that were used longest ago.
 const KNOWN_MAX: usize = 65_536;
+/// Blobs that are looked up in one view.
+const BLOBS_PER_VIEW: usize = 1024;
 /// Pages that are put in one transaction.
 const PAGES_AT_ONCE: usize = 64;
+
+/// What of one file is alive in a segment, as its rows tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Its blobs there.
+    pub blobs: BTreeSet<u64>,
+    /// Where in the file they begin and end.
+    pub from: u64,
+    pub to: u64,
+}
+
+/// What is alive in a segment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    /// By the inode that stored it.
+    pub inodes: BTreeMap<u64, Member>,
+    /// Some of it is referred to more than once.
+    pub is_shared: bool,
+}
 
 /// Pages as the pool has them.
 pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
@@ -141,6 +162,41 @@ impl Store {
                 _ => None,
             })
             .collect()
+    }
+
+    /// What is alive in a segment that is on devices, from what lies on them.
+    pub fn members_of_segment(&self, segment: u64) -> Result<Members, Error> {
+        let mut members = Members::default();
+        let Some(segment) = self.log.segments.get(segment).filter(|segment| !segment.is_released()) else {
+            return Ok(members);
+        };
+        let rows = self.entries_of_segment(&segment)?;
+        for some in rows.into_iter().flat_map(|(_, entries)| entries).collect::<Vec<_>>().chunks(BLOBS_PER_VIEW) {
+            let found = self.view(Wait::Allowed, |view| {
+                let mut found = Vec::new();
+                for entry in some {
+                    let RecordSubject::Blob { blob, inode, file_offset, logical_bytes, .. } = entry.subject else {
+                        continue;
+                    };
+                    let Some(bytes) = view.get(&Key::blob(blob))? else { continue };
+                    let value = BlobValue::decode(&bytes);
+                    // One that is not understood is nobody's that could be asked.
+                    let is_shared = value.as_ref().map_or(true, |value| value.references > 1);
+                    if value.map_or(true, |value| value.address.segment == segment.id) {
+                        found.push((inode, blob, file_offset, file_offset + u64::from(logical_bytes), is_shared));
+                    }
+                }
+                Ok::<_, Error>(found)
+            })?;
+            for (inode, blob, from, to, is_shared) in found {
+                members.is_shared |= is_shared;
+                let fresh = || Member { from, to, ..Member::default() };
+                let member = members.inodes.entry(inode).or_insert_with(fresh);
+                (member.from, member.to) = (member.from.min(from), member.to.max(to));
+                member.blobs.insert(blob);
+            }
+        }
+        Ok(members)
     }
 
     /// In which order segments are released; what nobody said is as usual.

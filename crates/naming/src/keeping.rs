@@ -1,0 +1,378 @@
+//! What stays on devices, and in what company: `pin`, `unit` and `names`, as directories, rules and classes say them.
+//!
+//! What is set on an inode is a key of the pool each. Rules and classes are not noted in inodes, for a rule that matches a directory holds for
+//! all below it: what holds is made out when somebody asks (before a segment is released, when something was recalled), from the inode upwards.
+//! For directories that is remembered until a policy changes; where nothing is said on the way it costs a look-up. Whose rules say something of this is
+//! a key of the pool too, so nobody looks for them. Invariants: the order is that of `stere_policy::Statements`; what is remembered was read
+//! after the last change that has returned. A name that nobody can read now might be any: what is below it counts as pinned where rules pin
+//! anything. Read next: `keeping/set.rs`, `units.rs`, `cold.rs`, `room/choice.rs`.
+
+mod set;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use stere_file::named_in::{directories_of, has_several_names};
+use stere_file::{Keys, inode_if_any};
+use stere_format::{FileKind, InodeValue, Key, Timestamp, key};
+use stere_policy::{Classes, Keep, Keeping, KeptBy, MatchedRules, Rule, Said, Source, Statements};
+use stere_store::Wait;
+
+use crate::error::Error;
+use crate::names::Form;
+use crate::rules::HAS_RULES;
+use crate::{Caller, FileSystem, ROOT, xattr};
+
+pub(crate) use set::own;
+
+/// Directories that are remembered at a time.
+const REMEMBERED_MAX: usize = 1 << 16;
+/// Directories above one another beyond which metadata is damaged.
+const DEPTH_MAX: usize = 4096;
+
+/// Counts changes of policy, and of what is set: what was made out at one count holds while it is the same.
+type Count = (u64, u64);
+
+/// Which keys rules and classes say something of, anywhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ruled {
+    pub pin: bool,
+    pub unit: bool,
+    pub names: bool,
+    /// The shortest time after which they let names go.
+    pub shortest_seconds: Option<u64>,
+    /// The pool's rules do, or classes.
+    pub may_be_anywhere: bool,
+    by_classes: bool,
+    by_rules: bool,
+}
+
+impl Ruled {
+    fn add(&mut self, keeping: &Keeping) {
+        self.pin |= keeping.says(Keep::Pin);
+        self.unit |= keeping.says(Keep::Unit);
+        self.names |= keeping.says(Keep::Names);
+        let seconds = keeping.names_seconds.filter(|seconds| *seconds > 0);
+        self.shortest_seconds = [self.shortest_seconds, seconds].into_iter().flatten().min();
+    }
+
+    fn is_any(&self) -> bool {
+        self.pin || self.unit || self.names
+    }
+}
+
+/// What is remembered.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Owners, groups and modes of directories that changed, which rules may ask for.
+    changes: AtomicU64,
+    ruled: Mutex<Option<(Count, Ruled)>>,
+    directories: Mutex<(Count, FxHashMap<u64, Arc<Statements>>)>,
+}
+
+/// The directory, or file, with which it begins.
+fn begins_at(by: KeptBy) -> u64 {
+    match by {
+        KeptBy::Object(object) | KeptBy::Lock(object) | KeptBy::Rule { object, .. } => object,
+        KeptBy::Pool => ROOT,
+    }
+}
+
+/// What an inode says itself, of which classes speak only where any says something of this.
+pub(crate) fn said(keys: &impl Keys, inode: u64, value: &InodeValue, classes: Option<&Classes>) -> Result<Said, Error> {
+    let of_class = |own: stere_policy::Own| Some(classes?.keeping(own.class()?));
+    Ok(Said {
+        own: own(keys, inode)?,
+        class: of_class(stere_file::own_policy(value)),
+        locked: of_class(stere_file::own_locks(value)),
+        has_rules: value.flags & HAS_RULES != 0,
+    })
+}
+
+impl FileSystem {
+    /// See [`Count`].
+    pub(crate) fn keeping_count(&self) -> Count {
+        (self.files.resolver().generation(), self.saying.changes() + self.kept.changes.load(Ordering::Acquire))
+    }
+
+    /// A directory got another owner, group or mode: rules may match it otherwise now, and speak for what is below it.
+    pub(crate) fn note_directory_changed(&self, wait: Wait) {
+        // Who cannot tell whether there are any rules may not wait: what was made out is forgotten.
+        if self.ruled(wait).map_or(true, |ruled| ruled.by_rules) {
+            self.kept.changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Which keys rules and classes say something of.
+    pub(crate) fn ruled(&self, wait: Wait) -> Result<Ruled, Error> {
+        let count = self.keeping_count();
+        if let Some((_, ruled)) = self.kept.ruled.lock().filter(|(known, _)| *known == count) {
+            return Ok(ruled);
+        }
+        let (mut ruled, classes) = (Ruled::default(), self.files.resolver().classes());
+        for (_, definition) in classes.in_use() {
+            ruled.add(&definition.own.keeping);
+        }
+        ruled.by_classes = ruled.is_any();
+        // Rules that name a class say what it does.
+        ruled.by_rules = ruled.by_classes;
+        let add = |ruled: &mut Ruled, rules: &[Rule]| {
+            for rule in rules.iter().filter(|rule| !rule.own.keeping.is_empty()) {
+                ruled.add(&rule.own.keeping);
+                ruled.by_rules = true;
+            }
+        };
+        let pool_rules = self.rules.pool_rules();
+        pool_rules.iter().for_each(|set| add(&mut ruled, set.rules()));
+        ruled.may_be_anywhere = ruled.is_any();
+        for directory in self.directories_with_such_rules(wait)? {
+            let text = self.store.view(wait, |view| xattr::get(view, directory, crate::rules::ATTRIBUTE))?;
+            let set = text.and_then(|text| self.rules.parse_stored(directory, &text, &classes));
+            set.iter().for_each(|set| add(&mut ruled, set.rules()));
+        }
+        *self.kept.ruled.lock() = Some((count, ruled));
+        Ok(ruled)
+    }
+
+    /// The directories whose rules say something of this.
+    pub(crate) fn directories_with_such_rules(&self, wait: Wait) -> Result<Vec<u64>, Error> {
+        self.all_that_say(wait, key::kind::KEEPING_RULES, Key::keeping_rules)
+    }
+
+    /// All that is said of a directory and above it.
+    pub(crate) fn statements(&self, wait: Wait, directory: u64) -> Result<Arc<Statements>, Error> {
+        let count = self.keeping_count();
+        let (mut way, mut at, mut above) = (Vec::new(), directory, None);
+        while way.len() < DEPTH_MAX && above.is_none() {
+            let known = self.kept.directories.lock();
+            above = known.1.get(&at).filter(|_| known.0 == count).cloned();
+            drop(known);
+            if above.is_none() {
+                let Some(value) = self.store.view(wait, |view| inode_if_any(view, at))? else { break };
+                let parent = value.parent;
+                way.push((at, value));
+                if parent == at {
+                    break;
+                }
+                at = parent;
+            }
+        }
+        if let (true, Some(above)) = (way.is_empty(), &above) {
+            return Ok(above.clone());
+        }
+        let (ruled, classes) = (self.ruled(wait)?, self.files.resolver().classes());
+        let default = classes.keeping(self.files.resolver().default_class());
+        let mut statements = above.unwrap_or_else(|| Arc::new(Statements::of_pool(default)));
+        let mut is_certain = true;
+        for (inode, value) in way.iter().rev() {
+            let speaking = ruled.by_classes.then_some(&*classes);
+            let mut says = self.store.view(wait, |view| said(view, *inode, value, speaking))?;
+            says.has_rules &= ruled.by_rules;
+            let mut matched = Vec::new();
+            if ruled.by_rules && value.parent != *inode {
+                let name = self.store.view(wait, |view| self.names.name_of(view, *inode, value))?;
+                is_certain &= name.as_ref().is_none_or(|(_, form)| *form != Form::Opaque);
+                let name = name.map(|(name, form)| (value.parent, name, form));
+                matched = self.matched_keeping(wait, name, value, Timestamp::default(), &ruled)?;
+            }
+            statements = statements.below(*inode, &says, &matched);
+            // What was made out without knowing a name holds until somebody can read it.
+            if is_certain {
+                let mut known = self.kept.directories.lock();
+                if known.0 != count || known.1.len() >= REMEMBERED_MAX {
+                    *known = (count, FxHashMap::default());
+                }
+                known.1.insert(*inode, statements.clone());
+            }
+        }
+        Ok(statements)
+    }
+
+    /// What rules say of something by one of its names.
+    fn matched_keeping(
+        &self,
+        wait: Wait,
+        name: Option<(u64, Vec<u8>, Form)>,
+        value: &InodeValue,
+        now: Timestamp,
+        ruled: &Ruled,
+    ) -> Result<Vec<MatchedRules>, Error> {
+        let Some((directory, name, form)) = name else { return Ok(Vec::new()) };
+        if form != Form::Opaque {
+            return Ok(self.scopes(wait, directory)?.keeping(&name, value, now, &mut |_, _| {}));
+        }
+        let keeping = Keeping { pin: ruled.pin.then_some(true), ..Keeping::default() };
+        Ok(vec![MatchedRules { place: None, overrides: true, keeping, has_class: false }])
+    }
+
+    /// What is said of a file by each of its names, or of a directory.
+    fn all_statements(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Arc<Statements>>, Error> {
+        let value = self.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        if value.kind() == Some(FileKind::Directory) {
+            return Ok(vec![self.statements(wait, inode)?]);
+        }
+        let (ruled, classes) = (self.ruled(wait)?, self.files.resolver().classes());
+        let speaking = ruled.by_classes.then_some(&*classes);
+        let says = self.store.view(wait, |view| said(view, inode, &value, speaking))?;
+        let directories = self.store.view(wait, |view| directories_of(view, inode, &value))?;
+        let mut names: Vec<(u64, Option<(Vec<u8>, Form)>)> = Vec::new();
+        if !ruled.by_rules {
+            names.extend(directories.iter().map(|directory| (*directory, None)));
+        } else if has_several_names(&value) {
+            let some = self.some_names(wait, inode, &value)?;
+            names.extend(some.into_iter().map(|one| (one.directory, Some((one.name, one.form)))));
+            // By more names than anybody looks at it inherits all the same.
+            let met: BTreeSet<u64> = names.iter().map(|(directory, _)| *directory).collect();
+            names.extend(directories.iter().filter(|directory| !met.contains(directory)).map(|one| (*one, None)));
+        } else {
+            names.push((value.parent, self.store.view(wait, |view| self.names.name_of(view, inode, &value))?));
+        }
+        let mut all = Vec::new();
+        for (directory, name) in names {
+            let name = name.map(|(name, form)| (directory, name, form));
+            let matched = self.matched_keeping(wait, name, &value, now, &ruled)?;
+            all.push(self.statements(wait, directory)?.below(inode, &says, &matched));
+        }
+        Ok(all)
+    }
+
+    /// What is said of a directory, or of a file by one of its names.
+    pub(crate) fn statements_by_first_name(
+        &self,
+        wait: Wait,
+        now: Timestamp,
+        inode: u64,
+    ) -> Result<Arc<Statements>, Error> {
+        self.all_statements(wait, now, inode)?.into_iter().next().ok_or(Error::Stale)
+    }
+
+    /// Whether content stays on devices, and who says so: of several names what is locked goes first, then who says that it stays.
+    pub(crate) fn pin_of(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Option<(bool, KeptBy)>, Error> {
+        let all = self.all_statements(wait, now, inode)?;
+        let found = all.iter().filter_map(|statements| statements.kept(|keeping| keeping.pin));
+        // Of equals the first.
+        Ok(found.rev().max_by_key(|(is_pinned, by)| (matches!(by, KeptBy::Lock(_)), *is_pinned)))
+    }
+
+    /// Whether content stays on devices; what has been removed meanwhile need not.
+    pub(crate) fn is_pinned(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
+        match self.pin_of(caller.wait, caller.now, inode) {
+            Err(Error::Stale) => Ok(false),
+            found => Ok(found?.is_some_and(|(is_pinned, _)| is_pinned)),
+        }
+    }
+
+    /// What holds for a directory, or for the one that a file got its last name in, and at which directory that begins.
+    pub(crate) fn kept_in<T>(
+        &self,
+        wait: Wait,
+        inode: u64,
+        of: impl Fn(&Keeping) -> Option<T>,
+    ) -> Result<Option<(T, KeptBy, u64)>, Error> {
+        let Some(value) = self.store.view(wait, |view| inode_if_any(view, inode))? else { return Ok(None) };
+        let directory = if value.kind() == Some(FileKind::Directory) { inode } else { value.parent };
+        Ok(self.statements(wait, directory)?.kept(of).map(|(found, by)| (found, by, begins_at(by))))
+    }
+
+    /// What holds for an inode, and who says so.
+    pub(crate) fn effective_keep(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        keep: Keep,
+    ) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (keeping, by) = self.keep_of(caller, inode, keep)?.ok_or(Error::NoAttribute)?;
+        let text = keeping.text(keep).ok_or(Error::NoAttribute)?;
+        Ok((text.into_bytes(), self.keep_source(caller, inode, (keep, keeping), by)?))
+    }
+
+    fn keep_of(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Option<(Keeping, KeptBy)>, Error> {
+        if keep == Keep::Pin {
+            let found = self.pin_of(caller.wait, caller.now, inode)?;
+            return Ok(found.map(|(pin, by)| (Keeping { pin: Some(pin), ..Keeping::default() }, by)));
+        }
+        let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
+        Ok(self.kept_in(caller.wait, inode, of)?.map(|(keeping, by, _)| (keeping, by)))
+    }
+
+    fn keep_source(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        held: (Keep, Keeping),
+        by: KeptBy,
+    ) -> Result<Vec<u8>, Error> {
+        let source = match by {
+            KeptBy::Object(object) => Source::Inode(object),
+            KeptBy::Lock(object) => Source::Lock(object),
+            KeptBy::Pool => Source::Pool,
+            KeptBy::Rule { place, object } => return self.keep_rule_source(caller, inode, held, place, object),
+        };
+        self.source_text(caller, inode, source, &[])
+    }
+
+    /// The rules of that place that match something and say of the key what holds.
+    fn keep_rule_source(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        held: (Keep, Keeping),
+        place: Option<u64>,
+        object: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let mut texts = Vec::new();
+        for matched in self.matched_of(caller.wait, caller.now, object, Some(held))? {
+            if matched.directory == place {
+                texts.extend(matched.rules);
+            }
+        }
+        texts.dedup();
+        if texts.is_empty() {
+            return Ok(b"a rule that may match what nobody can read now".to_vec());
+        }
+        let whose = place.map_or(Ok(b"the pool".to_vec()), |place| self.path_of(caller.wait, place))?;
+        let mut text = [b"rule of ", &whose[..], b": ", texts.join("; ").as_bytes()].concat();
+        if object != inode {
+            text.extend([b", which matches ", &*self.path_of(caller.wait, object)?].concat());
+        }
+        Ok(text)
+    }
+
+    /// The rules that match something and say what of it stays on devices (of one key what holds, or anything), by all of its names.
+    pub(crate) fn matched_of(
+        &self,
+        wait: Wait,
+        now: Timestamp,
+        inode: u64,
+        held: Option<(Keep, Keeping)>,
+    ) -> Result<Vec<crate::rules::Matched>, Error> {
+        let value = self.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let mut names = Vec::new();
+        if has_several_names(&value) {
+            let some = self.some_names(wait, inode, &value)?;
+            names.extend(some.into_iter().map(|one| (one.directory, one.name, one.form)));
+        } else if value.parent != inode {
+            let name = self.store.view(wait, |view| self.names.name_of(view, inode, &value))?;
+            names.extend(name.map(|(name, form)| (value.parent, name, form)));
+        }
+        let mut matched = Vec::new();
+        for (directory, name, _) in names.into_iter().filter(|(_, _, form)| *form != Form::Opaque) {
+            let scopes = self.scopes(wait, directory)?;
+            let says = |rule: &&&Rule| {
+                let keeping = stere_policy::keeping_of(rule, &scopes.classes);
+                held.map_or(!keeping.is_empty(), |(keep, held)| keeping.only(keep) == held)
+            };
+            scopes.keeping(&name, &value, now, &mut |directory, rules| {
+                let is_overriding = rules.iter().any(|rule| rule.overrides);
+                let rules: Vec<String> = rules.iter().filter(says).map(|rule| rule.text.clone()).collect();
+                if !rules.is_empty() {
+                    matched.push(crate::rules::Matched { directory, is_overriding, rules });
+                }
+            });
+        }
+        Ok(matched)
+    }
+}

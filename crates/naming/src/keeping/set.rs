@@ -1,0 +1,160 @@
+//! What is set of it on an inode: a key of the pool for each, put, taken away and read in one way for all three; and what follows when rules
+//! and classes say something else.
+
+use stere_file::Keys;
+use stere_format::{FileKind, InodeValue, Key};
+use stere_policy::{Class, Classes, Keep, Keeping, KeptBy, RuleSet};
+use stere_store::Transaction;
+
+use crate::error::Error;
+use crate::{Caller, FileSystem, SetMode, cold, xattr};
+
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+pub(crate) fn key_of(keep: Keep, inode: u64) -> Key {
+    match keep {
+        Keep::Pin => Key::pinned(inode),
+        Keep::Unit => Key::unit(inode),
+        Keep::Names => Key::names_age(inode),
+    }
+}
+
+fn encode(keeping: &Keeping, keep: Keep) -> Option<Vec<u8>> {
+    let byte = |is_on: bool| vec![if is_on { YES } else { NO }];
+    match keep {
+        Keep::Pin => keeping.pin.map(byte),
+        Keep::Unit => keeping.unit.map(byte),
+        Keep::Names => keeping.names_seconds.map(|seconds| seconds.to_le_bytes().to_vec()),
+    }
+}
+
+/// What is set on an inode.
+pub(crate) fn own(keys: &impl Keys, inode: u64) -> Result<Keeping, Error> {
+    let is_on = |bytes: Option<_>| bytes.map(|bytes: stere_store::Value| bytes.first() == Some(&YES));
+    let seconds = keys.value(&key_of(Keep::Names, inode))?;
+    Ok(Keeping {
+        pin: is_on(keys.value(&key_of(Keep::Pin, inode))?),
+        unit: is_on(keys.value(&key_of(Keep::Unit, inode))?),
+        names_seconds: seconds.and_then(|bytes| bytes[..].try_into().ok()).map(u64::from_le_bytes),
+    })
+}
+
+/// Whether these rules say something of a key, themselves or by a class.
+fn rules_say(set: &RuleSet, keep: Keep, classes: &Classes) -> bool {
+    set.rules().iter().any(|rule| stere_policy::keeping_of(rule, classes).says(keep))
+}
+
+impl FileSystem {
+    /// Says something of a key, or leaves it to those above.
+    pub(crate) fn set_keep(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        keep: Keep,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        let mut asked = Keeping::default();
+        asked.set(keep, value.unwrap_or_default())?;
+        if keep == Keep::Names {
+            self.begin_to_put_away();
+        }
+        self.forget_hopeless();
+        self.check_keep_locks(caller, inode, &[asked])?;
+        let key = key_of(keep, inode);
+        let changed = self.changing_attribute(caller, inode, |transaction, inode_value| {
+            match (keep, inode_value.kind()) {
+                (_, Some(FileKind::Directory)) | (Keep::Pin, Some(FileKind::File)) => {}
+                (Keep::Pin, _) => return Err(Error::NotPermitted("policy can be set on files and directories")),
+                (Keep::Unit, _) => {
+                    return Err(Error::NotPermitted("a unit is all that is below a directory; set it on one"));
+                }
+                (Keep::Names, _) => return Err(Error::NotPermitted("names lie in directories; set it on one")),
+            }
+            xattr::check_mode(mode, transaction.get(&key)?.is_some())?;
+            match encode(&asked, keep) {
+                Some(bytes) => transaction.put(key, &bytes),
+                None => transaction.delete(key),
+            }
+            if keep == Keep::Names {
+                cold::note_new(transaction, caller, inode);
+            }
+            Ok(())
+        });
+        self.saying.note_change();
+        if keep == Keep::Names {
+            self.look_at_all_names();
+        }
+        changed
+    }
+
+    pub(crate) fn own_keep(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Vec<u8>, Error> {
+        let keeping = self.store.view(caller.wait, |view| own(view, inode))?;
+        Ok(keeping.text(keep).ok_or(Error::NoAttribute)?.into_bytes())
+    }
+
+    /// Refuses what a class that the administrator locked contradicts, here or above.
+    pub(crate) fn check_keep_locks(&self, caller: &Caller<'_>, inode: u64, asked: &[Keeping]) -> Result<(), Error> {
+        for keep in Keep::ALL {
+            let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
+            let mut said = asked.iter().filter_map(of).peekable();
+            if said.peek().is_none() {
+                continue;
+            }
+            let held = self.statements_by_first_name(caller.wait, caller.now, inode)?.kept(of);
+            if let Some((locked, KeptBy::Lock(_))) = held
+                && said.any(|one| one != locked)
+            {
+                return Err(xattr::contradicts_a_lock());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rules of a directory take the place of others there: notes it, with what follows for names below.
+    pub(crate) fn note_keeping_rules(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        directory: u64,
+        sets: [Option<&RuleSet>; 2],
+    ) {
+        let classes = self.files.resolver().classes();
+        let says = |set: &RuleSet| set.rules().iter().any(|rule| !rule.own.keeping.is_empty());
+        match sets[1].is_some_and(says) {
+            true => transaction.put(Key::keeping_rules(directory), &[1]),
+            false => transaction.delete(Key::keeping_rules(directory)),
+        }
+        if sets.into_iter().flatten().any(|set| rules_say(set, Keep::Names, &classes)) {
+            self.note_names_anew(transaction, caller, directory);
+        }
+    }
+
+    /// Something else is said of names below a directory.
+    pub(crate) fn note_names_anew(&self, transaction: &mut Transaction<'_>, caller: &Caller<'_>, directory: u64) {
+        self.begin_to_put_away();
+        cold::note_new(transaction, caller, directory);
+    }
+
+    /// A directory gets another class, or its class is locked, or says something else.
+    pub(crate) fn note_class_of_names(
+        &self,
+        transaction: &mut Transaction<'_>,
+        caller: &Caller<'_>,
+        (inode, value): (u64, &InodeValue),
+        classes: [Option<Class>; 2],
+    ) {
+        let known = self.files.resolver().classes();
+        let says = |class: Class| known.keeping(class).says(Keep::Names);
+        if value.kind() == Some(FileKind::Directory) && classes.into_iter().flatten().any(says) {
+            self.note_names_anew(transaction, caller, inode);
+        }
+    }
+
+    /// Whatever was said took effect: what was found out before is found out anew.
+    pub(crate) fn keeping_changed(&self) {
+        self.forget_hopeless();
+        self.look_at_all_names();
+    }
+}
