@@ -148,6 +148,32 @@ pub(crate) fn permits(
     Ok(grants(value.mode >> shift & 7))
 }
 
+/// The same of somebody of whose groups nothing may be known: only what he may in whatever groups he is.
+pub(crate) fn surely_permits(
+    keys: &impl Keys,
+    inode: u64,
+    value: &InodeValue,
+    caller: &Caller<'_>,
+    wanted: u32,
+) -> Result<bool, Error> {
+    if !permits(keys, inode, value, caller, wanted)? {
+        return Ok(false);
+    }
+    if [0, value.uid].contains(&caller.uid) || !caller.groups.is_empty() {
+        return Ok(true);
+    }
+    let mut groups = vec![value.gid];
+    if let Some(bytes) = stored_access(keys, inode, value)? {
+        groups.extend(Acl::decode(&bytes)?.0.iter().filter(|entry| entry.tag == GROUP).map(|entry| entry.id));
+    }
+    for gid in groups {
+        if !permits(keys, inode, value, &Caller { gid, ..*caller }, wanted)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 impl Acl {
     /// The first of owner, named user and groups that the caller is decides; of groups any that grants it.
     fn permits(&self, value: &InodeValue, uid: u32, is_in: &dyn Fn(u32) -> bool, grants: &dyn Fn(u32) -> bool) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! Invariants: the order is that of the decision (`crates/policy/src/resolver.rs`, `rules/scopes.rs`): locks from the nearest up,
 //! overriding rules of the pool, the file, then each directory's rules before what is set there, the pool's rules, its default
-//! class. Nothing is decided here. Read next: `rules/scopes.rs`.
+//! class. Nothing is decided here, and nothing told of names that the asker cannot reach (`reach.rs`). Read next: `rules/scopes.rs`.
 
 use std::collections::BTreeSet;
 
@@ -32,11 +32,16 @@ impl FileSystem {
     /// A line for each place that says something of how this is stored, the strongest first.
     pub(crate) fn chain(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         // Who may ask for what holds is told why, also where that is said above what he may read, as `source.<key>` does.
+        let reachable = self.reachable(caller, inode)?;
         let caller = &Caller { uid: 0, ..*caller };
-        let upward = self.upward(caller, inode)?;
+        let (upward, hidden) = self.upward(caller, inode, reachable.as_ref())?;
         let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         let is_file = value.kind() == Some(FileKind::File);
-        let matched = if is_file { self.matched(caller.wait, caller.now, inode)? } else { Vec::new() };
+        let mut matched = match is_file {
+            true => self.matched(caller.wait, caller.now, inode, reachable.as_ref())?,
+            false => Vec::new(),
+        };
+        self.add_matched_above(caller, &upward, is_file, &mut matched)?;
         let (of_pool, of_directories): (Vec<Matched>, Vec<Matched>) =
             matched.into_iter().partition(|matched| matched.directory.is_none());
         let (overriding, ordinary): (Vec<Matched>, Vec<Matched>) =
@@ -45,9 +50,18 @@ impl FileSystem {
         for number in &upward {
             said.push((*number, self.said_at(caller, *number)?));
         }
+        if let (Some(_), Some((_, here))) = (&reachable, said.first_mut()) {
+            // Its path is that of one of its names.
+            here.path = b"the file itself".to_vec();
+        }
         let mut lines: Vec<Vec<u8>> = Vec::new();
         if has_several_names(&value) {
             lines.push(b"it has several names: of what each of them gives, the strictest holds".to_vec());
+        }
+        if hidden > 0 {
+            lines.push(
+                format!("{hidden} directories with names of it are not shown: you cannot reach them").into_bytes(),
+            );
         }
         for (_, one) in said.iter().filter(|(_, one)| !one.locks.is_empty()) {
             lines.push([b"locked at ", &one.path[..], b": ", &one.locks].concat());
@@ -69,12 +83,45 @@ impl FileSystem {
         Ok(bounded(&lines))
     }
 
-    /// This inode and all that is above a name of it, of each name from below upwards.
-    fn upward(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u64>, Error> {
+    /// Rules that match directories here say what stays on devices of all below these.
+    fn add_matched_above(
+        &self,
+        caller: &Caller<'_>,
+        upward: &[u64],
+        is_file: bool,
+        matched: &mut Vec<Matched>,
+    ) -> Result<(), Error> {
+        for directory in upward.iter().skip(usize::from(is_file)) {
+            for mut of_directory in self.matched_of(caller.wait, caller.now, *directory, None, None)? {
+                if *directory != upward[0] {
+                    let path = self.path_of(caller.wait, *directory)?;
+                    let last = of_directory.rules.last_mut();
+                    last.into_iter().for_each(|rule| {
+                        rule.push_str(&format!(", which matches {}", String::from_utf8_lossy(&path)));
+                    });
+                }
+                matched.push(of_directory);
+            }
+        }
+        Ok(())
+    }
+
+    /// This inode and all that is above a name of it, of each name from below upwards; and how many directories with names are left out because they are
+    /// not among these.
+    fn upward(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        among: Option<&BTreeSet<u64>>,
+    ) -> Result<(Vec<u64>, usize), Error> {
         self.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            let mut upward = vec![inode];
+            let (mut upward, mut hidden) = (vec![inode], 0);
             for directory in directories_of(view, inode, &value)? {
+                if among.is_some_and(|among| !among.contains(&directory)) {
+                    hidden += 1;
+                    continue;
+                }
                 let mut at = directory;
                 for _ in 0..DEPTH_MAX {
                     if upward.contains(&at) {
@@ -84,7 +131,7 @@ impl FileSystem {
                     at = inode_if_any(view, at)?.ok_or(Error::Stale)?.parent;
                 }
             }
-            Ok(upward)
+            Ok((upward, hidden))
         })
     }
 

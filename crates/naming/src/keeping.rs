@@ -23,6 +23,7 @@ use stere_store::Wait;
 
 use crate::error::Error;
 use crate::names::Form;
+use crate::reach::NOT_SHOWN;
 use crate::rules::HAS_RULES;
 use crate::{Caller, FileSystem, ROOT, xattr};
 
@@ -323,13 +324,23 @@ impl FileSystem {
         place: Option<u64>,
         object: u64,
     ) -> Result<Vec<u8>, Error> {
+        let reachable = self.reachable(caller, inode)?;
+        let among = reachable.as_ref().filter(|_| object == inode);
+        for above in [Some(object).filter(|object| *object != inode), place].into_iter().flatten() {
+            if !self.may_be_told(caller, inode, above)? {
+                return Ok([b"a rule ", NOT_SHOWN].concat());
+            }
+        }
         let mut texts = Vec::new();
-        for matched in self.matched_of(caller.wait, caller.now, object, Some(held))? {
+        for matched in self.matched_of(caller.wait, caller.now, object, Some(held), among)? {
             if matched.directory == place {
                 texts.extend(matched.rules);
             }
         }
         texts.dedup();
+        if texts.is_empty() && reachable.is_some() {
+            return Ok([b"a rule ", NOT_SHOWN].concat());
+        }
         if texts.is_empty() {
             return Ok(b"a rule that may match what nobody can read now".to_vec());
         }
@@ -348,12 +359,14 @@ impl FileSystem {
         now: Timestamp,
         inode: u64,
         held: Option<(Keep, Keeping)>,
+        among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<crate::rules::Matched>, Error> {
         let value = self.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let mut names = Vec::new();
         if has_several_names(&value) {
-            let some = self.some_names(wait, inode, &value)?;
-            names.extend(some.into_iter().map(|one| (one.directory, one.name, one.form)));
+            let some = self.some_names(wait, inode, &value)?.into_iter();
+            let some = some.filter(|one| among.is_none_or(|among| among.contains(&one.directory)));
+            names.extend(some.map(|one| (one.directory, one.name, one.form)));
         } else if value.parent != inode {
             let name = self.store.view(wait, |view| self.names.name_of(view, inode, &value))?;
             names.extend(name.map(|(name, form)| (value.parent, name, form)));

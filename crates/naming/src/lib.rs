@@ -33,6 +33,7 @@ mod places;
 mod plugins;
 mod policy;
 mod quiet;
+mod reach;
 mod readdir;
 mod recalls;
 mod reconcile;

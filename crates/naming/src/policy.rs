@@ -7,6 +7,7 @@ use stere_format::{DeviceIndex, InodeValue, Scheme};
 use stere_policy::{Computed, Setting, Source};
 
 use crate::error::Error;
+use crate::reach::NOT_SHOWN;
 use crate::{Caller, FileSystem};
 
 /// Extents looked at for one answer of `layout`.
@@ -118,6 +119,9 @@ impl FileSystem {
         source: Source,
         keys: &[&str],
     ) -> Result<Vec<u8>, Error> {
+        if let Some(text) = self.instead_of(caller, inode, source)? {
+            return Ok(text);
+        }
         let text = match source {
             Source::Pool => b"default class of the pool".to_vec(),
             Source::Inode(number) if number == inode => b"set here".to_vec(),
@@ -132,7 +136,8 @@ impl FileSystem {
     /// The rules that matched the file and say something about one of these keys.
     fn rule_source(&self, caller: &Caller<'_>, inode: u64, keys: &[&str]) -> Result<Vec<u8>, Error> {
         let says = |rule: &String| keys.iter().any(|word| rule.contains(&format!("{word}=")));
-        for matched in self.matched(caller.wait, caller.now, inode)? {
+        let reachable = self.reachable(caller, inode)?;
+        for matched in self.matched(caller.wait, caller.now, inode, reachable.as_ref())? {
             let rules: Vec<String> = matched.rules.into_iter().filter(says).collect();
             if rules.is_empty() {
                 continue;
@@ -142,6 +147,9 @@ impl FileSystem {
                 Some(number) => self.path_of(caller.wait, number)?,
             };
             return Ok([b"rule of ", &whose[..], b": ", rules.join("; ").as_bytes()].concat());
+        }
+        if reachable.is_some() {
+            return Ok([b"a rule ", NOT_SHOWN].concat());
         }
         Ok(b"a rule that has changed since; it is looked at again in the background".to_vec())
     }

@@ -13,7 +13,7 @@ use stere_device::planted::{Bug, is_planted};
 use stere_file::named_in::directories_of;
 use stere_file::{Keys, OF_VERSIONS, check_changeable, inode_if_any, own_retain, set_own_retain};
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Retain, Retention};
+use stere_policy::{Retain, Retention, Source};
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
@@ -129,9 +129,9 @@ impl FileSystem {
             return Ok((own.text(is_directory).into_bytes(), source.to_vec()));
         }
         let (directory, retain) = above.ok_or(Error::NoAttribute)?;
-        let path = self.path_of(caller.wait, directory)?;
+        let source = self.source_text(caller, inode, Source::Inode(directory), &[])?;
         let when: &[u8] = if is_directory { b"" } else { b", when it has been left alone for so long" };
-        Ok((retain.text(true).into_bytes(), [b"inherited from ", &path[..], when].concat()))
+        Ok((retain.text(true).into_bytes(), [&source[..], when].concat()))
     }
 
     /// A file comes to lie in a directory, or is met there: if it is to be retained, it goes on the list.

@@ -30,6 +30,7 @@ pub(crate) use scopes::{Matched, Scopes, Watches};
 
 use crate::error::Error;
 use crate::places::{Known, Numbering};
+use crate::several_names::OneName;
 use crate::walk::path_of;
 use crate::{Caller, FileSystem, ROOT, xattr};
 
@@ -303,12 +304,20 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The rules that matched a file, in the order of authority.
-    pub(crate) fn matched(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Matched>, Error> {
+    /// The rules that matched a file, in the order of authority; of one with several names by those in these directories, if any are given.
+    pub(crate) fn matched(
+        &self,
+        wait: Wait,
+        now: Timestamp,
+        inode: u64,
+        among: Option<&BTreeSet<u64>>,
+    ) -> Result<Vec<Matched>, Error> {
         let Some(value) = self.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         if has_several_names(&value) {
-            names.extend(self.some_names(wait, inode, &value)?.into_iter().map(|one| (one.directory, one.name)));
+            let is_meant = |one: &OneName| among.is_none_or(|among| among.contains(&one.directory));
+            let some = self.some_names(wait, inode, &value)?.into_iter().filter(is_meant);
+            names.extend(some.map(|one| (one.directory, one.name)));
         } else if let Some(path) = path_of(&self.store, &self.names, wait, inode)? {
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
             names.push((value.parent, name.to_vec()));

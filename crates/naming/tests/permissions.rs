@@ -32,6 +32,49 @@ fn make(fs: &FileSystem, parent: u64, name: &[u8], mode: u32) -> u64 {
     made.inode
 }
 
+/// Who reaches a file by one name is told nothing of directories with others that he cannot enter.
+#[test]
+fn paths_of_names_that_nobody_may_reach_are_not_told() {
+    let (_rig, fs) = Rig::new(3, 64 << 20);
+    let mkdir = |name: &[u8], mode| fs.mkdir(&caller(3), ROOT, name, mode).expect("a directory").inode;
+    let (open, private, group) = (mkdir(b"open", 0o755), mkdir(b"hidden", 0o700), mkdir(b"shared", 0o705));
+    chmod(&fs, group, 0o705);
+    let set = |inode, key: &str, value: &str| {
+        let name = format!("user.stere.{key}");
+        fs.setxattr(&caller(3), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false).expect("a policy");
+    };
+    set(open, "copies", "2");
+    set(private, "rules", "*.secret: compress=zstd; *.secret: pin=yes");
+    set(private, "copies", "3");
+    set(private, "retain", "90d");
+    set(group, "versions", "7");
+    let file = make(&fs, open, b"file", 0o644);
+    fs.link(&caller(4), file, group, b"third").expect("a link");
+    fs.link(&caller(4), file, private, b"other.secret").expect("a link");
+    fs.reconcile(&caller(4), ROOT).expect("noted");
+    support::reconcile(&fs);
+    let told = |who: &Caller<'_>| {
+        let of = |key: &str| fs.getxattr(who, file, format!("user.stere.{key}").as_bytes());
+        let keys = ["copies", "compress", "pin", "retain", "versions"].map(|key| format!("source.{key}"));
+        let all = keys.iter().map(String::as_str).chain(["chain"]).map(|key| of(key).expect("an answer"));
+        all.map(|text| String::from_utf8(text).expect("text") + "\n").collect::<String>()
+    };
+    let root = told(&caller(9));
+    assert!(["/hidden", "/shared", "/open", "*.secret"].iter().all(|text| root.contains(text)), "{root}");
+    // In what groups somebody is need not be known: he might be in one that may not search.
+    let nobody = told(&Caller { uid: 7, gid: 7, ..caller(9) });
+    assert!(nobody.contains("/open") && nobody.contains("not shown"), "{nobody}");
+    assert!(!["hidden", "shared", "secret", "third"].iter().any(|text| nobody.contains(text)), "{nobody}");
+    assert!(nobody.contains("2 directories with names of it are not shown"), "{nobody}");
+    let known = told(&Caller { uid: 7, gid: 7, groups: &[8], ..caller(9) });
+    assert!(known.contains("/shared") && !known.contains("hidden") && !known.contains("secret"), "{known}");
+    // Whoever may enter is told.
+    let chown = SetAttributes { uid: Some(7), ..SetAttributes::default() };
+    fs.setattr(&caller(9), private, &chown).expect("chown");
+    let owner = told(&Caller { uid: 7, gid: 7, ..caller(9) });
+    assert!(owner.contains("/hidden: copies=3") && owner.contains("*.secret"), "{owner}");
+}
+
 #[test]
 fn an_acl_and_the_mode_are_kept_in_step() {
     let (_rig, fs) = Rig::new(1, 64 << 20);

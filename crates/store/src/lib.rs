@@ -79,9 +79,9 @@ pub use stere_log::Refusal;
 pub use stere_log::{RepairTotals, Wait};
 pub use stere_stripe::DeviceStatistics;
 pub use tertiary::{
-    Belonging, Candidate, Costs, Describe, LabelledVolume, Member, Members, Parts, Prefetch, RecallMode, ReleaseOrder, Released,
-    Repacked, SegmentHeat, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks, TierPolicy, VolumePrices,
-    VolumeStatus, put_in_order,
+    Belonging, Candidate, Costs, Describe, LabelledVolume, Member, Members, Parts, Prefetch, RecallMode, ReleaseOrder,
+    Released, Repacked, SegmentHeat, Swept, TertiaryCounts, TertiaryProgress, TierFile, TierMarks, TierPolicy,
+    VolumePrices, VolumeStatus, put_in_order,
 };
 pub use transaction::{Settler, Transaction, blob_usage_bytes};
 pub use value::Value;

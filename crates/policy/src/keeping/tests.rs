@@ -71,7 +71,7 @@ fn what_holds_is_what_the_first_says() {
             let rank =
                 |layer, place_up, is_set, is_of_class| Rank { layer, place_up, is_set, object_up: up, is_of_class };
             let own = random.keeping();
-            let mut maybe = |random: &mut Random| (random.below(3) == 0).then(|| random.keeping());
+            let maybe = |random: &mut Random| (random.below(3) == 0).then(|| random.keeping());
             let (class, locked) = (maybe(&mut random), maybe(&mut random));
             let mut matched = Vec::new();
             for place in (1..object).map(Some).chain([None]) {

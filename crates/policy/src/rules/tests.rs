@@ -291,3 +291,53 @@ fn rules_name_versions_and_plugins() {
     let both = decision.or_more(&other, &classes);
     assert_eq!((both.versions().map(crate::Versions::text), both.plugins()), (Some("20,1d".into()), Some(2)));
 }
+
+/// P-154.
+#[test]
+fn what_stays_is_said_of_directories_that_match_too() {
+    let set = RuleSet::parse(
+        "src: unit=yes, names=90d; *.index: pin=yes, copies=3; type=directory d*: pin=no; type=file d*: pin=yes; size>1M: pin=yes; a/*: class=archive",
+        false,
+        &Classes::default(),
+    )
+    .unwrap();
+    let here = set.here(b"a/");
+    let texts = |rules: Vec<&Rule>| rules.into_iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
+    let facts = |name, size| Facts { name, size, ..Facts::default() };
+    let of_file = |name, size| texts(set.matching(&here, &facts(name, size)));
+    let of_directory = |name, size| texts(set.matching_directory(&here, &facts(name, size)));
+    assert_eq!(of_directory(b"src", 0), ["src: unit=yes, names=90d", "a/*: class=archive"]);
+    assert_eq!(of_file(b"src", 0), ["a/*: class=archive"], "nothing that is said of directories");
+    assert_eq!(of_file(b"x.index", 2 << 20), ["*.index: pin=yes, copies=3", "size>1M: pin=yes", "a/*: class=archive"]);
+    assert_eq!(
+        of_directory(b"x.index", 2 << 20),
+        ["*.index: pin=yes, copies=3", "a/*: class=archive"],
+        "they have no size"
+    );
+    assert_eq!(of_directory(b"d1", 0), ["type=directory d*: pin=no", "a/*: class=archive"]);
+    assert_eq!(of_file(b"d1", 0), ["type=file d*: pin=yes", "a/*: class=archive"]);
+    let merged = merge(set.matching(&here, &facts(b"d1", 0)), &Classes::default());
+    assert_eq!(merged.keeping.pin, Some(true));
+    let mut decision = Decision::default();
+    decision.add(&merged, false, Decided::default());
+    assert!(decision.own.keeping.is_empty(), "it is noted nowhere");
+}
+
+#[test]
+fn what_cannot_be_said_of_what_a_rule_is_for_is_refused_with_what_to_do() {
+    for (text, says) in [
+        ("type=file x: unit=yes", "type=directory"),
+        ("type=file x: names=90d", "type=directory"),
+        ("type=directory x: copies=2", "another rule"),
+        ("type=directory x: class=archive, pin=yes", "another rule"),
+        ("type=directory size>1M: pin=yes", "leave that out"),
+        ("age>30d: unit=yes", "leave that out"),
+        ("type=symlink x: copies=2", "type=directory"),
+        ("x: pin=90d", "yes or no"),
+        ("x: names=", "needs a value"),
+        ("x: pin=yes, pin=no", "twice"),
+    ] {
+        let error = RuleSet::parse(text, false, &Classes::default()).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
