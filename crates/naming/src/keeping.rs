@@ -35,7 +35,9 @@ const REMEMBERED_MAX: usize = 1 << 16;
 const DEPTH_MAX: usize = 4096;
 
 /// Counts changes of policy, and of what is set: what was made out at one count holds while it is the same.
-type Count = (u64, u64);
+pub(crate) type Count = (u64, u64);
+/// A directory, and the name of something in it where rules ask for that.
+type InDirectory = (u64, Option<(Vec<u8>, Form)>);
 
 /// Which keys rules and classes say something of, anywhere.
 #[derive(Debug, Clone, Copy, Default)]
@@ -219,7 +221,7 @@ impl FileSystem {
         let speaking = ruled.by_classes.then_some(&*classes);
         let says = self.store.view(wait, |view| said(view, inode, &value, speaking))?;
         let directories = self.store.view(wait, |view| directories_of(view, inode, &value))?;
-        let mut names: Vec<(u64, Option<(Vec<u8>, Form)>)> = Vec::new();
+        let mut names: Vec<InDirectory> = Vec::new();
         if !ruled.by_rules {
             names.extend(directories.iter().map(|directory| (*directory, None)));
         } else if has_several_names(&value) {

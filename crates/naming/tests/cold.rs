@@ -285,10 +285,14 @@ fn names_go_where_rules_or_classes_say_so() {
 /// P-154: a directory that comes under a rule by its name is noted then.
 #[test]
 fn what_is_renamed_comes_under_rules() {
-    let (_rig, fs, _volume, cold) = world();
+    let (rig, fs, volume, cold) = world();
     release(&fs, cold);
     fs.load_rules(&caller(100), "/old: names=100s").unwrap();
     pass_through(&fs, 101..=300);
+    assert!(notes(&fs).is_empty(), "where nothing is said nothing is noted");
+    fs.syncfs(&caller(300)).unwrap();
+    let fs = rig.reopen(fs, true);
+    fs.store().attach_volume(0, volume, None, true).unwrap();
     let deep = find(&fs, cold, &["2", "deep"]);
     assert!(!is_away(&fs, deep));
     fs.rename(&caller(301), ROOT, b"cold", ROOT, b"old", 0).unwrap();

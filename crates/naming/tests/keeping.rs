@@ -100,6 +100,10 @@ fn what_is_shared_with_something_pinned_stays() {
         fs.syncfs(&caller(3)).unwrap();
         let copy = make(&fs, second, "copy", b"");
         assert_eq!(fs.copy_range(&caller(3), original, 0, copy, 0, LENGTH as u64).unwrap(), LENGTH as u64);
+        // Both lie on the volume too, in segments that tell of the first.
+        fs.syncfs(&caller(3)).unwrap();
+        reconcile(&fs);
+        settle(&fs);
         if is_removed {
             fs.unlink(&caller(3), first, b"original").unwrap();
         }
@@ -456,12 +460,12 @@ fn what_holds_is_what_a_plain_model_says() {
                 }
                 _ => {}
             }
-            for at in 0..nodes.len() {
+            for (at, inode) in inodes.iter().copied().enumerate() {
                 for key in KEYS {
                     let expected = plainly(&nodes, &pool, at, key).unwrap_or("NoAttribute");
-                    let path = String::from_utf8(fs.path_of(Wait::Allowed, inodes[at]).unwrap()).unwrap();
+                    let path = String::from_utf8(fs.path_of(Wait::Allowed, inode).unwrap()).unwrap();
                     assert_eq!(
-                        fact(&fs, inodes[at], &format!("effective.{key}")),
+                        fact(&fs, inode, &format!("effective.{key}")),
                         expected,
                         "{key} of {path}, seed {seed}, step {step}"
                     );

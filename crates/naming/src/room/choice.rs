@@ -14,7 +14,7 @@ use stere_device::planted::{Bug, is_planted};
 use stere_store::{Candidate, Member, Members, TierPolicy};
 
 use crate::error::Error;
-use crate::keeping::Ruled;
+use crate::keeping::{Count, Ruled};
 use crate::units::UnitsOf;
 use crate::{Caller, FileSystem, ROOT};
 
@@ -25,19 +25,22 @@ const REMEMBERED_MAX: usize = 1 << 16;
 /// Extents looked at in one view.
 const EXTENTS: usize = 1024;
 
-/// Segments that stayed when they were asked, by number: what was alive in them, when that was, and at which count of changes.
+/// What was alive in a segment when it was asked, when that was, and at which count of changes.
+type Asked = (u64, i64, Count);
+
+/// Segments that stayed when they were asked, by number.
 #[derive(Default)]
-pub(crate) struct Staying(parking_lot::Mutex<FxHashMap<u64, (u64, i64, (u64, u64))>>);
+pub(crate) struct Staying(parking_lot::Mutex<FxHashMap<u64, Asked>>);
 
 impl Staying {
-    fn has(&self, segment: u64, live_bytes: u64, now: i64, count: (u64, u64)) -> bool {
+    fn has(&self, segment: u64, live_bytes: u64, now: i64, count: Count) -> bool {
         let known = self.0.lock().get(&segment).copied();
         known.is_some_and(|(live, asked, at)| {
             live == live_bytes && at == count && (asked..asked.saturating_add(STAYS_SECONDS)).contains(&now)
         })
     }
 
-    fn note(&self, segment: u64, live_bytes: u64, now: i64, count: (u64, u64)) {
+    fn note(&self, segment: u64, live_bytes: u64, now: i64, count: Count) {
         let mut known = self.0.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
