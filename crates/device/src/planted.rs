@@ -148,11 +148,35 @@ pub enum Bug {
     UnfoldedInPart,
     /// naming, `cold.rs`: that names were used is not noted (P-152).
     UseOfNamesForgotten,
+    /// store, `tertiary/heat.rs`: how segments were used is not kept (P-137).
+    HeatForgotten,
+    /// store, `tertiary/remnants.rs`: proving an object for a volume counts as a use of what is in it (P-137).
+    ProvenIsUsed,
+    /// store, `tertiary/orders.rs`: what should go last goes first (P-138).
+    LastGoesFirst,
+    /// fuse, `turns.rs`: one read more than the limit is under way (P-139).
+    TurnTooMany,
+    /// fuse, `turns.rs`: who needs two turns is passed by for ever (P-139).
+    PassedForEver,
+    /// naming, `units.rs`: a directory that says it is none is not listened to (P-145).
+    UnitNoIgnored,
+    /// naming, `units.rs`: only the file comes that was recalled (P-145).
+    UnitComesApart,
+    /// naming, `units.rs`: each segment of a unit is as old as itself (P-145).
+    UnitAgesApart,
+    /// naming, `reconcile.rs`: files of a unit go down as they are found (P-145).
+    UnitGoesApart,
+    /// store, `tertiary/clusters.rs`: what was recalled together is not kept (P-146).
+    FollowersForgotten,
+    /// store, `tertiary/clusters.rs`: all that may follow is fetched ahead, however much that is (P-146).
+    AheadUnbounded,
+    /// store, `tertiary/fetch.rs`: what was fetched ahead comes to devices (P-146).
+    AheadToDevices,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 72] = [
+    pub const ALL: [Bug; 84] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -225,6 +249,18 @@ impl Bug {
         Bug::VolumeMovedAlone,
         Bug::UnfoldedInPart,
         Bug::UseOfNamesForgotten,
+        Bug::HeatForgotten,
+        Bug::ProvenIsUsed,
+        Bug::LastGoesFirst,
+        Bug::TurnTooMany,
+        Bug::PassedForEver,
+        Bug::UnitNoIgnored,
+        Bug::UnitComesApart,
+        Bug::UnitAgesApart,
+        Bug::UnitGoesApart,
+        Bug::FollowersForgotten,
+        Bug::AheadUnbounded,
+        Bug::AheadToDevices,
     ];
 }
 

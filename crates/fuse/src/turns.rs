@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use stere_device::planted::{Bug, is_planted};
 
 #[cfg(test)]
 mod tests;
@@ -74,6 +75,8 @@ struct State {
 /// The turns of a mount.
 pub struct Turns {
     limits: RecallLimits,
+    /// A thread looks whether those who wait still live.
+    is_watched: bool,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -93,7 +96,12 @@ impl Drop for Turn {
 impl Turns {
     /// Turns within these limits.
     pub fn new(limits: RecallLimits) -> Arc<Turns> {
-        Arc::new(Turns { limits, state: Mutex::default(), ended: Condvar::new() })
+        Arc::new(Turns { limits, is_watched: true, state: Mutex::default(), ended: Condvar::new() })
+    }
+
+    /// The same, where the caller looks whether those who wait still live (`look`), and no thread does.
+    pub fn unwatched(limits: RecallLimits) -> Arc<Turns> {
+        Arc::new(Turns { limits, is_watched: false, state: Mutex::default(), ended: Condvar::new() })
     }
 
     /// Whether it matters which volumes a read needs.
@@ -122,7 +130,7 @@ impl Turns {
         let mut state = self.state.lock();
         state.waiting.push(Waiting { claim, passed: 0, begin: Box::new(begin), is_gone: Box::new(is_gone) });
         let come = self.take_come(&mut state);
-        if !state.waiting.is_empty() && !state.has_watcher {
+        if !state.waiting.is_empty() && self.is_watched && !state.has_watcher {
             let turns = Arc::clone(self);
             let watcher = std::thread::Builder::new().name("stere-turns".into()).spawn(move || turns.watch());
             state.has_watcher = watcher.is_ok();
@@ -162,9 +170,10 @@ impl Turns {
         while index < state.waiting.len() {
             let claim = state.waiting[index].claim;
             let under_way = |of: Of| state.under_way.get(&of).copied().unwrap_or(0);
-            let is_free = |(of, limit): (Of, usize)| under_way(of) < limit && !kept.contains(&of);
+            let more = usize::from(is_planted(Bug::TurnTooMany));
+            let is_free = |(of, limit): (Of, usize)| under_way(of) < limit + more && !kept.contains(&of);
             if !state.is_over && !self.limits_of(claim).all(is_free) {
-                if state.waiting[index].passed >= PASSED_MAX {
+                if state.waiting[index].passed >= PASSED_MAX && !is_planted(Bug::PassedForEver) {
                     kept.extend(self.limits_of(claim).map(|(of, _)| of));
                 }
                 passed_by.push(index);
@@ -211,16 +220,22 @@ impl Turns {
         let mut state = self.state.lock();
         while !state.waiting.is_empty() && !state.is_over {
             self.ended.wait_for(&mut state, LOOK);
-            let gone: Vec<Waiting> = state.waiting.extract_if(.., |one| (one.is_gone)()).collect();
-            if !gone.is_empty() {
-                // What they kept free is others'.
-                let come = self.take_come(&mut state);
-                drop(state);
-                gone.into_iter().for_each(|one| (one.begin)(Come::Gone));
-                self.begin_all(come);
-                state = self.state.lock();
-            }
+            MutexGuard::unlocked(&mut state, || self.look());
         }
         state.has_watcher = false;
+    }
+
+    /// Who does not live any more waits no more.
+    pub fn look(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let gone: Vec<Waiting> = state.waiting.extract_if(.., |one| (one.is_gone)()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        // What they kept free is others'.
+        let come = self.take_come(&mut state);
+        drop(state);
+        gone.into_iter().for_each(|one| (one.begin)(Come::Gone));
+        self.begin_all(come);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
+use stere_device::planted::{Bug, is_planted};
 use stere_file::{SharedWishes, Twins};
 use stere_format::{FileKind, Key, key};
 use stere_policy::{Decision, Effective, Source, Switch};
@@ -355,7 +356,7 @@ impl FileSystem {
     /// What belongs together goes down together: the unit to walk over in place of something below it, and with it all that is noted
     /// of the same unit.
     fn gather_unit(&self, state: &mut State, caller: &Caller<'_>, root: u64) -> Result<Option<u64>, Error> {
-        if state.gathered.remove(&root) {
+        if state.gathered.remove(&root) || is_planted(Bug::UnitGoesApart) {
             return Ok(None);
         }
         let Some(unit) = self.unit_of(caller.wait, root)?.filter(|unit| *unit != root) else { return Ok(None) };

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{Key, key};
 use stere_store::{Belonging, Describe, Parts, Repacked, Wait};
 
@@ -35,7 +36,8 @@ const REMEMBERED_MAX: usize = 1 << 16;
 impl FileSystem {
     /// The directory whose subtree is the unit that an inode is in.
     pub fn unit_of(&self, wait: Wait, inode: u64) -> Result<Option<u64>, Error> {
-        let found = self.kept_in(wait, inode, |keeping| keeping.unit)?;
+        let is_heard = |is_unit: &bool| *is_unit || !is_planted(Bug::UnitNoIgnored);
+        let found = self.kept_in(wait, inode, |keeping| keeping.unit.filter(is_heard))?;
         Ok(found.filter(|(is_unit, ..)| *is_unit).map(|(_, _, begins_at)| begins_at))
     }
 
@@ -67,6 +69,9 @@ impl FileSystem {
         used: &BTreeMap<u64, u64>,
     ) -> Result<BTreeMap<u64, u64>, Error> {
         let (mut ages, mut known) = (BTreeMap::new(), UnitsOf::default());
+        if is_planted(Bug::UnitAgesApart) {
+            return Ok(ages);
+        }
         for unit in self.saying_units(caller.wait)? {
             self.add_age_of_unit(caller, unit, used, &mut known, &mut ages)?;
         }
@@ -118,12 +123,13 @@ impl FileSystem {
         let recalled = self.files.take_recalled();
         let has_units = self.has_units(caller.wait)?;
         self.files.await_recalls(has_units);
+        // Also while nobody recalls anything: what is recalled next may be wanted back by its reader when this is looked at.
+        self.forget_units_that_came(caller.now.seconds);
         if recalled.is_empty() || !has_units {
             return Ok(0);
         }
-        self.forget_units_that_came(caller.now.seconds);
         let (mut known, mut units) = (UnitsOf::default(), BTreeSet::new());
-        for inode in recalled {
+        for inode in recalled.into_iter().filter(|_| !is_planted(Bug::UnitComesApart)) {
             units.extend(self.unit_among(caller.wait, inode, &mut known)?);
         }
         let mut asked_for = 0;
@@ -141,7 +147,7 @@ impl FileSystem {
 
     /// What was asked for a while ago, or is here, may be asked for again.
     fn forget_units_that_came(&self, now_seconds: i64) {
-        let is_on_its_way = self.store.wanted_back() > 0;
+        let is_on_its_way = self.store.asked_back() > 0;
         self.coming.0.lock().retain(|_, since| match since {
             // A clock that goes back keeps nobody from asking.
             Some(since) => (*since..*since + COMING_SECONDS).contains(&now_seconds),

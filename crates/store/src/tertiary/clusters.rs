@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{Key, Successors, key, object_name};
 use stere_log::{Segment, SegmentTable, Wait};
 
@@ -120,7 +121,7 @@ impl Table {
         let (mut ahead, mut ways) = (Vec::new(), VecDeque::from([segment]));
         while let Some(from) = ways.pop_front() {
             for follower in self.followers(from) {
-                if ahead.len() == AHEAD_MAX {
+                if ahead.len() == AHEAD_MAX && !is_planted(Bug::AheadUnbounded) {
                     return ahead;
                 }
                 if follower != segment && !ahead.contains(&follower) {
@@ -265,7 +266,7 @@ impl Store {
             };
             changed.into_iter().map(|id| (id, value(id))).collect()
         };
-        if changed.is_empty() {
+        if changed.is_empty() || is_planted(Bug::FollowersForgotten) {
             return Ok(());
         }
         let kept = self.update(Wait::Allowed, |transaction| {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Take, waiting};
 use stere_format::{BLOCK_BYTES, object_name};
 use stere_log::{RecallError, Refusal, Segment};
@@ -325,6 +326,9 @@ impl Volumes {
         if let Begun::Mine(fetch) = self.fetches.begin(segment, 0) {
             fetch.set_ahead(true);
             self.run_unless_in_vain(&fetch);
+            if is_planted(Bug::AheadToDevices) {
+                self.want_again(segment.id);
+            }
         }
     }
 
@@ -423,6 +427,19 @@ impl Store {
     /// Whether anybody lends a thread to readers of what is on volumes only.
     pub fn lends_threads(&self) -> bool {
         self.volumes.lends_threads()
+    }
+
+    /// As if a thread were lent for what nobody asked for yet, or no more; what it would do, `fetch_one_ahead` does.
+    pub fn fetch_ahead_in_steps(&self, is_lent: bool) {
+        let mut lent = self.volumes.fetches.lent.lock();
+        lent.threads = if is_lent { lent.threads + 1 } else { lent.threads.saturating_sub(1) };
+    }
+
+    /// Fetches one of the segments that nobody asked for yet, if any is to be fetched; tells which.
+    pub fn fetch_one_ahead(&self) -> Option<u64> {
+        let segment = self.volumes.fetches.lent.lock().ahead.pop_front()?;
+        self.volumes.run_ahead(&segment);
+        Some(segment.id)
     }
 
     /// Whether whole objects are being fetched now.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BlobValue, HeatPage, Key, RecordSubject, SegmentHeat, TierPolicy};
 use stere_log::{Segment, Wait};
 
@@ -107,6 +108,9 @@ impl Store {
     /// Puts into the pool what changed since it was put there last; how many pages. It is durable with the next commit.
     pub fn keep_heat(&self) -> Result<usize, Error> {
         self.check_writable()?;
+        if is_planted(Bug::HeatForgotten) {
+            return Ok(0);
+        }
         let mut kept = self.volumes.heat.lock();
         let is_known = |segment: &Arc<Segment>| {
             let heat = segment.heat.get();

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{ReleaseOrder, SegmentHeat, TierPolicy};
 
 /// A segment that may be released.
@@ -66,6 +67,9 @@ impl Candidate {
 /// Puts those first that are to be released first.
 pub fn put_in_order(candidates: &mut [Candidate], policy: &TierPolicy, now_seconds: i64) {
     candidates.sort_by_cached_key(|one| (Reverse(one.rank(policy, now_seconds)), one.segment));
+    if is_planted(Bug::LastGoesFirst) {
+        candidates.reverse();
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Volume, VolumeError};
 use stere_format::{VolumeEntry, segment_of_object};
 
@@ -106,6 +107,9 @@ impl Store {
         let name = stere_format::object_name(segment.id, segment.sequence);
         let length = segment.written_blocks() as usize * stere_format::BLOCK_BYTES;
         let mut bytes = vec![0; length];
+        if is_planted(Bug::ProvenIsUsed) {
+            segment.note_use(segment.heat.get().used_seconds as i64 + 1);
+        }
         match volume.get(&name, 0, &mut bytes, stere_device::Patience::Now) {
             Ok(()) => Ok(super::is_object_of(self.log.pool_id(), segment.id, segment.sequence, &bytes)),
             Err(error) if error.is_passing() => Err(error),

@@ -182,10 +182,15 @@ impl Store {
         true
     }
 
+    /// Whether devices that are there have too little of a segment that a volume has: readers get it from there.
+    pub(crate) fn is_readable_from_volumes_only(&self, segment: &Segment) -> bool {
+        let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
+        is_elsewhere && self.readable_chunks(segment, &[]) < usize::from(segment.scheme.data)
+    }
+
     /// Segments that devices have lost, and a volume has: they are read from there from now on.
     pub(crate) fn release_unreadable(&self) -> Result<(), Error> {
         let is_lost = |segment: &Arc<Segment>| {
-            let is_elsewhere = segment.tertiary().there != 0 && segment.is_sealed() && segment.live_bytes() > 0;
             let needed = usize::from(segment.scheme.data);
             let on_devices_gone = || {
                 let entries = self.devices.lock();
@@ -194,7 +199,7 @@ impl Store {
                 let chunks = place.chunks.iter().enumerate();
                 chunks.filter(|(chunk, at)| !place.is_missing(*chunk) && is_listed(at.device)).count() < needed
             };
-            is_elsewhere && self.readable_chunks(segment, &[]) < needed && on_devices_gone()
+            self.is_readable_from_volumes_only(segment) && on_devices_gone()
         };
         let lost: Vec<Arc<Segment>> = self.log.segments.all().into_iter().filter(is_lost).collect();
         if lost.is_empty() {
@@ -231,6 +236,11 @@ impl Store {
     pub fn wanted_back(&self) -> u64 {
         let wanted = self.volumes.wanted.lock();
         (wanted.asked_for.len() + wanted.read_again.len()) as u64
+    }
+
+    /// The same, without those that come back only because they were read again.
+    pub fn asked_back(&self) -> u64 {
+        self.volumes.wanted.lock().asked_for.len() as u64
     }
 
     /// Segments that cannot be copied out, and why.
