@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
 //! histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`.
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`, `tiers.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -25,6 +25,8 @@ pub enum Area {
     Volumes,
     /// Names are put away, by command and by themselves (P-141, P-152).
     Cold,
+    /// Units go down and come back as one, and it matters how segments are used and recalled (P-137 to P-139, P-145, P-146).
+    Tiers,
 }
 
 impl Area {
@@ -39,6 +41,7 @@ impl Area {
             Area::Accounts,
             Area::Volumes,
             Area::Cold,
+            Area::Tiers,
         ];
         all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
     }
@@ -46,7 +49,7 @@ impl Area {
 
 /// A set of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Areas(u8);
+pub struct Areas(u16);
 
 impl Areas {
     pub const NONE: Areas = Areas(0);
@@ -54,6 +57,7 @@ impl Areas {
     /// Those of a seed. Other choices go by the same number: of the pools that pass plugins (6 and 14) none, so that those stay what they are.
     pub fn of(seed: u64) -> Areas {
         match seed % 16 {
+            13 if seed / 16 % 2 == 1 => Areas::only(Area::Tiers),
             5 | 7 | 13 => Areas::only(Area::Lists),
             0 | 9 => Areas::only(Area::Records),
             3 | 12 => Areas::only(Area::Followers),
@@ -101,6 +105,9 @@ pub fn strew(areas: Areas, operations: &mut Vec<Operation>, random: &mut Random)
     }
     if areas.has(Area::Cold) {
         crate::cold::strew(operations, random);
+    }
+    if areas.has(Area::Tiers) {
+        crate::tiers::strew(operations, random);
     }
     // What is proven at the end stays.
     let more = operations.len().saturating_sub(length);

@@ -207,6 +207,7 @@ impl History {
             Operation::Label { device, tags } => self.label(usize::from(*device), *tags),
             Operation::Accounts(step) => self.execute_accounts(*step),
             Operation::Volumes(step) => self.execute_volumes(*step),
+            Operation::Tiers(step) => self.execute_tiers(*step),
             Operation::Cold(step) => self.execute_cold(*step),
             Operation::FailTold { fails } => {
                 self.fail_told(*fails);

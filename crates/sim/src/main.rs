@@ -28,7 +28,7 @@ struct Arguments {
     /// Only histories of this profile: mixed, names, data, sync, churn or full.
     #[arg(long)]
     profile: Option<String>,
-    /// Only histories of this area: lists, records, followers, backups, places, accounts, volumes or cold.
+    /// Only histories of this area: lists, records, followers, backups, places, accounts, volumes, cold or tiers.
     #[arg(long)]
     area: Option<String>,
     /// Histories run at the same time.
@@ -190,7 +190,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
          {} reads failed as they may, {} writes came between, {} times everything had gone down, {} segments released by marks, {} reads \
          put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
          lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
-         names: {} keys put away, {} times proven; \
+         names: {} keys put away, {} times proven; tiers: {} times released in order, {} units came, {} went down, {} times followers known, {} fetched ahead, {} turns; \
          backups: {} done, {} cut, {} proven",
         totals.with_volumes,
         tier.segments_uploaded,
@@ -219,6 +219,12 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.told_compared,
         totals.names_put_away,
         totals.names_proven,
+        tier.heats_proven,
+        tier.units_proven,
+        tier.units_down,
+        tier.followers_proven,
+        tier.ahead_proven,
+        tier.turns_taken,
         totals.backups_done,
         totals.backups_cut,
         totals.backups_proven,

@@ -9,6 +9,7 @@ use crate::lists::Saying;
 use crate::model::RenameManner;
 use crate::places::Place;
 use crate::random::Random;
+use crate::tiers::TierStep;
 use crate::trials::VolumeStep;
 use crate::volume::{Harm, VolumeTrouble};
 
@@ -416,6 +417,8 @@ pub enum Operation {
     Accounts(AccountStep),
     /// Something rare happens to volumes.
     Volumes(VolumeStep),
+    /// Units, heat and what is recalled are tried and proven.
+    Tiers(TierStep),
     /// Something is done to names that are put away.
     Cold(ColdStep),
     /// The plugin that is told afterwards fails from now on, or works again.

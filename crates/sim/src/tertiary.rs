@@ -59,6 +59,14 @@ pub struct TierCounts {
     pub files_rescued: u64,
     /// How often a server erred for an hour, and everything went on by itself.
     pub outlasted: u64,
+    /// How often what went first was as the order says, a unit came or went down as one, what follows was known or fetched ahead, and turns
+    /// were taken.
+    pub heats_proven: u64,
+    pub units_proven: u64,
+    pub units_down: u64,
+    pub followers_proven: u64,
+    pub ahead_proven: u64,
+    pub turns_taken: u64,
 }
 
 impl TierCounts {
@@ -78,6 +86,12 @@ impl TierCounts {
         self.rescues += other.rescues;
         self.files_rescued += other.files_rescued;
         self.outlasted += other.outlasted;
+        self.heats_proven += other.heats_proven;
+        self.units_proven += other.units_proven;
+        self.units_down += other.units_down;
+        self.followers_proven += other.followers_proven;
+        self.ahead_proven += other.ahead_proven;
+        self.turns_taken += other.turns_taken;
     }
 }
 

@@ -47,6 +47,7 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
         operations.insert(at, operation);
         at += 1;
     }
+    let begin = at;
     for _ in 0..random.between(2, 4) {
         let path = Path { directory: random.below(2) as u8, name: random.below(3) as u8 };
         for operation in round(path, count, random) {
@@ -55,6 +56,47 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
         }
         at = further(at, 6, operations, random);
     }
+    // Where nothing is harmed yet, so that it is seen how it ends. Drawn last, so that the rest stays what it was.
+    if random.chance(2, 3) {
+        let volumes = (0..count).filter(|volume| *volume != library).map(|volume| volume as u8).collect::<Vec<_>>();
+        operations.splice(begin..begin, hour(&volumes, random));
+    }
+}
+
+/// Servers err for an hour while something is on its way to them and back, and it ends.
+fn hour(volumes: &[u8], random: &mut Random) -> Vec<Operation> {
+    let path = Path { directory: 0, name: random.below(3) as u8 };
+    let target = Target::Path(path);
+    let (length, seed) = (random.between(20_000, 900_000) as u32, random.next_u64());
+    let steps = |random: &mut Random| Operation::StepVolumes { count: random.between(1, 6) as u8, ends: true };
+    let mut hour = vec![
+        Operation::Create { path, slot: 1 },
+        Operation::Write { target, offset: 0, length, seed },
+        Operation::SyncAll,
+        Operation::Archive { path, volumes: u8::MAX },
+        Operation::Step { count: 4, idle: true },
+    ];
+    if random.chance(1, 2) {
+        hour.extend([steps(random), Operation::Release { path, releasing: Releasing::Commit }]);
+    }
+    for volume in volumes {
+        if *volume == volumes[0] || random.chance(1, 2) {
+            hour.push(Operation::Trouble { volume: *volume, trouble: VolumeTrouble::ErrorsForAnHour });
+        }
+    }
+    hour.push(steps(random));
+    if random.chance(1, 2) {
+        hour.push(Operation::Read { target, offset: random.below(20_000), length: random.between(1, 90_000) as u32 });
+    }
+    if random.chance(1, 2) {
+        hour.push(Operation::Write { target, offset: 1_000, length: random.between(1, 90_000) as u32, seed: seed ^ 1 });
+        hour.push(Operation::SyncAll);
+    }
+    if random.chance(1, 4) {
+        hour.push(Operation::Stage { path });
+    }
+    hour.extend([steps(random), Operation::Volumes(VolumeStep::Outlast)]);
+    hour
 }
 
 fn trouble(count: u64, random: &mut Random) -> Operation {

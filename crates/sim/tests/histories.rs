@@ -1,6 +1,5 @@
 //! The simulator at work: histories pass, a seed replays exactly, and what is wrong on purpose is found.
 
-#[cfg(feature = "planted-bugs")]
 use stere_sim::area::Area;
 use stere_sim::exhaustive;
 use stere_sim::fault::FaultKind;
@@ -23,7 +22,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-141 to P-143, P-152: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145, P-146, P-152: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
@@ -39,6 +38,24 @@ fn histories_without_faults_pass() {
     assert!(totals.accounts_compared > 10 && totals.stored_reached > 5, "{totals:?}");
     assert!(totals.names_put_away > 100 && totals.names_proven > 2, "{totals:?}");
     assert!(totals.places_compared > 10 && totals.places_met > 10, "{totals:?}");
+}
+
+/// P-137 to P-139, P-145, P-146: histories in which it matters how segments are used, recalled and kept together.
+#[test]
+fn histories_of_tiers_prove_something() {
+    let outcome = run::run_many(&Request { area: Some(Area::Tiers), ..request(150, &[]) }, 1);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let tier = outcome.totals.tier;
+    assert!(tier.heats_proven > 20 && tier.units_proven > 20 && tier.units_down > 2, "{tier:?}");
+    assert!(tier.followers_proven > 10 && tier.ahead_proven > 2 && tier.turns_taken > 100, "{tier:?}");
+}
+
+/// P-62: an hour of errors is seen to its end in a good part of the histories of its area.
+#[test]
+fn hours_of_errors_are_outlasted() {
+    let outcome = run::run_many(&Request { area: Some(Area::Volumes), ..request(60, &[]) }, 1);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert!(outcome.totals.tier.outlasted > 10, "{:?}", outcome.totals);
 }
 
 /// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
@@ -89,7 +106,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-141 to P-143, P-147, P-148, P-152: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145 to P-148, P-152: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -135,6 +152,18 @@ mod planted {
                 Bug::ExchangeUnnoticed => Some(Area::Volumes),
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
                 Bug::UnfoldedInPart | Bug::UseOfNamesForgotten => Some(Area::Cold),
+                Bug::HeatForgotten
+                | Bug::ProvenIsUsed
+                | Bug::LastGoesFirst
+                | Bug::TurnTooMany
+                | Bug::PassedForEver
+                | Bug::UnitNoIgnored
+                | Bug::UnitComesApart
+                | Bug::UnitAgesApart
+                | Bug::UnitGoesApart
+                | Bug::FollowersForgotten
+                | Bug::AheadUnbounded
+                | Bug::AheadToDevices => Some(Area::Tiers),
                 _ => None,
             };
             let without_areas = !is_of_area && area.is_none();

@@ -1,12 +1,13 @@
 //! Histories that once failed.
 
-use stere_sim::area::Areas;
+use stere_sim::area::{Area, Areas};
 use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
 use stere_sim::operation::{CrashManner, Operation, Path, Releasing, Target};
 use stere_sim::pool::PoolConfig;
 use stere_sim::run;
+use stere_sim::tiers::TierStep;
 
 /// P-1, P-3: in a nearly full pool a crash left data with one copy, for whose rewriting recovery found no room.
 #[test]
@@ -514,6 +515,51 @@ fn what_was_accepted_has_room_beside_metadata_that_is_owed_chunks() {
         Operation::Fill { bytes: 4_000_000 },
     ];
     let plan = Plan { seed: 12_696, pool, budget: Budget::Tolerated, may_fill: true, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-63: what had one copy on devices and one on a volume is read from there when the device is gone, and checking called it unreadable.
+#[test]
+fn what_a_volume_gives_is_not_called_unreadable() {
+    let pool = PoolConfig {
+        device_bytes: vec![3_145_850_880, 100_802_560],
+        block_bytes: vec![4096, 4096],
+        chunk_bytes: 1 << 20,
+        memory_bytes: 16 << 20,
+        dirty_bytes_max: 64 << 20,
+        dirty_steps_max: 5,
+        greedy: true,
+        encrypts: Encrypts::Some,
+        keeps_versions: true,
+        checksums: &[],
+        passes_plugins: false,
+        areas: Areas::only(Area::Tiers),
+    };
+    let path = Path { directory: 3, name: 1 };
+    let operations = [
+        Operation::Mkdir { path: Path { directory: 0, name: 3 } },
+        Operation::Mkdir { path: Path { directory: 1, name: 5 } },
+        Operation::Write { target: Target::Slot(2), offset: 0, length: 262_144, seed: 6_525_781_699_308_018_570 },
+        Operation::AddVolume { is_slow: true },
+        Operation::Lose { device: 1, events: 17 },
+        Operation::Crash { manner: CrashManner::Mixed, again: None },
+        Operation::Tiers(TierStep::ProveFollowers { seed: 1_667_840_097_040_756_167 }),
+        Operation::Mend,
+        Operation::Create { path, slot: 1 },
+        Operation::Write { target: Target::Path(path), offset: 0, length: 395_713, seed: 14_185_680_834_698_844_970 },
+        Operation::Archive { path, volumes: u8::MAX },
+        Operation::SettleVolumes,
+        Operation::AddDevice { mebibytes: 3000, spare: false },
+        Operation::Mend,
+        Operation::Lose { device: 0, events: 17 },
+        Operation::VerifyAll,
+        Operation::SettleVolumes,
+        Operation::Remount,
+        Operation::VerifyAll,
+        Operation::Check,
+    ];
+    let plan = Plan { seed: 7_345, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }
