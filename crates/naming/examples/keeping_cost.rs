@@ -1,6 +1,6 @@
 //! What one rule that pins costs where archived segments are released: 100,000 files in 100 directories, all of them on a volume too; half of
 //! the segments go. Without any rule, with a rule that matches few files, with one whose files share content, and with `pin` set on one
-//! directory. Also what it takes to ask in which unit a file is.
+//! directory. Also what it takes to ask in which unit a file is, and to look for new files among those 100,000, by what was written and by walking over all names.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,7 +114,30 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     println!("{what:<40} {took:>10.1?} for {} segments, {left} left; unit_of {unit:.1?}", released.unwrap_or(0));
 }
 
+/// One new file each time, and a look for it.
+fn look() {
+    let fs = file_system();
+    let found = fill(&fs, false);
+    say(&fs, ROOT, "tier", "cold");
+    fs.syncfs(&caller(3)).expect("saved");
+    while fs.reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
+    for looks_at_all in [true, false, true, false, true, false, true, false, true, false] {
+        let file = found[7].1;
+        fs.write(&caller(4), file, 0, b"changed", false).expect("a write");
+        fs.syncfs(&caller(4)).expect("saved");
+        let start = Instant::now();
+        fs.send_new_down(&caller(5), looks_at_all).expect("looked");
+        while fs.reconcile_step(&caller(5), 64 << 20).expect("reconciled") {}
+        println!(
+            "{:<40} {:>10.1?}",
+            if looks_at_all { "a look at all names" } else { "a look at what was written" },
+            start.elapsed()
+        );
+    }
+}
+
 fn main() {
+    look();
     for _ in 0..2 {
         once("no rule", "", false, false);
         once("a rule pins 2 of 1,000 files", "*.index: pin=yes", false, false);

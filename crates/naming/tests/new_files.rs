@@ -136,28 +136,3 @@ fn nothing_that_was_written_is_missed() {
         assert_clean(&fs);
     }
 }
-
-/// Measures, proves nothing: `cargo test --release -p stere-naming --test new_files -- --ignored --nocapture`.
-#[test]
-#[ignore = "it measures"]
-fn what_a_look_costs() {
-    let (_rig, fs) = Rig::new(2, 600 << 20);
-    add_volume(&fs);
-    let top = mkdir(&fs, ROOT, "top");
-    for group in 0..20 {
-        let directory = mkdir(&fs, top, &format!("d{group}"));
-        (0..1000).for_each(|number| assert!(make(&fs, directory, &format!("f{number}"), &[1; 4096]) > 0));
-    }
-    set(&fs, top, "tier", "cold");
-    look(&fs, true);
-    for round in 0..11 {
-        for looks_at_all in [true, false] {
-            assert!(make(&fs, top, &format!("n{round}-{looks_at_all}"), b"new") > 0);
-            fs.syncfs(&caller(3)).unwrap();
-            let start = std::time::Instant::now();
-            fs.send_new_down(&caller(3), looks_at_all).unwrap();
-            while fs.reconcile_step(&caller(3), 1 << 20).unwrap() {}
-            println!("all: {looks_at_all}, {:?}", start.elapsed());
-        }
-    }
-}
