@@ -52,6 +52,9 @@ pub(crate) struct Rules {
     /// Of directories, as they were understood last.
     understood: Mutex<FxHashMap<u64, Understood>>,
     pool: Mutex<(u64, Option<Arc<RuleSet>>)>,
+    /// Held by tests to keep the pool's rules as they are here.
+    #[cfg(test)]
+    switching: Mutex<()>,
     /// Held by who changes a class.
     class_changes: Mutex<()>,
     /// Counts changes of rules, and of what they depend on, that took effect.
@@ -169,6 +172,8 @@ impl Rules {
     }
 
     fn put_pool(&self, version: u64, set: RuleSet) {
+        #[cfg(test)]
+        let _held = self.switching.lock();
         *self.pool.lock() = (version, (!set.is_empty()).then(|| Arc::new(set)));
     }
 
@@ -208,7 +213,7 @@ impl Rules {
     /// Holds up whoever changes the pool's rules where they are in the pool already and not here.
     #[cfg(test)]
     pub fn hold_pool(&self) -> impl Sized + '_ {
-        self.pool.lock()
+        self.switching.lock()
     }
 
     pub fn note_change(&self) {
