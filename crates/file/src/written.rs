@@ -36,6 +36,11 @@ impl Files {
         }
     }
 
+    /// Whether it is known that some were written since `take_written` was asked.
+    pub fn is_any_written(&self) -> bool {
+        self.written.0.lock().as_ref().is_some_and(|inodes| !inodes.is_empty())
+    }
+
     /// The files that were written since this was asked last; none if any may have been.
     pub fn take_written(&self) -> Option<BTreeSet<u64>> {
         self.written.0.lock().replace(BTreeSet::new())

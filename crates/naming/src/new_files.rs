@@ -15,9 +15,13 @@ use crate::{Caller, FileSystem};
 const LOOKED_AT_MAX: usize = 1024;
 
 impl FileSystem {
+    /// Whether something was written, or waits for its unit to be quiet, since somebody looked.
+    pub fn is_anything_new(&self) -> bool {
+        self.files.is_any_written()
+    }
+
     /// Has what was written since this was called last sent down, as policies say, or all that they say it of.
     pub fn send_new_down(&self, caller: &Caller<'_>, looks_at_all: bool) -> Result<(), Error> {
-        self.look_at_units_anew();
         self.try_new_again(caller)?;
         let written = self.files.take_written().filter(|_| !looks_at_all);
         let concerned = match written {

@@ -6,7 +6,6 @@
 //! memory only: after a mount waiting begins anew, so nothing waits for ever. Read next: `reconcile.rs`, `units.rs`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::FileKind;
@@ -29,8 +28,6 @@ pub const UNIT_WAIT_SECONDS_MAX: i64 = 3600;
 pub(crate) struct Quiet {
     /// Since when.
     since: Mutex<BTreeMap<u64, i64>>,
-    /// The last walk that looked for new files left some where they are.
-    is_waiting: AtomicBool,
 }
 
 /// What one walk has found out of units; none for a walk that waits for nobody.
@@ -44,22 +41,6 @@ impl FileSystem {
     /// As `reconcile`, by who looks for new files now and then: units that are being written are left for later.
     pub fn reconcile_new(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
         self.reconcile_as(caller, inode, true)
-    }
-
-    /// Whether new files wait for their units to be quiet: then it must be looked again, also if nothing more is changed.
-    pub fn are_units_waiting(&self) -> bool {
-        self.quiet.is_waiting.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn note_units_waiting(&self, found: &Found) {
-        if found.waits.values().any(|waits| *waits) {
-            self.quiet.is_waiting.store(true, Ordering::Release);
-        }
-    }
-
-    /// Whoever waits says so again when he is looked at.
-    pub(crate) fn look_at_units_anew(&self) {
-        self.quiet.is_waiting.store(false, Ordering::Release);
     }
 
     /// Everything below a directory was sent down: who is waited for there is waited for from now on.

@@ -370,9 +370,8 @@ impl FileSystem {
 
     /// Takes the note away, unless it was made anew meanwhile.
     fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
-        match &job.patient {
-            Some(found) => self.note_units_waiting(found),
-            None => self.wait_anew_below(caller.wait, job.root)?,
+        if job.patient.is_none() {
+            self.wait_anew_below(caller.wait, job.root)?;
         }
         if job.waiting_bytes > 0 {
             let why = format!(

@@ -260,16 +260,16 @@ fn a_unit_that_is_written_is_waited_for() {
         look_for_new(&fs, seconds + 1);
         assert!(members.iter().all(|inode| segments_of(&fs, *inode).is_empty()), "minute {minute}");
         assert!(others.iter().all(|inode| !segments_of(&fs, *inode).is_empty()), "minute {minute}");
-        assert!(fs.are_units_waiting());
+        assert!(fs.is_anything_new());
     }
     // A crash forgets that anybody waits, and nothing else.
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     while fs.reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
     look_for_new(&fs, 10_301);
-    assert!(fs.are_units_waiting());
+    assert!(fs.is_anything_new());
     look_for_new(&fs, 10_300 + 121);
-    assert!(!fs.are_units_waiting());
+    assert!(!fs.is_anything_new());
     let inner: BTreeSet<u64> = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect();
     let (first, last) = (*inner.first().unwrap(), *inner.last().unwrap());
     let is_between = |segment: &u64| (first + 1..last).contains(segment);

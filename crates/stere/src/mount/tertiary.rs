@@ -339,7 +339,7 @@ impl<F: Fn() -> u64> Worker<F> {
     /// Files that were written since go down too.
     fn look_for_new_files(&mut self) {
         let served = (self.served)();
-        if served == self.looked_at && !self.daemon.filesystem.are_units_waiting() {
+        if served == self.looked_at && !self.daemon.filesystem.is_anything_new() {
             return;
         }
         self.looked_at = served;
