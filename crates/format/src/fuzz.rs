@@ -34,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("fold", fold),
     ("fold_bundle", fold_bundle),
     ("follow", follow),
+    ("heartbeat", heartbeat),
     ("heat", heat),
     ("inode", inode),
     ("journal_header", journal_header),
@@ -323,6 +324,11 @@ fn fold_bundle(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn names_use(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &NamesUse::decode(bytes)?.encode())
+}
+
+fn heartbeat(bytes: &[u8]) -> Result<(), DecodeError> {
+    let (beat, bytes) = resealed(bytes, Heartbeat::SIZE, Heartbeat::decode)?;
+    canonical(&bytes, &beat.encode())
 }
 
 fn heat(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -1,6 +1,7 @@
 //! What lies where on a device: two superblock copies in front, two behind, the journal region, and slots for chunks.
 
 use crate::error::DecodeError;
+use crate::heartbeat::Heartbeat;
 use crate::wire::{Reader, Writer};
 use crate::{BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 
@@ -11,6 +12,8 @@ pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 const FRONT_BYTES: u64 = 256 << 10;
 const BACK_BYTES: u64 = 128 << 10;
 const SUPERBLOCK_SPACING: u64 = 64 << 10;
+/// Behind the superblock copies in front.
+const HEARTBEAT_OFFSET: u64 = 2 * SUPERBLOCK_SPACING;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The regions of one device. Invariants: regions follow one another without overlap and end within the device.
@@ -88,6 +91,11 @@ impl DeviceLayout {
     pub fn superblock_offsets_of_generation(&self, generation: u64) -> [u64; 2] {
         let [a, b, a_end, b_end] = self.superblock_offsets();
         if generation % 2 == 0 { [a, a_end] } else { [b, b_end] }
+    }
+
+    /// Where the heartbeat lies; none where the journal begins too early to leave room for it.
+    pub fn heartbeat_offset(&self) -> Option<u64> {
+        (HEARTBEAT_OFFSET + Heartbeat::SIZE as u64 <= self.journal_offset).then_some(HEARTBEAT_OFFSET)
     }
 
     /// Where a slot starts; none if there is no such slot.

@@ -32,6 +32,7 @@ mod find_index;
 pub mod fold;
 mod following;
 pub mod fuzz;
+pub mod heartbeat;
 pub mod identity;
 pub mod inode;
 pub mod journal;
@@ -74,6 +75,7 @@ pub use extent::{ExtentFlags, ExtentValue};
 pub use find_index::FindIndexValue;
 pub use fold::{Bundle, FoldValue, KeyRange, NamesUse};
 pub use following::FollowValue;
+pub use heartbeat::Heartbeat;
 pub use identity::{DeviceId, DeviceIndex, PoolId};
 pub use inode::{
     ChecksumPolicy, InodePolicy, InodeValue, LockedPolicy, PlacesPolicy, RecordPolicy, RetainPolicy, RuledMore,

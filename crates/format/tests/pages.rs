@@ -41,6 +41,7 @@ fn tables_end_where_the_structures_end() {
         ("key.md", vec![Key::SIZE]),
         ("device-layout.md", vec![DeviceLayout::SIZE]),
         ("superblock.md", vec![Superblock::SIZE]),
+        ("heartbeat.md", vec![Heartbeat::SIZE]),
         ("chunk-header.md", vec![ChunkHeader::SIZE]),
         ("row.md", vec![RowHeader::SIZE, SummaryEntry::SIZE_MIN]),
         ("journal.md", vec![JournalHeader::SIZE]),

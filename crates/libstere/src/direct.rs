@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use stere_device::{Access, Device, FileDevice, FileOptions};
 use stere_format::FileKind;
+use stere_multihost::{Guard, Multihost, claimant};
 use stere_naming::{Caller, FileSystem, Handle, OpenFlags, ROOT, Timestamp, Wait};
 use stere_pool::{AssembleOptions, Assembly, Candidate, Degraded};
 use stere_store::RecallMode;
@@ -32,6 +33,8 @@ const PIECES: usize = 1024;
 const PART_BYTES: usize = 1 << 20;
 /// Threads that one call reads with.
 const READERS_MAX: usize = 16;
+/// So often a pool may change hands while it is opened.
+const CLAIM_TRIES: usize = 3;
 
 /// How a pool is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,8 @@ fn caller() -> Caller<'static> {
 
 /// The open pool.
 struct Open {
+    /// Before the devices, which its heartbeats are on.
+    claim: Option<Guard>,
     filesystem: Arc<FileSystem>,
     read_only: bool,
     stop: Arc<AtomicBool>,
@@ -76,7 +81,9 @@ impl Open {
         if !self.read_only {
             self.filesystem.close(&caller())?;
         }
-        Ok(self.filesystem.store().close()?)
+        let closed = self.filesystem.store().close();
+        drop(self.claim.take());
+        Ok(closed?)
     }
 }
 
@@ -106,20 +113,33 @@ fn check_distinct(paths: &[PathBuf]) -> Result<(), Error> {
     Ok(())
 }
 
-impl Pool {
-    /// Opens the pool on these devices, all of which must be there.
-    pub fn open<P: AsRef<Path>>(devices: &[P], options: PoolOptions) -> Result<Pool, Error> {
-        let paths: Vec<PathBuf> = devices.iter().map(|path| path.as_ref().to_owned()).collect();
-        check_distinct(&paths)?;
-        let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+/// Opens the devices, judges them, and keeps other machines away from them.
+fn claim_devices(paths: &[PathBuf], is_reader: bool) -> Result<(Assembly, Guard), Error> {
+    let access = if is_reader { Access::ReadOnly } else { Access::ReadWrite };
+    for _ in 0..CLAIM_TRIES {
         let mut candidates = Vec::with_capacity(paths.len());
         for path in paths {
-            let opened = FileDevice::open(&path, &FileOptions { access, ..FileOptions::default() });
+            let opened = FileDevice::open(path, &FileOptions { access, ..FileOptions::default() });
             let device = opened.map_err(|source| Error::Device { device: path.clone(), source })?;
             let device: Arc<dyn Device> = Arc::new(device);
             candidates.push(Candidate { path: path.display().to_string(), device });
         }
         let assembly = Assembly::with(candidates, &AssembleOptions::default())?;
+        let claim = Guard::claim(&assembly, claimant(None), Multihost::Auto, is_reader, &mut |_| {})?;
+        // Another machine may have closed the pool between the two.
+        if !assembly.is_outdated() {
+            return Ok((assembly, claim));
+        }
+    }
+    Err(Error::ReadOnly("another machine used the pool while it was opened here".into()))
+}
+
+impl Pool {
+    /// Opens the pool on these devices, all of which must be there.
+    pub fn open<P: AsRef<Path>>(devices: &[P], options: PoolOptions) -> Result<Pool, Error> {
+        let paths: Vec<PathBuf> = devices.iter().map(|path| path.as_ref().to_owned()).collect();
+        check_distinct(&paths)?;
+        let (assembly, claim) = claim_devices(&paths, options.read_only)?;
         let mut nonce = [0; 4];
         let mut salt = [0; 16];
         getrandom::fill(&mut nonce).and(getrandom::fill(&mut salt)).map_err(|error| Error::System {
@@ -156,7 +176,13 @@ impl Pool {
         let filesystem = Arc::new(FileSystem::new(store, naming)?);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = start(filesystem.clone(), stop.clone(), options.read_only)?;
-        let open = Open { filesystem, read_only: options.read_only, stop, worker: Some(worker) };
+        let store_of_claim = Arc::downgrade(filesystem.store());
+        claim.on_lost(Box::new(move |cause| {
+            if let Some(store) = store_of_claim.upgrade() {
+                store.stop_writing(cause);
+            }
+        }));
+        let open = Open { claim: Some(claim), filesystem, read_only: options.read_only, stop, worker: Some(worker) };
         Ok(Pool { open: Arc::new(open) })
     }
 

@@ -32,6 +32,8 @@ pub struct Member {
     pub path: String,
     pub device: Arc<dyn Device>,
     pub superblock: Superblock,
+    /// Generation of the newest copy when the device was read, whether that copy counts or not.
+    pub read_generation: u64,
     /// Its generation before.
     pub previous: Option<Superblock>,
     pub damaged: Vec<DamagedCopy>,
@@ -328,6 +330,7 @@ fn identify_all(candidates: Vec<Candidate>) -> Result<(Vec<Member>, Vec<Unnamed>
             Ok(identity) => members.push(Member {
                 path,
                 device,
+                read_generation: identity.superblock.generation,
                 superblock: identity.superblock,
                 previous: identity.previous,
                 damaged: identity.damaged,

@@ -73,6 +73,14 @@ pub enum Error {
     #[error("{device} did not take the newest superblock: {source}")]
     NotLevelled { device: String, source: DeviceError },
 
+    #[error(
+        "the pool is in use by {owner}: its heartbeat on {device} moves; unmount it there first, or if that is not wanted find out how two machines reach this device"
+    )]
+    InUseElsewhere { device: String, owner: String },
+
+    #[error("{device}: the heartbeat that keeps other machines away could not be renewed: {source}")]
+    Heartbeat { device: String, source: DeviceError },
+
     #[error("{device} is not a device of a stere pool ({found}); check the path, or make a pool with `stere create`")]
     NotStere { device: String, found: String },
 

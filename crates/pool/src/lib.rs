@@ -9,6 +9,7 @@
 //! Read next: `create.rs`, `identify.rs`, `assemble.rs`, `open.rs`, `join.rs`.
 
 mod assemble;
+mod claim;
 mod class;
 mod create;
 mod error;
@@ -23,6 +24,7 @@ mod void;
 mod tests;
 
 pub use assemble::{AssembleOptions, Assembly, Candidate, LeftOut, Member, Nameless, WhyLeftOut};
+pub use claim::{BEAT_INTERVAL_MS, Claim, Claimant, Hold, Next, POLL_MS, Shared, WATCH_MS};
 pub use class::DeviceClass;
 pub use create::{CreateOptions, MetadataCopies, NewDevice, Randomness, chunk_bytes_for, create};
 pub use error::Error;

@@ -36,6 +36,8 @@ Mount options (-o, separated by commas):
   degraded=auto|ask|never what to do when devices are missing: go on with the others (the default; for reading only if
                           data that was to survive a loss cannot be read), or refuse
   wait=30s                how long to wait for devices that are late
+  multihost=auto|on|off   which devices carry a heartbeat that keeps a second machine from mounting the pool: those that another
+                          machine may reach (the default), all, or none
   prefer=DEVICE           whose files count where devices were written to without one another; what was written only to the
                           others is given up
   scrub=30d               how often everything is verified in the background, or never

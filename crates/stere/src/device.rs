@@ -6,8 +6,10 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use stere_device::Access;
+use stere_multihost::Multihost;
 use stere_pool::OpenOptions;
 
+use crate::claim;
 use crate::cli::{DeviceCommand, How};
 use crate::control::{Answer, Connection, Request};
 use crate::create::{MadeFiles, make_file};
@@ -183,14 +185,14 @@ impl Place {
 pub fn open_here(registry: &Registry, pool: &str, read_only: bool) -> Result<Running> {
     let target = Target::parse(registry, &[pool.to_owned()])?;
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let assembly = target.assemble(access, Duration::ZERO, None)?;
+    let (assembly, claim) = claim::assemble(registry, &target, access, Duration::ZERO, None, Multihost::default())?;
     let options =
         OpenOptions { memory_bytes: MEMORY_BYTES, read_only, epoch_nonce: epoch_nonce(), ..OpenOptions::default() };
     let place_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &place_of)?;
     opened.warnings.iter().for_each(|warning| eprintln!("stere: {warning}"));
-    Ok(Running::new(registry, &assembly, opened))
+    Ok(Running::new(registry, &assembly, Some(claim), opened))
 }
 
 /// Random, from the operating system.

@@ -6,6 +6,7 @@
 mod backup;
 mod capabilities;
 mod check;
+mod claim;
 mod class;
 mod cli;
 mod clock;

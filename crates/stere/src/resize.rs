@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use stere_device::Access;
+use stere_multihost::Multihost;
 use stere_pool::OpenOptions;
 
+use crate::claim;
 use crate::cli::How;
 use crate::control;
 use crate::device::{change, confirm, epoch_nonce};
@@ -25,7 +27,8 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
         return change(registry, pool, &Change::Resize { device: word.to_owned() }, Some(warning), how);
     }
     let target = Target::parse(registry, &[pool.to_owned()])?;
-    let mut assembly = target.assemble(Access::ReadWrite, Duration::ZERO, None)?;
+    let (mut assembly, claim) =
+        claim::assemble(registry, &target, Access::ReadWrite, Duration::ZERO, None, Multihost::default())?;
     let path_of = |id: &str| registry.path_of(&assembly.newest.pool_name, id);
     let is_meant = |entry: &&stere_format::DeviceEntry| {
         let id = entry.id.to_string();
@@ -56,6 +59,7 @@ pub fn run(registry: &Registry, pool: &str, word: &str, how: How) -> Result<u8> 
     }
     opened.store.adopt_device_size(entry.index)?;
     opened.store.close()?;
+    drop(claim);
     let old = registry.find(pool)?;
     registry.save(&record_of(&assembly, old.as_ref()))?;
     println!("done");

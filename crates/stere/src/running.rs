@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceIndex, Superblock};
+use stere_multihost::{Guard, Joined};
 use stere_pool::{Assembly, DeviceClass, Holds, Opened, identify};
 use stere_store::Store;
 
@@ -48,6 +49,8 @@ struct Places {
 }
 
 pub struct Running {
+    /// Before the devices, which its heartbeats are on.
+    claim: Mutex<Option<Guard>>,
     pub store: Arc<Store>,
     pub pool: String,
     pub id: String,
@@ -68,7 +71,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Running {
     /// Takes over what was opened. Devices that were left out are kept in mind, not open.
-    pub fn new(registry: &Registry, assembly: &Assembly, opened: Opened) -> Running {
+    pub fn new(registry: &Registry, assembly: &Assembly, claim: Option<Guard>, opened: Opened) -> Running {
         let mut places = Places::default();
         for member in &assembly.members {
             let is_damaged = !member.damaged.is_empty();
@@ -84,6 +87,7 @@ impl Running {
             }
         }
         let running = Running {
+            claim: Mutex::new(claim),
             store: Arc::new(opened.store),
             pool: assembly.newest.pool_name.clone(),
             id: assembly.newest.pool.to_string(),
@@ -99,6 +103,18 @@ impl Running {
         };
         running.open_volumes();
         running
+    }
+
+    /// Lets the next owner have the pool at once. Call it when everything is written.
+    pub fn give_up_claim(&self) {
+        drop(lock(&self.claim).take());
+    }
+
+    /// Calls `tell` when another machine was found to use the pool.
+    pub fn on_claim_lost(&self, tell: Box<dyn Fn(&str) + Send + Sync>) {
+        if let Some(claim) = &*lock(&self.claim) {
+            claim.on_lost(tell);
+        }
     }
 
     /// The device, if it is read and written.
@@ -125,6 +141,11 @@ impl Running {
     }
 
     fn note_attached(&self, index: DeviceIndex, path: String, device: Arc<dyn Device>) {
+        if let (Some(claim), Holds::Member(identity)) = (&*lock(&self.claim), identify(&*device)) {
+            let offset = identity.superblock.layout.heartbeat_offset();
+            let (path, device) = (path.clone(), device.clone());
+            claim.keep(Joined { path, device, id: identity.superblock.device, offset });
+        }
         let mut places = lock(&self.places);
         places.left_out.remove(&index);
         places.attached.insert(index, Attached { path, device, is_damaged: false });

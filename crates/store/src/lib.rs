@@ -296,6 +296,11 @@ impl Store {
         error
     }
 
+    /// Stops writing for good, for a cause outside of the store: nothing that was not synced becomes durable.
+    pub fn stop_writing(&self, cause: &str) {
+        drop(self.fail(Error::Pool(cause.to_owned())));
+    }
+
     /// Why the pool stopped writing, if it did.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()

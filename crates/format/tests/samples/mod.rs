@@ -575,6 +575,8 @@ fn system_samples() -> Vec<Sample> {
             TierPolicy { order: ReleaseOrder::Once, exponent_hundredths: 140, cache_bytes: 10 << 30 }.encode(),
         ),
         ("heat", "heat", heat().encode()),
+        ("heartbeat", "heartbeat", heartbeat(true).encode()),
+        ("heartbeat-ended", "heartbeat", heartbeat(false).encode()),
         (
             "volume-prices",
             "volume_prices",
@@ -665,6 +667,23 @@ fn rules() -> RulesValue {
 
 fn rule_log() -> RuleLogValue {
     RuleLogValue { seconds: 1_700_000_001, inode: 7, version: 2, text: "/Übung.jpg: *.jpg copies=3".to_owned() }
+}
+
+fn heartbeat(is_live: bool) -> Heartbeat {
+    Heartbeat {
+        pool: PoolId(*b"0123456789abcdef"),
+        device: DeviceId(*b"fedcba9876543210"),
+        owner: [0x11; 16],
+        sequence: 0x0102_0304_0506_0708,
+        is_live,
+        machine: [0x22; 16],
+        boot: [0x33; 16],
+        process_namespace: 4_026_531_836,
+        process: 4711,
+        process_start_ticks: 0x0a0b_0c0d,
+        interval_ms: 1000,
+        host: "shed".into(),
+    }
 }
 
 fn scrub() -> ScrubCursor {

@@ -7,10 +7,12 @@
 use std::time::Duration;
 
 use stere_device::Access;
+use stere_multihost::Multihost;
 use stere_pool::{Degraded, OpenOptions, Opened};
 use stere_rescue::{Mended, mend};
 use stere_store::Store;
 
+use crate::claim;
 use crate::clock;
 use crate::devices::Target;
 use crate::error::{Result, refused};
@@ -21,7 +23,8 @@ const MEMORY_BYTES: usize = 256 << 20;
 /// Mends, and tells what was mended.
 pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     let target = Target::parse(registry, words)?;
-    let assembly = target.assemble(Access::ReadWrite, Duration::ZERO, None)?;
+    let (assembly, claim) =
+        claim::assemble(registry, &target, Access::ReadWrite, Duration::ZERO, None, Multihost::default())?;
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.path_of(&assembly.newest.pool_name, &entry.id.to_string());
     let options = OpenOptions {
@@ -63,6 +66,7 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     if let Err(error) = written {
         mended.push(fact(format!("superblocks cannot be written anew: {error}")));
     }
+    drop(claim);
     Ok(mended)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stere_fuse::{BlockDevice, MountOptions, TransportChoice};
+use stere_multihost::Multihost;
 use stere_naming::AccessTimes;
 use stere_pool::Degraded;
 use stere_store::{HealthLimits, Prefetch, RecallMode};
@@ -21,6 +22,8 @@ pub struct Options {
     pub fuse: MountOptions,
     pub degraded: Degraded,
     pub wait: Duration,
+    /// Which devices are guarded against other machines.
+    pub multihost: Multihost,
     pub memory_bytes: usize,
     pub access_times: AccessTimes,
     /// How long a change may stay in memory before it is made durable.
@@ -59,6 +62,7 @@ impl Default for Options {
             fuse: MountOptions::default(),
             degraded: Degraded::default(),
             wait: Duration::from_secs(30),
+            multihost: Multihost::default(),
             memory_bytes: MEMORY_BYTES_DEFAULT,
             access_times: AccessTimes::default(),
             commit: Duration::from_secs(5),
@@ -154,6 +158,14 @@ impl Options {
                     "ask" => Degraded::Ask,
                     "never" => Degraded::Never,
                     _ => return Err(wrong(key, value, "auto, ask or never")),
+                }
+            }
+            "multihost" => {
+                self.multihost = match value {
+                    "auto" => Multihost::Auto,
+                    "on" => Multihost::On,
+                    "off" => Multihost::Off,
+                    _ => return Err(wrong(key, value, "auto, on or off")),
                 }
             }
             "wait" => self.wait = duration(value).ok_or_else(|| wrong(key, value, "seconds, such as 30s"))?,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stere_device::Access;
 use stere_fuse::{Forgetter, Session, Unmount, Unmounter};
+use stere_multihost::Guard;
 use stere_naming::{FileSystem, Wait};
 use stere_pool::{Assembly, OpenOptions, WhyLeftOut};
 use zeroize::Zeroize;
@@ -30,7 +31,7 @@ use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{class, keys, layout, lose, metrics, people, plugins, quota, reconcile, rules, usage};
+use crate::{claim, class, keys, layout, lose, metrics, people, plugins, quota, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -107,11 +108,11 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     limit_memory();
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
-    let (assembly, opened, duration) = open(registry, &job)?;
+    let (assembly, guard, opened, duration) = open(registry, &job)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let running = start_running(registry, &job, assembly, opened);
+    let running = start_running(registry, &job, assembly, guard, opened);
     let filesystem = open_filesystem(&running, &job)?;
     let pool = running.pool.clone();
     let metrics = job.options.metrics.map(metrics::listen).transpose()?;
@@ -131,6 +132,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts))?;
     }
     start_signals(daemon.clone(), signals)?;
+    end_when_taken_over(&daemon);
     ready.tell(&Outcome::Ready { degraded, warnings });
     notify("READY=1");
     tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
@@ -138,14 +140,21 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     notify("STOPPING=1");
     let worked = workers.end(&daemon);
     let outcome = end(&daemon, ended, worked);
+    daemon.running.give_up_claim();
     control::remove(registry, &pool);
     answer_the_patient(&daemon, &outcome);
     outcome.map(|()| DONE)
 }
 
 /// The pool as it runs, with what the options of the mount say of it.
-fn start_running(registry: &Registry, job: &Job, assembly: Assembly, opened: stere_pool::Opened) -> Arc<Running> {
-    let running = Arc::new(Running::new(registry, &assembly, opened));
+fn start_running(
+    registry: &Registry,
+    job: &Job,
+    assembly: Assembly,
+    guard: Guard,
+    opened: stere_pool::Opened,
+) -> Arc<Running> {
+    let running = Arc::new(Running::new(registry, &assembly, Some(guard), opened));
     running.store.set_health_limits(job.options.health_limits);
     running.store.set_recall_mode(job.options.recall);
     running.store.set_prefetch(job.options.prefetch);
@@ -236,12 +245,13 @@ fn requests_of_all(
 }
 
 /// Opens the devices and the pool on them; also tells how long recovery took.
-fn open(registry: &Registry, job: &Job) -> Result<(Assembly, stere_pool::Opened, Duration)> {
+fn open(registry: &Registry, job: &Job) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
     if let Target::Remembered(record) = &job.target {
         refuse_twice(registry, &record.name)?;
     }
     let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let assembly = job.target.assemble(access, job.options.wait, job.options.prefer.as_deref())?;
+    let (wait, prefer) = (job.options.wait, job.options.prefer.as_deref());
+    let (assembly, guard) = claim::assemble(registry, &job.target, access, wait, prefer, job.options.multihost)?;
     refuse_twice(registry, &assembly.newest.pool_name)?;
     let options = OpenOptions {
         memory_bytes: job.options.memory_bytes,
@@ -254,7 +264,7 @@ fn open(registry: &Registry, job: &Job) -> Result<(Assembly, stere_pool::Opened,
     let path_of =
         |entry: &stere_format::DeviceEntry| registry.place_of(&assembly.newest.pool_name, &entry.id.to_string());
     let opened = assembly.open(&options, &path_of)?;
-    Ok((assembly, opened, start.elapsed()))
+    Ok((assembly, guard, opened, start.elapsed()))
 }
 
 fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
@@ -504,6 +514,17 @@ fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signal
             }));
         }
     })
+}
+
+/// Another machine took the pool while this process stood still: nothing may be written any more, and what is read may be wrong.
+fn end_when_taken_over(daemon: &Arc<Daemon>) {
+    let daemon_of_claim = Arc::downgrade(daemon);
+    daemon.running.on_claim_lost(Box::new(move |cause| {
+        if let Some(daemon) = daemon_of_claim.upgrade() {
+            daemon.running.store.stop_writing(cause);
+            daemon.take_down();
+        }
+    }));
 }
 
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.

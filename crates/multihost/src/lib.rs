@@ -1,0 +1,37 @@
+//! Keeps two machines that reach the same devices from writing to one pool.
+//!
+//! `stere_pool::claim` decides; here is what it takes from the world: which devices other machines may reach (`reach.rs`), who
+//! this process is (`machine.rs`), the clock, and a thread for each heartbeat (`guard.rs`). The daemon and the library use it.
+//!
+//! Invariants: a pool is claimed before anything is written to it; heartbeats are kept from then until the pool is closed;
+//! a device that hangs delays no heartbeat but its own.
+
+mod guard;
+mod machine;
+mod reach;
+
+pub use guard::{Guard, Joined};
+pub use machine::{claimant, has_ended};
+pub use reach::may_be_shared;
+
+/// Which devices are guarded (mount option `multihost=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Multihost {
+    /// Those that another machine may reach, as far as the kernel tells.
+    #[default]
+    Auto,
+    /// All.
+    On,
+    /// None: the administrator answers for it that one machine only uses the pool.
+    Off,
+}
+
+impl Multihost {
+    fn guards(self, path: &str) -> bool {
+        match self {
+            Multihost::Auto => may_be_shared(std::path::Path::new(path)),
+            Multihost::On => true,
+            Multihost::Off => false,
+        }
+    }
+}

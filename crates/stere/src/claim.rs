@@ -1,0 +1,43 @@
+//! A pool's devices, claimed before anything is written to them: no two machines write to one pool.
+//!
+//! Invariant: what is judged was read after the claim was held. Read next: `crates/multihost`.
+
+use std::time::Duration;
+
+use stere_device::Access;
+use stere_multihost::{Guard, Multihost, claimant};
+use stere_pool::Assembly;
+
+use crate::devices::Target;
+use crate::error::{Result, refused};
+use crate::registry::Registry;
+
+/// So often a pool may change hands while it is opened.
+const TRIES: usize = 3;
+
+/// Opens the devices and claims them; for reading only nothing is claimed, but a pool in use elsewhere is refused all the same.
+pub fn assemble(
+    registry: &Registry,
+    target: &Target,
+    access: Access,
+    wait: Duration,
+    prefer: Option<&str>,
+    mode: Multihost,
+) -> Result<(Assembly, Guard)> {
+    for _ in 0..TRIES {
+        let assembly = target.assemble(access, wait, prefer)?;
+        let mut told = |host: &str| {
+            let pool = &assembly.newest.pool_name;
+            let seconds = stere_pool::WATCH_MS / 1000;
+            eprintln!(
+                "stere: the pool '{pool}' was not closed in order on {host}; watching for {seconds} s whether it is still in use there"
+            );
+        };
+        let is_reader = access == Access::ReadOnly;
+        let guard = Guard::claim(&assembly, claimant(Some(registry.state())), mode, is_reader, &mut told)?;
+        if !assembly.is_outdated() {
+            return Ok((assembly, guard));
+        }
+    }
+    refused("the pool was used by another machine while it was opened here; find out who mounts it, then try again")
+}
