@@ -51,6 +51,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rule_log", rule_log),
     ("rules", rules),
     ("scrub", scrub),
+    ("damage", damage),
     ("segment", segment),
     ("successors", successors),
     ("summary", summary),
@@ -277,6 +278,10 @@ fn rule_log(bytes: &[u8]) -> Result<(), DecodeError> {
 
 fn rules(bytes: &[u8]) -> Result<(), DecodeError> {
     canonical(bytes, &RulesValue::decode(bytes)?.encode())
+}
+
+fn damage(bytes: &[u8]) -> Result<(), DecodeError> {
+    canonical(bytes, &DamageValue::decode(bytes)?.encode())
 }
 
 fn scrub(bytes: &[u8]) -> Result<(), DecodeError> {

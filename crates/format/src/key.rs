@@ -72,6 +72,8 @@ pub mod kind {
     pub const FOLD: u8 = 48;
     /// In SYSTEM, object = directory: names below it that nobody used for so long are put away (u64, little-endian: seconds; 0: none are).
     pub const NAMES_AGE: u8 = 49;
+    /// In SYSTEM, object 0, position = blob: bytes of it that could be read from no copy.
+    pub const DAMAGE: u8 = 60;
     /// In SYSTEM, object = directory: its rules say what stays on devices, and in what company (one byte, 1).
     pub const KEEPING_RULES: u8 = 50;
     /// In INDEXES, object 0, position = directory: it has names below one that says so, and when it was used last.
@@ -242,6 +244,10 @@ impl Key {
 
     pub const fn scrub() -> Self {
         Self::new(tree::SYSTEM, 0, kind::SCRUB, 0)
+    }
+
+    pub const fn damage(blob: u64) -> Self {
+        Self::new(tree::SYSTEM, 0, kind::DAMAGE, blob)
     }
 
     pub const fn reconcile(inode: u64) -> Self {

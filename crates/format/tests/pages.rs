@@ -55,6 +55,7 @@ fn tables_end_where_the_structures_end() {
         ("extent.md", vec![ExtentValue::SIZE]),
         ("xattr.md", vec![2]),
         ("scrub.md", vec![ScrubCursor::SIZE]),
+        ("damage.md", vec![DamageValue::SIZE]),
         (
             "fold.md",
             vec![

@@ -63,6 +63,25 @@ pub fn lost_files(store: &Store, loss: &Loss, visit: &mut dyn FnMut(LostFile) ->
     Ok(())
 }
 
+/// How many bytes of a file cannot be read now: known to be damaged, or on devices that are away.
+pub(crate) fn unreadable_bytes(store: &Store, wait: Wait, inode: u64) -> Result<u64, Error> {
+    if !store.has_damage() && !store.is_any_away() {
+        return Ok(0);
+    }
+    let (mut bytes, mut from) = (0, Some(0));
+    while let Some(at) = from {
+        let (extents, next) = stere_file::stored_extents(store, wait, inode, at, EXTENTS_PER_VIEW)?;
+        for extent in extents {
+            let (first, behind) = (extent.blob_offset, extent.blob_offset + extent.length);
+            let lost = store.unreadable_ranges(&extent.blob);
+            let within = lost.into_iter().map(|range| range.end.min(behind).saturating_sub(range.start.max(first)));
+            bytes += within.map(u64::from).sum::<u64>();
+        }
+        from = next;
+    }
+    Ok(bytes)
+}
+
 /// What one file loses, if anything.
 fn lost_of(store: &Store, loss: &Loss, inode: u64) -> Result<Option<LostFile>, Error> {
     let mut lost = LostFile {

@@ -155,6 +155,10 @@ impl FileSystem {
     }
 
     pub(crate) fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
+        let lost_bytes = crate::lost::unreadable_bytes(&self.store, caller.wait, inode)?;
+        if lost_bytes > 0 {
+            return Ok(format!("lost: {lost_bytes} bytes cannot be read from the devices that are there").into_bytes());
+        }
         let effective = self.effective(caller, inode)?;
         let wanted = self.files.scheme_now(&effective);
         let facts = self.facts(caller, inode, &effective)?;

@@ -14,9 +14,10 @@ use crate::cli::{DeviceCommand, How};
 use crate::control::{Answer, Connection, Request};
 use crate::create::{MadeFiles, make_file};
 use crate::devices::{Target, absolute};
-use crate::error::{DEGRADED, DONE, Error, Result, refused};
+use crate::error::{DATA_LOST, DEGRADED, DONE, Error, Result, refused};
+use crate::lose::LostLine;
 use crate::registry::Registry;
-use crate::report::{print_devices, work_text};
+use crate::report::{count, print_devices, work_text};
 use crate::running::Running;
 use crate::running::change::{Change, Outcome, parse_label};
 use crate::running::forecast::Forecast;
@@ -229,8 +230,12 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             let mut bar = progress::Bar::new("repairing");
             let work = running.mend_all(|work| bar.show(work.bytes_done, work.bytes_done + work.bytes_left))?;
             bar.end();
+            let (lost, has_more) = match work.unreadable_chunks {
+                0 => (Vec::new(), false),
+                _ => crate::report::lost_files(&running.store),
+            };
             running.store.close()?;
-            tell(&work)
+            tell(&work, &lost, has_more)
         }
         Place::Daemon(connection) if how.wait => wait(connection),
         Place::Daemon(_) => {
@@ -264,13 +269,24 @@ fn wait(mut connection: Connection) -> Result<u8> {
         // Done is what stays done when the device is pulled out now.
         if (work.is_done() && !work.settling && !is_leaving) || is_stuck {
             bar.end();
-            return tell(&work);
+            return tell(&work, &report.lost_files, report.has_more_lost_files);
         }
         std::thread::sleep(POLL);
     }
 }
 
-fn tell(work: &WorkReport) -> Result<u8> {
+/// How it ended. What cannot be read is named: it is lost unless its device reads again.
+fn tell(work: &WorkReport, lost: &[LostLine], has_more: bool) -> Result<u8> {
+    if work.unreadable_chunks > 0 {
+        let chunks = count(work.unreadable_chunks, "chunk");
+        println!("{chunks} could not be read from any device and stay where they are, so the device is not empty:");
+        lost.iter().for_each(LostLine::print);
+        if has_more {
+            println!("and more: `stere find state=lost PATH` names them all");
+        }
+        println!("what is moved goes on by itself when the device reads again, or when these files are removed");
+        return Ok(DATA_LOST);
+    }
     match work_text(work) {
         None => {
             println!("done");

@@ -56,6 +56,13 @@ pub struct LossReport {
     pub classes: Vec<ClassLine>,
 }
 
+impl LostLine {
+    /// On one line.
+    pub fn print(&self) {
+        println!("lost: {}, {} of {}", self.path, size::show(self.lost_bytes), size::show(self.size_bytes));
+    }
+}
+
 impl From<LostFile> for LostLine {
     fn from(file: LostFile) -> LostLine {
         LostLine {

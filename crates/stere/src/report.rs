@@ -145,6 +145,7 @@ pub fn devices(running: &Running) -> Vec<DeviceReport> {
 /// Gathers the state of an open pool.
 pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
     let store = &running.store;
+    store.forget_freed_damage();
     let devices = devices::reports(running);
     let floors = stere_pool::floors(store);
     let work = running.work();
@@ -172,7 +173,7 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         journal_used_bytes: statistics.journal_used_bytes,
         warnings: facts.warnings.clone(),
         recovery: facts.recovery.clone(),
-        unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes,
+        unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes + store.damaged_blobs().1,
         work,
         scrub: running.scrub_report(),
         volumes: crate::tier::volume_reports(running),
@@ -180,7 +181,7 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
 }
 
 /// The first files that lose content without the devices that are away, and whether there are more.
-fn lost_files(store: &Store) -> (Vec<LostLine>, bool) {
+pub fn lost_files(store: &Store) -> (Vec<LostLine>, bool) {
     let mut found: Vec<LostLine> = Vec::new();
     let mut has_more = false;
     let walked = stere_naming::lost_files(store, &store.loss(&|_| false), &mut |file| {
@@ -261,14 +262,14 @@ impl StatusReport {
         if let Some(scrub) = self.scrub.text() {
             println!("{scrub}");
         }
-        for file in &self.lost_files {
-            println!("lost: {}, {} of {}", file.path, size::show(file.lost_bytes), size::show(file.size_bytes));
-        }
+        self.lost_files.iter().for_each(LostLine::print);
         if self.has_more_lost_files {
             let first =
                 self.devices.iter().find(|device| matches!(device.state.as_str(), "missing" | "left out" | "offline"));
-            let name = first.map_or("DEVICE", |device| device.name.as_str());
-            println!("and more: `stere lose {name}` names all");
+            match first {
+                Some(device) => println!("and more: `stere lose {}` names all", device.name),
+                None => println!("and more: `stere find state=lost PATH` names all"),
+            }
         }
         for warning in &self.warnings {
             println!("note: {warning}");
@@ -279,6 +280,11 @@ impl StatusReport {
         println!();
         print_classes(&self.classes, exact);
     }
+}
+
+/// A number with its word, which ends in s if it is not one.
+pub fn count(number: u64, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }
 
 /// The work in the background, if there is any.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cli::ScrubCommand;
 use crate::control::{Answer, Connection, Request, ScrubOrder};
 use crate::device::open_here;
-use crate::error::{DATA_LOST, DONE, Result, refused};
+use crate::error::{DATA_LOST, DEGRADED, DONE, Result, refused};
 use crate::progress;
 use crate::registry::Registry;
 use crate::running::scrub::ScrubReport;
@@ -62,7 +62,10 @@ fn start(registry: &Registry, pool: &str, restart: bool, wait: bool) -> Result<u
             let running = open_here(registry, pool, false)?;
             let mut report = running.scrub_order(order)?;
             while report.state == "running" {
-                running.scrub_step(STEP_BYTES)?;
+                // A step that fails is tried again; the pass is given up if it goes on failing.
+                if let Err(error) = running.scrub_step(STEP_BYTES) {
+                    eprintln!("stere: {error}");
+                }
                 report = running.scrub_report();
                 bar.show(report.bytes_checked, report.bytes_total);
             }
@@ -90,11 +93,20 @@ fn print(report: &ScrubReport) {
         None => println!("never scrubbed"),
     }
     for damage in &report.damages {
+        if damage.inode == 0 {
+            println!("lost: metadata, or what no file names any more, {} bytes", damage.length);
+            continue;
+        }
         let place = damage.path.clone().unwrap_or_else(|| format!("inode {}", damage.inode));
         println!("lost: {place}, {} bytes at {}: restore this file from a backup", damage.length, damage.offset);
     }
 }
 
 fn code(report: &ScrubReport) -> u8 {
-    if report.damages.is_empty() { DONE } else { DATA_LOST }
+    match report.state.as_str() {
+        _ if !report.damages.is_empty() || report.known > 0 => DATA_LOST,
+        "given up" => DEGRADED,
+        _ if report.findings > 0 => DEGRADED,
+        _ => DONE,
+    }
 }

@@ -61,6 +61,9 @@ pub enum Error {
     /// On tertiary volumes only, and not to be had now.
     #[error("{why}")]
     Elsewhere { why: String, refusal: stere_log::Refusal },
+    /// Chunks that shall move or be filled, and that their devices do not give, nor others in their place.
+    #[error("segment {segment}: what lies on a failing device cannot be read from any other, so it stays there")]
+    Unreadable { segment: u64, chunks: u32 },
     /// From the layer below.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -95,6 +98,7 @@ impl Clone for Error {
             }
             Error::NotEmpty { index, chunks } => Error::NotEmpty { index: *index, chunks: *chunks },
             Error::Elsewhere { why, refusal } => Error::Elsewhere { why: why.clone(), refusal: *refusal },
+            Error::Unreadable { segment, chunks } => Error::Unreadable { segment: *segment, chunks: *chunks },
             Error::Log(error) => Error::Pool(error.to_string()),
             Error::Pool(text) => Error::Pool(text.clone()),
         }

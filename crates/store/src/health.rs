@@ -42,6 +42,8 @@ pub struct Health {
     pub checksum_errors: u64,
     /// Blocks that were bad and are right again.
     pub repaired: u64,
+    /// Blobs that it holds, and that could be read from nowhere; known from earlier mounts, too.
+    pub unrepairable: u64,
     pub state: HealthState,
 }
 
@@ -60,10 +62,11 @@ impl Store {
             write_errors: counts.write_errors,
             checksum_errors: counts.checksum_errors,
             repaired: counts.repaired,
+            unrepairable: self.unrepairable_on(index),
             state: HealthState::Good,
         };
         let limit = self.health_limits.lock().sick_errors;
-        if limit > 0 && health.errors() >= limit {
+        if limit > 0 && (health.errors() >= limit || health.unrepairable > 0) {
             health.state = HealthState::Sick;
         }
         Some(health)

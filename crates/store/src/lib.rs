@@ -14,6 +14,7 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+mod damage;
 mod devices;
 mod epoch;
 mod error;
@@ -217,6 +218,7 @@ pub struct Store {
     pub(crate) changed_places: Mutex<BTreeSet<u8>>,
     pub(crate) volumes: Arc<tertiary::Volumes>,
     pub(crate) unfolded: fold::Unfolded,
+    pub(crate) damage: damage::KnownDamage,
     pub(crate) options: StoreOptions,
 }
 
@@ -454,6 +456,7 @@ impl Store {
         self.log.reap();
         self.retire_unwritable()?;
         self.retire_failing()?;
+        self.save_damage()?;
         self.leave_slow_devices();
         let (overlay_bytes, pending_bytes) = {
             let inner = self.inner.read();
@@ -485,6 +488,9 @@ impl Store {
         // What was mended so far counts.
         if let Err(error) = self.settled_mender().map(drop) {
             tracing::warn!(%error, "what was being mended is given up");
+        }
+        if let Err(error) = self.save_damage() {
+            tracing::warn!(%error, "what is known to be damaged could not be kept");
         }
         let mut state = self.checkpointer.lock();
         let mut journal = self.journal.lock();

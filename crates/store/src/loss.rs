@@ -29,6 +29,8 @@ pub struct ClassLoss {
 pub struct Loss {
     /// Segments that lose content, with the data chunks that cannot be had, as a bitmap.
     lost_chunks: BTreeMap<u64, u32>,
+    /// Blobs that are known to be damaged, and where.
+    damaged: BTreeMap<u64, Range<u32>>,
     pub classes: Vec<ClassLoss>,
     /// Whether metadata is lost: then names are, with everything behind them.
     pub is_metadata_lost: bool,
@@ -48,11 +50,39 @@ fn lost_chunks(segment: &Segment, is_gone: &dyn Fn(DeviceIndex) -> bool) -> u32 
 }
 
 impl Store {
+    /// What is known to be damaged on devices that are there.
+    pub fn known_loss(&self) -> Loss {
+        let is_metadata_lost = self.is_metadata_damaged();
+        Loss { damaged: self.damage.ranges(), is_metadata_lost, ..Loss::default() }
+    }
+
+    /// Whether a device of the table is not there.
+    pub fn is_any_away(&self) -> bool {
+        self.devices.lock().iter().any(|entry| self.log.stripe.device(entry.index).is_none())
+    }
+
+    /// The bytes of a blob that cannot be read now, as far as is known.
+    pub fn unreadable_ranges(&self, blob: &BlobHandle) -> Vec<Range<u32>> {
+        let damaged = self.damage.range_of(blob.id);
+        let stripe = &self.log.stripe;
+        let is_absent = |index| stripe.device(index).is_none();
+        let chunks = match blob.is_released() || blob.segment.tertiary().there != 0 {
+            true => 0,
+            false => lost_chunks(&blob.segment, &is_absent),
+        };
+        let mut lost = match chunks {
+            0 => Vec::new(),
+            chunks => lost_ranges(&blob.value, blob.segment.scheme, chunks),
+        };
+        lost.extend(damaged);
+        joined(lost)
+    }
+
     /// What is lost if these devices are gone, besides those that are not there now.
     pub fn loss(&self, is_gone: &dyn Fn(DeviceIndex) -> bool) -> Loss {
         let stripe = &self.log.stripe;
         let is_absent = |index| is_gone(index) || stripe.device(index).is_none();
-        let mut loss = Loss::default();
+        let mut loss = self.known_loss();
         for segment in self.log.segments.all() {
             let live_bytes = segment.live_bytes();
             let is_elsewhere = segment.tertiary().there != 0;
@@ -86,7 +116,7 @@ impl Loss {
 
     /// Whether no content is lost.
     pub fn is_nothing(&self) -> bool {
-        self.lost_chunks.is_empty() && !self.is_metadata_lost
+        self.lost_chunks.is_empty() && self.damaged.is_empty() && !self.is_metadata_lost
     }
 
     /// Whether this segment loses content.
@@ -96,9 +126,27 @@ impl Loss {
 
     /// The bytes of a blob that are lost, in whole blocks, in order.
     pub fn lost_ranges(&self, blob: &BlobHandle) -> Vec<Range<u32>> {
-        let Some(chunks) = self.lost_chunks.get(&blob.value.address.segment) else { return Vec::new() };
-        lost_ranges(&blob.value, blob.segment.scheme, *chunks)
+        let damaged = self.damaged.get(&blob.id).cloned();
+        let Some(chunks) = self.lost_chunks.get(&blob.value.address.segment) else {
+            return damaged.into_iter().collect();
+        };
+        let mut lost = lost_ranges(&blob.value, blob.segment.scheme, *chunks);
+        lost.extend(damaged);
+        joined(lost)
     }
+}
+
+/// The same bytes in order, each once.
+fn joined(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut().filter(|last| last.end >= range.start) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => joined.push(range),
+        }
+    }
+    joined
 }
 
 fn lost_ranges(value: &BlobValue, scheme: stere_format::Scheme, chunks: u32) -> Vec<Range<u32>> {

@@ -39,6 +39,8 @@ pub struct MendStatus {
     pub bytes_done: u64,
     /// Of those left, chunks for which there is no room, or too little to rebuild them from.
     pub impossible_chunks: u64,
+    /// Of those, chunks that no device gives now, which therefore stay where they are.
+    pub unreadable_chunks: u64,
     /// Chunks that wait for a device that is away and expected back.
     pub waiting_chunks: u64,
     /// Of them, those that were written to meanwhile: what the device will be caught up on.
@@ -54,6 +56,8 @@ pub struct MendStatus {
 pub(crate) struct Mender {
     /// Chunks for which nothing could be done, until something about the devices changes.
     pub impossible: BTreeSet<(u64, usize)>,
+    /// Of them, those that no device gives: they stay where they are.
+    pub unreadable: BTreeSet<(u64, usize)>,
     /// Chunks whose own slot did not take them.
     pub unfillable: BTreeSet<(u64, usize)>,
     pub bytes_done: u64,
@@ -76,6 +80,7 @@ impl Mender {
     /// The devices changed: what was impossible may be possible.
     pub fn forget_failures(&mut self) {
         self.impossible.clear();
+        self.unreadable.clear();
         self.unfillable.clear();
         self.resumed.clear();
         // What is least protected now comes first.
@@ -212,9 +217,18 @@ impl Store {
                 let has_room = *need == Need::Fill || self.has_room_beside(&task.segment, &task.place, *chunk);
                 let is_impossible = mender.impossible.contains(&(task.segment.id, *chunk)) || !has_room;
                 status.impossible_chunks += u64::from(is_impossible);
+                status.unreadable_chunks += u64::from(mender.unreadable.contains(&(task.segment.id, *chunk)));
             }
         }
         status
+    }
+
+    /// Gives chunks that no device gave another chance; whether there are any.
+    pub(crate) fn try_unreadable_again(&self) -> bool {
+        let mut mender = self.mender.lock();
+        let unreadable = std::mem::take(&mut mender.unreadable);
+        mender.impossible.retain(|chunk| !unreadable.contains(chunk));
+        !unreadable.is_empty()
     }
 
     /// Evens out how full the devices are, until they are within five percent; or stops doing so.
@@ -380,6 +394,7 @@ impl Store {
         }
         if resumed {
             mender.impossible.clear();
+            mender.unreadable.clear();
             mender.unfillable.clear();
         }
         resumed

@@ -54,6 +54,10 @@ impl NeededNodes {
     }
 }
 
+fn placed_in(blob: &BlobHandle) -> u64 {
+    blob.value.address.segment
+}
+
 impl Store {
     /// Reads the pieces into `out`; bytes of `out` between pieces stay as they are.
     pub fn read_blobs(&self, wait: Wait, pieces: &[Piece], out: &mut [u8]) -> Result<(), Error> {
@@ -72,8 +76,21 @@ impl Store {
             Ok(()) => Ok(()),
             Err(LogError::WouldBlock) => Err(Error::WouldBlock),
             Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
-            Err(LogError::Damaged { tag, offset, length }) => Err(Error::Damaged { blob: tag, offset, length }),
+            Err(LogError::Damaged { tag, offset, length }) => {
+                if let Some(piece) = pieces.iter().find(|piece| piece.blob.id == tag) {
+                    self.note_failed_read(&piece.blob);
+                }
+                Err(Error::Damaged { blob: tag, offset, length })
+            }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Content could not be read: known from now on, unless too many of its devices are away.
+    fn note_failed_read(&self, blob: &BlobHandle) {
+        let placed = blob.segment.placed();
+        if !blob.is_released() && self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
+            self.note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
         }
     }
 
@@ -161,12 +178,19 @@ impl Store {
     }
 
     fn fetch_node(&self, reference: &NodeReference, segment: &Arc<Segment>) -> Result<Arc<Node>, Error> {
+        let damaged = |error: String| {
+            let placed = segment.placed();
+            // With too many devices away nothing is known of it.
+            if self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
+                self.damage.note_metadata(segment.id);
+            }
+            Error::DamagedNode { detail: error }
+        };
         let bytes = self
             .log
             .read_record(segment, &reference.address, &|bytes| stere_format::crc32c(bytes) == reference.crc32c)
-            .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
-        let node = Node::read(reference, Arc::from(bytes))
-            .map_err(|error| Error::DamagedNode { detail: error.to_string() })?;
+            .map_err(|error| damaged(error.to_string()))?;
+        let node = Node::read(reference, Arc::from(bytes)).map_err(|error| damaged(error.to_string()))?;
         let node = Arc::new(node);
         self.cache.insert(reference, node.clone());
         Ok(node)

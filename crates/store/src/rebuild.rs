@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Completion, Job};
+use stere_device::{Completion, Job, SharedBuffer};
 use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 use stere_stripe::{StripeError, Whole};
@@ -41,6 +41,7 @@ impl Store {
     /// Reads, proves and submits the chunks of as many tasks as the budget allows; how many bytes that were.
     pub(crate) fn write_chunks(&self, mender: &mut Mender, tasks: Vec<Task>, budget_bytes: u64) -> u64 {
         let mut bytes = 0;
+        let mut unreadable = Vec::new();
         let mut tasks = tasks.into_iter();
         let mut together = Vec::new();
         while bytes == 0 || bytes < budget_bytes.min(BYTES_AT_ONCE) {
@@ -57,11 +58,25 @@ impl Store {
                 Ok(completion) => mender.submitted.push((completion, written)),
                 Err(error) => {
                     tracing::warn!(segment = written.segment.id, %error, "a segment cannot be mended now");
-                    let chunks = written.slots.iter().map(|(chunk, _)| (written.segment.id, *chunk));
-                    mender.impossible.extend(chunks);
+                    let failed = match error {
+                        Error::Unreadable { chunks, .. } => chunks,
+                        _ => u32::MAX,
+                    };
+                    let chunks = written.slots.iter().filter(|(chunk, _)| failed >> chunk & 1 == 1);
+                    let chunks: Vec<_> = chunks.map(|(chunk, _)| (written.segment.id, *chunk)).collect();
+                    mender.impossible.extend(chunks.iter().copied());
+                    if matches!(error, Error::Unreadable { .. }) {
+                        mender.unreadable.extend(chunks);
+                        unreadable.push(written.segment.clone());
+                    }
                     bytes -= written.bytes;
                     self.log.stripe.free_now(&written.taken);
                 }
+            }
+        }
+        for segment in unreadable {
+            if let Err(error) = self.save_readable(&segment) {
+                tracing::warn!(segment = segment.id, %error, "what can be read of a segment could not all be moved");
             }
         }
         bytes
@@ -135,11 +150,7 @@ impl Store {
     fn rebuild(&self, written: &Written) -> Result<Completion, Error> {
         let Written { segment, place, slots, .. } = written;
         let stripe = &self.log.stripe;
-        let mut whole = self.read_whole(segment, place)?;
-        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
-        if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
-            tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
-        }
+        let contents = self.contents_of(written)?;
         let mut place_then = SegmentChunks::clone(place);
         for (chunk, slot) in slots {
             place_then.chunks[*chunk] = *slot;
@@ -148,8 +159,6 @@ impl Store {
         if is_planted(Bug::MendingUnwritten) {
             return Ok(Completion::new());
         }
-        let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
-        let contents = stripe.chunks_of(whole, &chunks).map_err(to_error)?;
         let completion = Completion::new();
         for ((chunk, slot), content) in slots.iter().zip(contents) {
             let header = ChunkHeader {
@@ -171,23 +180,65 @@ impl Store {
         Ok(completion)
     }
 
-    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be.
-    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Whole, Error> {
+    /// What the chunks that are to be written shall hold, proven; where that is not possible, what they hold where they lie.
+    fn contents_of(&self, written: &Written) -> Result<Vec<SharedBuffer>, Error> {
+        let Written { segment, place, slots, .. } = written;
+        let Some(mut whole) = self.read_whole(segment, place)? else { return self.contents_as_they_lie(written) };
+        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
+            tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
+        }
+        if verified.damaged_records > 0
+            && let Ok(contents) = self.contents_as_they_lie(written)
+        {
+            // Of a damaged record other blocks may be right in each chunk.
+            return Ok(contents);
+        }
+        let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
+        self.log.stripe.chunks_of(whole, &chunks).map_err(to_error)
+    }
+
+    /// What the chunks hold in the places that they leave. Refused for those that cannot be read there, or were never whole there:
+    /// the place that has what is nowhere else is not given up.
+    fn contents_as_they_lie(&self, written: &Written) -> Result<Vec<SharedBuffer>, Error> {
+        let Written { segment, place, slots, .. } = written;
+        let (mut contents, mut failed) = (Vec::with_capacity(slots.len()), 0);
+        for (chunk, _) in slots {
+            let is_whole_there = !place.is_missing(*chunk);
+            let read = is_whole_there
+                .then(|| self.log.stripe.read_chunk(segment.id, place, *chunk, segment.blocks_in_use()).ok())
+                .flatten();
+            match read {
+                Some(content) => contents.push(content),
+                None => failed |= 1 << chunk,
+            }
+        }
+        match failed {
+            0 => Ok(contents),
+            chunks => Err(Error::Unreadable { segment: segment.id, chunks }),
+        }
+    }
+
+    /// A segment's content, without devices that failed where that is possible, and in pieces where it must be; `None` where some of it
+    /// can be read from no device.
+    fn read_whole(&self, segment: &Segment, place: &SegmentChunks) -> Result<Option<Whole>, Error> {
         let stripe = &self.log.stripe;
         let blocks = segment.blocks_in_use();
         let retired = self.retired_chunks(place);
         if retired != 0 {
             if let Ok(whole) = stripe.read_whole(segment.id, place, blocks, retired) {
-                return Ok(whole);
+                return Ok(Some(whole));
             }
         }
         match stripe.read_whole(segment.id, place, blocks, 0) {
             Err(StripeError::TooFewChunks { failed, .. }) if !failed.is_empty() => {
                 let (whole, unreadable) = stripe.salvage_whole(segment.id, place, blocks).map_err(to_error)?;
-                tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
-                Ok(whole)
+                if unreadable > 0 {
+                    tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
+                }
+                Ok((unreadable == 0 || is_planted(Bug::SalvagedZeros)).then_some(whole))
             }
-            outcome => outcome.map_err(to_error),
+            outcome => outcome.map(Some).map_err(to_error),
         }
     }
 

@@ -99,6 +99,10 @@ impl Store {
         store.load_places()?;
         store.load_volumes()?;
         store.load_folds()?;
+        if let Err(error) = store.load_damage() {
+            // It is found again.
+            tracing::warn!(%error, "what is known to be damaged could not be read");
+        }
         if let Err(error) = store.load_heat() {
             // Nothing depends on it.
             tracing::warn!(%error, "how archived segments were used is not known");
@@ -211,6 +215,7 @@ impl Store {
             changed_places: Mutex::default(),
             volumes,
             unfolded: Default::default(),
+            damage: Default::default(),
             log,
             options,
         }

@@ -114,7 +114,14 @@ impl Store {
             // What is called repaired, or whole because a read had repaired it before, stays so when the power goes.
             self.log.flush()?;
         }
-        self.name_files(&mut report)?;
+        self.note_unrepairable(&report.unrepairable);
+        if let Err(error) = self.name_files(&mut report) {
+            // Metadata that tells of files is damaged itself: they stay without names.
+            tracing::warn!(%error, "files that are damaged could not all be named");
+        }
+        if is_done {
+            self.end_pass_of_damage()?;
+        }
         cursor.bytes_checked += report.bytes_checked;
         cursor.repaired_blocks += report.repaired_blocks;
         cursor.findings += (report.unrepairable.len() + report.findings.len()) as u64;

@@ -75,6 +75,23 @@ impl Stripe {
         Ok((Whole { scheme, units }, unreadable))
     }
 
+    /// What a chunk's own device has of it in its first `blocks` blocks, header aside, right or not.
+    pub fn read_chunk(
+        &self,
+        number: u64,
+        segment: &SegmentChunks,
+        chunk: usize,
+        blocks: u32,
+    ) -> Result<SharedBuffer, StripeError> {
+        self.check_segment(number, segment)?;
+        let length = self.block_piece(number, 0, &(FIRST_BLOCK..blocks.max(FIRST_BLOCK)))?.length;
+        let mut content = self.buffers.take(length);
+        let index = segment.chunks[chunk].device;
+        let (device, start) = self.chunk(segment, chunk)?.ok_or(StripeError::Absent { index })?;
+        device.read(start + u64::from(FIRST_BLOCK) * BLOCK_BYTES as u64, content.as_mut_slice())?;
+        Ok(content.share())
+    }
+
     /// What these chunks of the segment hold behind their headers.
     pub fn chunks_of(&self, whole: Whole, chunks: &[usize]) -> Result<Vec<SharedBuffer>, StripeError> {
         let Whole { scheme, units } = whole;

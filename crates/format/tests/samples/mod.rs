@@ -566,6 +566,7 @@ fn system_samples() -> Vec<Sample> {
         ("rules", "rules", rules().encode()),
         ("rules-empty", "rules", RulesValue { seconds: -1, user: 0, text: String::new() }.encode()),
         ("rule-log", "rule_log", rule_log().encode()),
+        ("damage", "damage", DamageValue { segment: 0x1122_3344, start: 4096, end: 0x0001_2000 }.encode()),
         ("scrub", "scrub", scrub().encode()),
         ("successors", "successors", Successors(vec![(0x0102_0304, 7), (9, 1)]).encode()),
         ("tier-marks", "tier_marks", TierMarks { high: 90, low: 80 }.encode().to_vec()),

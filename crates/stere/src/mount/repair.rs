@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// So many times as long as a step took, while there are requests. Once would leave readers less than half of what they have
 /// otherwise: of two copies one is being rebuilt, so they have fewer devices to read from, and repair reads from the same.
 const RESTS_PER_STEP: u32 = 2;
+/// How often what could not be read is read again, and how many blobs of it.
+const REVIEW_EVERY: Duration = Duration::from_secs(30);
+const REVIEWED_AT_ONCE: usize = 256;
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const SCRUB_STEP_IDLE_BYTES: u64 = 64 << 20;
 /// A device that does not answer is looked for so often at first, and ever less often while it fails.
@@ -36,6 +39,7 @@ struct Repairer<F> {
     /// When devices that are away are tried next, and how long after that again.
     tries: HashMap<DeviceIndex, (Instant, Duration)>,
     next_look: Instant,
+    next_review: Instant,
     rate_bytes: u64,
     spare_after: Option<Duration>,
     scrub_every: Option<Duration>,
@@ -66,6 +70,7 @@ pub fn start(
             last_request: now,
             tries: HashMap::new(),
             next_look: now,
+            next_review: now + REVIEW_EVERY,
             rate_bytes,
             spare_after,
             scrub_every,
@@ -90,6 +95,7 @@ impl<F: Fn() -> u64> Repairer<F> {
                 self.next_look = Instant::now() + LOOK_EVERY;
                 self.look_after_devices();
             }
+            self.review_damage();
             let worked = self.work(|running| running.mend_step(STEP_BYTES)) || self.scrub();
             if !worked {
                 self.daemon.running.mending.sleep(LOOK_EVERY);
@@ -137,6 +143,17 @@ impl<F: Fn() -> u64> Repairer<F> {
         let is_idle = self.last_request.elapsed() >= IDLE_AFTER;
         let step_bytes = if is_idle { SCRUB_STEP_IDLE_BYTES } else { STEP_BYTES };
         self.daemon.running.scrubbing.is_wanted() && self.work(|running| running.scrub_step(step_bytes))
+    }
+
+    /// What could not be read may be gone, or be readable again.
+    fn review_damage(&mut self) {
+        if Instant::now() < self.next_review {
+            return;
+        }
+        let running = self.daemon.running.clone();
+        let reviewed = running.store.review_damage(REVIEWED_AT_ONCE).map_err(Error::from);
+        self.told(reviewed);
+        self.next_review = Instant::now() + REVIEW_EVERY;
     }
 
     fn look_after_devices(&mut self) {

@@ -52,10 +52,21 @@ fn find(
     if floors.is_lossy() {
         let bytes = floors.lost_bytes + floors.lost_single_bytes;
         let way_back = match away_names.is_empty() {
-            true => "restore these files from a backup (`stere check` names them)".to_owned(),
+            true => way_back_without_missing(pool, devices),
             false => format!("attach the missing device {away_names} (`stere device online {pool} NAME`)"),
         };
         return (State::Lost, format!("{} of files cannot be read: {way_back}", size::show(bytes)));
+    }
+    if running.store.is_metadata_damaged() {
+        let next = format!(
+            "names or other metadata are damaged on every copy: unmount, see what is lost with `stere check {pool}`, and copy the rest out with `stere rescue`"
+        );
+        return (State::Lost, next);
+    }
+    let (damaged, bytes) = running.store.damaged_blobs();
+    if damaged > 0 {
+        let way_back = way_back_without_missing(pool, devices);
+        return (State::Lost, format!("{} of files cannot be read from any device: {way_back}", size::show(bytes)));
     }
     if let Some(device) = devices.iter().find(|device| device.state == "left out") {
         return (
@@ -103,6 +114,20 @@ fn find(
         return (reduced, format!("bring device {name} back with `stere device online {pool} {name}`"));
     }
     remarks(running, devices)
+}
+
+/// What to do about content that no device gives although none is missing.
+fn way_back_without_missing(pool: &str, devices: &[DeviceReport]) -> String {
+    let backup = "restore these files from a backup, or remove them";
+    if let Some(name) = names(devices, "failed").first() {
+        return format!(
+            "device {name} was given up and may still have them: bring it back with `stere device online {pool} {name}`; otherwise {backup}"
+        );
+    }
+    match devices.iter().find(|device| device.read_errors > 0) {
+        Some(device) => format!("device {} fails reads: see that it reads again; otherwise {backup}", device.name),
+        None => format!("{backup} (`stere scrub start {pool}` looks for all)"),
+    }
 }
 
 /// What is worth a word although nothing is wrong now.

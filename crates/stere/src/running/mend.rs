@@ -22,6 +22,9 @@ pub struct WorkReport {
     pub bytes_done: u64,
     /// Chunks for which there is no room, or not enough others to rebuild them from.
     pub impossible_chunks: u64,
+    /// Of them, those that no device gives now: they stay where they are.
+    #[serde(default)]
+    pub unreadable_chunks: u64,
     /// What devices that are away lack by now.
     pub waiting_bytes: u64,
     pub bytes_per_second: u64,
@@ -113,6 +116,7 @@ impl Running {
             chunks_left: status.chunks_left,
             bytes_done: self.mending.bytes_done.load(Ordering::Relaxed),
             impossible_chunks: status.impossible_chunks,
+            unreadable_chunks: status.unreadable_chunks,
             waiting_bytes: status.waiting_bytes,
             bytes_per_second,
             seconds_left: status.bytes_left.div_ceil(bytes_per_second.max(1)),

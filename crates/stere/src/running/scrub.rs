@@ -22,6 +22,8 @@ use crate::size;
 const SAVE_EVERY: Duration = Duration::from_secs(20);
 /// More places than this are counted, not named.
 const DAMAGES_MAX: usize = 1000;
+/// So many steps fail one after the other before a pass is given up.
+const FAILURES_MAX: u32 = 5;
 
 #[derive(Default)]
 pub struct Scrubbing {
@@ -37,6 +39,9 @@ struct State {
     ended: Option<i64>,
     /// Somebody said so.
     is_paused: bool,
+    /// Steps that failed one after the other, and why the last one did.
+    failures: u32,
+    failure: Option<String>,
     /// Of the last pass since the pool was opened.
     last: Option<Totals>,
     is_loaded: bool,
@@ -60,7 +65,7 @@ pub struct Damage {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// `never`, `running`, `paused` or `done`.
+    /// `never`, `running`, `paused`, `done` or `given up`.
     pub state: String,
     pub bytes_checked: u64,
     pub bytes_total: u64,
@@ -70,12 +75,20 @@ pub struct ScrubReport {
     /// Seconds since 1970 when the last pass ended.
     pub ended: Option<i64>,
     pub damages: Vec<Damage>,
+    /// Why the last pass was given up, if it was.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// Damaged places that are known from earlier passes and reads.
+    #[serde(default)]
+    pub known: u64,
 }
 
 impl ScrubReport {
     /// On one line, if there is anything to tell.
     pub fn text(&self) -> Option<String> {
-        let found = format!("{} blocks repaired, {} not repairable", self.repaired_blocks, self.findings);
+        // What an earlier mount found is not forgotten.
+        let findings = if self.state == "done" { self.findings.max(self.known) } else { self.findings };
+        let found = format!("{} blocks repaired, {findings} not repairable", self.repaired_blocks);
         match self.state.as_str() {
             "running" | "paused" => Some(format!(
                 "scrub {}: {} of {}, {found}",
@@ -87,6 +100,10 @@ impl ScrubReport {
                 let ago = self.ended.map(|ended| (clock::now().seconds - ended).max(0).cast_unsigned());
                 let ago = ago.map(|seconds| format!(" {} ago", show_duration(seconds))).unwrap_or_default();
                 Some(format!("scrub done{ago}: {found}"))
+            }
+            "given up" => {
+                let why = self.failure.as_deref().unwrap_or("it failed again and again");
+                Some(format!("scrub given up at {}: {why}", size::show(self.bytes_checked)))
             }
             _ => None,
         }
@@ -151,7 +168,7 @@ impl Running {
                     state.damages.clear();
                 }
                 self.scrubbing.is_wanted.store(true, Ordering::Release);
-                state.is_paused = false;
+                (state.is_paused, state.failures, state.failure) = (false, 0, None);
                 self.remember_scrub(&state)?;
                 self.mending.wake();
             }
@@ -196,7 +213,11 @@ impl Running {
         let before = cursor;
         let outcome = self.store.scrub_step(&mut cursor, budget_bytes);
         state.cursor = Some(if outcome.is_ok() { cursor } else { before });
-        let progress = outcome?;
+        let progress = match outcome {
+            Ok(progress) => progress,
+            Err(error) => return self.scrub_failed(&mut state, error.into()),
+        };
+        (state.failures, state.failure) = (0, None);
         for damage in &progress.report.unrepairable {
             tracing::error!(?damage, "what is stored here is damaged on every copy");
         }
@@ -205,7 +226,10 @@ impl Running {
         state.damages.extend(progress.report.unrepairable.iter().take(room).map(io_damage));
         let is_due = state.saved.is_none_or(|saved| saved.elapsed() >= SAVE_EVERY);
         if progress.is_done || is_due {
-            self.store.save_scrub_cursor(&cursor)?;
+            // A pass ends all the same: what is not kept costs another one.
+            if let Err(error) = self.store.save_scrub_cursor(&cursor) {
+                tracing::warn!(%error, "how far scrubbing is could not be kept");
+            }
             state.saved = Some(Instant::now());
         }
         if progress.is_done {
@@ -221,6 +245,20 @@ impl Running {
             self.remember_scrub(&state)?;
         }
         Ok(progress.report.bytes_checked.max(1))
+    }
+
+    /// A step failed. It is tried again, but not for ever: the pass is given up, and says why.
+    fn scrub_failed(&self, state: &mut State, error: crate::error::Error) -> Result<u64> {
+        state.failures += 1;
+        if state.failures < FAILURES_MAX {
+            return Err(error);
+        }
+        tracing::error!(pool = self.pool, %error, "scrubbing is given up");
+        state.failures = 0;
+        state.failure = Some(error.to_string());
+        self.scrubbing.is_wanted.store(false, Ordering::Release);
+        self.remember_scrub(state)?;
+        Ok(1)
     }
 
     /// Notes how far it is, for the next mount.
@@ -239,6 +277,7 @@ impl Running {
         let is_begun = cursor.bytes_checked > 0;
         let word = match (self.scrubbing.is_wanted(), is_begun, cursor.passes) {
             (true, _, _) => "running",
+            (false, _, _) if state.failure.is_some() => "given up",
             (false, true, _) => "paused",
             (false, false, 0) => "never",
             (false, false, _) => "done",
@@ -263,6 +302,8 @@ impl Running {
             passes: cursor.passes,
             ended: state.ended.filter(|_| cursor.passes > 0),
             damages,
+            failure: state.failure.clone(),
+            known: self.store.damaged_blobs().0 + u64::from(self.store.is_metadata_damaged()),
         }
     }
 

@@ -79,7 +79,7 @@ impl Store {
     }
 
     /// Blobs that say they lie in a segment.
-    pub(super) fn blobs_in(&self, segment: u64) -> Result<Vec<u64>, Error> {
+    pub(crate) fn blobs_in(&self, segment: u64) -> Result<Vec<u64>, Error> {
         let (from, to) = (Key::blob(0), Key::new(key::tree::SEGMENTS, 0, 0, 0));
         let mut blobs = Vec::new();
         self.for_each_key(from, to, |key, bytes| {

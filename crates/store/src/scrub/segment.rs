@@ -100,19 +100,21 @@ impl Store {
             (cursor.block, cursor.live_bytes) = (1, 0);
         }
         while cursor.block < blocks.end {
-            let found = self.scrub_row(segment, &placed, stretch.as_ref(), cursor, blocks.end, report)?;
-            cursor.block += match found {
-                Found::Row(height) => height,
-                Found::Nothing => 1,
-                Found::Beyond(height) => self.scrub_long_row(segment, &placed, height, cursor, report)?,
+            let found = match self.scrub_row(segment, &placed, stretch.as_ref(), cursor, blocks.end, report) {
+                Ok(Found::Beyond(height)) => self.scrub_long_row(segment, &placed, height, cursor, report),
+                Ok(Found::Row(height)) => Ok(height),
+                Ok(Found::Nothing) => Ok(1),
+                Err(error) => Err(error),
             };
+            cursor.block += passing_over(found, segment, report)?.unwrap_or(1);
         }
         if !is_last {
             return Ok(false);
         }
         // Rows that were still under way are for the next pass.
         if cursor.block >= segment.written_blocks() {
-            self.check_account(segment, cursor.live_bytes, report)?;
+            let checked = self.check_account(segment, cursor.live_bytes, report);
+            passing_over(checked, segment, report)?;
         }
         report.chunks_checked += segment.chunks().len() as u64;
         Ok(true)
@@ -439,6 +441,22 @@ impl Store {
             block += contents.header.row_height.max(1);
         }
         Ok(true)
+    }
+}
+
+/// Goes on where metadata that would tell what is live is damaged itself: that is a finding, and no reason to stand still.
+fn passing_over<T>(outcome: Result<T, Error>, segment: &Segment, report: &mut ScrubReport) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (Error::DamagedNode { .. } | Error::BadValue { .. })) => {
+            let finding = format!("segment {}: it could not be told what is live in it: {error}", segment.id);
+            // Many rows may need the same node.
+            if report.findings.last() != Some(&finding) {
+                report.findings.push(finding);
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
