@@ -119,14 +119,30 @@ impl FileSystem {
             self.setattr(caller, inode, &SetAttributes { kill_suid_sgid, ..SetAttributes::default() })?;
         }
         self.keep_before_change(caller, inode)?;
-        let written = self.with_room(caller, || {
-            self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, data))
-        });
+        let written = self.write_with_room(caller, inode, offset, data);
         match &written {
             Ok(_) => self.saw_change(caller, inode),
             Err(_) => self.saw_no_change(caller, inode, &written),
         }
         written
+    }
+
+    /// Where room ends in the middle of a write, it is made for the rest as for the whole; a write ends early only where none is left.
+    fn write_with_room(&self, caller: &Caller<'_>, inode: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        let write = |done: usize| {
+            self.with_room(caller, || {
+                let (offset, rest) = (offset + done as u64, &data[done..]);
+                self.told(caller.wait, inode, self.files.write(&caller.context(), inode, offset, rest))
+            })
+        };
+        let mut done = write(0)?;
+        while done < data.len() && done > 0 {
+            match write(done) {
+                Ok(more) if more > 0 => done += more,
+                _ => break,
+            }
+        }
+        Ok(done)
     }
 
     /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.

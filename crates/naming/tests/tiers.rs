@@ -394,6 +394,29 @@ fn names_and_attributes_get_room_from_archived_files() {
     }
 }
 
+/// P-110: a write for which room ends in its middle gets room for the rest too, and is not cut short while archived files may go.
+#[test]
+fn a_write_is_not_cut_short_while_archived_files_may_go() {
+    for write_bytes in (400_000..1_000_000).step_by(57_123) {
+        let (_rig, fs) = Rig::new(2, 64 << 20);
+        add_volume(&fs);
+        let cold: Vec<u64> =
+            (0..8).map(|number| make(&fs, ROOT, &format!("cold{number}"), &content().repeat(10))).collect();
+        fs.syncfs(&caller(3)).unwrap();
+        cold.iter().for_each(|inode| send_down(&fs, *inode));
+        let is_online = |inode: &&u64| fs.tier_file(&caller(3), **inode).unwrap().residency() == "online";
+        let first_short = (0..400).find_map(|number| {
+            let inode = make(&fs, ROOT, &format!("new{number}"), b"");
+            let written = fs.write(&caller(3), inode, 0, &vec![number as u8; write_bytes], false);
+            (!written.as_ref().is_ok_and(|length| *length == write_bytes))
+                .then(|| format!("write {number}: {written:?}"))
+        });
+        let (first_short, online) = (first_short.expect("the pool fills up"), cold.iter().filter(is_online).count());
+        assert_eq!(online, 0, "of {write_bytes} bytes, {first_short}");
+        assert_clean(&fs);
+    }
+}
+
 /// Every thread of a number beyond 100 runs `updatedb`.
 #[derive(Debug)]
 struct Programs;

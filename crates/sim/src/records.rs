@@ -110,8 +110,18 @@ impl History {
         }
     }
 
+    /// What the pool's rules say of every file: they count where no directory says anything.
+    fn ruled(&mut self) -> Result<usize, Stop> {
+        let history = self.mounted().files.rules_history(stere_naming::Wait::Allowed);
+        let text = self.must("the pool's rules", history)?.pop().map_or(String::new(), |last| last.rules.text);
+        let said = text.split_once("record=").map(|(_, rest)| rest.split([',', ';']).next().unwrap_or(rest).trim());
+        let place = |said: &str| WISHES.iter().position(|(wish, _)| *wish == said.as_bytes());
+        Ok(said.and_then(place).unwrap_or(USUAL))
+    }
+
     /// P-147: files with several names have the smallest records that one of their names gives.
     fn check_several_names(&mut self) -> Result<(), Stop> {
+        let ruled = self.ruled()?;
         let mut places: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for (directory, node) in &self.model.nodes {
             if let Kind::Directory(names) = &node.kind {
@@ -126,7 +136,7 @@ impl History {
             let place = |text: &[u8]| WISHES.iter().position(|(wish, _)| *wish == text).unwrap_or(USUAL);
             let own = node.attributes.get(ATTRIBUTE).map(|text| place(text));
             let given =
-                directories.iter().map(|directory| self.said_from(*directory).map_or(USUAL, |text| place(text)));
+                directories.iter().map(|directory| self.said_from(*directory).map_or(ruled, |text| place(text)));
             let right = own.or(given.min()).unwrap_or(USUAL);
             let real = self.mounted().files.getxattr(&caller(&self.machine), file, b"user.stere.effective.record");
             let real = self.must("the size of records", real)?;

@@ -1,6 +1,7 @@
 //! Histories that once failed.
 
 use stere_sim::area::{Area, Areas};
+use stere_sim::cold::ColdStep;
 use stere_sim::encryption::Encrypts;
 use stere_sim::fault::FaultKind;
 use stere_sim::history::{Budget, Plan};
@@ -560,6 +561,36 @@ fn what_a_volume_gives_is_not_called_unreadable() {
         Operation::Check,
     ];
     let plan = Plan { seed: 7_345, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+    let outcome = run::run(&plan, &operations, false);
+    assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
+}
+
+/// P-152: a directory was used that had come back without the one it is in, and rules changed: the work of names stopped with an error.
+#[test]
+fn the_use_of_a_directory_that_came_back_alone_is_noted() {
+    let pool = PoolConfig {
+        device_bytes: vec![3_145_736_192, 100_818_944],
+        block_bytes: vec![512, 512],
+        chunk_bytes: 1 << 20,
+        memory_bytes: 8 << 20,
+        dirty_bytes_max: 1 << 20,
+        dirty_steps_max: 4,
+        greedy: false,
+        encrypts: Encrypts::Some,
+        keeps_versions: false,
+        checksums: &[],
+        passes_plugins: false,
+        areas: Areas::only(Area::Cold),
+    };
+    let operations = [
+        Operation::AddVolume { is_slow: false },
+        Operation::Cold(ColdStep::Begin),
+        Operation::Cold(ColdStep::ProveGone),
+        Operation::Seek { target: Target::Slot(3), offset: 262_144 },
+        Operation::LoadRules { number: 3 },
+        Operation::Step { count: 6, idle: true },
+    ];
+    let plan = Plan { seed: 901_848, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }

@@ -95,7 +95,7 @@ pub(crate) struct Round {
     /// When the first note is due.
     pub next_seconds: u64,
     /// The shortest age that any directory says.
-    shortest_seconds: u64,
+    pub(super) shortest_seconds: u64,
     unfolded: u64,
 }
 

@@ -67,7 +67,7 @@ impl FileSystem {
             return Ok(());
         }
         round.give_up(&used.keys().copied().collect());
-        let saved = self.note_used(caller, &used);
+        let saved = self.note_used(caller, &used, round.shortest_seconds);
         if saved.is_err() {
             let mut uses = self.cold.uses.lock();
             used.into_iter().for_each(|(inode, at)| uses.note(inode, at));
@@ -76,8 +76,14 @@ impl FileSystem {
         Ok(())
     }
 
-    /// When the first of those is to be looked at.
-    fn note_used(&self, caller: &Caller<'_>, used: &FxHashMap<u64, u64>) -> Result<u64, Error> {
+    /// When the first of those is to be looked at. Some came back without a directory above, which may say how long their names
+    /// stay: they are looked at after `age_unknown_seconds`, and again until that is back.
+    fn note_used(
+        &self,
+        caller: &Caller<'_>,
+        used: &FxHashMap<u64, u64>,
+        age_unknown_seconds: u64,
+    ) -> Result<u64, Error> {
         let mut directories: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for (inode, at) in used {
             // Who uses what is away brings it back: that notes it.
@@ -89,9 +95,14 @@ impl FileSystem {
             let is_noted_itself =
                 value.kind() == Some(FileKind::Directory) || self.store.is_folded(&Key::dirent_hash(value.parent, 0));
             let noted = if is_noted_itself { *inode } else { value.parent };
-            if let Some(place) = self.place_of_names(caller, noted)?.filter(|place| place.top != noted) {
+            let age_seconds = match self.place_of_names(caller, noted) {
+                Ok(place) => place.filter(|place| place.top != noted).map(|place| place.age_seconds),
+                Err(Error::Elsewhere(..)) => Some(age_unknown_seconds),
+                Err(error) => return Err(error),
+            };
+            if let Some(age_seconds) = age_seconds {
                 let entry = directories.entry(noted).or_default();
-                *entry = (entry.0.max(*at), place.age_seconds);
+                *entry = (entry.0.max(*at), age_seconds);
             }
         }
         let first = directories.values().map(|(at, age)| at.saturating_add(*age)).min().unwrap_or(u64::MAX);
