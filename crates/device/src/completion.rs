@@ -108,7 +108,7 @@ impl Ticket {
             return;
         };
         if let Some(counters) = &self.counters {
-            if outcome.as_ref().is_err_and(|error| !matches!(error, DeviceError::Absent { .. })) {
+            if outcome.as_ref().is_err_and(|error| !error.is_absence()) {
                 counters.failed.fetch_add(1, Ordering::AcqRel);
             }
             counters.finished.fetch_add(1, Ordering::AcqRel);

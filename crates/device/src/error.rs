@@ -56,6 +56,11 @@ pub enum DeviceError {
     #[error("{device} is not there (offline); bring it back or let the pool repair without it")]
     Absent { device: String },
 
+    #[error(
+        "{device} does not answer; writing goes on without it, and it is caught up when it answers again: look at its cable, its power, or the machine it is on"
+    )]
+    Silent { device: String },
+
     #[error("{device} is neither a regular file nor a block device; name a file, a disk or a partition")]
     UnsuitableKind { device: String },
 
@@ -72,6 +77,11 @@ pub enum DeviceError {
 impl DeviceError {
     pub(crate) fn io(device: &str, operation: Operation, offset: u64, source: impl Into<std::io::Error>) -> Self {
         DeviceError::Io { device: device.to_owned(), operation, offset, source: Arc::new(source.into()) }
+    }
+
+    /// Whether the device is away, or silent: that says nothing of its health.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, DeviceError::Absent { .. } | DeviceError::Silent { .. })
     }
 
     /// The operating system's error number where there is one.

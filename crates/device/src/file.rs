@@ -14,7 +14,7 @@ mod system;
 mod vectors;
 
 use crate::buffer::{Buffer, BufferPool};
-use crate::completion::Ticket;
+use crate::completion::{Completion, Ticket};
 use crate::error::{DeviceError, Operation};
 use crate::latency::Latency;
 use crate::parallel::{self, Parallel};
@@ -76,6 +76,8 @@ struct OpenFile {
     flush: FlushGate,
     is_discard_supported: AtomicBool,
     latency: Latency,
+    /// A call was given up and has not come back yet.
+    is_silent: AtomicBool,
     faults: Option<Faults>,
 }
 
@@ -87,6 +89,8 @@ pub struct FileDevice {
     bounce: BufferPool,
 }
 
+/// From such a stall on a read is made where it can be left behind, and given up like a write.
+const STALLED_FROM: Duration = Duration::from_secs(1);
 /// What latency is told of.
 const LATENCY_UNIT_BYTES: usize = 64 << 10;
 /// Reads that take this long can be left behind: changing threads costs little beside it.
@@ -164,6 +168,7 @@ impl FileDevice {
             flush: FlushGate::default(),
             is_discard_supported: AtomicBool::new(true),
             latency: Latency::default(),
+            is_silent: AtomicBool::new(false),
             faults: Faults::of(path),
         });
         let queue = WriteQueue::start(Arc::clone(&open), options.writer_threads)
@@ -190,6 +195,44 @@ impl FileDevice {
             return Err(DeviceError::Unaligned { device, operation, offset, length, block_bytes });
         }
         open.flush.refuse_after_failure(&open.name)
+    }
+
+    /// Reads on a thread that can be left behind; `None` if that took longer than this.
+    fn read_within(
+        &self,
+        patience: Duration,
+        offset: u64,
+        pieces: &mut [Scatter<'_>],
+    ) -> Option<Result<(), DeviceError>> {
+        let length: usize = pieces.iter().map(Scatter::length).sum();
+        let in_range = check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes);
+        if in_range.is_err() {
+            return Some(in_range);
+        }
+        let (start, head, tail) = self.widen(offset, length);
+        let open = Arc::clone(&self.open);
+        // The reader keeps it when it is left behind. Fresh memory would cost more than the read: it is cleared, page by page.
+        let mut buffer = self.bounce.take(head + length + tail);
+        let read = move || {
+            let mut whole = [Scatter::Into(buffer.as_mut_slice())];
+            let plan = Plan::new(&open.transfer, 0, &whole, 0);
+            let mut scratch = vec![0; plan.scratch_bytes()];
+            let outcome = open.read(&plan, start, &mut whole, &mut scratch, length);
+            outcome.map_err(|source| DeviceError::io(&open.name, Operation::Read, offset, source))?;
+            Ok(buffer)
+        };
+        let buffer = match self.readers.read(patience, read)? {
+            Ok(buffer) => buffer,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut at = head;
+        for piece in pieces {
+            if let Scatter::Into(slice) = piece {
+                slice.copy_from_slice(&buffer[at..at + slice.len()]);
+            }
+            at += piece.length();
+        }
+        Some(Ok(()))
     }
 
     /// What a read of so many bytes should take by what reads took lately.
@@ -219,6 +262,14 @@ impl OpenFile {
                 self.file.sync_data()
             }),
         }
+    }
+
+    fn silent(&self) -> DeviceError {
+        DeviceError::Silent { device: self.name.clone() }
+    }
+
+    fn refuse_while_silent(&self) -> Result<(), DeviceError> {
+        if self.is_silent.load(Ordering::Acquire) { Err(self.silent()) } else { Ok(()) }
     }
 
     fn strike(&self, operation: Operation) -> std::io::Result<()> {
@@ -268,6 +319,13 @@ impl Device for FileDevice {
         if length == 0 {
             return Ok(());
         }
+        self.open.refuse_while_silent()?;
+        if self.open.latency.stalled() >= STALLED_FROM
+            && let Some(deadline) = self.queue.deadline()
+        {
+            // Nothing has ended for long: this may not either.
+            return self.read_within(deadline, offset, pieces).unwrap_or_else(|| Err(self.open.silent()));
+        }
         let (start, head, tail) = self.widen(offset, length);
         let plan = Plan::new(&self.open.transfer, head, pieces, tail);
         let mut scratch = self.bounce.take(plan.scratch_bytes());
@@ -276,41 +334,19 @@ impl Device for FileDevice {
     }
 
     fn read_scattered_or_leave(&self, offset: u64, pieces: &mut [Scatter<'_>]) -> Result<(), DeviceError> {
-        let length: usize = pieces.iter().map(Scatter::length).sum();
-        let expected = self.expected(length);
+        let expected = self.expected(pieces.iter().map(Scatter::length).sum());
         // A fast device is done before another thread is awake.
         if expected < LEAVABLE_FROM {
             return self.read_scattered(offset, pieces);
         }
-        check_range(&self.open.name, Operation::Read, offset, length as u64, self.open.size_bytes)?;
-        let (start, head, tail) = self.widen(offset, length);
-        let open = Arc::clone(&self.open);
-        // The reader keeps it when it is left behind. Fresh memory would cost more than the read: it is cleared, page by page.
-        let mut buffer = self.bounce.take(head + length + tail);
-        let read = move || {
-            let mut whole = [Scatter::Into(buffer.as_mut_slice())];
-            let plan = Plan::new(&open.transfer, 0, &whole, 0);
-            let mut scratch = vec![0; plan.scratch_bytes()];
-            let outcome = open.read(&plan, start, &mut whole, &mut scratch, length);
-            outcome.map_err(|source| DeviceError::io(&open.name, Operation::Read, offset, source))?;
-            Ok(buffer)
-        };
-        let Some(buffer) = self.readers.read(patience(expected), read) else {
-            return Err(DeviceError::TooSlow { device: self.open.name.clone() });
-        };
-        let buffer = buffer?;
-        let mut at = head;
-        for piece in pieces {
-            if let Scatter::Into(slice) = piece {
-                slice.copy_from_slice(&buffer[at..at + slice.len()]);
-            }
-            at += piece.length();
-        }
-        Ok(())
+        self.open.refuse_while_silent()?;
+        let too_slow = || Err(DeviceError::TooSlow { device: self.open.name.clone() });
+        self.read_within(patience(expected), offset, pieces).unwrap_or_else(too_slow)
     }
 
     fn pending_read(&self, offset: u64, length: usize) -> Option<PendingRead> {
         let open = &self.open;
+        open.refuse_while_silent().ok()?;
         check_range(&open.name, Operation::Read, offset, length as u64, open.size_bytes).ok()?;
         let is_hung = open.faults.as_ref().is_some_and(Faults::hangs);
         // What fails or is slow on purpose does so on the ways that it knows.
@@ -350,7 +386,21 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.open.flush_data()
+        if self.queue.deadline().is_none() || !self.queue.has_threads() {
+            return self.open.flush_data();
+        }
+        // On a thread that can be left behind.
+        let completion = Completion::new();
+        self.submit_flush(completion.ticket(0));
+        completion.wait().pop().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn set_deadline(&self, deadline: Option<Duration>) {
+        self.queue.set_deadline(deadline);
+    }
+
+    fn silent_for(&self) -> Option<Duration> {
+        self.queue.silent_for()
     }
 
     fn submit_flush(&self, ticket: Ticket) {

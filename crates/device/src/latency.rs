@@ -71,6 +71,11 @@ impl Latency {
         }
     }
 
+    /// For how long nothing has ended although something is under way.
+    pub(crate) fn stalled(&self) -> Duration {
+        Duration::from_millis(self.stalled_ms())
+    }
+
     /// Notes a read or write that has just ended. Two at once may overlook one of them.
     pub(crate) fn note(&self, elapsed: Duration, length: usize) {
         let units = length.div_ceil(UNIT_BYTES).max(1) as u64;

@@ -37,6 +37,7 @@ pub use volume::{
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One piece of a scattered read: bytes that are wanted, or bytes between them that are not.
 #[derive(Debug)]
@@ -142,6 +143,17 @@ pub trait Device: Send + Sync {
     /// How long reading or writing 64 KiB takes lately, in microseconds, where the device measures it; 0 where it is not known.
     fn latency_us(&self) -> u32 {
         0
+    }
+
+    /// How long a write or flush may take from now on before the device counts as silent and what is asked of it fails; none: as long as it
+    /// takes. Kept by devices that can tell time.
+    fn set_deadline(&self, deadline: Option<Duration>) {
+        let _ = deadline;
+    }
+
+    /// For how long the device has not answered, if calls were given up for that.
+    fn silent_for(&self) -> Option<Duration> {
+        None
     }
 
     /// Threads for reading from several devices at once, if this kind of device has them.

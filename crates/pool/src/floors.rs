@@ -5,7 +5,7 @@
 //! survive is out of reach, writing would make the way back harder (the missing devices may only be late), so the pool only
 //! reads. Invariant: reads only the segment table, no data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DeviceIndex, SegmentKind};
 use stere_store::Store;
@@ -25,6 +25,8 @@ pub struct Floors {
     pub survives: Option<u8>,
     /// The same for metadata.
     pub metadata_survives: Option<u8>,
+    /// Losses that all content of a class survives, by its code: what files have, whatever was asked for.
+    pub by_class: BTreeMap<u8, u8>,
 }
 
 impl Floors {
@@ -54,6 +56,21 @@ impl Floors {
 pub fn floors(store: &Store) -> Floors {
     let present: BTreeSet<DeviceIndex> = store.device_statistics().into_iter().map(|(index, _)| index).collect();
     let mut floors = Floors::default();
+    for segment in store.segments().everywhere() {
+        if segment.kind == SegmentKind::Data && segment.live_bytes() > 0 {
+            let volumes = segment.tertiary().there.count_ones() as usize;
+            let placed = segment.placed();
+            let is_there =
+                |chunk: &usize| present.contains(&placed.chunks[*chunk].device) && !placed.is_missing(*chunk);
+            let there = (0..placed.chunks.len()).filter(is_there).count();
+            // On volumes alone, the last one must stay.
+            let left = match segment.is_released() {
+                true => volumes.saturating_sub(1),
+                false => there.saturating_sub(usize::from(placed.scheme.data)) + volumes,
+            } as u8;
+            floors.by_class.entry(segment.class).and_modify(|least| *least = left.min(*least)).or_insert(left);
+        }
+    }
     for segment in store.segments().all() {
         if segment.live_bytes() == 0 {
             continue;

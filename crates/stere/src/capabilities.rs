@@ -104,7 +104,7 @@ pub fn gather(about: &About, running: &Running, filesystem: &FileSystem) -> Valu
     let tiers = tier::volume_reports(running).into_iter();
     let tiers: Vec<Value> =
         tiers.map(|volume| json!({ "name": volume.name, "class": volume.class, "state": volume.state })).collect();
-    let reports = report::class_reports(&running.store, &classes, count);
+    let reports = report::class_reports(&running.store, &classes, count, &BTreeMap::new());
     json!({
         "name": about.pool,
         "mountpoint": about.mountpoint.display().to_string(),

@@ -17,7 +17,7 @@ use crate::devices::{Target, absolute};
 use crate::error::{DATA_LOST, DEGRADED, DONE, Error, Result, refused};
 use crate::lose::LostLine;
 use crate::registry::Registry;
-use crate::report::{count, print_devices, work_text};
+use crate::report::{DeviceReport, count, print_devices, work_text};
 use crate::running::Running;
 use crate::running::change::{Change, Outcome, parse_label};
 use crate::running::forecast::Forecast;
@@ -27,6 +27,8 @@ use crate::{progress, resize, status};
 
 const MEMORY_BYTES: usize = 512 << 20;
 const POLL: Duration = Duration::from_millis(200);
+/// So often nothing was left to do and a device was still there, before that is told.
+const IDLE_POLLS_MAX: u32 = 150;
 
 pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
     let immediate = How { dry_run: false, wait: false, yes: true };
@@ -237,7 +239,7 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             running.store.close()?;
             tell(&work, &lost, has_more)
         }
-        Place::Daemon(connection) if how.wait => wait(connection),
+        Place::Daemon(connection) if how.wait => wait(connection, pool),
         Place::Daemon(_) => {
             println!(
                 "`stere device list {pool}` tells how far it is; with --wait this command returns when it is done"
@@ -255,7 +257,8 @@ fn finish(place: Place) -> Result<u8> {
 }
 
 /// Follows the daemon's work to its end.
-fn wait(mut connection: Connection) -> Result<u8> {
+fn wait(mut connection: Connection, pool: &str) -> Result<u8> {
+    let mut idle_polls = 0;
     let mut bar = progress::Bar::new("repairing");
     loop {
         let report = match connection.ask(Request::Status)? {
@@ -265,11 +268,23 @@ fn wait(mut connection: Connection) -> Result<u8> {
         let work = report.work;
         bar.show(work.bytes_done, work.bytes_done + work.bytes_left);
         let is_stuck = work.impossible_chunks > 0 && work.impossible_chunks >= work.chunks_left;
-        let is_leaving = report.devices.iter().any(|device| device.state == "removing");
+        let leaving: Vec<&DeviceReport> = report.devices.iter().filter(|device| device.leaves).collect();
+        let is_idle = work.is_done() && !work.settling;
         // Done is what stays done when the device is pulled out now.
-        if (work.is_done() && !work.settling && !is_leaving) || is_stuck {
+        if (is_idle && leaving.is_empty()) || is_stuck {
             bar.end();
             return tell(&work, &report.lost_files, report.has_more_lost_files);
+        }
+        // Nothing is left to do, and yet a device does not leave: that is no end, but no reason to wait for ever.
+        idle_polls = if is_idle { idle_polls + 1 } else { 0 };
+        if let Some(device) = leaving.first().filter(|_| idle_polls >= IDLE_POLLS_MAX) {
+            bar.end();
+            println!(
+                "device {} is still in the pool with {} on it, although nothing more can be moved: what is on it is still used (an open file, a reader); `stere status {pool}` tells when it is gone",
+                device.name,
+                crate::size::show(device.used_bytes)
+            );
+            return Ok(DEGRADED);
         }
         std::thread::sleep(POLL);
     }

@@ -3,6 +3,7 @@
 mod devices;
 mod judge;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ pub struct DeviceReport {
     pub name: String,
     pub path: String,
     pub class: String,
-    /// `online`, `sick`, `failing` (takes no writes), `catching up`, `leaving`, `removing`, `spare`, `offline`, `failed`, `left out` or `missing`.
+    /// `online`, `sick`, `slow`, `silent` (does not answer), `failing` (takes no writes), `catching up`, `leaving`, `removing`, `spare`, `offline`, `failed`, `left out` or `missing`.
     pub state: String,
     pub size_bytes: u64,
     pub used_bytes: u64,
@@ -58,8 +59,11 @@ pub struct DeviceReport {
     pub behind_bytes: u64,
     /// Of its size, what no segment of two or more copies can use because the other devices are too small.
     pub unusable_bytes: u64,
-    /// Why it is left out, if it is.
+    /// Why it is left out, or how it is silent or slow.
     pub why: Option<String>,
+    /// Whether it is to leave the pool, and has not yet.
+    #[serde(default)]
+    pub leaves: bool,
 }
 
 /// Room for content of one class.
@@ -159,12 +163,13 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         has_more_lost_files,
         pool: running.pool.clone(),
         state: judgement.state,
-        survives: judgement.survives,
+        // The least of what files have, whatever class they are of.
+        survives: floors.by_class.values().copied().fold(judgement.survives, u8::min),
         next: judgement.next,
         id: running.id.clone(),
         mountpoint: facts.mountpoint.clone(),
         read_only: running.read_only,
-        classes: class_reports(store, &classes, devices.len()),
+        classes: class_reports(store, &classes, devices.len(), &floors.by_class),
         devices,
         raw_bytes: statistics.raw_bytes,
         live_raw_bytes: statistics.live_raw_bytes,
@@ -214,14 +219,15 @@ pub fn classes(store: &Store) -> Classes {
     })
 }
 
-pub fn class_reports(store: &Store, classes: &Classes, devices: usize) -> Vec<ClassReport> {
+pub fn class_reports(store: &Store, classes: &Classes, devices: usize, have: &BTreeMap<u8, u8>) -> Vec<ClassReport> {
     let report = |class: Class| {
         let scheme = store.fit(scheme(classes.wish(class), devices));
         let statistics = store.statistics(scheme);
         ClassReport {
             class: classes.name(class),
             scheme: format!("{}+{}", scheme.data, scheme.parity),
-            survives: scheme.parity,
+            // What new files get, or what files have if that is less.
+            survives: have.get(&class.code()).copied().unwrap_or(scheme.parity).min(scheme.parity),
             total_bytes: statistics.total_bytes,
             free_bytes: statistics.free_bytes.min(statistics.total_bytes),
         }
@@ -324,7 +330,10 @@ pub fn print_devices(devices: &[DeviceReport], exact: bool) {
             println!("{} lacks {} of what it should hold", device.name, size::show_as(device.behind_bytes, exact));
         }
         if let Some(why) = &device.why {
-            println!("{} is left out: {why}", device.name);
+            match device.state.as_str() {
+                "silent" | "slow" => println!("{}: {why}", device.name),
+                _ => println!("{} is left out: {why}", device.name),
+            }
         }
         if device.unusable_bytes > 0 {
             println!(

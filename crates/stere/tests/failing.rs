@@ -358,3 +358,76 @@ fn status_names_the_files_that_cannot_be_read() {
     assert!((0..8).any(|number| !readable(&format!("single{number}"))));
     world.run("umount mount");
 }
+
+/// P-162: a device that says nothing any more, to writes, to flushes or to all, stops no writer: no fsync takes longer than ten seconds,
+/// `status` names it, and when it answers again it is caught up.
+#[test]
+fn a_silent_device_stops_no_writer() {
+    if !can_mount("a_silent_device_stops_no_writer") {
+        return;
+    }
+    for words in ["write", "flush", "write flush read"] {
+        let world = with_devices(3, "96M");
+        mount(&world, "device_timeout=2s");
+        let before = write_files(&world, "before", 6, 200_000);
+        fs::write(world.path("d2.img.hang"), words).unwrap();
+        let begun = Instant::now();
+        let (mut longest, mut number) = (Duration::ZERO, 0);
+        let mut during = Vec::new();
+        while begun.elapsed() < Duration::from_secs(8) {
+            let (name, bytes) = (format!("during{number}"), content(number, 150_000));
+            let start = Instant::now();
+            write_synced(&world.mountpoint().join(&name), &bytes);
+            longest = longest.max(start.elapsed());
+            during.push((name, bytes));
+            number += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        println!("hanging {words}: {number} files, longest fsync {longest:?}");
+        assert!(longest < Duration::from_secs(10), "{words}: {longest:?}");
+        assert!(number > 20, "{words}: {number}");
+        assert_eq!(state_of(&world, "d2"), "silent", "{words}");
+        let status = world.run("status tank");
+        assert!(status.code == 3 && status.out.contains("device d2: it has not answered"), "{}", status.out);
+        fs::remove_file(world.path("d2.img.hang")).unwrap();
+        until("catching up", || state_of(&world, "d2") == "online" && world.run("status tank").code == 0);
+        assert_right(&world, &before);
+        assert_right(&world, &during);
+        world.ok("umount mount");
+        world.ok("check tank");
+        // What was caught up is there without any one of the others.
+        fs::rename(world.path("d0.img"), world.path("gone")).unwrap();
+        world.run("mount tank mount -o wait=0");
+        assert_right(&world, &before);
+        assert_right(&world, &during);
+        world.run("umount mount");
+    }
+}
+
+fn is_mounted(point: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == point.to_str())
+}
+
+/// P-162: unmounting does not wait for a device that says nothing.
+#[test]
+fn a_silent_device_holds_no_unmount_up() {
+    if !can_mount("a_silent_device_holds_no_unmount_up") {
+        return;
+    }
+    let world = with_devices(3, "96M");
+    mount(&world, "device_timeout=1s");
+    let files = write_files(&world, "f", 6, 200_000);
+    fs::write(world.path("d2.img.hang"), "write flush").unwrap();
+    write_synced(&world.mountpoint().join("last"), b"last");
+    let begun = Instant::now();
+    let unmounting = world.command("umount mount").spawn().unwrap();
+    until("the end of the mount", || !is_mounted(&world.mountpoint()));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    fs::remove_file(world.path("d2.img.hang")).unwrap();
+    drop(unmounting.wait_with_output());
+    until("mounting again", || world.run("mount tank mount -o wait=1").code != 1);
+    assert_right(&world, &files);
+    assert_eq!(fs::read(world.mountpoint().join("last")).unwrap(), b"last");
+    world.run("umount mount");
+}

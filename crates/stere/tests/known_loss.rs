@@ -130,6 +130,14 @@ fn a_file_whose_only_device_is_away_is_lost_for_now() {
     world.ok("create tank a.img,size=96M,name=a b.img,size=96M,name=b");
     mount(&world, "wait=0");
     write_files(&world, 8);
+    // P-164: files with one copy survive nothing, whatever the pool's default is.
+    let status = world.json("status tank --json");
+    assert_eq!(status["survives"], 0);
+    let survives = |class: &str| {
+        let classes = status["classes"].as_array().unwrap();
+        classes.iter().find(|one| one["class"] == class).unwrap()["survives"].as_u64()
+    };
+    assert_eq!((survives("scratch"), survives("normal")), (Some(0), Some(1)));
     world.ok("umount mount");
     fs::rename(world.path("b.img"), world.path("gone")).unwrap();
     mount(&world, "wait=0");

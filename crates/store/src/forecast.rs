@@ -29,6 +29,10 @@ pub struct Forecast {
     pub homeless_chunks: u64,
     /// What of the chunks for which there is no place must lie on certain devices: chunk bytes by the number of the place.
     pub homeless_bytes: BTreeMap<u8, u64>,
+    /// Content that needs more devices than would be left, however much room they have: live bytes by class and scheme.
+    pub too_wide: BTreeMap<(u8, u8, u8), u64>,
+    /// Devices that would take chunks afterwards.
+    pub devices_left: usize,
     /// Devices that may be lost afterwards without loss of anything that is left.
     pub survives_after: u8,
     /// Content that would be unreadable.
@@ -66,7 +70,7 @@ impl Store {
     fn forecast_without(&self, gone: &[DeviceIndex], is_loss: bool) -> Forecast {
         let mut room = self.room(gone);
         let devices_left = room.len();
-        let mut forecast = Forecast::default();
+        let mut forecast = Forecast { devices_left, ..Forecast::default() };
         let mut survives = None;
         let unreadable: &[DeviceIndex] = if is_loss { gone } else { &[] };
         for segment in self.log.segments.all().iter().filter(|segment| segment.live_bytes() > 0) {
@@ -89,6 +93,11 @@ impl Store {
                 let (chunks, chunk_bytes) =
                     ((leaving - housed) as u64, u64::from(segment.blocks_in_use()) * BLOCK_BYTES as u64);
                 forecast.homeless_chunks += chunks;
+                if chunks > 0 && only == 0 && segment.kind == SegmentKind::Data && place.chunks.len() > devices_left {
+                    let scheme = place.scheme;
+                    *forecast.too_wide.entry((segment.class, scheme.data, scheme.parity)).or_default() +=
+                        segment.live_bytes();
+                }
                 if only != 0 && chunks > 0 {
                     *forecast.homeless_bytes.entry(only).or_default() += chunks * chunk_bytes;
                 }

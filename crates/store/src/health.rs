@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_log::{RepairTotals, Segment};
+use stere_stripe::PoolDevice;
 
 use crate::error::Error;
 use crate::{Change, Store};
@@ -70,6 +71,21 @@ impl Store {
             health.state = HealthState::Sick;
         }
         Some(health)
+    }
+
+    /// The devices that are there, to be asked about themselves.
+    pub fn pool_devices(&self) -> Vec<Arc<PoolDevice>> {
+        self.log.stripe.devices()
+    }
+
+    /// Devices that take new chunks.
+    pub fn open_devices(&self) -> Vec<DeviceIndex> {
+        self.log.stripe.open_devices()
+    }
+
+    /// Devices that take many times as long as the others.
+    pub fn slow_devices(&self) -> Vec<DeviceIndex> {
+        self.log.stripe.slow_devices()
     }
 
     pub fn health_limits(&self) -> HealthLimits {

@@ -275,10 +275,17 @@ impl Store {
     /// Ends open segments that miss chunks, or have them where none shall be: their streams go on at full redundancy.
     pub(crate) fn end_weak_segments(&self) -> bool {
         let meta_scheme = self.meta_stream().scheme;
+        let standings = self.standings();
+        // A device that is to be empty never is while something is open there, however wide that is.
+        let is_to_leave =
+            |index: &DeviceIndex| standings.get(index).is_none_or(|standing| standing.state.gives_chunks_away());
         let is_weak = |segment: &Segment| {
             let place = segment.placed();
             let is_away = |index: &DeviceIndex| !self.log.stripe.is_open(*index);
             if segment.kind == SegmentKind::Meta && segment.scheme != meta_scheme {
+                return true;
+            }
+            if place.chunks.iter().any(|chunk| is_to_leave(&chunk.device)) {
                 return true;
             }
             let misplaced = place.chunks.iter().any(|chunk| is_away(&chunk.device));
@@ -386,7 +393,9 @@ impl Store {
         let mut resumed = false;
         for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
             // The device itself, for one that failed a flush fails it for ever.
-            if mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
+            // One that is silent is asked again when it answers.
+            let is_silent = device.device().silent_for().is_some();
+            if !is_silent && mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
                 tracing::info!(device = device.index(), "a device that had failed answers again");
                 stripe.resume(device.index());
                 resumed = true;

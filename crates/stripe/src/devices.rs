@@ -8,6 +8,7 @@ use crate::error::StripeError;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 use stere_device::{Completion, Device, DeviceError, Job, Parallel, PendingRead, Piece, Scatter, Ticket};
 use stere_format::{ChunkPlace, DeviceIndex, DeviceLayout};
 
@@ -142,8 +143,7 @@ impl PoolDevice {
         let outcome = read();
         drop(in_flight);
         // One that is away says nothing of its health, nor one that was only not waited for.
-        let is_no_fault =
-            |error: &DeviceError| matches!(error, DeviceError::Absent { .. } | DeviceError::TooSlow { .. });
+        let is_no_fault = |error: &DeviceError| error.is_absence() || matches!(error, DeviceError::TooSlow { .. });
         if outcome.as_ref().is_err_and(|error| !is_no_fault(error)) {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -218,6 +218,14 @@ impl Device for PoolDevice {
 
     fn latency_us(&self) -> u32 {
         self.device.latency_us()
+    }
+
+    fn set_deadline(&self, deadline: Option<Duration>) {
+        self.device.set_deadline(deadline);
+    }
+
+    fn silent_for(&self) -> Option<Duration> {
+        self.device.silent_for()
     }
 
     fn parallel(&self) -> Option<Arc<dyn Parallel>> {

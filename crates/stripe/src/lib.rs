@@ -163,7 +163,7 @@ impl Stripe {
 
     /// Counts a failed write; a device that is gone, or fails again and again, is suspended. True if that happened just now.
     pub fn note_write_error(&self, index: DeviceIndex, error: &DeviceError) -> bool {
-        let is_final = matches!(error, DeviceError::Absent { .. } | DeviceError::FlushFailed { .. });
+        let is_final = error.is_absence() || matches!(error, DeviceError::FlushFailed { .. });
         self.placement.lock().note_write_error(index, is_final)
     }
 

@@ -37,7 +37,7 @@ struct BadRange {
 
 /// The bad parts by place, those that touch as one; a device that is away has none.
 fn merged(bad: &[BadChunk]) -> Vec<BadRange> {
-    let is_there = |bad: &&BadChunk| !matches!(bad.cause, BadCause::Device(DeviceError::Absent { .. }));
+    let is_there = |bad: &&BadChunk| !matches!(&bad.cause, BadCause::Device(error) if error.is_absence());
     let mut sorted: Vec<&BadChunk> = bad.iter().filter(is_there).collect();
     sorted.sort_by_key(|bad| (bad.chunk, bad.chunk_offset));
     let mut merged: Vec<BadRange> = Vec::new();
@@ -147,7 +147,7 @@ impl Stripe {
                     device.count_repaired(blocks);
                     repair.blocks += blocks;
                 }
-                Err(StripeError::Device(DeviceError::Absent { .. })) => break,
+                Err(StripeError::Device(error)) if error.is_absence() => break,
                 Err(StripeError::Device(error)) => {
                     repair.unwritable.push((chunk, error));
                     break;

@@ -9,7 +9,7 @@ use crate::hull::Hull;
 use crate::{Stripe, parity};
 use std::borrow::Cow;
 use std::ops::Range;
-use stere_device::{Buffer, DeviceError, Job, Piece, SharedBuffer};
+use stere_device::{Buffer, Job, Piece, SharedBuffer};
 use stere_format::{BLOCK_BYTES, STRIPE_UNIT_BYTES, Scheme, SegmentChunks};
 
 /// A stretch of all chunks of a segment.
@@ -40,7 +40,7 @@ impl Stripe {
         hull.load_all(&chunks)?;
         let readable =
             chunks.iter().filter(|&&chunk| hull.unit(chunk).is_some()).fold(0, |set, chunk| set | 1 << chunk);
-        let is_there = |bad: &&BadChunk| !matches!(bad.cause, BadCause::Device(DeviceError::Absent { .. }));
+        let is_there = |bad: &&BadChunk| !matches!(&bad.cause, BadCause::Device(error) if error.is_absence());
         let failed = hull.failed().iter().filter(is_there).fold(0, |set, bad| set | 1 << bad.chunk);
         let data = if parity::is_copies(scheme) { 0 } else { usize::from(scheme.data) };
         let lost: Vec<usize> = (0..data).filter(|chunk| readable >> chunk & 1 == 0).collect();

@@ -2,7 +2,7 @@
 //!
 //! Only in a process that was started with `STERE_TEST_FAULTS` set, and then told by files beside the image: `IMAGE.fail` holds the
 //! words of what fails (`read`, `write`, `flush`), `IMAGE.slow` how many milliseconds everything takes longer. While `IMAGE.hang` is there,
-//! reads that others make for the device never end.
+//! reads that others make for the device never end, nor what its words name (`read`, `write`, `flush`) before it is gone.
 
 use crate::error::Operation;
 use std::io::Result;
@@ -49,6 +49,10 @@ impl Faults {
         let slow = std::fs::read_to_string(&self.slow).ok().and_then(|text| text.trim().parse().ok());
         std::thread::sleep(Duration::from_millis(slow.unwrap_or(0)));
         let word = operation.to_string();
+        let has_word = |text: String| text.split_whitespace().any(|hanging| hanging == word);
+        while std::fs::read_to_string(&self.hang).is_ok_and(has_word) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         match std::fs::read_to_string(&self.fail) {
             Ok(words) if words.split_whitespace().any(|failing| failing == word) => {
                 Err(std::io::Error::from_raw_os_error(libc::EIO))

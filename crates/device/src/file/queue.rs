@@ -1,14 +1,23 @@
-//! The write queue of one device: a few threads that take jobs in order of arrival and carry them out in any order.
+//! The write queue of one device: a few threads that take jobs in order of arrival and carry them out in any order, and one that
+//! watches how long they take.
 //!
-//! Invariant: every job's ticket is finished, also when the device is closed: dropping the queue first drains it.
+//! Past the deadline a write or flush is given up: its ticket fails, the device counts as silent, and everything that is queued or
+//! comes later fails at once, until the last call that was given up has come back from the kernel. So nobody waits for a device that
+//! says nothing, and when it is used again nothing old can still be on its way to it.
+//!
+//! Invariant: every job's ticket is finished, also when the device is closed: dropping the queue first drains it, but for threads
+//! that the kernel does not let go.
 
 use super::OpenFile;
 use crate::Piece;
 use crate::completion::Ticket;
+use crate::error::DeviceError;
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) enum Job {
@@ -16,18 +25,37 @@ pub(super) enum Job {
     Flush { ticket: Ticket },
 }
 
+/// A job without its ticket.
+enum Call {
+    Write { offset: u64, pieces: Vec<Piece> },
+    Flush,
+}
+
 impl Job {
-    fn carry_out(self, open: &OpenFile) {
+    fn into_parts(self) -> (Call, Ticket) {
         match self {
-            Job::Write { offset, pieces, ticket } => {
-                let outcome = open.write(offset, &pieces);
-                // The memory goes back to its pool before anybody learns of the end.
-                drop(pieces);
-                ticket.finish(outcome);
-            }
-            Job::Flush { ticket } => ticket.finish(open.flush_data()),
+            Job::Write { offset, pieces, ticket } => (Call::Write { offset, pieces }, ticket),
+            Job::Flush { ticket } => (Call::Flush, ticket),
         }
     }
+}
+
+impl Call {
+    /// The memory goes back to its pool before anybody learns of the end.
+    fn carry_out(self, open: &OpenFile) -> Result<(), DeviceError> {
+        match self {
+            Call::Write { offset, pieces } => open.write(offset, &pieces),
+            Call::Flush => open.flush_data(),
+        }
+    }
+}
+
+/// A call that a thread is in the kernel for.
+#[derive(Debug)]
+struct Running {
+    begun: Instant,
+    /// Not any more once it was given up.
+    ticket: Option<Ticket>,
 }
 
 #[derive(Debug, Default)]
@@ -35,39 +63,98 @@ struct State {
     jobs: VecDeque<Job>,
     idle_writers: usize,
     is_closing: bool,
+    running: BTreeMap<u64, Running>,
+    next: u64,
+    deadline: Option<Duration>,
+    is_watcher_idle: bool,
+}
+
+impl State {
+    /// When the oldest call that was given up began.
+    fn silent_since(&self) -> Option<Instant> {
+        self.running.values().filter(|running| running.ticket.is_none()).map(|running| running.begun).min()
+    }
+
+    fn oldest_waited_for(&self) -> Option<Instant> {
+        self.running.values().filter(|running| running.ticket.is_some()).map(|running| running.begun).min()
+    }
+
+    /// Takes the tickets of all calls that began before this, and of all that waits behind them.
+    fn give_up(&mut self, before: Instant) -> Vec<Ticket> {
+        let overdue = self.running.values_mut().filter(|running| running.begun <= before);
+        let mut tickets: Vec<Ticket> = overdue.filter_map(|running| running.ticket.take()).collect();
+        if !tickets.is_empty() {
+            tickets.extend(self.jobs.drain(..).map(|job| job.into_parts().1));
+        }
+        tickets
+    }
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
     arrived: Condvar,
+    /// For the one that watches: there is something to watch, or it is over.
+    begun: Condvar,
+    /// For the one that closes: a call has ended.
+    ended: Condvar,
 }
 
 #[derive(Debug)]
 pub(super) struct WriteQueue {
     shared: Arc<Shared>,
     writers: Vec<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl WriteQueue {
     /// With no threads, `submit` carries the job out itself.
     pub(super) fn start(open: Arc<OpenFile>, thread_count: usize) -> std::io::Result<WriteQueue> {
-        let mut queue = WriteQueue { shared: Arc::default(), writers: Vec::new() };
+        let mut queue = WriteQueue { shared: Arc::default(), writers: Vec::new(), watcher: None };
         for _ in 0..thread_count {
             let (shared, open) = (Arc::clone(&queue.shared), Arc::clone(&open));
             let builder = std::thread::Builder::new().name("stere-write".to_owned());
             // On failure `queue` is dropped, which ends the threads already started.
             queue.writers.push(builder.spawn(move || shared.serve(&open))?);
         }
+        if thread_count > 0 {
+            let shared = Arc::clone(&queue.shared);
+            let builder = std::thread::Builder::new().name("stere-deadline".to_owned());
+            queue.watcher = Some(builder.spawn(move || shared.watch(&open))?);
+        }
         Ok(queue)
+    }
+
+    pub(super) fn has_threads(&self) -> bool {
+        !self.writers.is_empty()
+    }
+
+    /// How long a write or flush may take from now on; none: as long as it needs.
+    pub(super) fn set_deadline(&self, deadline: Option<Duration>) {
+        self.shared.state.lock().deadline = deadline;
+        self.shared.begun.notify_one();
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.shared.state.lock().deadline
+    }
+
+    /// For how long the device has said nothing, if calls were given up for that.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        self.shared.state.lock().silent_since().map(|since| since.elapsed())
     }
 
     pub(super) fn submit(&self, open: &OpenFile, job: Job) {
         if self.writers.is_empty() {
-            return job.carry_out(open);
+            let (call, ticket) = job.into_parts();
+            return ticket.finish(call.carry_out(open));
         }
         let mut state = self.shared.state.lock();
         assert!(!state.is_closing, "nobody can submit to a queue that is being dropped");
+        if state.silent_since().is_some() {
+            drop(state);
+            return job.into_parts().1.finish(Err(open.silent()));
+        }
         match &job {
             Job::Write { .. } => state.jobs.push_back(job),
             // It covers only writes that have finished, so it waits for none that is queued.
@@ -86,8 +173,26 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                let (call, ticket) = job.into_parts();
+                let number = state.next;
+                state.next += 1;
+                state.running.insert(number, Running { begun: Instant::now(), ticket: Some(ticket) });
+                if std::mem::take(&mut state.is_watcher_idle) {
+                    self.begun.notify_one();
+                }
                 drop(state);
-                job.carry_out(open);
+                let outcome = call.carry_out(open);
+                state = self.state.lock();
+                let ticket = state.running.remove(&number).and_then(|running| running.ticket);
+                let is_silent = state.silent_since().is_some();
+                if ticket.is_none() && !is_silent {
+                    open.is_silent.store(false, Ordering::Release);
+                }
+                drop(state);
+                if let Some(ticket) = ticket {
+                    ticket.finish(outcome);
+                }
+                self.ended.notify_all();
                 state = self.state.lock();
             } else if state.is_closing {
                 return;
@@ -98,15 +203,62 @@ impl Shared {
             }
         }
     }
+
+    /// Gives up what takes longer than the deadline. Sleeps while nothing is under way.
+    fn watch(&self, open: &OpenFile) {
+        let mut state = self.state.lock();
+        while !state.is_closing {
+            let due = state.deadline.and_then(|deadline| Some((state.oldest_waited_for()? + deadline, deadline)));
+            let Some((due, deadline)) = due else {
+                state.is_watcher_idle = state.deadline.is_some();
+                self.begun.wait(&mut state);
+                state.is_watcher_idle = false;
+                continue;
+            };
+            if Instant::now() < due {
+                self.begun.wait_until(&mut state, due);
+                continue;
+            }
+            let Some(before) = Instant::now().checked_sub(deadline) else { continue };
+            let tickets = state.give_up(before);
+            open.is_silent.store(true, Ordering::Release);
+            drop(state);
+            tickets.into_iter().for_each(|ticket| ticket.finish(Err(open.silent())));
+            state = self.state.lock();
+        }
+    }
+
+    /// Waits until all is done, or for as long as a call may take; whether all is.
+    fn drain(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.jobs.is_empty() && state.running.is_empty() {
+                return true;
+            }
+            if state.silent_since().is_some() {
+                return false;
+            }
+            // With a deadline the one that watches ends this.
+            self.ended.wait_for(&mut state, Duration::from_millis(100));
+        }
+    }
 }
 
 impl Drop for WriteQueue {
     fn drop(&mut self) {
+        let is_drained = self.shared.drain();
         self.shared.state.lock().is_closing = true;
         self.shared.arrived.notify_all();
+        self.shared.begun.notify_all();
+        if let Some(watcher) = self.watcher.take() {
+            drop(watcher.join());
+        }
         for writer in self.writers.drain(..) {
-            // A writer that panicked has dropped its ticket, which reported the write as abandoned.
-            drop(writer.join());
+            // One that the kernel does not let go is left to itself: it keeps the file, and so its lock, until it is back.
+            if is_drained || writer.is_finished() {
+                // A writer that panicked has dropped its ticket, which reported the write as abandoned.
+                drop(writer.join());
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Completion, SharedBuffer};
+use crate::SharedBuffer;
 
 const MIB: u64 = 1 << 20;
 
@@ -294,5 +294,96 @@ fn a_device_that_was_dropped_is_opened_again_at_once() {
         }
         let readers = format!("{:?}", device.readers);
         assert!(!readers.contains("(0 threads)"), "nothing was read on another thread: {readers}");
+    }
+}
+
+/// A device with two writer threads that fails as files beside it say.
+fn device_with_faults(path: &Path) -> FileDevice {
+    let mut device = FileDevice::create(path, 8 * MIB, &options(true, 0)).unwrap();
+    Arc::get_mut(&mut device.open).unwrap().faults = Some(Faults::beside(path));
+    device.queue = WriteQueue::start(Arc::clone(&device.open), 2).unwrap();
+    device
+}
+
+/// P-162: a write or flush that does not come back is given up by the deadline; what is asked meanwhile fails at once, and the device is
+/// used again when all of it has come back.
+#[test]
+fn a_device_that_says_nothing_is_given_up_until_it_answers() {
+    for word in ["write", "flush", "write flush read"] {
+        let folder = folder();
+        let path = folder.path().join("d");
+        let device = device_with_faults(&path);
+        device.set_deadline(Some(Duration::from_millis(300)));
+        device.write_bytes(0, &pattern(65_536, 3)).unwrap();
+        device.flush().unwrap();
+        std::fs::write(folder.path().join("d.hang"), word).unwrap();
+        let begun = std::time::Instant::now();
+        let write = || device.write_bytes(65_536, &pattern(4096, 4));
+        let outcome = write().and_then(|()| device.flush());
+        assert!(matches!(outcome, Err(DeviceError::Silent { .. })), "{word}: {outcome:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(device.silent_for().is_some());
+        let begun = std::time::Instant::now();
+        for _ in 0..100 {
+            assert!(matches!(write(), Err(DeviceError::Silent { .. })));
+            assert!(matches!(device.flush(), Err(DeviceError::Silent { .. })));
+            assert!(matches!(device.read(0, &mut [0; 4096]), Err(DeviceError::Silent { .. })));
+        }
+        assert!(begun.elapsed() < Duration::from_millis(250), "{:?}", begun.elapsed());
+        std::fs::remove_file(folder.path().join("d.hang")).unwrap();
+        let begun = std::time::Instant::now();
+        while device.silent_for().is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it answers again");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        write().unwrap();
+        device.flush().unwrap();
+        let mut bytes = vec![0; 4096];
+        device.read(65_536, &mut bytes).unwrap();
+        assert_eq!(bytes, pattern(4096, 4));
+    }
+}
+
+/// P-162: without a deadline, and with one that is never reached, nothing is given up; a slow device is not silent.
+#[test]
+fn a_slow_device_is_not_silent() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    let device = device_with_faults(&path);
+    std::fs::write(folder.path().join("d.slow"), "150").unwrap();
+    for deadline in [None, Some(Duration::from_secs(30))] {
+        device.set_deadline(deadline);
+        let completion = Completion::new();
+        for number in 0..6 {
+            device.submit_write(
+                number * 4096,
+                Arc::new(Buffer::copy_of(&pattern(4096, 5))),
+                0..4096,
+                completion.ticket(number),
+            );
+        }
+        assert!(completion.wait().is_empty());
+        device.flush().unwrap();
+    }
+}
+
+/// P-162: closing a device that says nothing is not waited for, and it stays locked until nothing is under way to it.
+#[test]
+fn a_silent_device_can_be_closed() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    let device = device_with_faults(&path);
+    device.set_deadline(Some(Duration::from_millis(200)));
+    std::fs::write(folder.path().join("d.hang"), "write").unwrap();
+    assert!(device.write_bytes(0, &pattern(4096, 3)).is_err());
+    let begun = std::time::Instant::now();
+    drop(device);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(matches!(FileDevice::open(&path, &options(true, 0)), Err(DeviceError::Busy { .. })));
+    std::fs::remove_file(folder.path().join("d.hang")).unwrap();
+    let begun = std::time::Instant::now();
+    while FileDevice::open(&path, &options(true, 0)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is let go");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -34,6 +34,8 @@ pub struct Options {
     pub scrub: Option<Duration>,
     /// How long a device may be away before a hot spare takes its place; none for never.
     pub spare: Option<Duration>,
+    /// How long a device may take for one write or flush before the others go on without it; none: as long as it takes.
+    pub device_timeout: Option<Duration>,
     /// What repair and scrubbing take at most while the mount is in use, in bytes a second.
     pub repair_rate_bytes: u64,
     /// Errors after which a device is called sick, and given up.
@@ -69,6 +71,7 @@ impl Default for Options {
             prefer: None,
             scrub: Some(Duration::from_secs(30 * 86_400)),
             spare: Some(Duration::from_secs(600)),
+            device_timeout: Some(Duration::from_secs(5)),
             repair_rate_bytes: 256 << 20,
             tier_rate_bytes: None,
             repack_percent: Some(50),
@@ -187,6 +190,10 @@ impl Options {
             }
             "spare" => {
                 self.spare = period(value).ok_or_else(|| wrong(key, value, "a period, such as 10m, or never"))?
+            }
+            "device_timeout" => {
+                let period = period(value).filter(|period| period.is_none_or(|period| !period.is_zero()));
+                self.device_timeout = period.ok_or_else(|| wrong(key, value, "a period, such as 5s, or never"))?;
             }
             "sick_errors" | "retire_errors" => {
                 let limit = match value {
@@ -370,6 +377,7 @@ mod tests {
             ("scrub=often", "30d"),
             ("sick_errors=0", "or never"),
             ("spare=x", "10m"),
+            ("device_timeout=0", "5s"),
             ("keyfile=tank.key", "whole path"),
             ("repair_rate=5", "at least 1M"),
             ("metrics=here", "localhost:9464"),

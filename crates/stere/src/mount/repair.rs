@@ -42,6 +42,9 @@ struct Repairer<F> {
     next_review: Instant,
     rate_bytes: u64,
     spare_after: Option<Duration>,
+    device_timeout: Option<Duration>,
+    /// Devices that were silent when that was looked at last.
+    silent: Vec<DeviceIndex>,
     scrub_every: Option<Duration>,
     /// Since when devices have been away.
     away_since: HashMap<DeviceIndex, Instant>,
@@ -56,6 +59,8 @@ pub fn start(
     options: &Options,
 ) -> Result<JoinHandle<()>> {
     let (rate_bytes, spare_after, scrub_every) = (options.repair_rate_bytes, options.spare, options.scrub);
+    let device_timeout = options.device_timeout;
+    daemon.running.set_deadlines(device_timeout);
     let run = move || {
         if daemon.running.read_only {
             return;
@@ -73,6 +78,8 @@ pub fn start(
             next_review: now + REVIEW_EVERY,
             rate_bytes,
             spare_after,
+            device_timeout,
+            silent: Vec::new(),
             scrub_every,
             away_since: HashMap::new(),
             entries,
@@ -164,6 +171,15 @@ impl<F: Fn() -> u64> Repairer<F> {
             running.remember();
             self.entries.clone_from(&entries);
         }
+        running.set_deadlines(self.device_timeout);
+        let silent: Vec<DeviceIndex> =
+            entries.iter().map(|entry| entry.index).filter(|index| running.is_silent(*index)).collect();
+        if self.silent.iter().any(|index| !silent.contains(index)) {
+            // What it missed is made up for.
+            tracing::info!("a device that was silent answers again");
+            running.mending.wake();
+        }
+        self.silent = silent;
         self.bring_back(&entries);
         let taken_over = self.let_spares_take_over(&entries);
         self.told(taken_over);
@@ -175,14 +191,18 @@ impl<F: Fn() -> u64> Repairer<F> {
         let is_away = |entry: &&DeviceEntry| {
             running.attached(entry.index).is_none()
                 && running.left_out(entry.index).is_none()
+                // Asking it would wait for it; it is taken back in place when it answers.
+                && !running.is_silent(entry.index)
                 && !matches!(
                     DeviceState::from_code(entry.state),
                     Some(DeviceState::Offline | DeviceState::Failed) | None
                 )
         };
         let away: Vec<&DeviceEntry> = entries.iter().filter(is_away).collect();
-        self.away_since.retain(|index, _| away.iter().any(|entry| entry.index == *index));
-        for entry in &away {
+        let silent = self.silent.clone();
+        let is_gone = |index: &DeviceIndex| silent.contains(index) || away.iter().any(|entry| entry.index == *index);
+        self.away_since.retain(|index, _| is_gone(index));
+        for entry in entries.iter().filter(|entry| is_gone(&entry.index)) {
             self.away_since.entry(entry.index).or_insert_with(Instant::now);
         }
         let now = Instant::now();

@@ -1,10 +1,15 @@
 //! The devices of a pool as `device list` and `status` tell them.
 
+use stere_device::Device;
 use stere_format::{DeviceEntry, DeviceState};
 use stere_store::HealthState;
 
 use super::DeviceReport;
 use crate::running::Running;
+use crate::running::forecast::show_duration;
+
+/// What takes less is not worth a word, however fast the others are.
+const SLOW_FROM_US: u32 = 100_000;
 
 pub fn reports(running: &Running) -> Vec<DeviceReport> {
     let entries = running.store.device_entries();
@@ -19,16 +24,22 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
     let health = running.store.health(index);
     let left_out = running.left_out(index);
     let is_attached = running.attached(index).is_some();
+    let device = running.store.pool_devices().into_iter().find(|device| device.index() == index);
+    let silent_for = device.as_ref().and_then(|device| device.silent_for());
+    let latency_us = device.as_ref().map_or(0, |device| device.latency_us());
+    let is_slow = latency_us >= SLOW_FROM_US && running.store.slow_devices().contains(&index);
     let is_sick = health.is_some_and(|health| health.state == HealthState::Sick);
     let state = match DeviceState::from_code(entry.state) {
         Some(DeviceState::Failed) => "failed",
         Some(DeviceState::Offline) => "offline",
         _ if !is_attached && left_out.is_some() => "left out",
+        _ if silent_for.is_some() => "silent",
         _ if usage.is_suspended => "failing",
         _ if !is_attached => "missing",
         Some(DeviceState::Leaving) => "leaving",
         Some(DeviceState::Removing) => "removing",
         _ if is_sick => "sick",
+        _ if is_slow => "slow",
         Some(DeviceState::Spare) => "spare",
         _ if usage.missing > 0 => "catching up",
         _ => "online",
@@ -51,7 +62,14 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
         repaired_blocks: health.map_or(0, |health| health.repaired),
         behind_bytes: if is_attached { usage.missing * chunk_bytes } else { 0 },
         unusable_bytes: unusable_slots(entry, entries) * chunk_bytes,
-        why: left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
+        leaves: DeviceState::from_code(entry.state) == Some(DeviceState::Removing),
+        why: match silent_for {
+            Some(silent_for) => Some(format!("it has not answered for {}", show_duration(silent_for.as_secs()))),
+            None if state == "slow" => {
+                Some(format!("it takes {} ms for 64 KiB, many times what the others take", latency_us / 1000))
+            }
+            None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
+        },
     }
 }
 

@@ -57,14 +57,16 @@ fn find(
         };
         return (State::Lost, format!("{} of files cannot be read: {way_back}", size::show(bytes)));
     }
-    if running.store.is_metadata_damaged() {
+    // What a silent device has alone is not lost; it is told below.
+    let is_silent = devices.iter().any(|device| device.state == "silent");
+    if running.store.is_metadata_damaged() && !is_silent {
         let next = format!(
             "names or other metadata are damaged on every copy: unmount, see what is lost with `stere check {pool}`, and copy the rest out with `stere rescue`"
         );
         return (State::Lost, next);
     }
     let (damaged, bytes) = running.store.damaged_blobs();
-    if damaged > 0 {
+    if damaged > 0 && !is_silent {
         let way_back = way_back_without_missing(pool, devices);
         return (State::Lost, format!("{} of files cannot be read from any device: {way_back}", size::show(bytes)));
     }
@@ -77,6 +79,14 @@ fn find(
     if let Some(device) = devices.iter().find(|device| device.state == "missing") {
         let next = format!(
             "attach the missing device {away_names}, or put another in its place: `stere device replace {pool} {} NEW`",
+            device.name
+        );
+        return (reduced, next);
+    }
+    if let Some(device) = devices.iter().find(|device| device.state == "silent") {
+        let why = device.why.as_deref().unwrap_or("it does not answer");
+        let next = format!(
+            "device {}: {why}, and writing goes on without it: look at its cable, its power, or the machine it is on; it is caught up by itself when it answers",
             device.name
         );
         return (reduced, next);
@@ -132,6 +142,13 @@ fn way_back_without_missing(pool: &str, devices: &[DeviceReport]) -> String {
 
 /// What is worth a word although nothing is wrong now.
 fn remarks(running: &Running, devices: &[DeviceReport]) -> (State, String) {
+    if let Some(device) = devices.iter().find(|device| device.state == "slow") {
+        let why = device.why.as_deref().unwrap_or("it is slow");
+        return (
+            State::Degraded,
+            format!("device {}: {why}; look at its health, its cable and what else uses it", device.name),
+        );
+    }
     let is_damaged = |device: &&DeviceReport| {
         let index = device.number - 1;
         running.attached(index).is_some_and(|attached| attached.is_damaged)

@@ -140,6 +140,8 @@ impl Running {
             ))
         } else if let Some(why) = self.why_placeless(name, &store_forecast) {
             Some(why)
+        } else if let Some(why) = self.why_too_wide(&store_forecast).filter(|_| !has_spare) {
+            Some(why)
         } else if !store_forecast.fits && !has_spare {
             Some(format!(
                 "what is on '{name}' ({}) does not fit on the other devices; add a device with `stere device add {pool} DEVICE`, or delete files",
@@ -153,6 +155,25 @@ impl Running {
             false => store_forecast.survives_after,
         };
         Ok(self.finish(store_forecast.bytes_to_move, survives, store_forecast.lost_bytes, refusal))
+    }
+
+    /// What needs more devices than would be left, and the two ways out.
+    fn why_too_wide(&self, forecast: &stere_store::Forecast) -> Option<String> {
+        let left = forecast.devices_left;
+        let ((code, data, parity), bytes) = forecast.too_wide.iter().max_by_key(|(_, bytes)| **bytes)?;
+        let (class, width) = (Class::from_code(*code), usize::from(data + parity));
+        let class =
+            class.map_or_else(|| format!("number {code}"), |class| crate::report::classes(&self.store).name(class));
+        let stored = if *data == 1 { format!("{width} copies") } else { format!("{data}+{parity}") };
+        let narrower = match left.checked_sub(usize::from(*parity)) {
+            Some(data_left) if *data > 1 && data_left > 1 => format!("parity={data_left}+{parity}"),
+            _ => format!("copies={left}"),
+        };
+        Some(format!(
+            "{} of class {class} are stored as {stored}, which needs {width} devices, and {left} would be left; either set {narrower} first (`stere class change {pool} {class} {narrower} --wait`, or `stere policy set PATH {narrower} --wait` where a file or directory asks for {stored} itself), or add a device with `stere device add {pool} DEVICE`",
+            size::show(*bytes),
+            pool = self.pool
+        ))
     }
 
     /// What must lie on certain devices (`only=`) and finds no room on those that are left.

@@ -1,9 +1,10 @@
 //! Devices that fail by themselves: hot spares take over, and who answers again is taken back.
 
 use std::path::Path;
+use std::time::Duration;
 
-use stere_device::{Access, FileDevice, FileOptions};
-use stere_format::{DeviceEntry, DeviceState};
+use stere_device::{Access, Device, FileDevice, FileOptions};
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_pool::{Holds, identify};
 
 use super::change::Outcome;
@@ -31,6 +32,20 @@ impl Running {
             Outcome::Done(said) => Ok(said),
             Outcome::Forecast(forecast) => Ok(forecast.text),
         }
+    }
+
+    /// A device may take so long for a write or flush, if there is another that writing can go on with.
+    pub fn set_deadlines(&self, timeout: Option<Duration>) {
+        let open = self.store.open_devices();
+        for device in self.store.pool_devices() {
+            let others = open.iter().filter(|index| **index != device.index()).count();
+            device.set_deadline(timeout.filter(|_| others > 0));
+        }
+    }
+
+    /// Whether a device does not answer, so that writing went on without it.
+    pub fn is_silent(&self, index: DeviceIndex) -> bool {
+        self.store.pool_devices().iter().any(|device| device.index() == index && device.silent_for().is_some())
     }
 
     pub fn spare(&self) -> Option<DeviceEntry> {

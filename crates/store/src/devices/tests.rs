@@ -666,3 +666,24 @@ fn what_a_full_pool_accepts_after_it_grew_has_its_room() {
     assert_eq!(store.failure(), None);
     assert_clean(&store);
 }
+
+/// P-163: a segment that is wider than what is left, and open, does not keep a device that is to go; the forecast names what is too wide.
+#[test]
+fn an_open_segment_does_not_keep_a_device_that_is_to_go() {
+    let (rig, store) = Rig::new(&[64 * MIB; 4]);
+    write(&store, &[(10, placement(3, 1), 200_000)]);
+    let forecast = store.forecast(&Change::Evacuate(2)).unwrap();
+    assert!(!forecast.fits);
+    assert_eq!(forecast.devices_left, 3);
+    let wide: Vec<_> = forecast.too_wide.keys().copied().collect();
+    assert_eq!(wide, [(placement(3, 1).class, 3, 1)]);
+    // Its content is stored narrower; the segment stays open, with nothing in it.
+    crate::tests::remove_file(&store, 10);
+    write(&store, &[(11, placement(2, 1), 200_000)]);
+    assert!(store.forecast(&Change::Evacuate(2)).unwrap().too_wide.is_empty());
+    store.set_device_state(2, DeviceState::Removing).unwrap();
+    mend(&store);
+    assert!(matches!(store.device_usage(2), Err(Error::UnknownDevice { .. })));
+    assert_readable(&store, &[(11, placement(2, 1), 200_000)]);
+    drop(rig);
+}

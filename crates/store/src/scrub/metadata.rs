@@ -1,6 +1,6 @@
 //! Superblock copies and the journal's mirrors: each has a twin to be written again from.
 
-use stere_device::{Buffer, Device, DeviceError};
+use stere_device::{Buffer, Device};
 use stere_format::{BLOCK_BYTES, Superblock};
 use stere_stripe::PoolDevice;
 
@@ -30,7 +30,7 @@ impl Store {
             let Some(device) = self.log.stripe.device(superblock.device_index) else { continue };
             let Ok(expected) = superblock.encode() else { continue };
             let first = superblock.layout.superblock_offsets()[0];
-            if matches!(device.read(first, &mut [0; 512]), Err(DeviceError::Absent { .. })) {
+            if device.read(first, &mut [0; 512]).is_err_and(|error| error.is_absence()) {
                 continue;
             }
             let newest = superblock.layout.superblock_offsets_of_generation(superblock.generation);
@@ -132,7 +132,7 @@ impl Store {
                         device.count_repaired(blocks);
                         report.repaired_blocks += blocks;
                     }
-                    Err(DeviceError::Absent { .. }) => {}
+                    Err(error) if error.is_absence() => {}
                     Err(error) => report.findings.push(format!("a journal record could not be written again: {error}")),
                 }
             }
