@@ -160,6 +160,8 @@ impl FileSystem {
 
     /// Changes allocation as fallocate(2) does with `mode`.
     pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
+        // All modes: those that change no byte take room, which is a matter of writing too.
+        self.judge(caller, EventKind::Write, inode, Doing { offset, length, ..Doing::default() })?;
         self.keep_before_change(caller, inode)?;
         let allocate = || Ok(self.files.allocate(&caller.context(), inode, offset, length, mode)?);
         match mode & (COLLAPSE_RANGE | INSERT_RANGE) {
@@ -186,6 +188,10 @@ impl FileSystem {
         offset_out: u64,
         length: u64,
     ) -> Result<u64, Error> {
+        let reading = Doing { offset: offset_in, length, ..Doing::default() };
+        self.judge(caller, EventKind::Read, inode_in, reading)?;
+        let writing = Doing { offset: offset_out, length, ..Doing::default() };
+        self.judge(caller, EventKind::Write, inode_out, writing)?;
         // What is shared lies as the source wants it, until it is looked at. Noted before, so that no crash comes between, and
         // after, so that a look that came too early is repeated.
         let is_other_policy = self.wants_otherwise(caller, inode_in, inode_out)?;
