@@ -73,7 +73,8 @@ impl FileSystem {
             self.make_numbered(caller, parent, name, &new, |transaction| opened(transaction, &mut first))
         });
         match made {
-            Ok(attributes) => {
+            Ok(mut attributes) => {
+                attributes.is_fleeting |= place.is_some();
                 first.keep(attributes.inode);
                 self.note_open(caller, attributes.inode);
                 let handle = self.new_handle();

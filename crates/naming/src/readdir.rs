@@ -10,7 +10,7 @@ use stere_store::View;
 use crate::attributes::Attributes;
 use crate::error::Error;
 use crate::names::{Names, SEQUENCE_FIRST, damaged};
-use crate::{Caller, FileSystem, directory};
+use crate::{Caller, FileSystem, Wait, directory};
 
 /// Names read from the store at a time.
 const BATCH: usize = 128;
@@ -59,6 +59,26 @@ impl FileSystem {
         plus: bool,
         visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.readdir_before(caller, inode, cookie..u64::MAX, plus, visit)
+    }
+
+    /// The cookie that the next name made in a directory will have. A listing that ends before it ends, whatever is made or renamed
+    /// meanwhile.
+    pub fn directory_end(&self, wait: Wait, inode: u64) -> Result<u64, Error> {
+        let value = self.store.view(wait, |view| directory(view, inode))?;
+        Ok(value.next_dirent_sequence.max(SEQUENCE_FIRST))
+    }
+
+    /// As `readdir`, without the names whose cookies are at or behind the end of `cookies`.
+    pub fn readdir_before(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        cookies: Range<u64>,
+        plus: bool,
+        visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let Range { start: cookie, end } = cookies;
         self.note_use(caller, inode);
         let (value, shelf) = self.store.view(caller.wait, |view| {
             let value = directory(view, inode)?;
@@ -95,6 +115,9 @@ impl FileSystem {
             next = last.sequence + 1;
             let removals = self.files.removals();
             for entry in &batch.entries {
+                if entry.sequence >= end {
+                    return Ok(());
+                }
                 if shelf.is_some_and(|shelf| shelf.sequence == entry.sequence) {
                     continue;
                 }

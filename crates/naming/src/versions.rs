@@ -195,7 +195,7 @@ impl FileSystem {
 
     /// A name was looked up: a file's place is remembered, so that its name is at hand when it changes.
     pub(crate) fn note_place(&self, directory: u64, found: &Found, value: &InodeValue) {
-        if !self.versions.is_used() {
+        if !self.versions.is_used() && !self.is_watching() {
             return;
         }
         match found.kind {
@@ -205,6 +205,11 @@ impl FileSystem {
             }
             _ => {}
         }
+    }
+
+    /// The directory and the sequence of the name by which a file was looked up last.
+    pub(crate) fn name_used(&self, inode: u64) -> Option<(u64, u64)> {
+        self.versions.places.lock().get(&inode).copied()
     }
 
     fn note_file(&self, inode: u64, directory: u64, sequence: u64) {

@@ -196,22 +196,42 @@ impl FileSystem {
         Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain }))
     }
 
-    /// A path, by the name that the inode notes where that is so; and the least readable name on it.
+    /// Whether anything is watched.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watch.is_used()
+    }
+
+    /// Whether each use of a name of this inode must be known, because it may have others and what is noted tells which was used.
+    pub(crate) fn must_know_names_used(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
+        if !self.watch.is_used() || value.kind() != Some(FileKind::File) {
+            return Ok(false);
+        }
+        let effective = self.store.view(wait, |view| self.files.effective(view, inode, value))?;
+        Ok(effective.is_on(Switch::Provenance) || effective.is_on(Switch::Audit))
+    }
+
+    /// A path, by the name that was looked up last, or that the inode notes, where that is so; and the least readable name on it.
     fn place_in_pool(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
-        let noted = Key::dirent(value.parent, u64::from(value.rdev));
-        let name = self.store.view(wait, |view| {
-            let Some(bytes) = view.get(&noted)?.filter(|_| value.kind() == Some(FileKind::File)) else {
-                return Ok(None);
-            };
-            let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
-            Ok::<_, Error>(entry.map(|entry| {
-                let (name, form) = self.names.shown(value.parent, noted.position, &entry);
-                (name.into_owned(), form)
-            }))
-        })?;
+        let places = self.name_used(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
+        let mut name = None;
+        for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
+            name = self.store.view(wait, |view| {
+                let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
+                let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
+                Ok::<_, Error>(entry.map(|entry| {
+                    let (name, form) = self.names.shown(directory, sequence, &entry);
+                    (directory, name.into_owned(), form)
+                }))
+            })?;
+            if name.is_some() {
+                break;
+            }
+        }
         let path_of = |inode| crate::walk::path_and_form(&self.store, &self.names, wait, inode);
         let found = match name {
-            Some((name, form)) => path_of(value.parent)?.map(|(path, above)| (below(&path, &name), form.max(above))),
+            Some((directory, name, form)) => {
+                path_of(directory)?.map(|(path, above)| (below(&path, &name), form.max(above)))
+            }
             None => path_of(inode)?,
         };
         Ok(found.unwrap_or_else(|| (format!("inode {inode}, without a name").into_bytes(), Form::Plain)))

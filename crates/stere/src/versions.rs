@@ -32,6 +32,9 @@ struct Version {
     path: PathBuf,
     #[serde(skip)]
     until_seconds: i64,
+    /// When the file was made that held it, where the kernel tells.
+    #[serde(skip)]
+    made_seconds: Option<i64>,
 }
 
 pub fn run(command: &VersionsCommand) -> Result<u8> {
@@ -80,7 +83,10 @@ fn versions_in(drawer: &Path, name: &str) -> Result<Vec<Version>> {
         if let Some(until_seconds) = moment_of(&until).filter(|_| metadata.is_file()) {
             let written = format!("{}Z", show_moment(metadata.mtime()).replace(' ', "T"));
             let (name, path) = (name.to_owned(), entry.path());
-            versions.push(Version { name, until, written, size_bytes: metadata.len(), path, until_seconds });
+            let made = metadata.created().ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+            let made_seconds = made.and_then(|made| i64::try_from(made.as_secs()).ok());
+            let size_bytes = metadata.len();
+            versions.push(Version { name, until, written, size_bytes, path, until_seconds, made_seconds });
         }
     }
     versions.sort_by(|one, other| one.until.cmp(&other.until));
@@ -143,6 +149,13 @@ fn chosen(path: &Path, at: Option<&str>) -> Result<Version> {
         return Err(Error::Usage(format!("'{at}' is no moment; write for example 2027-01-31T12:00:00, in UTC")));
     };
     match versions.into_iter().find(|version| version.until_seconds >= moment) {
+        Some(version) if version.made_seconds.is_some_and(|made| moment < made) => refused(format!(
+            "{} did not exist at {at}: the file whose version was held until {} was made at {}Z; give a later moment, or the \
+             version's name to restore it nevertheless",
+            path.display(),
+            version.until,
+            show_moment(version.made_seconds.unwrap_or_default()).replace(' ', "T"),
+        )),
         Some(version) => Ok(version),
         None => refused(format!("no version of {} was held so late; it did not change since", path.display())),
     }

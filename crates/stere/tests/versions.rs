@@ -87,7 +87,14 @@ fn what_was_overwritten_or_removed_is_read_and_restored() {
     world.ok(&format!("versions restore mount/docs/report --at {third}"));
     assert_eq!(fs::read_to_string(&report).unwrap(), "third");
     assert_eq!(fs::metadata(&report).unwrap().mode() & 0o777, 0o640);
-    world.ok("versions restore mount/docs/report --at 1999-01-01");
+    world.refused(
+        "versions restore mount/docs/report --at 1999-01-01",
+        1,
+        &["did not exist at 1999-01-01", "was made at"],
+    );
+    assert_eq!(fs::read_to_string(&report).unwrap(), "third");
+    let first = listed[0]["until"].as_str().unwrap();
+    world.ok(&format!("versions restore mount/docs/report --at {first}"));
     assert_eq!(fs::read_to_string(&report).unwrap(), "first");
     world.refused("versions restore mount/docs/report --at 2199-01-01", 1, &["no version", "so late"]);
     world.refused("versions restore mount/docs/report --at soon", 2, &["is no moment"]);

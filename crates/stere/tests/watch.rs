@@ -144,3 +144,31 @@ fn encrypted_names_are_in_no_record_on_media() {
         assert!(!bytes.windows(9).any(|window| window == b"MrsSmiths"), "{image}");
     }
 }
+
+/// P-176. Of a file with several names the one is told that was used, also when the kernel knows both.
+#[test]
+fn of_hard_links_the_name_is_told_that_was_used() {
+    if !can_mount("of_hard_links_the_name_is_told_that_was_used") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let books = world.mountpoint().join("books");
+    fs::create_dir(&books).unwrap();
+    world.ok("policy set mount/books audit=yes provenance=yes");
+    shell(&books, "echo 1 > first; mkdir deep; ln first deep/second; ln first third");
+    for (at, name) in ["first", "deep/second", "first", "third", "deep/second"].iter().enumerate() {
+        shell(&books, &format!("cat {name} > /dev/null; echo {at} >> {name}"));
+    }
+    let told = world.ok("audit tank --json");
+    let events: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| -> Vec<&str> {
+        let of_kind = events.iter().filter(|one| one["event"] == event);
+        of_kind.filter_map(|one| one["path"].as_str()?.strip_prefix("/books/")).collect()
+    };
+    assert_eq!(of("open"), ["first", "deep/second", "first", "third", "deep/second"], "{told}");
+    assert_eq!(of("open to write"), ["first", "deep/second", "first", "third", "deep/second"], "{told}");
+    let written = of("write");
+    assert_eq!(written[written.len() - 5..], ["first", "deep/second", "first", "third", "deep/second"], "{told}");
+    world.ok("umount mount");
+}

@@ -91,11 +91,18 @@ impl FileSystem {
     fn begin_session(&self, watched: Watched, opener: Option<WatchedProcessAndCommand>, handle: Handle) {
         let mut sessions = self.watch.sessions.lock();
         let inode = watched.inode;
-        let fresh = || Session { watched, opener: None, handles: Vec::new(), threads: Vec::new(), writers: Vec::new() };
+        let fresh = || Session {
+            watched: watched.clone(),
+            opener: None,
+            handles: Vec::new(),
+            threads: Vec::new(),
+            writers: Vec::new(),
+        };
         let session = sessions.entry(inode).or_insert_with(fresh);
         session.handles.push(handle);
         if opener.is_some() {
-            session.opener = opener;
+            // Changes are told of the name that it was opened by to make them.
+            (session.opener, session.watched) = (opener, watched);
         }
         self.watch.session_count.store(sessions.len(), Ordering::Release);
     }
