@@ -15,6 +15,10 @@ mod tests;
 /// What most file systems want: everything that is faster or closer to POSIX, no remote locks, no writeback
 /// cache, no extension that needs a decision. Not `ATOMIC_O_TRUNC` either, which saves a request for each open that
 /// truncates: with it the kernel empties a running program before it says ETXTBSY.
+///
+/// With `ASYNC_DIO` direct reads and writes of one call are under way at once. Then the kernel leaves pages that were read
+/// during an asynchronous direct write in its cache when that ends, so a direct write of a file that has pages there
+/// has to be followed by a notification; and it makes EIO of a direct write that is answered with fewer bytes than were asked for.
 pub const RECOMMENDED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES

@@ -4,18 +4,21 @@
 //! system (its waits cannot be interrupted either), and some treat it as a broken disk. Waits for a device end with it.
 //! Those for a tertiary volume may take minutes: they are given up when their process is killed (`waiter.rs`).
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fuse_wire::abi::opcode;
-use fuse_wire::{Operation, Request, Unmount, Unmounter, Write};
+use fuse_wire::{Negotiated, Notifier, Operation, Request, Unmount, Unmounter, Write};
+use parking_lot::Mutex;
 use stere_naming::{Caller, FileSystem, ROOT, Timestamp, Wait};
 use stere_store::{PendingRead, pending, waiting};
 
-use crate::answer::Failure;
+use crate::answer::{Answer, Failure};
 use crate::beside;
+use crate::cached::{self, CachedRange, Paged};
 use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
@@ -33,6 +36,12 @@ pub(crate) enum Job {
     Search(Request),
     /// Inodes the kernel forgot and whose freeing has to wait for a device.
     Forgets(Vec<u64>),
+    /// Says that a file may not be changed any more: what the kernel has of it comes first.
+    Retain(Request),
+    /// Was done past what the kernel has in memory, which it is to forget before it hears of it.
+    Passed(Request, Answer, CachedRange),
+    /// The kernel may show what the file does not hold.
+    Invalidate(CachedRange),
 }
 
 /// Everything requests need.
@@ -52,6 +61,10 @@ pub(crate) struct Front {
     served: AtomicU64,
     complaints: Complaints,
     unmounter: OnceLock<Unmounter>,
+    notifier: OnceLock<Notifier>,
+    paged: Paged,
+    /// Where the listings of open directories end, by handle.
+    pub listings: Mutex<HashMap<u64, u64>>,
     panicked: AtomicBool,
     /// For what requests leave behind.
     own: Weak<Front>,
@@ -75,6 +88,9 @@ impl Front {
             served: AtomicU64::new(0),
             complaints: Complaints::default(),
             unmounter: OnceLock::new(),
+            notifier: OnceLock::new(),
+            paged: Paged::default(),
+            listings: Mutex::default(),
             panicked: AtomicBool::new(false),
             own: Weak::clone(own),
         })
@@ -124,8 +140,19 @@ impl Front {
 
     /// Tries a request; gives it back when it has to wait and may not.
     fn attempt(&self, mut request: Request, wait: Wait) -> Option<Request> {
-        match self.perform(&mut request, wait) {
-            Ok(answer) => answer.send(request, self.ttl),
+        if matches!(request.opcode(), opcode::READ | opcode::WRITE) {
+            self.paged.note(&request);
+        }
+        let outcome = self.perform(&mut request, wait);
+        let doubtful = match &outcome {
+            Err(Failure::WouldBlock) => None,
+            outcome => cached::doubtful(&request, outcome.is_ok()),
+        };
+        match outcome {
+            Ok(answer) => match self.paged.passed_by(&request) {
+                Some(range) => self.lanes.submit(Lane::Syncing, Job::Passed(request, answer, range)),
+                None => answer.send(request, self.ttl),
+            },
             Err(Failure::Errno(errno)) => request.reply_error(errno),
             Err(Failure::WouldBlock) if wait != Wait::Allowed => return Some(request),
             Err(Failure::WouldBlock) => {
@@ -139,7 +166,21 @@ impl Front {
                 request.reply_error(error.errno());
             }
         }
+        // Not before the answer: the kernel waits for that with the pages locked.
+        doubtful.into_iter().for_each(|range| self.lanes.submit(Lane::Syncing, Job::Invalidate(range)));
         None
+    }
+
+    /// Makes the kernel write what it has of a range, and forget it.
+    fn invalidate(&self, range: &CachedRange) {
+        let Some(notifier) = self.notifier.get() else { return };
+        match notifier.invalidate_inode(range.node, range.offset, range.length) {
+            Err(error) if error.raw_os_error() != Some(libc::ENODEV) && self.complaints.may_log(now().seconds) => {
+                // Pages that somebody holds: what is written of them is refused again, and then they are tried again.
+                tracing::warn!(inode = range.node, %error, "the kernel could not be told to forget what it has of a file");
+            }
+            _ => {}
+        }
     }
 
     /// A read: its own thread has the ring make small ones.
@@ -246,6 +287,16 @@ impl Front {
                 }
             }
             Job::Request(request) => self.wait_for(request),
+            Job::Retain(request) => {
+                // What was stored through a mapping before was accepted, and is refused once the file is retained.
+                self.invalidate(&CachedRange::whole(request.node()));
+                self.wait_for(request);
+            }
+            Job::Passed(request, answer, range) => {
+                self.invalidate(&range);
+                answer.send(request, self.ttl);
+            }
+            Job::Invalidate(range) => self.invalidate(&range),
             Job::Forgets(inodes) => {
                 for inode in inodes {
                     if let Err(error) = self.filesystem.forget(&Self::own_caller(Wait::Allowed), inode) {
@@ -309,6 +360,11 @@ impl Front {
 }
 
 impl fuse_wire::Filesystem for Front {
+    fn init(&self, _negotiated: &Negotiated, notifier: Notifier) {
+        // Set once, by the session.
+        drop(self.notifier.set(notifier));
+    }
+
     fn handle(&self, request: Request) {
         self.served.fetch_add(1, Ordering::Relaxed);
         if self.has_panicked() {
@@ -319,6 +375,9 @@ impl fuse_wire::Filesystem for Front {
         }
         if let Some(searches) = self.searches.as_ref().filter(|_| Searches::concerns(&request)) {
             return self.answer_search(searches, request, Wait::Never);
+        }
+        if cached::retains(&request) {
+            return self.lanes.submit(Lane::Syncing, Job::Retain(request));
         }
         if is_long(request.opcode()) {
             return self.lanes.submit(Lane::Syncing, Job::Request(request));

@@ -11,6 +11,7 @@
 
 mod answer;
 mod beside;
+mod cached;
 mod complaints;
 mod error;
 mod front;

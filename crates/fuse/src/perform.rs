@@ -14,6 +14,7 @@ use stere_naming::Wait;
 
 use crate::answer::{Answer, Failure};
 use crate::front::Front;
+use directory::Listing;
 
 type Outcome = Result<Answer, Failure>;
 
@@ -26,8 +27,12 @@ impl Front {
         match operation {
             // These write into the request's buffer, so the borrow of the operation has to end.
             Operation::Read { node, offset, size, .. } => self.read(request, wait, node, offset, size),
-            Operation::Readdir { node, offset, size, .. } => self.readdir(request, wait, node, offset, size, false),
-            Operation::Readdirplus { node, offset, size, .. } => self.readdir(request, wait, node, offset, size, true),
+            Operation::Readdir { node, handle, offset, size } => {
+                self.readdir(request, wait, Listing { node, handle, offset, size }, false)
+            }
+            Operation::Readdirplus { node, handle, offset, size } => {
+                self.readdir(request, wait, Listing { node, handle, offset, size }, true)
+            }
             Operation::Lookup { .. }
             | Operation::Readlink { .. }
             | Operation::Symlink { .. }

@@ -6,6 +6,7 @@ use stere_naming::{Error, Handle, Wait, Whence};
 use super::names::open_flags;
 use super::{Outcome, UNSUPPORTED};
 use crate::answer::{Answer, Failure};
+use crate::cached;
 use crate::front::Front;
 
 /// The longest copy done in one request; callers go on with the rest. Bounds how long a worker is away.
@@ -27,7 +28,17 @@ impl Front {
         let caller = self.caller(request, 0, wait);
         match *operation {
             Operation::Write(Write { node, offset, data, kill_suid_sgid, .. }) => {
-                Ok(Answer::Written(filesystem.write(&caller, node, offset, data, kill_suid_sgid)?))
+                let mut done = filesystem.write(&caller, node, offset, data, kill_suid_sgid)?;
+                // The kernel takes pages of its cache for written, however few bytes it is told, and makes EIO of a short direct write.
+                let is_whole = cached::must_be_whole(operation);
+                while is_whole && done < data.len() {
+                    let more = filesystem.write(&caller, node, offset + done as u64, &data[done..], kill_suid_sgid)?;
+                    if more == 0 {
+                        return Err(Failure::Errno(libc::ENOSPC));
+                    }
+                    done += more;
+                }
+                Ok(Answer::Written(done))
             }
             Operation::Open { node, flags, .. } => {
                 let handle = filesystem.open(&caller, node, open_flags(flags))?;
@@ -35,11 +46,18 @@ impl Front {
             }
             Operation::Opendir { node, .. } => {
                 // Open directories are noted below, so that one that is removed meanwhile can still be looked at.
+                let end = filesystem.directory_end(wait, node)?;
                 let handle = filesystem.open(&caller, node, open_flags(0))?;
+                self.listings.lock().insert(handle.0, end);
                 Ok(Answer::Opened { handle: handle.0, flags: self.open_directory_flags })
             }
-            Operation::Release { node, handle, .. } | Operation::Releasedir { node, handle, .. } => {
+            Operation::Release { node, handle, .. } => {
                 filesystem.release(&caller, node, Handle(handle))?;
+                Ok(Answer::Done)
+            }
+            Operation::Releasedir { node, handle, .. } => {
+                filesystem.release(&caller, node, Handle(handle))?;
+                self.listings.lock().remove(&handle);
                 Ok(Answer::Done)
             }
             Operation::Fsync { node, data_only, .. } => {

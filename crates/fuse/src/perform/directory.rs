@@ -9,20 +9,30 @@ use super::Outcome;
 use crate::answer::{Answer, entry};
 use crate::front::Front;
 
+/// Arguments of READDIR and READDIRPLUS.
+pub(super) struct Listing {
+    pub node: u64,
+    pub handle: u64,
+    pub offset: u64,
+    pub size: usize,
+}
+
 impl Front {
-    /// Fills the request's buffer with names behind the cookie `offset`, with attributes if `plus`.
-    pub(super) fn readdir(
-        &self,
-        request: &mut Request,
-        wait: Wait,
-        node: u64,
-        offset: u64,
-        size: usize,
-        plus: bool,
-    ) -> Outcome {
+    /// Fills the request's buffer with names behind the cookie `offset`, with attributes if `plus`: those that were there when the
+    /// directory was opened, or listed from its beginning. So a listing ends whatever is made and renamed meanwhile.
+    pub(super) fn readdir(&self, request: &mut Request, wait: Wait, listing: Listing, plus: bool) -> Outcome {
+        let Listing { node, handle, offset, size } = listing;
         let caller = self.caller(request, 0, wait);
+        let end = match offset {
+            0 => {
+                let end = self.filesystem.directory_end(wait, node)?;
+                self.listings.lock().entry(handle).and_modify(|known| *known = end);
+                end
+            }
+            _ => self.listings.lock().get(&handle).copied().unwrap_or(u64::MAX),
+        };
         let mut writer = request.directory(size);
-        self.filesystem.readdir(&caller, node, offset, plus, &mut |found| {
+        self.filesystem.readdir_before(&caller, node, offset..end, plus, &mut |found| {
             let shown = DirectoryEntry {
                 inode: found.inode,
                 next_offset: found.next_cookie,
