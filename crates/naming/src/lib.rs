@@ -164,6 +164,8 @@ pub struct Options {
     pub people: Option<Arc<dyn stere_policy::People>>,
     /// Who calls, for files of which that is noted.
     pub processes: Option<Arc<dyn stere_policy::Processes>>,
+    /// Memory for rules of directories; 0 is 32 MiB.
+    pub rules_bytes_max: usize,
     /// Programs whose reads of what is on tertiary volumes only are refused, by their names.
     pub refused_programs: Vec<String>,
 }
@@ -251,7 +253,9 @@ impl FileSystem {
         let next_handle = AtomicU64::new(1);
         let reconciler = Reconciler::default();
         files.resolver().set_classes(read_classes(&store, Wait::Allowed)?);
-        let rules = Rules::load(&store, &files.resolver().classes(), options.people.clone(), files.plugins().clone())?;
+        let weight_max = if options.rules_bytes_max == 0 { 32 << 20 } else { options.rules_bytes_max };
+        let (people, plugins) = (options.people.clone(), files.plugins().clone());
+        let rules = Rules::load(&store, &files.resolver().classes(), people, plugins, weight_max)?;
         let (seen, retentions) = (Seen::default(), Retentions::load(&store)?);
         let accounting = Accounting::default();
         let versions = Versions::load(&store)?;

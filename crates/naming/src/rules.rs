@@ -13,7 +13,7 @@ mod scopes;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -69,7 +69,13 @@ pub(crate) struct Rules {
     people: Option<Arc<dyn People>>,
     plugins: Option<Arc<Plugins>>,
     places: Option<Known>,
+    /// About what all rules of directories take in memory, and how much they may while others are kept beside those in use.
+    weight: Arc<AtomicUsize>,
+    weight_max: usize,
 }
+
+/// Of rules in memory those stay, when there are too many, that take less than this part of what all may.
+const LIGHT_DIVISOR: usize = 256;
 
 /// Rules that mean the same as long as text and classes are the same.
 struct Understood {
@@ -121,8 +127,10 @@ impl Rules {
         classes: &Classes,
         people: Option<Arc<dyn People>>,
         plugins: Arc<Plugins>,
+        weight_max: usize,
     ) -> Result<Rules, Error> {
-        let rules = Rules { people, plugins: Some(plugins), places: Some(Known(store.clone())), ..Rules::default() };
+        let places = Some(Known(store.clone()));
+        let rules = Rules { people, plugins: Some(plugins), places, weight_max, ..Rules::default() };
         type Last = (u64, Option<RulesVersion>);
         let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
@@ -154,7 +162,11 @@ impl Rules {
             return Some(known.rules.clone());
         }
         let rules = match RuleSet::parse_stored(&String::from_utf8_lossy(text), false, self.vocabulary(classes)) {
-            Ok(set) => Arc::new(set),
+            Ok(mut set) => {
+                set.count_in(&self.weight);
+                self.keep_to_weight();
+                Arc::new(set)
+            }
             Err(error) => {
                 tracing::error!(directory, %error, "rules of a directory are not understood");
                 return None;
@@ -169,6 +181,26 @@ impl Rules {
             understood.insert(directory, entry);
         }
         Some(rules)
+    }
+
+    /// Where rules take more memory than they may, forgets those that take much, and if that is not enough all; who uses them keeps them.
+    fn keep_to_weight(&self) {
+        let is_beyond = || self.weight.load(Ordering::Acquire) > self.weight_max;
+        for weight_max in [self.weight_max / LIGHT_DIVISOR, 0] {
+            if !is_beyond() {
+                return;
+            }
+            // They are let go when nobody is kept from the others.
+            let scopes: Vec<_> = {
+                let mut kept = self.kept.lock();
+                kept.extract_if(|_, scopes| scopes.weight_bytes() > weight_max).collect()
+            };
+            let sets: Vec<_> = {
+                let mut understood = self.understood.lock();
+                understood.extract_if(|_, known| known.rules.weight_bytes() > weight_max).collect()
+            };
+            drop((scopes, sets));
+        }
     }
 
     fn put_pool(&self, version: u64, set: RuleSet) {
@@ -233,6 +265,7 @@ impl FileSystem {
             self.rules.has_any.store(true, Ordering::Release);
         }
         let scopes = Arc::new(scopes);
+        self.rules.keep_to_weight();
         let mut kept = self.rules.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();

@@ -13,6 +13,9 @@ mod decision;
 mod here;
 mod parse;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::attribute::Own;
 use crate::classes::Classes;
 use crate::keeping::Keep;
@@ -136,12 +139,40 @@ pub struct RuleSet {
     others: Gates,
     others_ask_for_facts: bool,
     is_of_text_alone: bool,
+    weight: Weight,
+}
+
+/// What rules take in memory, about, and where that is counted while they are there.
+#[derive(Debug, Default)]
+struct Weight {
+    bytes: usize,
+    total: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        if let Some(total) = &self.total {
+            total.fetch_sub(self.bytes, Ordering::AcqRel);
+        }
+    }
 }
 
 impl RuleSet {
     /// All rules, as they were written.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// About how many bytes of memory they take.
+    pub fn weight_bytes(&self) -> usize {
+        self.weight.bytes
+    }
+
+    /// Counts them in a total for as long as they are there.
+    pub fn count_in(&mut self, total: &Arc<AtomicUsize>) {
+        assert!(self.weight.total.is_none(), "rules are counted once");
+        total.fetch_add(self.weight.bytes, Ordering::AcqRel);
+        self.weight.total = Some(total.clone());
     }
 
     /// Whether there are none.

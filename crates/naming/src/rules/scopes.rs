@@ -89,6 +89,11 @@ impl Scopes {
         self.levels.iter().filter(changes).map(|level| level.directory)
     }
 
+    /// About what its directories' rules take in memory.
+    pub fn weight_bytes(&self) -> usize {
+        self.levels.iter().filter_map(|level| level.rules.as_ref()).map(|said| said.rules.weight_bytes()).sum()
+    }
+
     fn said(&self) -> impl Iterator<Item = &Said> {
         self.levels.iter().filter_map(|level| level.rules.as_ref()).chain(&self.pool)
     }

@@ -21,36 +21,57 @@ use super::{Comparison, Facts, Rule, RuleSet};
 /// Different sets of patterns that are kept for directories.
 const KEPT_MAX: usize = 64;
 
+/// Put behind patterns and names that end in a dot.
+const BEHIND_DOT: &str = "x";
+
 /// Patterns that are looked for in one pass, and of which rule each is.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     set: GlobSet,
-    globs: Vec<Glob>,
     rules: Vec<usize>,
+    /// Those that end in a dot, each with `BEHIND_DOT`.
+    dotted: GlobSet,
+    dotted_rules: Vec<usize>,
 }
 
 impl Patterns {
     pub fn build<'a>(patterns: impl IntoIterator<Item = (&'a Glob, usize)>) -> Result<Patterns, globset::Error> {
-        let (mut builder, mut globs, mut rules) = (GlobSetBuilder::new(), Vec::new(), Vec::new());
+        let (mut builder, mut rules) = (GlobSetBuilder::new(), Vec::new());
+        let (mut dotted, mut dotted_rules) = (GlobSetBuilder::new(), Vec::new());
         for (glob, rule) in patterns {
             builder.add(glob.clone());
-            globs.push(glob.clone());
             rules.push(rule);
+            if let Some(longer) = longer(glob) {
+                dotted.add(longer);
+                dotted_rules.push(rule);
+            }
         }
-        Ok(Patterns { set: builder.build()?, globs, rules })
+        Ok(Patterns { set: builder.build()?, rules, dotted: dotted.build()?, dotted_rules })
     }
 
     fn add_matching(&self, text: &[u8], found: &mut Vec<usize>) {
+        if self.rules.is_empty() {
+            return;
+        }
         let path = Path::new(OsStr::from_bytes(text));
-        if text.ends_with(b".") {
-            // A set takes such a path for one without a name, and passes over what it sorts by names and endings. These are rare.
-            let asked = self.globs.iter().zip(&self.rules);
-            found.extend(asked.filter(|(glob, _)| glob.compile_matcher().is_match(path)).map(|(_, rule)| *rule));
-        } else if !self.rules.is_empty() {
-            let candidate = Candidate::new(path);
-            found.extend(self.set.matches_candidate(&candidate).into_iter().map(|pattern| self.rules[pattern]));
+        found.extend(self.set.matches_candidate(&Candidate::new(path)).into_iter().map(|pattern| self.rules[pattern]));
+        if text.ends_with(b".") && !self.dotted_rules.is_empty() {
+            let longer = [text, BEHIND_DOT.as_bytes()].concat();
+            let longer = Candidate::new(Path::new(OsStr::from_bytes(&longer)));
+            found.extend(self.dotted.matches_candidate(&longer).into_iter().map(|pattern| self.dotted_rules[pattern]));
         }
     }
+}
+
+/// A set takes a path that ends in a dot for one without a name, and passes over what it sorts by names and endings. Of these only patterns
+/// that end in a dot match such a path; with one more character behind both they are sorted as all others. Those that ignore
+/// case are sorted by nothing.
+fn longer(glob: &Glob) -> Option<Glob> {
+    let text = glob.glob();
+    let builds = [build_glob, build_glob_of_names];
+    let build =
+        builds.into_iter().find(|build| text.ends_with('.') && build(text, false).is_ok_and(|plain| plain == *glob))?;
+    build(&format!("{text}{BEHIND_DOT}"), false).ok()
 }
 
 /// A directory in a pattern of paths.
@@ -158,7 +179,9 @@ impl Paths {
         // What all of them compile to, some of them do.
         let built = Arc::new(Patterns::build(patterns).unwrap_or_default());
         let mut kept = self.kept.lock();
-        if kept.len() >= KEPT_MAX {
+        // What is kept of some directories is no more than a few times what there is of all.
+        let patterns_kept: usize = kept.keys().map(Vec::len).sum();
+        if kept.len() >= KEPT_MAX || patterns_kept > self.stepwise.len() * 2 {
             kept.clear();
         }
         kept.insert(left, built.clone());

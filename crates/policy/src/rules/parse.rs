@@ -6,7 +6,7 @@ use globset::{Glob, GlobBuilder};
 
 use super::condition::{Comparison, Condition, Fact};
 use super::here::{Gates, Paths, Patterns};
-use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary};
+use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
 use crate::keeping::Keep;
@@ -14,6 +14,13 @@ use crate::versions::Versions;
 
 /// Bytes of text that a set of rules may have.
 pub const RULES_BYTES_MAX: usize = 48 << 10;
+/// Bytes of all patterns of one directory's rules that are more than a name, a beginning or an ending: each takes a hundred times as much
+/// when it is compiled.
+pub const COMPILED_BYTES_MAX: usize = 16 << 10;
+/// What a pattern takes in memory, about: as it stands, for each of its bytes, and for each byte that has to be compiled.
+const PATTERN_WEIGHT_BYTES: usize = 512;
+const PLAIN_WEIGHT: usize = 16;
+const COMPILED_WEIGHT: usize = 128;
 
 /// What is wrong with rules, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -131,6 +138,13 @@ impl RuleSet {
                 builder.rule(piece, may_override, words)?;
             }
         }
+        if words.is_new && !may_override && builder.compiled_bytes > COMPILED_BYTES_MAX {
+            return Err(whole.error(format!(
+                "patterns that are more than a name, a beginning* or *an-ending (braces, brackets, '?', several '*', ext=) have {} bytes \
+                 together; {COMPILED_BYTES_MAX} are enough for the rules of one directory: spread them over directories, or write endings as *.c",
+                builder.compiled_bytes
+            )));
+        }
         builder.finish(!words.asked.get()).map_err(|error| whole.error(error.to_string()))
     }
 }
@@ -189,9 +203,26 @@ struct Builder {
     names: Vec<(Glob, usize)>,
     paths: Vec<(Glob, usize)>,
     others: Vec<usize>,
+    weight_bytes: usize,
+    compiled_bytes: usize,
+}
+
+/// Whether a pattern is looked up, and not compiled.
+fn is_looked_up(glob: &str, ignores_case: bool) -> bool {
+    let stars = glob.bytes().filter(|byte| *byte == b'*').count();
+    let at_an_end = glob.starts_with('*') || glob.ends_with('*');
+    !ignores_case && !glob.contains(['?', '[', '{', '\\']) && (stars == 0 || (stars == 1 && at_an_end))
 }
 
 impl Builder {
+    fn weigh(&mut self, glob: &str, is_plain: bool) {
+        let each = if is_plain { PLAIN_WEIGHT } else { COMPILED_WEIGHT };
+        // A path is kept as a whole, in pieces, and in some directories.
+        let times = if glob.contains('/') { 4 } else { 1 };
+        self.weight_bytes += (PATTERN_WEIGHT_BYTES + each * glob.len()) * times;
+        self.compiled_bytes += if is_plain { 0 } else { glob.len() };
+    }
+
     fn rule(&mut self, piece: Piece<'_>, may_override: bool, words: &Words<'_>) -> Result<(), RuleError> {
         let text = piece.text.to_owned();
         let overrides = piece.text.starts_with('!');
@@ -215,6 +246,7 @@ impl Builder {
                 }
                 Word::Pattern(glob) => {
                     has_pattern = true;
+                    self.weigh(glob.glob(), is_looked_up(glob.glob(), word.text.starts_with("ext=")));
                     let patterns = if word.text.contains('/') { &mut self.paths } else { &mut self.names };
                     patterns.push((glob, index));
                 }
@@ -247,6 +279,7 @@ impl Builder {
             others: Gates::build(&self.rules, &self.others),
             others_ask_for_facts,
             is_of_text_alone,
+            weight: Weight { bytes: self.weight_bytes + self.rules.len() * size_of::<Rule>(), total: None },
             rules: self.rules,
         })
     }

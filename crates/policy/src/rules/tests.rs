@@ -341,3 +341,35 @@ fn what_cannot_be_said_of_what_a_rule_is_for_is_refused_with_what_to_do() {
         assert!(error.contains(says), "{text}: {error}");
     }
 }
+
+/// P-178. What one directory's rules compile to is bounded, and told with the bound; the pool's own are the administrator's.
+#[test]
+fn what_has_to_be_compiled_of_a_directory_is_bounded() {
+    let alternatives = (0..3000).map(|number| format!("a{number}*b")).collect::<Vec<_>>().join(",");
+    let text = format!("{{{alternatives}}}: copies=2");
+    assert!(text.len() < RULES_BYTES_MAX);
+    let classes = Classes::default();
+    let refused = RuleSet::parse(&text, false, &classes).unwrap_err().to_string();
+    assert!(refused.contains("16384 are enough"), "{refused}");
+    // What was accepted before stays.
+    RuleSet::parse_stored(&text[..0], false, &classes).unwrap();
+    let endings = (0..2000).map(|number| format!("*.e{number}: copies=2")).collect::<Vec<_>>().join("\n");
+    RuleSet::parse(&endings, false, &classes).unwrap();
+}
+
+/// P-178. Rules count what they take for as long as they are there, those that take much as much.
+#[test]
+fn what_rules_take_is_counted_until_they_go() {
+    let total = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = || total.load(std::sync::atomic::Ordering::Acquire);
+    let classes = Classes::default();
+    let pattern = "[ab]*".repeat(2000);
+    let mut large = RuleSet::parse(&format!("{pattern}: copies=2"), false, &classes).unwrap();
+    let mut small = RuleSet::parse("*.c: copies=2", false, &classes).unwrap();
+    large.count_in(&total);
+    small.count_in(&total);
+    assert!(large.weight_bytes() > 1_000_000 && small.weight_bytes() < 2000, "{large:?}");
+    assert_eq!(counted(), large.weight_bytes() + small.weight_bytes());
+    drop(large);
+    assert_eq!(counted(), small.weight_bytes());
+}

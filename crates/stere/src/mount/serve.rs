@@ -177,6 +177,7 @@ fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
             coders: stere_file::Coders::of_processors(),
             ..stere_file::Options::default()
         },
+        rules_bytes_max: (job.options.memory_bytes / 32).clamp(2 << 20, 64 << 20),
         people: people::system(),
         processes: people::processes::system(),
         refused_programs: job.options.recall_deny.clone(),
