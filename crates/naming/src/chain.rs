@@ -141,7 +141,7 @@ impl FileSystem {
         for name in self.listxattr(caller, inode)? {
             let (to, key) = match parse_name(&name) {
                 None | Some(Err(_) | Ok(Name::Rules | Name::Computed(_))) => continue,
-                Some(Ok(Name::Lock(_) | Name::ListLock(_))) => {
+                Some(Ok(Name::Lock(_) | Name::ListLock(_) | Name::RetainLock)) => {
                     (&mut said.locks, name.rsplit(|byte| *byte == b'.').next())
                 }
                 Some(Ok(_)) => (&mut said.settings, name.rsplit(|byte| *byte == b'.').next()),

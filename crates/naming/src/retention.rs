@@ -22,6 +22,10 @@ use crate::{Caller, FileSystem, SetMode, xattr};
 
 /// The attribute that says how long.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.retain";
+/// The attribute that says that only root says so, here and below.
+pub(crate) const LOCK: &[u8] = b"trusted.stere.retain";
+/// All that it can say.
+const LOCKED: &[u8] = b"none";
 /// Files of the list that are looked at in one step.
 const FILES_PER_STEP: usize = 1024;
 /// How often the list is looked at, in seconds.
@@ -67,7 +71,44 @@ fn said_of_file(keys: &impl Keys, inode: u64, value: &InodeValue, now: i64) -> R
     Ok(longest)
 }
 
+/// Whether only root says here how long files are retained.
+fn is_locked(keys: &impl Keys, inode: u64) -> Result<bool, Error> {
+    let lock = |at, value: &InodeValue| match value.flags & xattr::HAS_ATTRIBUTES {
+        0 => Ok(None),
+        _ => xattr::get(keys, at, LOCK),
+    };
+    Ok(nearest(keys, inode, lock)?.is_some())
+}
+
 impl FileSystem {
+    /// From now on only root says here and below how long files are retained; without a value whoever owns them does again.
+    pub(crate) fn lock_retain(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<(), Error> {
+        if value.is_some_and(|value| value != LOCKED) {
+            return Err(Error::Invalid(
+                "retain can be locked to none only: then nobody but root retains anything there",
+            ));
+        }
+        self.changing_attribute(caller, inode, |transaction, inode_value| {
+            if inode_value.kind() != Some(FileKind::Directory) {
+                return Err(Error::NotPermitted("retention is locked for what is in a directory"));
+            }
+            xattr::check_mode(mode, xattr::get(transaction, inode, LOCK)?.is_some())?;
+            match value {
+                Some(value) => {
+                    inode_value.flags |= xattr::HAS_ATTRIBUTES;
+                    xattr::put(transaction, inode, LOCK, value)
+                }
+                None => xattr::remove(transaction, inode, LOCK).map(drop),
+            }
+        })
+    }
+
     /// Sets until when a file is retained, or what a directory says of files; without a value nothing is said here any more.
     pub(crate) fn set_retain(
         &self,
@@ -88,6 +129,9 @@ impl FileSystem {
             };
             if caller.uid != 0 && caller.uid != value.uid {
                 return Err(Error::NotPermitted("how long a file is retained, its owner and root say"));
+            }
+            if caller.uid != 0 && text.is_some() && is_locked(transaction, inode)? {
+                return Err(Error::NotPermitted("the administrator locked retention here or above"));
             }
             xattr::check_mode(mode, own_retain(value).is_some())?;
             let parse = if is_file { Retain::of_file } else { Retain::of_directory };

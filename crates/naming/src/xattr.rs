@@ -152,6 +152,7 @@ impl FileSystem {
                 Ok(Name::ListLock(List::Versions)) => self.own_versions_text(caller, inode, Say::Lock),
                 Ok(Name::Plugins) => self.own_plugins(caller, inode, Say::Own),
                 Ok(Name::Retain) => self.own_retain_text(caller, inode),
+                Ok(Name::RetainLock) => self.stored_attribute(caller, inode, retention::LOCK),
                 Ok(Name::Versions) => self.own_versions_text(caller, inode, Say::Own),
                 Ok(Name::Keep(keep)) => self.own_keep(caller, inode, keep),
                 Ok(Name::Rules) => self.stored_attribute(caller, inode, rules::ATTRIBUTE),
@@ -307,6 +308,7 @@ impl FileSystem {
         value: Option<&[u8]>,
         mode: SetMode,
     ) -> Result<(), Error> {
+        self.check_may_say_policy(caller, inode)?;
         let (setting, say) = match name {
             Name::Setting(setting) => (setting, Say::Own),
             Name::Lock(setting) => (setting, Say::Lock),
@@ -319,6 +321,7 @@ impl FileSystem {
             Name::ListLock(List::Versions) => return self.set_versions(caller, inode, value, mode, Say::Lock),
             Name::Plugins => return self.set_plugins(caller, inode, value, mode, Say::Own),
             Name::Retain => return self.set_retain(caller, inode, value, mode),
+            Name::RetainLock => return self.lock_retain(caller, inode, value, mode),
             Name::Versions => return self.set_versions(caller, inode, value, mode, Say::Own),
             Name::Keep(keep) => return self.set_keep(caller, inode, keep, value, mode),
             Name::Computed(computed) => return Err(PolicyError::Computed(computed.word()).into()),
@@ -364,6 +367,18 @@ impl FileSystem {
             self.keeping_changed();
         }
         Ok(())
+    }
+
+    /// Policy is said by the owner and root: others who may write a file, or in a directory, may not make weaker how that is kept.
+    fn check_may_say_policy(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        if caller.uid == 0 {
+            return Ok(());
+        }
+        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        match value.uid == caller.uid {
+            true => Ok(()),
+            false => Err(Error::NotPermitted("what policy a file or directory has, its owner and root say")),
+        }
     }
 
     /// Refuses settings that a lock of the administrator contradicts, here or above.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use stere_naming::{FileSystem, ROOT, SetMode};
+use stere_naming::{Caller, FileSystem, OpenFlags, ROOT, SetMode};
 use support::files::{make, mkdir};
 use support::{Rig, caller, reconcile};
 
@@ -166,4 +166,57 @@ fn locks_are_listed_for_the_administrator_alone() {
     set(&fs, top, "trusted.other", "an ordinary attribute");
     let link = fs.symlink(&caller(4), top, b"l", b"target").unwrap().inode;
     assert_eq!(try_set(&fs, link, "trusted.stere.copies", "2"), libc::EPERM);
+}
+
+fn user(uid: u32) -> Caller<'static> {
+    Caller { uid, gid: uid, ..caller(4) }
+}
+
+fn of_user(fs: &FileSystem, uid: u32, inode: u64, name: &str, value: &str) -> i32 {
+    let set = fs.setxattr(&user(uid), inode, name.as_bytes(), value.as_bytes(), SetMode::Any, false);
+    set.map_or_else(|error| error.errno(), |()| 0)
+}
+
+/// P-179. The kernel lets whoever may write set attributes; what weakens a file is for its owner and root.
+#[test]
+fn who_may_write_a_file_does_not_say_how_it_is_kept() {
+    let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
+    let top = fs.mkdir(&user(7), ROOT, b"shared", 0o777).unwrap().inode;
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let (file, handle) = fs.create(&user(7), top, b"file", 0o666, flags).unwrap();
+    fs.release(&user(7), file.inode, handle).unwrap();
+    let keys = [
+        ("encrypt", "no"),
+        ("copies", "1"),
+        ("checksum", "crc32c"),
+        ("class", "scratch"),
+        ("compress", "zstd"),
+        ("versions", "no"),
+        ("plugins", "none"),
+        ("pin", "no"),
+        ("backup", "no"),
+        ("only", "any"),
+    ];
+    for (key, value) in keys {
+        let name = format!("user.stere.{key}");
+        for inode in [file.inode, top] {
+            assert_eq!(of_user(&fs, 8, inode, &name, value), libc::EPERM, "{key}={value}");
+            assert_eq!(of_user(&fs, 7, inode, &name, value), 0, "{key}={value}");
+            let removed = fs.removexattr(&user(8), inode, name.as_bytes());
+            assert_eq!(removed.unwrap_err().errno(), libc::EPERM, "{key} is removed");
+            assert_eq!(try_set(&fs, inode, &name, value), 0, "{key}={value}");
+        }
+    }
+    assert_eq!(of_user(&fs, 8, top, "user.stere.rules", "*: copies=1"), libc::EPERM);
+    assert_eq!(of_user(&fs, 8, file.inode, "user.note", "may be written"), 0);
+    // In the directory of another: root can keep it from becoming something that cannot be removed.
+    let (own, handle) = fs.create(&user(8), top, b"own", 0o644, flags).unwrap();
+    fs.release(&user(8), own.inode, handle).unwrap();
+    assert_eq!(try_set(&fs, top, "trusted.stere.retain", "9h"), libc::EINVAL);
+    set(&fs, top, "trusted.stere.retain", "none");
+    assert_eq!(of_user(&fs, 8, own.inode, "user.stere.retain", "2100-01-01"), libc::EPERM);
+    assert_eq!(of_user(&fs, 7, top, "user.stere.retain", "9h"), libc::EPERM);
+    fs.unlink(&user(7), top, b"own").unwrap();
+    fs.removexattr(&caller(5), top, b"trusted.stere.retain").unwrap();
+    assert_eq!(of_user(&fs, 7, file.inode, "user.stere.retain", "2100-01-01"), 0);
 }

@@ -28,6 +28,8 @@ pub enum Name {
     Plugins,
     /// Until when files stay as they are.
     Retain,
+    /// The administrator's: that nobody else says so, here and below.
+    RetainLock,
     /// How many versions of files are kept, and how long.
     Versions,
     /// What stays on devices, and in what company.
@@ -297,7 +299,7 @@ pub fn parse_name(name: &[u8]) -> Option<Result<Name, PolicyError>> {
     };
     if locked.is_some() {
         let lock = Setting::from_word(key).map(Name::Lock);
-        let lock = lock.or(List::from_word(key).map(Name::ListLock));
+        let lock = lock.or(List::from_word(key).map(Name::ListLock)).or((key == "retain").then_some(Name::RetainLock));
         return Some(lock.ok_or_else(|| PolicyError::NotLockable(key.to_owned())));
     }
     Some(recognise(key).ok_or_else(|| PolicyError::UnknownKey(key.to_owned())))

@@ -22,6 +22,8 @@ const RULES: &str = "rules";
 const PLUGINS: &str = "plugins";
 /// Until when files stay as they are, which is no way to store them.
 const RETAIN: &str = "retain";
+/// The attribute with which nobody but root retains anything below a directory.
+const RETAIN_LOCK: &str = "trusted.stere.retain";
 /// Which versions of files are kept.
 const VERSIONS: &str = "versions";
 /// Whether content stays on devices.
@@ -128,7 +130,7 @@ fn why_not_permitted(path: &Path, key: &str) -> String {
                 "{} is retained until {until}; that can be made later, by its owner and root, and never earlier",
                 path.display()
             ),
-            None => "how long a file is retained, its owner and root say".into(),
+            None => "how long a file is retained, its owner and root say, and root only below a directory where that is locked".into(),
         };
     }
     let mut locked = Vec::new();
@@ -156,7 +158,8 @@ fn is_redundancy(key: &str) -> bool {
 fn lock_attribute(key: &str) -> Result<String> {
     check_key(key)?;
     let setting = Setting::from_word(key).map(Setting::lock_attribute);
-    match setting.or(List::from_word(key).map(List::lock_attribute)) {
+    let retain = (key == RETAIN).then(|| RETAIN_LOCK.to_owned());
+    match setting.or(List::from_word(key).map(List::lock_attribute)).or(retain) {
         Some(attribute) => Ok(attribute),
         None => Err(Error::Usage(format!("'{key}' cannot be locked, only how files are stored"))),
     }
@@ -173,6 +176,9 @@ fn lock(path: &Path, settings: &[String]) -> Result<()> {
         let attribute = lock_attribute(key)?;
         match setxattr(path, attribute, value.as_bytes(), XattrFlags::empty()) {
             Err(Errno::PERM) => return may_not_lock(),
+            Err(Errno::INVAL) if key == RETAIN => {
+                return refused("retain can be locked to none only: then nobody but root retains anything there");
+            }
             Err(Errno::INVAL) => return refused(why_not(key, value)),
             other => explain_not_here(other, path, "lock the policy of")?,
         }

@@ -19,7 +19,7 @@ fn names_are_recognised_with_both_prefixes() {
     assert_eq!(parse_name(b"trusted.stere.copies"), Some(Ok(Name::Lock(Setting::Copies))));
     assert_eq!(parse_name(b"trusted.stere.plugins"), Some(Ok(Name::ListLock(List::Plugins))));
     assert_eq!(parse_name(b"trusted.stere.versions"), Some(Ok(Name::ListLock(List::Versions))));
-    for key in ["rules", "retain", "pin", "effective.copies", "", "colour"] {
+    for key in ["rules", "pin", "effective.copies", "", "colour"] {
         let refused = parse_name(format!("trusted.stere.{key}").as_bytes());
         assert_eq!(refused, Some(Err(PolicyError::NotLockable(key.into()))));
     }
