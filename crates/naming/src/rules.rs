@@ -191,14 +191,8 @@ impl Rules {
                 return;
             }
             // They are let go when nobody is kept from the others.
-            let scopes: Vec<_> = {
-                let mut kept = self.kept.lock();
-                kept.extract_if(|_, scopes| scopes.weight_bytes() > weight_max).collect()
-            };
-            let sets: Vec<_> = {
-                let mut understood = self.understood.lock();
-                understood.extract_if(|_, known| known.rules.weight_bytes() > weight_max).collect()
-            };
+            let scopes = take_if(&mut self.kept.lock(), |scopes| scopes.weight_bytes() > weight_max);
+            let sets = take_if(&mut self.understood.lock(), |known| known.rules.weight_bytes() > weight_max);
             drop((scopes, sets));
         }
     }
@@ -526,6 +520,13 @@ impl FileSystem {
             }
         })
     }
+}
+
+/// Takes what is meant out of a map.
+fn take_if<V>(map: &mut FxHashMap<u64, V>, is_meant: impl Fn(&V) -> bool) -> FxHashMap<u64, V> {
+    let (taken, left) = std::mem::take(map).into_iter().partition(|(_, value)| is_meant(value));
+    *map = left;
+    taken
 }
 
 fn version_of(version: u64, bytes: &[u8]) -> Option<RulesVersion> {
