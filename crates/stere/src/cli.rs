@@ -42,6 +42,7 @@ Mount options (-o, separated by commas):
                           others is given up
   scrub=30d               how often everything is verified in the background, or never
   spare=10m               how long a device may be away before a hot spare takes its place, or never
+  discard, nodiscard      give free space back to what lies below (TRIM of devices, holes in images), in the background (the default)
   device_timeout=5s       how long a device may take for one write or flush before the others go on without it, or never
   sick_errors=16          errors of a device (since the mount) after which status calls it sick, or never
   retire_errors=256       and after which it is given up, if all that is on it can be rebuilt, or never

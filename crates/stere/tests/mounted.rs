@@ -127,7 +127,10 @@ fn a_device_is_emptied_where_metadata_loses_a_copy_and_not_where_content_would()
     assert_eq!((status["state"].as_str(), status["survives"].as_u64()), (Some("healthy"), Some(1)), "{status}");
     // Two copies have two places, and not one.
     for line in ["device evacuate tank b", "device remove tank b --yes"] {
-        world.refused_after_forecast(line, &["does not fit on the other devices", "device add"]);
+        world.refused_after_forecast(
+            line,
+            &["stored as 2 copies, which needs 2 devices, and 1 would be left", "device add"],
+        );
     }
     assert_eq!(world.json("status tank --json")["state"], "healthy");
     assert_eq!(fs::read(world.mountpoint().join("kept")).unwrap(), content);

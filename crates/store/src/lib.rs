@@ -219,6 +219,8 @@ pub struct Store {
     pub(crate) volumes: Arc<tertiary::Volumes>,
     pub(crate) unfolded: fold::Unfolded,
     pub(crate) damage: damage::KnownDamage,
+    /// The state whose emptied segments were given back last, to be discarded.
+    pub(crate) discard_change: AtomicU64,
     pub(crate) options: StoreOptions,
 }
 

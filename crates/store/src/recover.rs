@@ -216,6 +216,7 @@ impl Store {
             volumes,
             unfolded: Default::default(),
             damage: Default::default(),
+            discard_change: AtomicU64::new(u64::MAX),
             log,
             options,
         }

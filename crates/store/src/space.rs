@@ -129,6 +129,23 @@ pub struct Statistics {
 }
 
 impl Store {
+    /// Gives what is free back to what lies below the devices (TRIM, holes), at most so many slots of each; how many that were.
+    pub fn discard_freed(&self, slots_max: usize) -> Result<usize, Error> {
+        self.check_writable()?;
+        let change = {
+            let inner = self.inner.read();
+            (!inner.freed.is_empty() || !inner.left.is_empty()).then_some(inner.change)
+        };
+        // What was emptied is free once that is proven: nobody else may ask for it before the next checkpoint. Once for each state.
+        if let Some(change) = change
+            && self.discard_change.swap(change, Ordering::AcqRel) != change
+            && !self.release_by_proof()?
+        {
+            self.checkpoint()?;
+        }
+        Ok(self.log.stripe.discard_freed(slots_max))
+    }
+
     /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the
     /// changes that gather until then; `changes_bytes` are gathered already.
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {

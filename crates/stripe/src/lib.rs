@@ -374,6 +374,23 @@ impl Stripe {
         Ok(device.discard(offset, u64::from(self.chunk_bytes))?)
     }
 
+    /// Tells devices that slots which were freed hold nothing of value, at most so many of each; how many that were.
+    pub fn discard_freed(&self, slots_max: usize) -> usize {
+        let places = self.placement.lock().begin_discard(slots_max);
+        for place in &places {
+            // Advice: a device that does not take it loses nothing.
+            let device = self.devices.get(place.device);
+            let offset = device.as_ref().and_then(|device| device.slot_offset(*place).ok());
+            if let (Some(device), Some(offset)) = (device, offset)
+                && device.silent_for().is_none()
+            {
+                drop(device.discard(offset, u64::from(self.chunk_bytes)));
+            }
+        }
+        self.placement.lock().end_discard(&places);
+        places.len()
+    }
+
     pub fn capacity(&self, scheme: Scheme) -> Capacity {
         self.placement.lock().capacity(scheme)
     }

@@ -55,6 +55,9 @@ pub struct SlotUsage {
     pub pending: u32,
 }
 
+/// So many slots of a device stay free for others while some are discarded.
+const FREE_BESIDE_DISCARD: usize = 16;
+
 #[derive(Debug, Default)]
 struct DeviceSlots {
     map: SlotMap,
@@ -72,6 +75,10 @@ struct DeviceSlots {
     state: Option<DeviceState>,
     host: String,
     shelf: String,
+    /// Slots that were freed since they were discarded last; some may be in use again.
+    undiscarded: BTreeSet<u32>,
+    /// Slots that count as used while they are discarded.
+    discarding: BTreeSet<u32>,
 }
 
 impl DeviceSlots {
@@ -465,6 +472,40 @@ impl Placement {
             let Some(slots) = self.devices.get_mut(&place.device) else { continue };
             let was_used = slots.map.mark_free(place.slot);
             assert!(was_used, "slot {} of device {} is freed once", place.slot, place.device);
+            slots.undiscarded.insert(place.slot);
+        }
+    }
+
+    /// Takes freed slots that are to be discarded, at most so many of each device: they count as used until `end_discard`. Where few are
+    /// free none is taken, for somebody may need them.
+    pub(crate) fn begin_discard(&mut self, slots_max: usize) -> Vec<ChunkPlace> {
+        let mut places = Vec::new();
+        for (device, slots) in &mut self.devices {
+            let spare = (slots.map.free_count() as usize).saturating_sub(FREE_BESIDE_DISCARD);
+            if !slots.is_attached || slots.is_suspended {
+                continue;
+            }
+            for _ in 0..slots_max.min(spare) {
+                let Some(slot) = slots.undiscarded.pop_first() else { break };
+                // Else it is in use again.
+                if slots.map.mark_used(slot) {
+                    slots.discarding.insert(slot);
+                    places.push(ChunkPlace { device: *device, slot });
+                }
+            }
+        }
+        places
+    }
+
+    /// These slots are free again.
+    pub(crate) fn end_discard(&mut self, places: &[ChunkPlace]) {
+        for place in places {
+            let Some(slots) = self.devices.get_mut(&place.device) else { continue };
+            // Not if the device left meanwhile, and another has its number.
+            if slots.discarding.remove(&place.slot) {
+                let was_used = slots.map.mark_free(place.slot);
+                assert!(was_used, "a slot that is discarded is nobody else's");
+            }
         }
     }
 

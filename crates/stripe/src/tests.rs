@@ -4,7 +4,7 @@ use crate::{ReadReport, ReadRequest, Stripe, StripeError, split_tag};
 use proptest::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
-use stere_device::{Buffer, BufferPool, Completion, DeviceError, MemoryDevice};
+use stere_device::{Buffer, BufferPool, Completion, Device, DeviceError, MemoryDevice};
 use stere_format::{
     Address, ChunkHeader, ChunkPlace, DeviceLayout, PoolId, Scheme, SegmentChunks, SegmentKind, crc32c,
 };
@@ -282,3 +282,35 @@ proptest! {
         }
     }
 }
+
+/// P-165: a slot that is freed is discarded once, never while it is in use, and is free again afterwards.
+#[test]
+fn freed_slots_are_discarded() {
+    let pool = Pool::new(1);
+    let places: Vec<ChunkPlace> = (0..8).map(|_| pool.segment(scheme(1, 0)).chunks[0]).collect();
+    let free_before = pool.stripe.slot_usage(0).unwrap().free;
+    let device = pool.stripe.device(0).unwrap();
+    let offset = |place: &ChunkPlace| device.layout().slot_offset(place.slot).unwrap();
+    places.iter().for_each(|place| device.write_bytes(offset(place), &[7; 4096]).unwrap());
+    let discards = || pool.memories[0].counters().discards;
+    assert_eq!(pool.stripe.discard_freed(100), 0, "nothing was freed");
+    pool.stripe.free_now(&places[..4]);
+    assert_eq!(pool.stripe.discard_freed(3), 3, "no more than was said");
+    assert_eq!((pool.stripe.discard_freed(100), discards()), (1, 4));
+    assert_eq!((pool.stripe.discard_freed(100), discards()), (0, 4), "once");
+    assert_eq!(pool.stripe.slot_usage(0).unwrap().free, free_before + 4);
+    for place in &places[4..] {
+        let mut bytes = [0; 4096];
+        device.read(offset(place), &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 4096], "what is in use stays");
+    }
+    // What is in use again is left alone.
+    pool.stripe.free_now(&places[4..5]);
+    while pool.stripe.slot_usage(0).unwrap().free > FREE_LEFT {
+        pool.segment(scheme(1, 0));
+    }
+    assert_eq!(pool.stripe.discard_freed(100), 0, "few are free: somebody may need them");
+}
+
+/// With so few free slots none is taken away to be discarded.
+const FREE_LEFT: u32 = 8;

@@ -34,6 +34,8 @@ pub struct Options {
     pub scrub: Option<Duration>,
     /// How long a device may be away before a hot spare takes its place; none for never.
     pub spare: Option<Duration>,
+    /// Whether free space is given back to what lies below the devices.
+    pub discard: bool,
     /// How long a device may take for one write or flush before the others go on without it; none: as long as it takes.
     pub device_timeout: Option<Duration>,
     /// What repair and scrubbing take at most while the mount is in use, in bytes a second.
@@ -71,6 +73,7 @@ impl Default for Options {
             prefer: None,
             scrub: Some(Duration::from_secs(30 * 86_400)),
             spare: Some(Duration::from_secs(600)),
+            discard: true,
             device_timeout: Some(Duration::from_secs(5)),
             repair_rate_bytes: 256 << 20,
             tier_rate_bytes: None,
@@ -126,6 +129,8 @@ impl Options {
             "find" => self.fuse.no_find = false,
             "nofind" => self.fuse.no_find = true,
             "nobtime" => self.fuse.no_birth_times = true,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "writeback" => self.fuse.writeback_cache = true,
             "nowriteback" => self.fuse.writeback_cache = false,
             "powersave" => self.fuse.keep_cpus_awake = false,

@@ -26,6 +26,8 @@ const RESTS_PER_STEP: u32 = 2;
 /// How often what could not be read is read again, and how many blobs of it.
 const REVIEW_EVERY: Duration = Duration::from_secs(30);
 const REVIEWED_AT_ONCE: usize = 256;
+/// Free slots of each device that are discarded between two looks.
+const DISCARDED_AT_ONCE: usize = 256;
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const SCRUB_STEP_IDLE_BYTES: u64 = 64 << 20;
 /// A device that does not answer is looked for so often at first, and ever less often while it fails.
@@ -43,6 +45,7 @@ struct Repairer<F> {
     rate_bytes: u64,
     spare_after: Option<Duration>,
     device_timeout: Option<Duration>,
+    discards: bool,
     /// Devices that were silent when that was looked at last.
     silent: Vec<DeviceIndex>,
     scrub_every: Option<Duration>,
@@ -59,7 +62,7 @@ pub fn start(
     options: &Options,
 ) -> Result<JoinHandle<()>> {
     let (rate_bytes, spare_after, scrub_every) = (options.repair_rate_bytes, options.spare, options.scrub);
-    let device_timeout = options.device_timeout;
+    let (device_timeout, discards) = (options.device_timeout, options.discard);
     daemon.running.set_deadlines(device_timeout);
     let run = move || {
         if daemon.running.read_only {
@@ -79,6 +82,7 @@ pub fn start(
             rate_bytes,
             spare_after,
             device_timeout,
+            discards,
             silent: Vec::new(),
             scrub_every,
             away_since: HashMap::new(),
@@ -105,6 +109,10 @@ impl<F: Fn() -> u64> Repairer<F> {
             self.review_damage();
             let worked = self.work(|running| running.mend_step(STEP_BYTES)) || self.scrub();
             if !worked {
+                if self.discards {
+                    let discarded = self.daemon.running.store.discard_freed(DISCARDED_AT_ONCE);
+                    self.told(discarded.map_err(Error::from));
+                }
                 self.daemon.running.mending.sleep(LOOK_EVERY);
             }
         }
