@@ -55,6 +55,39 @@ pub(crate) struct Cleaner {
     stuck: FxHashMap<u64, Stuck>,
     /// The last change before which no room for metadata could be made.
     fruitless_at: Option<u64>,
+    background: Background,
+}
+
+/// What the passes of the background led to: cleaning that frees nothing comes to rest, whatever the cause is.
+#[derive(Default)]
+struct Background {
+    /// Passes in a row that left no more slots free than there were.
+    fruitless: u32,
+    slots_free_most: u64,
+    /// After the last pass.
+    slots_free: u64,
+    live_raw_bytes: i64,
+}
+
+impl Background {
+    /// Whether passes freed nothing and nothing changed since: a segment's worth did not die, and no slot was taken or given back.
+    fn rests(&mut self, slots_free: u64, live_raw_bytes: i64, segment_bytes: u64) -> bool {
+        let died = self.live_raw_bytes.saturating_sub(live_raw_bytes);
+        let is_same = slots_free == self.slots_free && died < i64::try_from(segment_bytes).unwrap_or(i64::MAX);
+        if self.fruitless >= FRUITLESS_PASSES_MAX && !is_same {
+            self.fruitless = 0;
+        }
+        self.fruitless >= FRUITLESS_PASSES_MAX
+    }
+
+    fn note(&mut self, slots_free_before: u64, slots_free: u64, live_raw_bytes: i64) {
+        if self.fruitless == 0 {
+            self.slots_free_most = slots_free_before;
+        }
+        self.fruitless = if slots_free > self.slots_free_most { 0 } else { self.fruitless + 1 };
+        self.slots_free_most = self.slots_free_most.max(slots_free);
+        (self.slots_free, self.live_raw_bytes) = (slots_free, live_raw_bytes);
+    }
 }
 
 /// How a segment was when it could not be emptied: once it is otherwise, it is tried again.
@@ -224,9 +257,17 @@ impl Store {
             (false, true) => 10,
             (false, false) => return Ok(false),
         };
+        let slots_free_before = self.slots_free();
+        let live_raw_bytes = self.space.live_raw_bytes();
+        if cleaner.background.rests(slots_free_before, live_raw_bytes, u64::from(self.log.chunk_bytes())) {
+            return Ok(false);
+        }
         let done = self.clean_pass(&mut cleaner, percent)?.is_some();
         if done && !self.release_by_proof()? {
             self.checkpoint()?;
+        }
+        if done {
+            cleaner.background.note(slots_free_before, self.slots_free(), self.space.live_raw_bytes());
         }
         Ok(done)
     }
@@ -379,17 +420,23 @@ impl Store {
         key: &StreamKey,
     ) -> Result<bool, Error> {
         let mut moved = Vec::new();
+        let mut is_full = false;
         for (handle, inode, file_offset) in self.live_blobs(segment, row_block, entries)? {
             match self.append_copy(&handle, inode, file_offset, key) {
                 Ok((value, to)) => moved.push((handle, value, to)),
                 Err(Error::Damaged { .. }) => return Ok(false),
+                // What was copied is not copied again by the next pass: then passes would write for ever and free nothing.
+                Err(Error::NoSpace) if !moved.is_empty() => {
+                    is_full = true;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
         self.check_writable()?;
         self.throttle(Wait::Allowed)?;
         self.enter_moved(&moved, true)?;
-        Ok(true)
+        if is_full { Err(Error::NoSpace) } else { Ok(true) }
     }
 
     /// Where what survived cleaning goes: unreplicated data stays on its device.
@@ -552,3 +599,6 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

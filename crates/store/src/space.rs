@@ -88,6 +88,13 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Live bytes of all segments, raw.
+    pub fn live_raw_bytes(&self) -> i64 {
+        self.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum()
+    }
+}
+
 pub(crate) fn raw(scheme: Scheme, bytes: i64) -> i64 {
     bytes.saturating_mul(scheme.width() as i64) / i64::from(scheme.data)
 }
@@ -403,7 +410,7 @@ impl Store {
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
         let scheme = self.fit(scheme);
         let total = self.log.stripe.room(scheme, &self.kept_from_users(scheme, None)).1 * self.content_bytes(scheme);
-        let live: i64 = self.space.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum();
+        let live = self.space.live_raw_bytes();
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
         let content = |raw: i64| u64::try_from(raw).unwrap_or(0) * u64::from(scheme.data) / scheme.width() as u64;
         let capacity = self.log.stripe.capacity(scheme);

@@ -132,6 +132,11 @@ impl Rig {
         options
     }
 
+    /// What was written to the devices since they were made.
+    pub fn written_bytes(&self) -> u64 {
+        self.devices.iter().map(|device| device.counters().written_bytes).sum()
+    }
+
     /// The devices as they are now, to be spoilt.
     pub fn images(&self) -> Vec<Arc<MemoryDevice>> {
         self.devices.iter().map(|device| Arc::new(device.copy())).collect()
