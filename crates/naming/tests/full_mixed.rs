@@ -168,12 +168,11 @@ impl Full<'_> {
                 let (directory, name) = (self.random.pick(&self.directories), format!("r{}", self.next).into_bytes());
                 self.next += 1;
                 let (old_directory, old_name) = (self.files[at].directory, self.files[at].name.clone());
-                let had_room = self.call("rename", |full| {
+                self.call("rename", |full| {
                     full.fs.rename(&caller(4), old_directory, &old_name, directory, &name, 0)?;
                     full.files[at] = File { directory, name, inode };
                     Ok(0)
-                });
-                had_room
+                })
             }
             18 => {
                 let (name, length) = (format!("user.{}", self.random.below(4)), 1 + self.random.below(30_000) as usize);
