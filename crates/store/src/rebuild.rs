@@ -236,7 +236,7 @@ impl Store {
                 if unreadable > 0 {
                     tracing::warn!(segment = segment.id, unreadable, "blocks of a segment can be read from no device");
                 }
-                Ok((unreadable == 0 || is_planted(Bug::SalvagedZeros)).then_some(whole))
+                Ok((unreadable == 0).then_some(whole))
             }
             outcome => outcome.map(Some).map_err(to_error),
         }
