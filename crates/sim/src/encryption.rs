@@ -16,7 +16,7 @@ use crate::history::{Budget, History, Stop};
 use crate::medium::SECTOR;
 use crate::model::ROOT;
 use crate::operation::NAMES;
-use crate::pool::caller;
+use crate::pool::{caller, superuser};
 
 /// What a history encrypts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl History {
             made.map_err(|error| format!("making a key: {error}"))?;
         }
         if self.encrypts() == Encrypts::Everything {
-            let user = caller(&self.machine);
+            let user = superuser(&self.machine);
             let set = files.setxattr(&user, ROOT, ATTRIBUTE, b"yes", SetMode::Any, false);
             set.and_then(|()| files.syncfs(&user)).map_err(|error| format!("encrypting everything: {error}"))?;
         }
@@ -91,7 +91,7 @@ impl History {
         if self.encrypts() != Encrypts::Some {
             return Ok(());
         }
-        let (user, value) = (caller(&self.machine), WISHES[pick % WISHES.len()]);
+        let (user, value) = (superuser(&self.machine), WISHES[pick % WISHES.len()]);
         match self.mounted().files.setxattr(&user, inode, ATTRIBUTE, value, SetMode::Any, false) {
             Ok(()) => {}
             Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),

@@ -17,7 +17,7 @@ use crate::model::{Kind, Model, Node, ROOT};
 use crate::observe;
 use crate::operation::{Operation, Path};
 use crate::plugins::PluginTrouble;
-use crate::pool::caller;
+use crate::pool::{caller, superuser};
 use crate::random::Random;
 
 /// Who says something.
@@ -178,7 +178,7 @@ impl History {
     }
 
     fn must_refuse(&mut self, inode: u64, name: &[u8], value: &str) -> Result<(), Stop> {
-        let user = caller(&self.machine);
+        let user = superuser(&self.machine);
         let real = self.mounted().files.setxattr(&user, inode, name, value.as_bytes(), SetMode::Any, false);
         match real {
             Err(Error::NotPermitted(_) | Error::Retained(_)) => Ok(()),
@@ -199,7 +199,7 @@ impl History {
     }
 
     fn put_lock(&mut self, inode: u64, list: usize, value: Option<&str>) -> Result<(), Stop> {
-        let (name, user) = (lock(list), caller(&self.machine));
+        let (name, user) = (lock(list), superuser(&self.machine));
         let is_there = self.model.nodes[&inode].attributes.contains_key(&name);
         let real = match value {
             Some(value) => self.mounted().files.setxattr(&user, inode, &name, value.as_bytes(), SetMode::Any, false),

@@ -429,7 +429,7 @@ fn lost_data_is_named_by_path_with_an_exit_code_of_its_own() {
     let devices = status["devices"].as_array().unwrap();
     let rotten = devices.iter().find(|device| device["name"] == holder.as_str()).unwrap();
     assert!(rotten["checksum_errors"].as_u64().unwrap() > 0, "{status}");
-    assert_eq!(status["state"], "degraded");
+    assert_eq!(status["state"], "lost");
     assert!(status["next"].as_str().unwrap().contains(&format!("device {holder}")));
     world.ok("umount mount");
 }

@@ -9,7 +9,7 @@ use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, RenameManner};
 use crate::observe;
 use crate::operation::{ATTRIBUTES, POLICIES, Path, RULES, Target};
-use crate::pool::caller;
+use crate::pool::{caller, superuser};
 
 impl History {
     pub(crate) fn made(&mut self, directory: u64, name: &[u8], inode: u64, node: Node) -> Result<(), Stop> {
@@ -231,7 +231,8 @@ impl History {
 
     /// Sets a policy, and takes over into the model what else of policies changed with it.
     pub(crate) fn put_policy(&mut self, inode: u64, name: &[u8], value: &[u8]) -> Result<(), Stop> {
-        let user = caller(&self.machine);
+        // Others than the owner are refused, and owners are of no matter here.
+        let user = superuser(&self.machine);
         let real = self.mounted().files.setxattr(&user, inode, name, value, SetMode::Any, false);
         match real {
             Ok(()) => {}
