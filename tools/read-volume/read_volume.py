@@ -1042,8 +1042,10 @@ class Ranges:
 class Target:
     """The directory that is copied to. The process stands in the directory that is being written, so paths may be as long as they like."""
 
-    def __init__(self, root, report):
+    def __init__(self, root, report, preserve=()):
         self.root, self.report, self.path = os.fsencode(os.path.abspath(root)), report, []
+        self.preserve = {"owners", "setid", "devices"} if "all" in preserve else set(preserve)
+        self.left_out = collections.Counter()
         os.makedirs(self.root, exist_ok=True)
         if os.listdir(self.root):
             raise SystemExit(f"{root} is not empty; name an empty or new directory")
@@ -1097,14 +1099,23 @@ class Target:
         return (os.fdopen(opened[0], "wb", buffering=0), name) if opened else (None, None)
 
     def attributes(self, name, inode, xattrs):
-        """Of something in the current directory; the owner only where this is root, as everybody else may not."""
-        is_link, steps = stat.S_ISLNK(inode.mode), []
-        if self.is_root:
+        """Of something in the current directory. What gives rights is left out unless it is asked for: it may be meant to harm."""
+        if name == b"." and not self.path:
+            return  # the directory that is copied to is not the pool's
+        is_link, steps, mode = stat.S_ISLNK(inode.mode), [], stat.S_IMODE(inode.mode)
+        words = {attribute: {b"user": None, b"system": "owners"}.get(attribute.split(b".")[0], "setid") for attribute, _ in xattrs}
+        if "setid" not in self.preserve and (mode & 0o6000 or "setid" in words.values()):
+            mode &= 0o1777
+            self.left_out["setid"] += 1
+        if "owners" not in self.preserve and self.is_root and (inode.uid, inode.gid) != (os.geteuid(), os.getegid()):
+            self.left_out["owners"] += 1
+        xattrs = [(attribute, value) for attribute, value in xattrs if words[attribute] in self.preserve | {None}]
+        if self.is_root and "owners" in self.preserve:
             steps.append(lambda: os.chown(name, inode.uid, inode.gid, follow_symlinks=False))
         for attribute, value in xattrs:
             steps.append(lambda attribute=attribute, value=value: os.setxattr(name, attribute, value, follow_symlinks=False))
         if not is_link:
-            steps.append(lambda: os.chmod(name, stat.S_IMODE(inode.mode)))
+            steps.append(lambda: os.chmod(name, mode))
         steps.append(lambda: os.utime(name, ns=(inode.atime, inode.mtime), follow_symlinks=False))
         for step in steps:
             try:
@@ -1250,6 +1261,10 @@ class ByState:
             made = self.file(name, inode, [(end, value) for kind, end, value in entries if kind == 5])
         elif stat.S_ISLNK(inode.mode):
             made = self.symlink(name, inode)
+        elif (stat.S_ISBLK(inode.mode) or stat.S_ISCHR(inode.mode)) and "devices" not in self.target.preserve:
+            self.target.left_out["devices"] += 1
+            self.target.problem(name, "a device node, which is made only with --preserve devices")
+            return
         else:
             made = self.target.make(name, lambda tried: os.mknod(tried, stat.S_IFMT(inode.mode) | 0o600, inode.rdev))
             self.report.counts["specials"] += made is not None
@@ -1554,7 +1569,13 @@ def main():
     parser.add_argument("volumes", nargs="+", metavar="VOLUME", help="directory with the objects of a volume, or dump of a cartridge")
     parser.add_argument("--to", required=True, metavar="DIR", help="new or empty directory to copy to")
     parser.add_argument("--as-archived", action="store_true", help="by catalogues, each file as it was when it went down")
+    parser.add_argument(
+        "--preserve", default="", metavar="WHAT", help="restore this too, which is left out because it may be meant to harm: owners,setid,devices, or all"
+    )
     arguments = parser.parse_args()
+    preserve = [word for word in arguments.preserve.split(",") if word]
+    if not set(preserve) <= {"owners", "setid", "devices", "all"}:
+        parser.error(f"--preserve takes owners, setid, devices or all, not {arguments.preserve}")
     sys.stdout.reconfigure(errors="backslashreplace")
     volumes = [volume for path in arguments.volumes for volume in open_volume(path)]
     media, report = Media(volumes), Report()
@@ -1564,7 +1585,7 @@ def main():
     for label in media.labels:
         print(label)
     state = None if arguments.as_archived else choose_state(media, report)
-    target = Target(arguments.to, report)
+    target = Target(arguments.to, report, preserve)
     if state:
         print(f"by the state of generation {state.generation}; what was changed later is not in it")
         ByState(media, state, target, report).run()
@@ -1572,6 +1593,8 @@ def main():
         print("no state is used: each file as it was when it went down; what was removed since is here too")
         AsArchived(media, target, report).run()
     report.print(media)
+    for word, count in sorted(target.left_out.items()):
+        print(f"left out: {word} of {count}; --preserve {word} restores that, if you trust whoever made the pool")
     return report.code()
 
 

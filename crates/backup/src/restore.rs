@@ -8,6 +8,37 @@ use crate::disk::{Disk, Found};
 use crate::error::{At, Error};
 use crate::manifest::{Entry, Kind};
 
+/// Attributes that give rights, which are restored only if they are asked for: whoever had the destination could have set them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// Owners and groups, and access control lists.
+    pub owners: bool,
+    /// Set-id bits, and attributes that are no user's.
+    pub setid: bool,
+}
+
+impl Keep {
+    pub const ALL: Keep = Keep { owners: true, setid: true };
+    /// For chown(2): as it is.
+    const UNCHANGED: u32 = u32::MAX;
+
+    fn of(self, entry: &Entry) -> Entry {
+        let mut kept = entry.clone();
+        if !self.owners {
+            (kept.facts.uid, kept.facts.gid) = (Self::UNCHANGED, Self::UNCHANGED);
+        }
+        if !self.setid {
+            kept.facts.mode &= !0o6000;
+        }
+        kept.attributes.retain(|(name, _)| match name {
+            name if name.starts_with(b"user.") => true,
+            name if name.starts_with(b"system.") => self.owners,
+            _ => self.setid,
+        });
+        kept
+    }
+}
+
 /// What came back.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Restored {
@@ -26,7 +57,14 @@ fn is_below(path: &[u8], top: &[u8]) -> bool {
 impl Destination {
     /// Copies a state, or what of it lies below `top` (a path, without slashes at its ends), to a directory. What is there already is
     /// left as it is unless it may be replaced.
-    pub fn restore(&self, until: Option<&str>, top: &[u8], to: &Path, replaces: bool) -> Result<Restored, Error> {
+    pub fn restore(
+        &self,
+        until: Option<&str>,
+        top: &[u8],
+        to: &Path,
+        replaces: bool,
+        keep: Keep,
+    ) -> Result<Restored, Error> {
         let (entries, mut restored) = (self.state(until)?, Restored::default());
         let later: Vec<String> = match until {
             Some(until) => self.runs()?.into_iter().filter(|run| run.as_str() >= until).collect(),
@@ -43,7 +81,7 @@ impl Destination {
             }
         }
         for (path, entry) in files {
-            match self.restore_one(path, entry, &later, to, replaces) {
+            match self.restore_one(path, entry, &later, to, (replaces, keep)) {
                 Ok(unset) => {
                     restored.files += 1;
                     restored.bytes += entry.size;
@@ -54,7 +92,11 @@ impl Destination {
         }
         // Last, and from the deepest up: what is put into a directory changes its time, and it may not be written to any more.
         for (path, entry) in made.into_iter().rev() {
-            let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), entry);
+            if path.is_empty() {
+                // Where it is copied to is somebody else's, and stays as it is.
+                continue;
+            }
+            let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), &keep.of(entry));
             restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
         }
         Ok(restored)
@@ -66,7 +108,7 @@ impl Destination {
         entry: &Entry,
         later: &[String],
         to: &Path,
-        replaces: bool,
+        (replaces, keep): (bool, Keep),
     ) -> Result<Vec<String>, Error> {
         let name = std::ffi::OsStr::from_bytes(path);
         let target = to.join(name);
@@ -82,7 +124,7 @@ impl Destination {
         for place in places.filter(|place| self.is_there(place)) {
             outcome = copy_right(&*self.disk, &place, &new, entry).map(|()| Vec::new());
             if outcome.is_ok() {
-                let unset = self.disk.set_facts(&new, entry);
+                let unset = self.disk.set_facts(&new, &keep.of(entry));
                 return self.disk.rename(&new, &target).at("restore", &target).map(|()| unset);
             }
             drop(self.disk.remove(&new));

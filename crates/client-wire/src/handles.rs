@@ -80,3 +80,50 @@ pub fn take(stream: &UnixStream) -> std::io::Result<Vec<OwnedFd>> {
     let is_greeting = received == 1 && greeting == [GREETING] && message.msg_flags & libc::MSG_CTRUNC == 0;
     Ok(if is_greeting { handles } else { Vec::new() })
 }
+
+/// What a read into this buffer would take, and whether open files come with it; waits for bytes if `is_patient`. All stays where it is, and no
+/// file is received. At the end there are no bytes.
+pub fn peek(stream: &UnixStream, buffer: &mut [u8], is_patient: bool) -> std::io::Result<Peeked> {
+    let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all zeros is a valid msghdr: null pointers and lengths of nothing.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    let wait = if is_patient { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: all that the message leads to lives until the call returns; without room for control messages none is delivered.
+    let received = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_PEEK | wait) };
+    match usize::try_from(received) {
+        Ok(bytes) => Ok(Peeked { bytes, has_handles: message.msg_flags & libc::MSG_CTRUNC != 0 }),
+        Err(_) => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// What comes next on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peeked {
+    pub bytes: usize,
+    pub has_handles: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn handles_that_wait_are_seen_before_they_are_taken() {
+        let (one, mut other) = UnixStream::pair().expect("a pair");
+        (&one).write_all(b"plain").expect("it is sent");
+        assert_eq!(peek(&other, &mut [0; 64], true).expect("it is there"), Peeked { bytes: 5, has_handles: false });
+        send(&one, &[one.as_fd()]).expect("it is sent");
+        assert!(peek(&other, &mut [0; 64], true).expect("it is there").has_handles, "behind plain bytes too");
+        let mut bytes = [0; 5];
+        other.read_exact(&mut bytes).expect("what was seen is still there");
+        assert!(peek(&other, &mut [0; 64], true).expect("it is there").has_handles);
+        assert_eq!(take(&other).expect("it is there").len(), 1);
+        drop(one);
+        assert_eq!(peek(&other, &mut [0; 64], false).expect("the end"), Peeked { bytes: 0, has_handles: false });
+    }
+}

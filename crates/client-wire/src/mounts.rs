@@ -15,6 +15,36 @@ pub struct Mount {
     pub owner: Option<u32>,
 }
 
+/// A mount with its place among the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub mount: Mount,
+    pub id: u64,
+    pub parent: u64,
+    /// What of the file system is mounted.
+    pub root: PathBuf,
+    /// The peer groups that it sends what is mounted and unmounted below it to, and receives that from.
+    pub shared: Option<u64>,
+    pub master: Option<u64>,
+}
+
+/// All mounts of a process, by its list in /proc; none where that cannot be read.
+pub fn list_of(mountinfo: &Path) -> Vec<Listed> {
+    let text = std::fs::read(mountinfo).unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(parse_listed).collect()
+}
+
+fn parse_listed(line: &[u8]) -> Option<Listed> {
+    let mount = parse(line)?;
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok();
+    let optional = fields.iter().skip(6).take_while(|field| **field != b"-");
+    let group = |key: &[u8]| optional.clone().find_map(|field| number(field.strip_prefix(key)?));
+    let (shared, master) = (group(b"shared:"), group(b"master:"));
+    let root = PathBuf::from(OsString::from_vec(unescape(fields.get(3)?)));
+    Some(Listed { mount, id: number(fields[0])?, parent: number(fields.get(1)?)?, root, shared, master })
+}
+
 impl Mount {
     pub fn is_stere(&self) -> bool {
         self.kind.starts_with("fuse") && self.kind.ends_with(".stere")
@@ -71,6 +101,11 @@ mod tests {
         assert!(mount.is_stere());
         assert_eq!((mount.source.as_str(), mount.device, mount.owner), ("tank", (7, 0), Some(0)));
         assert!(parse(b"").is_none());
+        let listed = parse_listed(line).unwrap();
+        assert_eq!((listed.id, listed.parent, listed.shared, listed.master), (36, 35, Some(1), None));
+        assert_eq!(listed.root, Path::new("/"));
+        let slave = parse_listed(b"9 8 7:0 /sub /m rw shared:3 master:12 - fuse.stere tank rw").unwrap();
+        assert_eq!((slave.shared, slave.master, slave.root.as_path()), (Some(3), Some(12), Path::new("/sub")));
         assert!(!parse(b"1 2 8:3 / / rw - ext4 /dev/sda rw").unwrap().is_stere());
     }
 }

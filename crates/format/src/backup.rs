@@ -63,7 +63,7 @@ impl BackupValue {
         reader.check((1..=Self::PATH_BYTES_MAX).contains(&path_bytes), "length of the path", path_bytes as u64)?;
         reader.check(only_bytes <= Self::ONLY_BYTES_MAX, "length of the search", only_bytes as u64)?;
         reader.zeros(4)?;
-        let name = reader.utf8(name_bytes, "name")?;
+        let name = reader.name(name_bytes, "name")?;
         let path = reader.take(path_bytes)?.to_vec();
         let only = reader.utf8(only_bytes, "search")?;
         reader.finish()?;

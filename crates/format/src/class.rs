@@ -122,7 +122,7 @@ impl ClassValue {
         reader.check(parts <= HAS_MORE | HAS_KEEPING, "parts", u64::from(parts))?;
         let places = Site::read(&mut reader)?;
         reader.zeros(2)?;
-        let name = reader.utf8(name_bytes, "name")?;
+        let name = reader.name(name_bytes, "name")?;
         let more = if parts & HAS_MORE != 0 { RuledMore::read(&mut reader)? } else { RuledMore::default() };
         let keeping = if parts & HAS_KEEPING != 0 { ClassKeeping::read(&mut reader)? } else { ClassKeeping::default() };
         reader.finish()?;

@@ -127,8 +127,7 @@ impl EncryptionKey {
         reader.check(number >= 1, "number", 0)?;
         reader.zeros(2)?;
         let made_seconds = reader.u64()? as i64;
-        let name = std::str::from_utf8(reader.take(name_length)?);
-        let name = name.map_err(|_| DecodeError::NotText { structure: Self::STRUCTURE, field: "name" })?.to_owned();
+        let name = reader.name(name_length, "name")?;
         let wrapped = (0..count).map(|_| WrappedKey::read(&mut reader)).collect::<Result<Vec<_>, _>>()?;
         reader.finish()?;
         Ok(Self { number, name, is_default: flags & DEFAULT != 0, made_seconds, wrapped })

@@ -18,6 +18,10 @@ pub enum DecodeError {
     OutOfRange { structure: &'static str, field: &'static str, value: u64 },
     #[error("{structure} has a {field} that is not UTF-8; read another copy of it or run `stere check`")]
     NotText { structure: &'static str, field: &'static str },
+    #[error(
+        "{structure} has a {field} that stere never writes, which is not used; it was changed by something else: read another copy of it or run `stere check`"
+    )]
+    NotPlain { structure: &'static str, field: &'static str },
     #[error("{structure} belongs to pool {found}, not to {expected}; check which devices were given")]
     ForeignPool { structure: &'static str, expected: crate::PoolId, found: crate::PoolId },
     #[error("{structure} needs {need} bytes but has room for {room}; use fewer metadata copies or larger chunks")]

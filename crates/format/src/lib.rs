@@ -96,7 +96,7 @@ pub use scrub::{ScrubCursor, ScrubPart};
 pub use segment::{ChunkPlace, ChunkPlaces, SegmentChunks, SegmentKind, SegmentState, SegmentValue, Tertiary};
 pub use site::{DEVICE_CLASS_WORDS, PLACE_ANYWHERE, PLACE_NUMBER_MIN, PlaceValue, Site};
 pub use successors::Successors;
-pub use superblock::{CheckpointPart, Epoch, Superblock};
+pub use superblock::{CheckpointPart, Epoch, Superblock, is_pool_name};
 pub use tier::{HeatPage, ReleaseOrder, SegmentHeat, TierPolicy, VolumePrices};
 pub use volume::{
     Succession, TERTIARY_MAX, TierMarks, VolumeEntry, VolumeId, VolumeLabel, catalogue_name, metadata_name,

@@ -69,7 +69,7 @@ impl PluginRecord {
         let module_bytes = reader.u32()?;
         reader.check(module_bytes <= Self::MODULE_BYTES_MAX, "module length", u64::from(module_bytes))?;
         let added_seconds = reader.u64()? as i64;
-        let name = reader.utf8(usize::from(name_bytes), "name")?;
+        let name = reader.name(usize::from(name_bytes), "name")?;
         reader.finish()?;
         Ok(Self { name, module_bytes, added_seconds, is_removed: flags & REMOVED != 0 })
     }

@@ -103,6 +103,7 @@ impl Superblock {
             let (structure, field, value) = (Self::STRUCTURE, "epoch", u64::from(pair[1].epoch));
             return Err(DecodeError::OutOfRange { structure, field, value });
         }
+        check_pool_name(&self.pool_name)?;
         let mut out = Vec::with_capacity(Self::SIZE);
         self.write_fixed(&mut out, segments.len() as u8);
         assert_eq!(out.len(), Self::FIXED_BYTES);
@@ -186,6 +187,7 @@ impl Superblock {
         let journal_devices = read_journal_devices(&mut reader, journal_count)?;
         let epochs = read_epochs(&mut reader, epoch_count)?;
         let pool_name = reader.text_field(Self::TEXT_FIELD_BYTES, "pool name")?;
+        check_pool_name(&pool_name)?;
         let host = reader.text_field(Self::TEXT_FIELD_BYTES, "host")?;
         let shelf = reader.text_field(Self::TEXT_FIELD_BYTES, "shelf")?;
         let checkpoint = read_checkpoint(&mut reader, segment_count, part_count)?;
@@ -214,6 +216,22 @@ impl Superblock {
     #[expect(clippy::absurd_extreme_comparisons, reason = "the minor version will rise")]
     pub fn is_writable(&self) -> bool {
         self.format_minor <= FORMAT_MINOR
+    }
+}
+
+/// Whether a pool can have this name, which becomes a part of paths: at most 63 letters, digits, dots, dashes and underscores, beginning with a letter or
+/// digit.
+pub fn is_pool_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    let starts_well = name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    starts_well && name.len() < Superblock::TEXT_FIELD_BYTES && name.chars().all(is_plain)
+}
+
+/// A pool without a name, as tests make them, has none that could lead anywhere.
+fn check_pool_name(name: &str) -> Result<(), DecodeError> {
+    match name.is_empty() || is_pool_name(name) {
+        true => Ok(()),
+        false => Err(DecodeError::NotPlain { structure: Superblock::STRUCTURE, field: "pool name" }),
     }
 }
 
@@ -268,3 +286,6 @@ fn read_checkpoint(reader: &mut Reader<'_>, segments: u8, parts: u8) -> Result<V
     }
     Ok(checkpoint)
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,7 +155,7 @@ impl VolumeLabel {
     const STRUCTURE: &'static str = "label of a tertiary volume";
 
     pub fn encode(&self) -> Vec<u8> {
-        let line = |text: &str| text.replace(['\n', '\r'], " ");
+        let line = |text: &str| text.replace(char::is_control, " ");
         let mut text = format!(
             "{}pool {}\npool-name {}\nvolume {}\nname {}\n",
             Self::FIRST_LINE,
@@ -205,6 +205,12 @@ impl VolumeLabel {
         if label.encode() == bytes { Ok(label) } else { Err(out_of_range("form")) }
     }
 
+    /// Names become lines on terminals and parts of paths.
+    fn is_plain(&self) -> bool {
+        let is_pool = self.pool_name.is_empty() || crate::superblock::is_pool_name(&self.pool_name);
+        is_pool && !self.name.chars().any(char::is_control)
+    }
+
     fn from_lines(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
@@ -214,6 +220,7 @@ impl VolumeLabel {
             volume: VolumeId(from_hexadecimal(&value("volume")?)?),
             name: value("name")?,
         })
+        .filter(|label| label.is_plain())
     }
 }
 

@@ -93,17 +93,26 @@ impl<'a> Reader<'a> {
         Err(DecodeError::BadMagic { structure: self.structure })
     }
 
-    /// A short text: a length byte, then UTF-8.
+    /// A short text, as a name or a label: a length byte, then UTF-8 that is fit to be printed.
     pub fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
         let length = usize::from(self.u8()?);
-        self.utf8(length, field)
+        self.name(length, field)
+    }
+
+    /// UTF-8 without control characters: it becomes lines on terminals and in logs, and parts of paths.
+    pub fn name(&mut self, length: usize, field: &'static str) -> Result<String, DecodeError> {
+        let text = self.utf8(length, field)?;
+        match text.chars().any(char::is_control) {
+            true => Err(DecodeError::NotPlain { structure: self.structure, field }),
+            false => Ok(text),
+        }
     }
 
     /// A short text in a field of fixed size, zero-filled.
     pub fn text_field(&mut self, size: usize, field: &'static str) -> Result<String, DecodeError> {
         let length = usize::from(self.u8()?);
         self.check(length < size, field, length as u64)?;
-        let text = self.utf8(length, field)?;
+        let text = self.name(length, field)?;
         self.zeros(size - 1 - length)?;
         Ok(text)
     }
@@ -145,7 +154,7 @@ pub(crate) trait Writer {
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     fn put_zeros(&mut self, count: usize);
-    /// A length byte, then the bytes, cut to what fits in `length_max` at a character boundary.
+    /// A length byte, then the bytes, cut to what fits in `length_max` at a character boundary; control characters become question marks.
     fn put_text(&mut self, text: &str, length_max: usize);
     fn put_text_field(&mut self, size: usize, text: &str);
 }
@@ -176,6 +185,8 @@ impl Writer for Vec<u8> {
     }
 
     fn put_text(&mut self, text: &str, length_max: usize) {
+        // What could not be read back is not written.
+        let text = text.replace(char::is_control, "?");
         let mut length = text.len().min(length_max).min(255);
         while !text.is_char_boundary(length) {
             length -= 1;

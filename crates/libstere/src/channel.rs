@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -133,10 +133,14 @@ impl Channel {
         unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
         let stream = meet::connect(&file)?;
         let (memory, memory_file) = Memory::new()?;
-        handles::send(&stream, &[file.as_fd(), memory_file.as_fd()])
-            .map_err(Error::system("reach the pool's daemon"))?;
+        match handles::send(&stream, &[file.as_fd(), memory_file.as_fd()]) {
+            // Refused already: the answer says why.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+            other => other.map_err(Error::system("reach the pool's daemon"))?,
+        }
         let question = serde_json::json!({ "question": "library", "version": frame::VERSION });
-        send_all(&stream, format!("{question}\n").as_bytes())?;
+        // One that is refused before it was heard finds why in the answer.
+        let _whether_heard = send_all(&stream, format!("{question}\n").as_bytes());
         let mut line = String::new();
         // Nothing follows the line before the first request.
         let read = BufReader::new(&stream).read_line(&mut line).map_err(Error::system("hear the pool's daemon"))?;

@@ -187,13 +187,15 @@ pub fn run(registry: &Registry, command: &BackupCommand) -> Result<u8> {
         }
         BackupCommand::Verify(place) => verify(registry, place),
         BackupCommand::List { place, until, files } => list(registry, place, until.as_deref(), *files),
-        BackupCommand::Restore { place, path, to, until, overwrite } => {
+        BackupCommand::Restore { place, path, to, until, overwrite, preserve } => {
             let destination = open(registry, place)?;
             std::fs::create_dir_all(to).at("make", to)?;
             let top = path.as_ref().map_or(&b""[..], |path| path.as_os_str().as_bytes());
             let top = top.strip_prefix(b"/").unwrap_or(top);
             let top = top.strip_suffix(b"/").unwrap_or(top);
-            let restored = destination.restore(until.as_deref(), top, to, *overwrite)?;
+            let preserved = crate::rescue::Preserved::of(preserve);
+            let keep = stere_backup::Keep { owners: preserved.owners, setid: preserved.setid };
+            let restored = destination.restore(until.as_deref(), top, to, *overwrite, keep)?;
             for (path, why) in restored.failed.iter().chain(&restored.unset) {
                 eprintln!("/{}: {why}", String::from_utf8_lossy(path).escape_debug());
             }

@@ -24,8 +24,20 @@ pub fn assemble(
     prefer: Option<&str>,
     mode: Multihost,
 ) -> Result<(Assembly, Guard)> {
+    assemble_while(registry, target, access, (wait, prefer), mode, &mut |_| true)
+}
+
+/// The same; `goes_on` hears which devices are waited for and tells whether it is still to be waited.
+pub fn assemble_while(
+    registry: &Registry,
+    target: &Target,
+    access: Access,
+    (wait, prefer): (Duration, Option<&str>),
+    mode: Multihost,
+    goes_on: &mut dyn FnMut(&str) -> bool,
+) -> Result<(Assembly, Guard)> {
     for _ in 0..TRIES {
-        let assembly = target.assemble(access, wait, prefer)?;
+        let assembly = target.assemble_while(access, wait, prefer, goes_on)?;
         let mut told = |host: &str| {
             let pool = &assembly.newest.pool_name;
             let seconds = stere_pool::WATCH_MS / 1000;

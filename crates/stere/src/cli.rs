@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::rescue::Preserve;
 use crate::spec::DeviceSpec;
 
 pub use backup::{BackupCommand, BackupPlace};
@@ -200,6 +201,9 @@ pub enum Command {
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },
+    /// The process of a mount that takes questions of its users
+    #[command(hide = true)]
+    Receive(crate::mount::receiver::ReceiverArguments),
 }
 
 #[derive(Debug, Args)]
@@ -298,6 +302,9 @@ pub struct RescueArguments {
     /// From volumes alone: each file as it was when it went down, not as the newest copy of the metadata says
     #[arg(long)]
     pub as_archived: bool,
+    /// Restore this too, which is left out because it may be meant to harm: owners, setid, devices, or all
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub preserve: Vec<Preserve>,
     /// A key file that opens what is encrypted; may be given several times
     #[arg(long = "key-file", value_name = "FILE")]
     pub key_files: Vec<PathBuf>,

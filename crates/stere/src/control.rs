@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -192,6 +193,9 @@ pub struct About {
     pub pool: String,
     pub pool_id: String,
     pub mountpoint: PathBuf,
+    /// The kernel's number of the mounted file system.
+    #[serde(default)]
+    pub device: Option<(u32, u32)>,
 }
 
 /// Requests that only ask are answered at once; a daemon that does not is stuck.
@@ -211,7 +215,9 @@ fn socket_name(pool: &str) -> String {
 pub fn listen(registry: &Registry, pool: &str) -> Result<UnixListener> {
     let directory = registry.run_directory()?;
     through_directory(&directory, &socket_name(pool), |path| {
-        drop(std::fs::remove_file(path));
+        if std::fs::symlink_metadata(path).is_ok_and(|facts| facts.file_type().is_socket()) {
+            std::fs::remove_file(path)?;
+        }
         UnixListener::bind(path)
     })
 }
@@ -242,11 +248,15 @@ impl Connection {
         self.reader.get_ref().set_read_timeout(None).map_err(Error::System)
     }
 
-    pub fn ask(&mut self, request: Request) -> Result<Answer> {
+    pub fn send(&mut self, request: &Request) -> Result<()> {
         // There may be a secret in it.
-        let mut line = Zeroizing::new(serde_json::to_vec(&request).map_err(|error| Error::System(error.into()))?);
+        let mut line = Zeroizing::new(serde_json::to_vec(request).map_err(|error| Error::System(error.into()))?);
         line.push(b'\n');
-        self.reader.get_mut().write_all(&line).map_err(Error::System)?;
+        self.reader.get_mut().write_all(&line).map_err(Error::System)
+    }
+
+    pub fn ask(&mut self, request: Request) -> Result<Answer> {
+        self.send(&request)?;
         self.next_answer()?.map_or_else(|| refused("the pool's daemon ended before it answered; see its log"), Ok)
     }
 

@@ -92,6 +92,7 @@ pub fn assemble_remembered(
     access: Access,
     wait: Duration,
     prefer: Option<&str>,
+    goes_on: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Assembly> {
     let name_of = |index: DeviceIndex| {
         let device = record.devices.iter().find(|device| device.index == index)?;
@@ -104,10 +105,12 @@ pub fn assemble_remembered(
         let mut absent = Vec::new();
         for device in &record.devices {
             match is_device_of(&device.path, record, device) {
-                Ok(true) => paths.push(device.path.clone()),
-                Ok(false) => absent.push(device),
-                // Damage, other versions and cut devices are for the assembly to tell.
-                Err(_) if device.path.exists() => paths.push(device.path.clone()),
+                // The label is read more gently than the device is used.
+                Ok(true) if opens(&device.path, access) => paths.push(device.path.clone()),
+                Ok(_) => absent.push(device),
+                // Somebody else has it, or this user may not: that is no missing device, and is told when it is opened.
+                Err(error) if is_refusal(&error) => paths.push(device.path.clone()),
+                // A dead disk, or a name with nothing behind it.
                 Err(_) => absent.push(device),
             }
         }
@@ -121,6 +124,13 @@ pub fn assemble_remembered(
                 assembly.map_or(true, |assembly| !assembly.unexpectedly_missing().is_empty())
             };
             if !is_complete && start.elapsed() < wait && is_late(&paths) {
+                let names: Vec<String> = absent
+                    .iter()
+                    .map(|device| format!("device '{}', last at {}", device.name, device.describe()))
+                    .collect();
+                if !goes_on(&names.join("; ")) {
+                    return refused("the command that began this mount was interrupted while it waited for devices");
+                }
                 std::thread::sleep(LATE_DEVICES_POLL);
                 continue;
             }
@@ -139,6 +149,21 @@ pub fn assemble_remembered(
         absent.retain(|device| missing.contains(&device.id));
         assembly.nameless.extend(absent.into_iter().filter_map(written_over));
         return Ok(assembly);
+    }
+}
+
+/// Whether a device may be there and well, and only this process cannot have it.
+fn is_refusal(error: &DeviceError) -> bool {
+    let of_process = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR];
+    matches!(error, DeviceError::Busy { .. }) || error.os_error().is_some_and(|errno| of_process.contains(&errno))
+}
+
+/// Whether a device can be opened as it is to be used, as far as that is the device's affair.
+fn opens(path: &Path, access: Access) -> bool {
+    match open_device_patiently(path, access) {
+        Err(Error::Device(error)) => is_refusal(&error),
+        // Opened, or refused in words: to be told.
+        _ => true,
     }
 }
 
@@ -163,7 +188,15 @@ fn is_device_of(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> std::r
 
 /// What is to be said of a device of which nothing is left where it was.
 fn written_over(device: &DeviceRecord) -> Option<Nameless> {
-    let found = match label(&device.path).ok()? {
+    let held = match label(&device.path) {
+        Ok(held) => held,
+        Err(_) if std::fs::symlink_metadata(&device.path).is_err() => return None,
+        Err(error) => {
+            let found = format!("it cannot be opened ({error})");
+            return Some(Nameless { path: device.path.display().to_string(), found });
+        }
+    };
+    let found = match held {
         Holds::NothingOfStere => format!("it holds nothing of device '{}' any more", device.name),
         holds if holds.is_unreadable() => "it cannot be read at all".into(),
         _ => return None,
@@ -275,8 +308,19 @@ impl Target {
 
     /// `prefer` names the device whose files count, where there are halves.
     pub fn assemble(&self, access: Access, wait: Duration, prefer: Option<&str>) -> Result<Assembly> {
+        self.assemble_while(access, wait, prefer, &mut |_| true)
+    }
+
+    /// The same; `goes_on` hears what is waited for and tells whether it is still to be waited.
+    pub fn assemble_while(
+        &self,
+        access: Access,
+        wait: Duration,
+        prefer: Option<&str>,
+        goes_on: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Assembly> {
         match self {
-            Target::Remembered(record) => assemble_remembered(record, access, wait, prefer),
+            Target::Remembered(record) => assemble_remembered(record, access, wait, prefer, goes_on),
             Target::Devices(paths) => {
                 for path in paths {
                     fs::metadata(path).at("open this device", path)?;

@@ -66,6 +66,7 @@ fn perform(call: &Call) -> Result<()> {
     let job = Job::parse(&registry, &call.words, &call.options)?;
     if !call.is_fake {
         // Degraded is mounted, for mount(8).
+        crate::umount::settle(&registry);
         mount::run(&registry, job, false)?;
     }
     Ok(())

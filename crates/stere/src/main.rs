@@ -21,6 +21,7 @@ mod find;
 mod flush;
 mod free;
 mod helper;
+mod holders;
 mod keys;
 mod layout;
 mod locate;
@@ -109,8 +110,26 @@ fn start_log(is_mount: bool) {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
 }
 
+/// Whether a command may open devices that a mount which is ending still has.
+fn needs_devices(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Create(_)
+            | Command::Mount(_)
+            | Command::Check(_)
+            | Command::Rescue(_)
+            | Command::Status(_)
+            | Command::Lose(_)
+            | Command::Pool { .. }
+            | Command::Device { .. }
+    )
+}
+
 fn run(cli: Cli) -> Result<u8> {
     let registry = Registry::open();
+    if needs_devices(&cli.command) {
+        umount::settle(&registry);
+    }
     match cli.command {
         Command::Create(arguments) => create::run(&registry, &arguments),
         Command::Mount(arguments) => {
@@ -150,5 +169,6 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Flush(arguments) => flush::run(&registry, &arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Man { directory } => man::run(&directory),
+        Command::Receive(arguments) => Ok(mount::receiver::run(&arguments)),
     }
 }

@@ -7,6 +7,7 @@ mod library;
 mod notify;
 mod options;
 mod public;
+pub mod receiver;
 mod repair;
 mod serve;
 pub mod tertiary;

@@ -72,9 +72,7 @@ const NAME_BYTES_MAX: usize = 63;
 
 /// Names become parts of paths and of /proc/mounts, so they are plain.
 pub fn check_name(name: &str) -> Result<()> {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
-    let starts_well = name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
-    if starts_well && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+    if stere_format::is_pool_name(name) {
         return Ok(());
     }
     Err(Error::Usage(format!(

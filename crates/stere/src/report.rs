@@ -248,7 +248,7 @@ impl StatusReport {
         match self.state {
             State::Healthy => "healthy",
             State::Degraded => "degraded",
-            State::AtRisk => "at risk",
+            State::AtRisk => "degraded, at risk",
             State::Lost => "lost",
         }
     }

@@ -4,6 +4,7 @@
 //! may be all there is. What is copied and how is the rescue crate's business; `directory.rs` makes the files.
 
 mod directory;
+mod preserve;
 mod volumes;
 
 use std::io::{IsTerminal, Write};
@@ -27,6 +28,8 @@ use crate::status::to_json;
 
 use directory::DirectorySink;
 
+pub use preserve::{Preserve, Preserved};
+
 /// Longer lists are cut for people; `--json` has all.
 const LINES_MAX: usize = 50;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -45,6 +48,8 @@ struct Outcome<'a> {
     report: &'a Report,
     /// Devices that were named and could not be opened.
     unopened: &'a [String],
+    /// What was not restored because it gives rights, and how it is.
+    left_out: &'a [String],
     dry_run: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     entries: Vec<Entry>,
@@ -64,16 +69,17 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
     }
     let (sources, unopened) = if is_of_volumes { Default::default() } else { open_all(registry, &words)? };
     let options = Options { names_only: arguments.dry_run, secrets: &secrets };
+    let mut left_out = Vec::new();
     let (report, entries) = match (&arguments.to, arguments.dry_run) {
         (_, true) => {
             let mut sink = Listing { entries: Vec::new(), is_kept: arguments.json, is_shown: !arguments.json };
             (rescue(sources, volumes, options, &mut sink)?, sink.entries)
         }
         (Some(directory), false) => {
-            let mut sink = Watched::new(open_target(directory)?);
+            let mut sink = Watched::new(open_target(directory, Preserved::of(&arguments.preserve))?);
             let report = rescue(sources, volumes, options, &mut sink)?;
-            sink.sink.close();
             sink.end();
+            left_out = sink.sink.left_out();
             (report, Vec::new())
         }
         (None, false) => {
@@ -84,10 +90,11 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
     };
     match arguments.json {
         true => {
-            let outcome = Outcome { report: &report, unopened: &unopened, dry_run: arguments.dry_run, entries };
+            let (report, unopened, left_out) = (&report, &unopened[..], &left_out[..]);
+            let outcome = Outcome { report, unopened, left_out, dry_run: arguments.dry_run, entries };
             println!("{}", to_json(&outcome)?);
         }
-        false => print(&report, &unopened, arguments),
+        false => print(&report, &unopened, &left_out, arguments),
     }
     let is_whole = match is_of_volumes {
         // A copy of the metadata cannot show that there was nothing newer, and no device is expected.
@@ -142,17 +149,17 @@ fn open_all(registry: &Registry, words: &[String]) -> Result<(Vec<Source>, Vec<S
 }
 
 /// The directory to copy to, which must hold nothing yet.
-fn open_target(directory: &Path) -> Result<DirectorySink> {
+fn open_target(directory: &Path, preserved: Preserved) -> Result<DirectorySink> {
     std::fs::create_dir_all(directory).at("create this directory", directory)?;
     let mut entries = std::fs::read_dir(directory).at("read this directory", directory)?;
     if entries.next().is_some() {
         let name = directory.display();
         return refused(format!("{name} is not empty; name a new directory, so that nothing is mixed up"));
     }
-    DirectorySink::open(directory)
+    DirectorySink::open(directory, preserved)
 }
 
-fn print(report: &Report, unopened: &[String], arguments: &RescueArguments) {
+fn print(report: &Report, unopened: &[String], left_out: &[String], arguments: &RescueArguments) {
     let (state, counts) = (&report.state, &report.counts);
     for text in unopened {
         println!("left out: {text}");
@@ -186,6 +193,9 @@ fn print(report: &Report, unopened: &[String], arguments: &RescueArguments) {
     );
     if counts.nameless > 0 {
         println!("{} without a name are in lost+found, under their inode numbers", counts.nameless);
+    }
+    for text in left_out {
+        println!("left out: {text}");
     }
     list("problem", report.problems.iter().map(|problem| format!("{}: {}", problem.path, problem.what)));
     list("perhaps not the newest state", report.older.iter().cloned());

@@ -8,7 +8,7 @@ use stere_pool::{Assembly, OpenOptions, Opened};
 use crate::cli::StatusArguments;
 use crate::control::{self, Answer, Connection, Request};
 use crate::devices::Target;
-use crate::error::{DONE, Error, Result, refused};
+use crate::error::{DONE, ERROR, Error, Result, refused};
 use crate::registry::Registry;
 use crate::report::{self, Facts, RecoveryFacts, StatusReport};
 use crate::running::Running;
@@ -16,37 +16,83 @@ use crate::running::Running;
 const MEMORY_BYTES: usize = 256 << 20;
 
 pub fn run(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
-    let reports = if arguments.words.is_empty() { of_all(registry)? } else { vec![of(registry, &arguments.words)?] };
-    if arguments.json {
-        let text = match reports.as_slice() {
-            [one] => to_json(one)?,
-            many => to_json(many)?,
-        };
-        println!("{text}");
-    } else {
-        if reports.is_empty() {
-            println!("no pool is known here; make one with `stere create`, or find one with `stere pool import`");
-        }
-        for (at, report) in reports.iter().enumerate() {
-            if at > 0 {
-                println!("\n");
-            }
-            report.print(arguments.bytes);
-        }
+    if arguments.words.is_empty() {
+        return of_all(registry, arguments);
     }
-    Ok(reports.iter().map(StatusReport::exit_code).max().unwrap_or(DONE))
+    let report = of(registry, &arguments.words)?;
+    match arguments.json {
+        true => println!("{}", to_json(&report)?),
+        false => report.print(arguments.bytes),
+    }
+    Ok(report.exit_code())
 }
 
 pub fn to_json(value: &(impl serde::Serialize + ?Sized)) -> Result<String> {
     serde_json::to_string_pretty(value).map_err(|error| Error::System(error.into()))
 }
 
-fn of_all(registry: &Registry) -> Result<Vec<StatusReport>> {
+/// A pool, or why nothing can be said of it. In JSON both have `pool`, `state`, `survives`, `devices` and `next`.
+enum Known {
+    Told(Box<StatusReport>),
+    Unreachable { name: String, why: String },
+}
+
+impl Known {
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Known::Told(report) => serde_json::to_value(report).unwrap_or_default(),
+            Known::Unreachable { name, why } => serde_json::json!({
+                "pool": name, "state": "unreachable", "survives": 0, "devices": [], "next": why,
+            }),
+        }
+    }
+
+    fn print(&self, exact: bool) {
+        match self {
+            Known::Told(report) => report.print(exact),
+            Known::Unreachable { name, why } => println!("pool {name}: unreachable\n{why}"),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Known::Told(report) => report.exit_code(),
+            Known::Unreachable { .. } => ERROR,
+        }
+    }
+}
+
+/// Every pool that is known, whatever is wrong with one of them. As JSON always a list.
+fn of_all(registry: &Registry, arguments: &StatusArguments) -> Result<u8> {
+    let known: Vec<Known> = names(registry)?
+        .into_iter()
+        .map(|name| match of(registry, std::slice::from_ref(&name)) {
+            Ok(report) => Known::Told(Box::new(report)),
+            Err(error) => Known::Unreachable { name, why: error.to_string() },
+        })
+        .collect();
+    if arguments.json {
+        println!("{}", to_json(&known.iter().map(Known::json).collect::<Vec<_>>())?);
+    } else {
+        if known.is_empty() {
+            println!("no pool is known here; make one with `stere create`, or find one with `stere pool import`");
+        }
+        for (at, one) in known.iter().enumerate() {
+            if at > 0 {
+                println!("\n");
+            }
+            one.print(arguments.bytes);
+        }
+    }
+    Ok(known.iter().map(Known::exit_code).max().unwrap_or(DONE))
+}
+
+fn names(registry: &Registry) -> Result<Vec<String>> {
     let mut names: Vec<String> = registry.list()?.into_iter().map(|record| record.name).collect();
     names.extend(control::daemons(registry).into_iter().map(|about| about.pool));
     names.sort();
     names.dedup();
-    names.into_iter().map(|name| of(registry, &[name])).collect()
+    Ok(names)
 }
 
 /// The state of the pool that these words name.

@@ -218,7 +218,7 @@ fn links_directories_and_attributes_come_back_too() {
     assert!(world.ok("backup run tank usb --wait").contains(" 0 copied"));
     world.ok("backup verify tank usb");
     let check = |to: &str, colour: &[u8]| {
-        world.ok(&format!("backup restore vault --to {to}"));
+        world.ok(&format!("backup restore vault --to {to} --preserve owners"));
         let docs = world.path(to).join("docs");
         assert_eq!(attribute(&docs.join("a")).unwrap(), colour);
         assert_eq!(attribute(&docs.join("empty")).unwrap(), b"red");

@@ -81,7 +81,7 @@ fn a_tree_of_many_kinds_comes_back() {
     lose_disks(&world);
     let before = objects(&world.path("shelf"));
     let has_zstd = Command::new("zstd").arg("--version").output().is_ok_and(|output| output.status.success());
-    let said = read(&world, "shelf --to out");
+    let said = read(&world, "shelf --to out --preserve all");
     if has_zstd {
         assert_eq!(said.code, 0, "{}{}", said.out, said.err);
         assert_same(&world.path("original"), &world.path("out"));

@@ -84,15 +84,15 @@ fn a_whole_pool_and_a_single_device_of_it_are_copied_whole() {
     }
     let world = filled("");
     let before = [std::fs::read(world.path("a.img")).unwrap(), std::fs::read(world.path("b.img")).unwrap()];
-    let said = world.run("rescue a.img b.img --to whole");
+    let said = world.run("rescue a.img b.img --to whole --preserve all");
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.contains("everything is whole"), "{}", said.out);
     assert_same(&world.path("original"), &world.path("whole"));
     let sparse = std::fs::metadata(world.path("whole/sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 100_000, "holes stay holes");
     // By its name, too; and one device alone, which is not all there is of the pool.
-    assert_eq!(world.run("rescue tank --to named").code, 0);
-    let said = world.run("rescue b.img --to alone");
+    assert_eq!(world.run("rescue tank --to named --preserve all").code, 0);
+    let said = world.run("rescue b.img --to alone --preserve all");
     assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     assert_same(&world.path("original"), &world.path("alone"));
     let after = [std::fs::read(world.path("a.img")).unwrap(), std::fs::read(world.path("b.img")).unwrap()];
@@ -108,7 +108,7 @@ fn without_superblocks_everything_is_still_found() {
     spoil_superblocks(&world, "a.img");
     spoil_superblocks(&world, "b.img");
     world.refused("check a.img b.img", 1, &["superblock"]);
-    let said = world.run("rescue a.img b.img --to copy");
+    let said = world.run("rescue a.img b.img --to copy --preserve all");
     assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     assert_same(&world.path("original"), &world.path("copy"));
     let listed = world.json("rescue a.img --dry-run --json");
@@ -124,13 +124,13 @@ fn what_is_lost_is_named_and_the_rest_is_copied() {
         return;
     }
     let world = filled("copies=1");
-    let said = world.run("rescue b.img --to copy");
-    let other = world.run("rescue a.img --to other");
+    let said = world.run("rescue b.img --to copy --preserve all");
+    let other = world.run("rescue a.img --to other --preserve all");
     assert!(said.code == 4 || other.code == 4, "one copy on two devices survived both: {}{}", said.out, other.out);
     let report = if said.code == 4 {
-        world.json("rescue b.img --to again --json")
+        world.json("rescue b.img --to again --preserve all --json")
     } else {
-        world.json("rescue a.img --to again --json")
+        world.json("rescue a.img --to again --preserve all --json")
     };
     let damage = report["damage"].as_array().unwrap();
     assert!(!damage.is_empty());
@@ -146,7 +146,7 @@ fn what_is_lost_is_named_and_the_rest_is_copied() {
         }
     }
     // Together they have everything.
-    assert_eq!(world.run("rescue a.img b.img --to both").code, 0);
+    assert_eq!(world.run("rescue a.img b.img --to both --preserve all").code, 0);
     assert_same(&world.path("original"), &world.path("both"));
 }
 
@@ -154,11 +154,11 @@ fn what_is_lost_is_named_and_the_rest_is_copied() {
 fn refusals_say_what_to_do() {
     let world = World::with_pool();
     world.refused("rescue a.img b.img", 2, &["--to DIR"]);
-    world.refused("rescue ./nothere.img --to out", 1, &["does not exist"]);
+    world.refused("rescue ./nothere.img --to out --preserve all", 1, &["does not exist"]);
     std::fs::write(world.path("empty.img"), vec![0; 64 << 20]).unwrap();
-    world.refused("rescue empty.img --to out", 1, &["none of these holds"]);
-    world.refused("rescue a.img b.img --to mount/..", 1, &["not empty"]);
-    world.refused("rescue nopool --to out", 1, &["no pool is named"]);
+    world.refused("rescue empty.img --to out --preserve all", 1, &["none of these holds"]);
+    world.refused("rescue a.img b.img --to mount/.. --preserve all", 1, &["not empty"]);
+    world.refused("rescue nopool --to out --preserve all", 1, &["no pool is named"]);
 }
 
 // P-41
@@ -194,7 +194,7 @@ fn check_repairs_rotten_blocks_from_the_other_copies() {
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.contains("written anew from good ones"), "{}", said.out);
     // The mended device alone has everything again.
-    let said = world.run("rescue a.img --to alone");
+    let said = world.run("rescue a.img --to alone --preserve all");
     assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     assert_same(&world.path("original"), &world.path("alone"));
 }
@@ -229,7 +229,7 @@ fn a_damaged_tree_is_told_by_path_and_rescued() {
         let lost = report["findings"].as_array().unwrap().iter().filter(|it| it["data_lost"] == true);
         assert!(lost.count() >= 1, "{}", said.out);
     }
-    let said = world.run("rescue a.img b.img --to copy");
+    let said = world.run("rescue a.img b.img --to copy --preserve all");
     assert!(said.code == 3 || said.code == 4, "{}{}", said.out, said.err);
     // Whatever leaf it was: contents that other leaves lead to are there, if only by their inodes.
     let mut found = 0;
@@ -240,4 +240,64 @@ fn a_damaged_tree_is_told_by_path_and_rescued() {
         found += u32::from(paths.lines().any(|path| std::fs::read(path).unwrap() == original));
     }
     assert!(found >= 20, "{found} of 39 letters are found: {}", said.out);
+}
+
+/// P-182: what gives rights does not come out of a foreign pool unasked, and the directory that is copied to stays as it is.
+#[test]
+fn rescue_restores_no_rights_unless_it_is_told_to() {
+    if !can_mount("rescue_restores_no_rights_unless_it_is_told_to") {
+        return;
+    }
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let mount = world.mountpoint();
+    let set_mode = |name: &str, mode: u32| {
+        std::fs::set_permissions(mount.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, mode) in [("root", 0o4755), ("group", 0o2755), ("plain", 0o640)] {
+        std::fs::write(mount.join(name), name).unwrap();
+        std::os::unix::fs::chown(mount.join(name), Some(1234), Some(567)).unwrap();
+        set_mode(name, mode);
+    }
+    std::fs::create_dir(mount.join("shared")).unwrap();
+    set_mode("shared", 0o3777);
+    let node = Command::new("mknod").arg(mount.join("disk")).args(["b", "240", "77"]).status().unwrap();
+    assert!(node.success());
+    rustix::fs::setxattr(mount.join("plain"), "user.colour", b"blue", rustix::fs::XattrFlags::empty()).unwrap();
+    let capability = [1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let set =
+        rustix::fs::setxattr(mount.join("plain"), "security.capability", &capability, rustix::fs::XattrFlags::empty());
+    set.unwrap();
+    set_mode("", 0o755);
+    world.ok("umount mount");
+    let own = std::fs::metadata(&world.folder).unwrap();
+    let look = |to: &str, name: &str| std::fs::symlink_metadata(world.path(to).join(name));
+    let attribute =
+        |to: &str, name: &str| rustix::fs::getxattr(world.path(to).join("plain"), name, &mut [0; 64][..]).ok();
+    for (to, more) in [("safe", ""), ("all", " --preserve all")] {
+        let target = world.path(to);
+        std::fs::create_dir(&target).unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let said = world.run(&format!("rescue a.img b.img --to {to}{more}"));
+        assert_eq!(std::fs::metadata(&target).unwrap().mode() & 0o7777, 0o700, "{}{}", said.out, said.err);
+        for name in ["root", "group", "plain"] {
+            assert_eq!(std::fs::read_to_string(target.join(name)).unwrap(), name);
+        }
+        assert_eq!(attribute(to, "user.colour"), Some(4));
+        if more.is_empty() {
+            assert_eq!(said.code, 3, "what is left out is told: {}{}", said.out, said.err);
+            for word in ["--preserve=setid", "--preserve=owners", "--preserve=devices", "of 3 files", "problem: /disk"]
+            {
+                assert!(said.out.contains(word), "{word}: {}", said.out);
+            }
+        }
+    }
+    let modes = |to: &str| ["root", "group", "plain", "shared"].map(|name| look(to, name).unwrap().mode() & 0o7777);
+    assert_eq!(modes("safe"), [0o755, 0o755, 0o640, 0o1777]);
+    assert_eq!(modes("all"), [0o4755, 0o2755, 0o640, 0o3777]);
+    assert_eq!((look("safe", "plain").unwrap().uid(), look("all", "plain").unwrap().uid()), (own.uid(), 1234));
+    assert_eq!((attribute("safe", "security.capability"), attribute("all", "security.capability")), (None, Some(20)));
+    assert!(look("safe", "disk").is_err());
+    assert!(look("all", "disk").unwrap().file_type().is_block_device());
 }

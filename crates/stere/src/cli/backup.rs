@@ -69,6 +69,9 @@ pub enum BackupCommand {
         /// Replace files that are there
         #[arg(long)]
         overwrite: bool,
+        /// Restore this too, which is left out because it may be meant to harm: owners, setid, or all
+        #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+        preserve: Vec<crate::rescue::Preserve>,
     },
 }
 

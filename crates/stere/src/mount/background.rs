@@ -1,7 +1,7 @@
 //! The mount in a process of its own: this program again, in a new session, with a pipe on which it says that it is ready.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -19,12 +19,22 @@ use crate::registry::Registry;
 const READY_VARIABLE: &str = "STERE_READY_FD";
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
-/// What the child says once.
+/// What the child says: at most once what it waits for, and then how it went.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    Ready { degraded: bool, warnings: Vec<String> },
-    Failed { message: String, exit_code: u8 },
+    /// Not yet: what is waited for.
+    Waiting {
+        text: String,
+    },
+    Ready {
+        degraded: bool,
+        warnings: Vec<String>,
+    },
+    Failed {
+        message: String,
+        exit_code: u8,
+    },
 }
 
 /// The child's end of the pipe; nothing where nobody listens.
@@ -41,6 +51,8 @@ impl Ready {
         let pipe = number.filter(|number| *number > 2).map(|number| {
             // SAFETY: the parent handed this descriptor over for this purpose, and nobody else here knows it.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+            // Processes that this one starts do not get it.
+            let _whether_set = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
             File::from(descriptor)
         });
         Ready { pipe }
@@ -52,12 +64,34 @@ impl Ready {
     }
 
     pub fn tell(&mut self, outcome: &Outcome) {
-        if let Some(mut pipe) = self.pipe.take()
-            && let Ok(bytes) = serde_json::to_vec(outcome)
-        {
-            // A parent that has gone does not wait for this.
-            drop(pipe.write_all(&bytes));
+        if let Some(pipe) = self.pipe.take() {
+            say(&pipe, outcome);
         }
+    }
+
+    /// To the command that waits, or to the terminal.
+    pub fn tell_waiting(&self, text: &str) {
+        match &self.pipe {
+            Some(pipe) => say(pipe, &Outcome::Waiting { text: text.to_owned() }),
+            None => eprintln!("stere: {text}"),
+        }
+    }
+
+    /// Whether the command that began the mount has gone before it was told anything.
+    pub fn is_abandoned(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(pipe) = &self.pipe else { return false };
+        let mut ends = [PollFd::new(pipe, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().contains(PollFlags::ERR)
+    }
+}
+
+/// A parent that has gone does not wait for this.
+fn say(mut pipe: &File, outcome: &Outcome) {
+    if let Ok(mut bytes) = serde_json::to_vec(outcome) {
+        bytes.push(b'\n');
+        drop(pipe.write_all(&bytes));
     }
 }
 
@@ -86,9 +120,15 @@ pub fn start(registry: &Registry, job: &Job) -> Result<u8> {
     }
     let mut child = command.spawn().map_err(Error::System)?;
     drop(writer);
-    let mut said = Vec::new();
-    File::from(reader).read_to_end(&mut said).map_err(Error::System)?;
-    match serde_json::from_slice(&said) {
+    let mut said = String::new();
+    for line in BufReader::new(File::from(reader)).lines() {
+        said = line.map_err(Error::System)?;
+        match serde_json::from_str(&said) {
+            Ok(Outcome::Waiting { text }) => eprintln!("stere: {text}"),
+            _ => break,
+        }
+    }
+    match serde_json::from_str(&said) {
         Ok(Outcome::Ready { degraded, warnings }) => {
             warnings.iter().for_each(|warning| eprintln!("stere: {warning}"));
             Ok(if degraded { DEGRADED } else { DONE })
@@ -100,7 +140,7 @@ pub fn start(registry: &Registry, job: &Job) -> Result<u8> {
                 _ => refused(message),
             }
         }
-        Err(_) => {
+        Ok(Outcome::Waiting { .. }) | Err(_) => {
             let ended = child.wait().map_err(Error::System)?;
             refused(format!(
                 "the process of the mount ended before it was ready ({ended}); its last words are in {}",

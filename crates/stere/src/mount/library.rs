@@ -1,8 +1,9 @@
 //! The library's sessions: programs that read and write a file past the kernel, over the public socket and memory they share.
 //!
 //! Who may is the kernel's decision: a program hands over a descriptor that it opened through the mount, and gets what that
-//! allows and no more. The descriptor is not kept (a daemon that holds a file of its own mount open can hang when it is killed);
-//! the inode is held open in the file system instead, as long as the session lasts.
+//! allows and no more. The descriptor never reaches the daemon (`receiver.rs` looks at it and closes it: a daemon that holds a file of its own
+//! mount open can hang when it is killed, and one of another mount whenever it closes it); the inode is held open in the file system instead,
+//! as long as the session lasts.
 //!
 //! Invariants: clients are not trusted. Their memory is never mapped here: bytes are copied out of it before they are looked at
 //! and into it after they were verified, by system calls that fail where the memory ends. A session's threads and buffers
@@ -15,22 +16,20 @@ mod session;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{OFlags, SealFlags};
-use stere_client_wire::frame::{MEMORY_BYTES_MAX, VERSION};
-use stere_format::FileKind;
+use stere_client_wire::frame::VERSION;
 use stere_fuse::{Awake, MountOptions, Turns};
 use stere_naming::{Caller, OpenFlags, Wait};
 
 use self::session::Session;
+use super::receiver::{Client, Heard, Rights};
 use super::serve::{Daemon, spawn};
 use crate::clock;
 use crate::error::{Error, Result, refused};
-use crate::public::{self, Asked, Peer, PublicAnswer};
+use crate::public::{self, Peer, PublicAnswer};
 use crate::volumes::Gate;
 
 /// Sessions at a time, in all and of one user.
@@ -39,10 +38,6 @@ const SESSIONS_OF_USER_MAX: usize = 16;
 /// Threads beside the first of each session, in all and of one user. Each may hold a buffer of the longest request.
 const THREADS_MAX: usize = 128;
 const THREADS_OF_USER_MAX: usize = 32;
-
-/// The kernel's numbers of the file systems that descriptors may be of.
-const FUSE_MAGIC: i64 = 0x6573_5546;
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// What a user has in use.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -192,49 +187,41 @@ impl Library {
     }
 }
 
-/// What a descriptor lets its holder do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rights {
-    read: bool,
-    write: bool,
-}
-
 /// Begins a session, or tells why not. The conversation is over for the caller in either case.
-pub fn begin(daemon: &Arc<Daemon>, stream: &UnixStream, asked: Asked, version: u32) -> Result<()> {
+pub fn begin(
+    daemon: &Arc<Daemon>,
+    client: Arc<Client>,
+    heard: Heard,
+    memory: Option<OwnedFd>,
+    version: u32,
+) -> Result<()> {
     if version != VERSION {
         return refused(format!(
             "the library speaks version {version} and this daemon {VERSION}; install the library that came with `stere`"
         ));
     }
-    let Asked { peer, place, handles, .. } = asked;
-    let mut handles = handles.into_iter();
-    let (Some(file), Some(memory)) = (handles.next(), handles.next()) else {
+    let Heard { peer, place, session, .. } = heard;
+    let (Some((rights, memory_bytes)), Some(memory)) = (session, memory) else {
         return refused("a session needs a file and its memory");
     };
-    let rights = rights_of(&file, place.mode)?;
-    let memory_bytes = check_memory(&memory)?;
     if rights.write && daemon.library.is_writeback {
         return refused(
             "a pool that is mounted with `-o writeback` is not written past the kernel, which keeps changes to itself; open the file for reading only, or mount without that option",
         );
     }
     let opened = open(daemon, &peer, place.inode, rights);
-    // Before anything else: whatever happens now, no file of this mount is held open by its daemon.
-    drop(file);
     let handle = match opened {
         Ok(handle) => handle,
         Err(error) => {
-            public::tell(stream, &PublicAnswer::NotOpened { errno: error.errno(), message: error.to_string() });
+            public::tell(&client.stream, &PublicAnswer::NotOpened { errno: error.errno(), message: error.to_string() });
             return Ok(());
         }
     };
     let inode = place.inode;
-    let outcome = stream.try_clone().map_err(Error::System).and_then(|stream| {
-        let uid = peer.uid;
-        let (rights, peer) = (rights, peer.clone());
-        let begin = move |number| Session::new(number, peer, (inode, handle), rights, stream, (memory, memory_bytes));
-        daemon.library.enter(begin, uid)
-    });
+    let uid = peer.uid;
+    let (owner, served) = (peer.clone(), client.clone());
+    let begin = move |number| Session::new(number, owner, (inode, handle), rights, served, (memory, memory_bytes));
+    let outcome = daemon.library.enter(begin, uid);
     let session = match outcome {
         Ok(session) => session,
         Err(error) => {
@@ -243,7 +230,7 @@ pub fn begin(daemon: &Arc<Daemon>, stream: &UnixStream, asked: Asked, version: u
         }
     };
     // Whatever becomes of it, the session ends by its thread.
-    public::tell(stream, &PublicAnswer::Library { version: VERSION });
+    public::tell(&client.stream, &PublicAnswer::Library { version: VERSION });
     let serving = (daemon.clone(), session.clone());
     if let Err(error) = spawn("library", move || session::serve(&serving.0, &serving.1)) {
         session::finish(daemon, &session);
@@ -272,48 +259,4 @@ fn open(
 ) -> std::result::Result<stere_naming::Handle, stere_naming::Error> {
     let flags = OpenFlags { write: rights.write, ..OpenFlags::default() };
     daemon.filesystem.open(&caller_of(peer), inode, flags)
-}
-
-/// What the kernel allowed when it was opened.
-fn rights_of(file: &OwnedFd, mode: u32) -> Result<Rights> {
-    if FileKind::from_mode(mode) != Some(FileKind::File) {
-        return refused("the library reads and writes regular files only; use the mount for others");
-    }
-    let system = |error: rustix::io::Errno| Error::System(error.into());
-    let flags = rustix::fs::fcntl_getfl(file).map_err(system)?;
-    if flags.contains(OFlags::PATH) {
-        return refused("the file was opened with O_PATH, which allows nothing; open it for reading or writing");
-    }
-    let access = OFlags::from_bits_retain(flags.bits() & OFlags::ACCMODE.bits());
-    let rights = Rights { read: access != OFlags::WRONLY, write: access != OFlags::RDONLY };
-    if rights.write && flags.contains(OFlags::APPEND) {
-        return refused("the library writes where it is told and does not append; open the file without O_APPEND");
-    }
-    // Asked last: by now it is known that it is ourselves who answer, on other threads, and not somebody who does not.
-    // An overlay over this mount may tell our device number, and its own kind.
-    let kind = rustix::fs::fstatfs(file).map_err(system)?.f_type;
-    if kind as i64 != FUSE_MAGIC {
-        return refused("the file was opened through another file system; open it through the mount of the pool");
-    }
-    Ok(rights)
-}
-
-/// The length of a client's memory, which can neither be changed nor be anything but memory: no access to it waits for anybody.
-fn check_memory(memory: &OwnedFd) -> Result<u64> {
-    let system = |error: rustix::io::Errno| Error::System(error.into());
-    let sealed = SealFlags::SHRINK | SealFlags::GROW;
-    let is_sealed = rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(sealed));
-    if !is_sealed {
-        return refused("the session's memory is no memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW");
-    }
-    let is_plain = rustix::fs::fstatfs(memory).map_err(system)?.f_type as i64 == TMPFS_MAGIC;
-    let flags = rustix::fs::fcntl_getfl(memory).map_err(system)?;
-    if !is_plain || flags & OFlags::ACCMODE != OFlags::RDWR {
-        return refused("the session's memory is no plain memfd open for reading and writing");
-    }
-    let bytes = rustix::fs::fstat(memory.as_fd()).map_err(system)?.st_size.cast_unsigned();
-    if bytes == 0 || bytes > MEMORY_BYTES_MAX {
-        return refused(format!("the session's memory has {bytes} bytes; 1 to {MEMORY_BYTES_MAX} are possible"));
-    }
-    Ok(bytes)
 }

@@ -27,11 +27,11 @@ use crate::clock;
 use crate::control::{self, About, Answer, Request};
 use crate::devices::Target;
 use crate::error::{DONE, Error, Result, refused};
-use crate::registry::Registry;
+use crate::registry::{Registry, check_name};
 use crate::report::{self, Facts, RecoveryFacts};
 use crate::running::Running;
 use crate::running::change::Outcome as Changed;
-use crate::{claim, class, keys, layout, lose, metrics, people, plugins, quota, reconcile, rules, usage};
+use crate::{claim, class, keys, layout, lose, metrics, mountinfo, people, plugins, quota, reconcile, rules, usage};
 
 /// How long files may stay open after a signal before the mount is broken off.
 const OPEN_FILES_PATIENCE: Duration = Duration::from_secs(10);
@@ -65,6 +65,7 @@ impl Daemon {
             pool: running.pool.clone(),
             pool_id: running.id.clone(),
             mountpoint: job.mountpoint.clone(),
+            device: mountinfo::find(&job.mountpoint).map(|mount| mount.device),
         };
         Ok(Daemon {
             about,
@@ -108,7 +109,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     limit_memory();
     unblock_signals();
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Error::System)?;
-    let (assembly, guard, opened, duration) = open(registry, &job)?;
+    let (assembly, guard, opened, duration) = open(registry, &job, ready)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -117,6 +118,10 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let pool = running.pool.clone();
     let metrics = job.options.metrics.map(metrics::listen).transpose()?;
     let listener = control::listen(registry, &pool)?;
+    if ready.is_abandoned() {
+        control::remove(registry, &pool);
+        return refused("the command that began this mount was interrupted");
+    }
     let session = mount(&running, &filesystem, &job)?;
     let facts = Facts {
         mountpoint: Some(job.mountpoint.display().to_string()),
@@ -126,7 +131,8 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let daemon = Arc::new(Daemon::new(&job, facts, &session, running, filesystem)?);
     let workers = Workers::start(&daemon, &session, &job)?;
     start_control(daemon.clone(), listener)?;
-    public::start(&daemon);
+    let is_private = !job.options.fuse.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let socket = public::start(&daemon, is_private);
     if let Some(server) = metrics {
         let daemon = daemon.clone();
         metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts))?;
@@ -137,6 +143,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     notify("READY=1");
     tracing::info!(pool, mountpoint = %job.mountpoint.display(), ?duration, ?recovery, "ready");
     let ended = session.wait(|| daemon.library.end(&daemon.running.gate));
+    drop(socket);
     notify("STOPPING=1");
     let worked = workers.end(&daemon);
     let outcome = end(&daemon, ended, worked);
@@ -246,13 +253,25 @@ fn requests_of_all(
 }
 
 /// Opens the devices and the pool on them; also tells how long recovery took.
-fn open(registry: &Registry, job: &Job) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
+fn open(registry: &Registry, job: &Job, ready: &mut Ready) -> Result<(Assembly, Guard, stere_pool::Opened, Duration)> {
     if let Target::Remembered(record) = &job.target {
         refuse_twice(registry, &record.name)?;
     }
     let access = if job.options.fuse.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let (wait, prefer) = (job.options.wait, job.options.prefer.as_deref());
-    let (assembly, guard) = claim::assemble(registry, &job.target, access, wait, prefer, job.options.multihost)?;
+    let mut is_told = false;
+    let mut goes_on = |missing: &str| {
+        if !std::mem::replace(&mut is_told, true) {
+            ready.tell_waiting(&format!(
+                "waiting up to {} s for {missing}; interrupt to stop, or mount with -o wait=0 to go on without",
+                wait.as_secs()
+            ));
+        }
+        !ready.is_abandoned()
+    };
+    let (assembly, guard) =
+        claim::assemble_while(registry, &job.target, access, (wait, prefer), job.options.multihost, &mut goes_on)?;
+    check_name(&assembly.newest.pool_name)?;
     refuse_twice(registry, &assembly.newest.pool_name)?;
     let options = OpenOptions {
         memory_bytes: job.options.memory_bytes,
@@ -271,6 +290,11 @@ fn open(registry: &Registry, job: &Job) -> Result<(Assembly, Guard, stere_pool::
 fn refuse_twice(registry: &Registry, pool: &str) -> Result<()> {
     match control::about(registry, pool) {
         None => Ok(()),
+        Some(about) if mountinfo::find(&about.mountpoint).is_none_or(|mount| !mount.is_stere()) => refused(format!(
+            "the pool '{pool}' was unmounted from {}, and its daemon (process {}) still serves it to others, or is ending; `stere umount {pool}` tells who has it",
+            about.mountpoint.display(),
+            about.process
+        )),
         Some(about) => refused(format!(
             "a pool named '{pool}' is already mounted on {0}; use it there, or unmount it with `stere umount {0}`",
             about.mountpoint.display()
@@ -359,7 +383,7 @@ fn start_control(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
     })
 }
 
-fn converse(daemon: &Daemon, stream: UnixStream) {
+fn converse(daemon: &Arc<Daemon>, stream: UnixStream) {
     let Ok(mut reader) = stream.try_clone().map(std::io::BufReader::new) else { return };
     let mut stream = stream;
     let mut line = String::new();
@@ -466,7 +490,7 @@ fn lose(daemon: &Daemon, stream: &mut UnixStream, devices: &[String]) -> Answer 
 }
 
 /// Unmounts; who asked is answered when everything is durable, or now if it cannot be.
-fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Option<Answer> {
+fn unmount(daemon: &Arc<Daemon>, stream: &UnixStream, lazy: bool, force: bool) -> Option<Answer> {
     if force || lazy {
         // Whoever waits for a volume is told that it does not come.
         daemon.running.gate.close();
@@ -483,7 +507,12 @@ fn unmount(daemon: &Daemon, stream: &UnixStream, lazy: bool, force: bool) -> Opt
     let number = std::os::fd::AsRawFd::as_raw_fd(&patient);
     lock(&daemon.ending).push(patient);
     match daemon.unmounter.unmount(how) {
-        Ok(()) => None,
+        Ok(()) => {
+            if force {
+                end_soon(daemon);
+            }
+            None
+        }
         Err(error) => {
             lock(&daemon.ending).retain(|patient| std::os::fd::AsRawFd::as_raw_fd(patient) != number);
             Some(failed(&error))
@@ -497,22 +526,14 @@ fn start_signals(daemon: Arc<Daemon>, mut signals: signal_hook::iterator::Signal
         for signal in signals.forever() {
             tracing::info!(signal, "told to stop");
             let unmounter = &daemon.unmounter;
-            if unmounter.unmount(Unmount::Normal).is_ok() {
-                continue;
-            }
-            tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
-            if let Err(error) = unmounter.unmount(Unmount::Lazy) {
-                tracing::error!(%error, "the mount cannot be ended");
-            }
-            let daemon = daemon.clone();
-            // Without a thread the mount ends when the last file is closed, or with the next signal.
-            drop(spawn("patience", move || {
-                std::thread::sleep(OPEN_FILES_PATIENCE);
-                if !daemon.stop.load(Ordering::Acquire) {
-                    tracing::warn!("files are still open: writing what is there and ending");
-                    end_by_force(&daemon);
+            if unmounter.unmount(Unmount::Normal).is_err() {
+                tracing::warn!("files are open: the mount leaves the name space now and ends when they are closed");
+                if let Err(error) = unmounter.unmount(Unmount::Lazy) {
+                    tracing::error!(%error, "the mount cannot be ended");
                 }
-            }));
+            }
+            // Also where it could be unmounted: other mounts of it may keep it.
+            end_soon(&daemon);
         }
     })
 }
@@ -528,12 +549,31 @@ fn end_when_taken_over(daemon: &Arc<Daemon>) {
     }));
 }
 
+/// Ends the process after a while, if the mount has not ended by then. Without a thread it ends when nobody uses it any more.
+fn end_soon(daemon: &Arc<Daemon>) {
+    let daemon = daemon.clone();
+    drop(spawn("patience", move || {
+        std::thread::sleep(OPEN_FILES_PATIENCE);
+        if !daemon.stop.load(Ordering::Acquire) {
+            tracing::warn!("the mount is still in use: writing what is there and ending");
+            end_by_force(&daemon);
+        }
+    }));
+}
+
 /// A lazy mount cannot be unmounted any more, so the process makes everything durable and ends.
 fn end_by_force(daemon: &Daemon) {
     daemon.running.gate.close();
     let synced = daemon.filesystem.syncfs(&clock::own_caller(Wait::Allowed));
-    if let Err(error) = synced {
-        tracing::error!(%error, "the last changes could not be made durable");
+    let answer = match synced {
+        Ok(()) => Answer::Done,
+        Err(error) => {
+            tracing::error!(%error, "the last changes could not be made durable");
+            Answer::Failed { message: error.to_string(), ended: true }
+        }
+    };
+    for mut stream in lock(&daemon.ending).drain(..) {
+        control::send(&mut stream, &answer);
     }
     std::process::exit(i32::from(crate::error::ERROR));
 }

@@ -86,6 +86,7 @@ struct Found {
     lines: BTreeMap<u64, ((u64, u64), Line)>,
     unlocked: Unlocked,
     outcome: Outcome,
+    preserved: super::Preserved,
 }
 
 /// The keys that were given are opened with what the volumes have of the pool's metadata.
@@ -110,7 +111,8 @@ pub fn run(arguments: &RescueArguments, volumes: Vec<VolumeSource>, secrets: &[S
         let Some(to) = &arguments.to else {
             return Err(Error::Usage("rescue needs a place to copy to; give --to DIR, or --dry-run".into()));
         };
-        drop(super::open_target(to)?);
+        found.preserved = super::Preserved::of(&arguments.preserve);
+        drop(super::open_target(to, found.preserved)?);
         found.copy(to)?;
     }
     let outcome = &found.outcome;
@@ -336,13 +338,13 @@ impl Found {
     }
 
     fn restore_attributes(&mut self, file: &File, path: &Path, line: &Line) {
-        if rustix::process::geteuid().is_root() {
+        if rustix::process::geteuid().is_root() && self.preserved.owners {
             let owner = (rustix::fs::Uid::from_raw(line.uid), rustix::fs::Gid::from_raw(line.gid));
             if let Err(error) = rustix::fs::fchown(file, Some(owner.0), Some(owner.1)) {
                 self.outcome.problems.push(format!("{}: its owner cannot be set: {error}", path.display()));
             }
         }
-        let mode = file.set_permissions(fs::Permissions::from_mode(line.mode & 0o7777));
+        let mode = file.set_permissions(fs::Permissions::from_mode(self.preserved.mode(line.mode)));
         let time = u64::try_from(line.mtime).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         let time = time.map_or(Ok(()), |time| file.set_modified(time));
         if let Err(error) = mode.and(time) {

@@ -9,17 +9,18 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stere_client_wire::frame::{IN_FLIGHT_MAX, Kind, REQUEST_BYTES, Request};
+use stere_client_wire::handles::{self, Peeked};
 use stere_naming::{Handle, Wait};
 
+use super::super::receiver::{Client, Rights};
 use super::super::serve::{Daemon, spawn};
-use super::{Rights, caller_of, perform};
+use super::{caller_of, perform};
 use crate::public::Peer;
 
 /// Threads of one session beside its first: as many waits for devices overlap.
@@ -44,7 +45,7 @@ pub struct Session {
     pub rights: Rights,
     pub memory: OwnedFd,
     pub memory_bytes: u64,
-    stream: UnixStream,
+    client: Arc<Client>,
     intake: Mutex<Intake>,
     answers: Mutex<()>,
     /// Threads that work on it, that wait for the intake, and that were started beside the first.
@@ -64,7 +65,7 @@ impl Session {
         peer: Peer,
         (inode, handle): (u64, Handle),
         rights: Rights,
-        stream: UnixStream,
+        client: Arc<Client>,
         (memory, memory_bytes): (OwnedFd, u64),
     ) -> Session {
         Session {
@@ -75,7 +76,7 @@ impl Session {
             rights,
             memory,
             memory_bytes,
-            stream,
+            client,
             intake: Mutex::default(),
             answers: Mutex::default(),
             threads: AtomicUsize::new(1),
@@ -92,7 +93,7 @@ impl Session {
     /// Nothing more comes in, and nothing goes out.
     pub fn cut(&self) {
         // It may be cut already.
-        drop(self.stream.shutdown(Shutdown::Both));
+        drop(self.client.stream.shutdown(Shutdown::Both));
     }
 
     /// The next request, when there is one, with the intake if it is to be kept meanwhile; none when the session is over.
@@ -117,14 +118,20 @@ impl Session {
     /// Takes in what has come, or waits for it.
     fn receive(&self, intake: &mut Intake) -> Result<(), &'static str> {
         let mut buffer = [0; IN_FLIGHT_MAX * REQUEST_BYTES];
-        let count = loop {
-            match (&self.stream).read(&mut buffer) {
+        // Looked at first: an open file that came with a frame would be closed by the one who reads it.
+        let peeked = loop {
+            match handles::peek(&self.client.stream, &mut buffer, true) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return Err("its socket failed"),
-                Ok(0) => return Err("the client has gone"),
-                Ok(count) => break count,
+                Ok(Peeked { has_handles: true, .. }) => return Err("the client passes open files"),
+                Ok(Peeked { bytes: 0, .. }) => return Err("the client has gone"),
+                Ok(peeked) => break peeked,
             }
         };
+        let count = peeked.bytes;
+        if (&self.client.stream).read_exact(&mut buffer[..count]).is_err() {
+            return Err("its socket failed");
+        }
         intake.rest.extend_from_slice(&buffer[..count]);
         let whole = intake.rest.len() / REQUEST_BYTES;
         for frame in intake.rest[..whole * REQUEST_BYTES].chunks_exact(REQUEST_BYTES) {
@@ -145,7 +152,7 @@ impl Session {
     /// Sends an answer. A client that does not take it has ended its session.
     fn answer(&self, bytes: &[u8]) {
         let turn = lock(&self.answers);
-        let sent = (&self.stream).write_all(bytes);
+        let sent = (&self.client.stream).write_all(bytes);
         drop(turn);
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
         if sent.is_err() {
@@ -162,8 +169,8 @@ impl Session {
 /// A thread of a session, from its first request to the session's end.
 pub fn serve(daemon: &Arc<Daemon>, session: &Arc<Session>) {
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let patience = session.stream.set_read_timeout(None);
-        if patience.and(session.stream.set_write_timeout(Some(ANSWER_PATIENCE))).is_err() {
+        let patience = session.client.stream.set_read_timeout(None);
+        if patience.and(session.client.stream.set_write_timeout(Some(ANSWER_PATIENCE))).is_err() {
             session.cut();
         }
         let mut buffer = Vec::new();
