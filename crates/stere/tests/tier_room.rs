@@ -40,7 +40,8 @@ fn what_is_pinned_stays() {
     assert_right(&kept, 30);
     world.ok("tier pin mount/kept");
     fs::remove_dir_all(&kept).unwrap();
-    assert!(!world.ok("tier queue tank").contains("stays"), "what is gone is not pinned");
+    // An inode goes when the kernel has forgotten it, which a busy machine may do late.
+    until("what is gone stays pinned", || !world.ok("tier queue tank").contains("stays"));
     end_clean(&world);
 }
 
