@@ -329,6 +329,15 @@ fn read_member(fs: &FileSystem, members: &[u64], number: usize) {
     assert!(bytes == content(number as u64, MEMBER), "member {number}");
 }
 
+/// Lets the fetching thread go whatever an assertion says; a test that fails would hang otherwise.
+struct EndFetching<'a>(&'a FileSystem);
+
+impl Drop for EndFetching<'_> {
+    fn drop(&mut self) {
+        self.0.store().end_fetching();
+    }
+}
+
 /// A unit that lies scattered among what does not belong to it: its parts are on their way as soon as one of them was read, each is
 /// fetched once, by one request, and nothing comes to devices for it.
 #[test]
@@ -338,6 +347,7 @@ fn a_scattered_unit_comes_by_its_parts() {
     let requests = || volume.requests();
     std::thread::scope(|scope| {
         scope.spawn(|| fs.store().fetch_for_readers());
+        let _end = EndFetching(&fs);
         let bytes = || fs.store().tertiary_counts().bytes_fetched;
         let (requests_before, bytes_before) = (requests(), bytes());
         // Until the thread has lent itself nothing is fetched by parts.
@@ -354,7 +364,6 @@ fn a_scattered_unit_comes_by_its_parts() {
         let wanted = (members.len() * MEMBER) as u64;
         assert!(bytes() - bytes_before < 2 * wanted, "{} for {wanted}", bytes() - bytes_before);
         assert!(members.iter().all(|inode| residency(&fs, *inode) == "nearline"));
-        fs.store().end_fetching();
     });
     assert_clean(&fs);
 }
