@@ -86,9 +86,7 @@ impl Space {
             None => live_bytes.push((scheme, delta)),
         }
     }
-}
 
-impl Space {
     /// Live bytes of all segments, raw.
     pub fn live_raw_bytes(&self) -> i64 {
         self.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum()
