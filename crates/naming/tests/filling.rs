@@ -4,6 +4,7 @@
 mod support;
 
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode};
+use support::random::Random;
 use support::{Rig, caller};
 
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
@@ -20,18 +21,6 @@ const SHAPES: [(&[u64], &[&str]); 8] = [
     (&[64 * MIB, 80 * MIB, 130 * MIB], &["parity=2+1", "copies=1"]),
     (&[64 * MIB, 64 * MIB, 200 * MIB, 200 * MIB], &["copies=2", "copies=1", "parity=2+1"]),
 ];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
 
 /// What a round fills the pool with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

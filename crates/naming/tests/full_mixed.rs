@@ -4,6 +4,7 @@
 mod support;
 
 use stere_naming::{Error, FileSystem, OpenFlags, ROOT, SetAttributes, SetMode};
+use support::random::Random;
 use support::{Rig, caller};
 
 const FLAGS: OpenFlags = OpenFlags { write: true, truncate: false, exclusive: true, read: true };
@@ -12,28 +13,6 @@ const MIB: u64 = 1 << 20;
 /// To both devices together, what cleaning writes included.
 const WRITTEN_PER_ACCEPTED_MAX: u64 = 20;
 const SIZES: [usize; 8] = [1, 300, 4096, 20_000, 60_000, 131_072, 600_000, 2_000_000];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    /// Of all magnitudes below two to this.
-    fn scaled(&mut self, bits: u64) -> u64 {
-        let limit = 1 << self.below(bits);
-        self.below(limit)
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 struct File {
     directory: u64,

@@ -6,6 +6,7 @@ pub mod cold;
 pub mod edits;
 pub mod files;
 pub mod pair;
+pub mod random;
 pub mod volume;
 
 use std::sync::Arc;
