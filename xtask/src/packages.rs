@@ -115,9 +115,22 @@ pub fn install_for_tests() -> Result<()> {
         TEST_PROGRAMS.iter().filter(|(name, _)| !is_installed(name)).map(|(_, package)| *package).collect();
     let libraries = TEST_LIBRARIES.iter().filter(|(name, _)| !is_library_there(name));
     missing.extend(libraries.map(|(_, package)| *package));
-    if missing.is_empty() {
-        return Ok(());
+    let installed = if missing.is_empty() { Ok(()) } else { install_packages(&missing) };
+    open_fuse_to_users();
+    installed
+}
+
+/// Sets the mode that udev's rules give /dev/fuse. A machine without udev has it at 0600, and then users cannot mount.
+fn open_fuse_to_users() {
+    use std::os::unix::fs::PermissionsExt;
+    if is_root() && Path::new("/dev/fuse").exists() {
+        if let Err(error) = std::fs::set_permissions("/dev/fuse", std::fs::Permissions::from_mode(0o666)) {
+            println!("    /dev/fuse stays closed to users: {error}; tests with a user's mount are skipped");
+        }
     }
+}
+
+fn install_packages(missing: &[&str]) -> Result<()> {
     let line = format!("apt-get install -y {}", missing.join(" "));
     if !is_root() || !is_installed("apt-get") {
         return Err(XtaskError::skipped(format!("missing and not installed here: run `{line}` as root")));
@@ -125,7 +138,7 @@ pub fn install_for_tests() -> Result<()> {
     println!("    installing: {}", missing.join(" "));
     output(&mut program(&["apt-get", "update", "-qq"]), 5 * MINUTE)?;
     let mut install = program(&["apt-get", "install", "-y", "-qq", "--no-install-recommends"]);
-    install.args(&missing).env("DEBIAN_FRONTEND", "noninteractive");
+    install.args(missing).env("DEBIAN_FRONTEND", "noninteractive");
     let result = output(&mut install, 10 * MINUTE)?;
     if result.status.success() {
         return Ok(());
