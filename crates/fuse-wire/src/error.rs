@@ -35,6 +35,10 @@ pub enum Error {
         "no loop device could be made for a fuseblk mount: {0}; check /dev/loop-control, or mount without `block_device` (sync(2) then does not reach the file system)"
     )]
     LoopDevice(io::Error),
+    #[error(
+        "this mount namespace can end together with this process, and a killed fuseblk server would then hang sync(2) of the whole machine: mount in the machine's first mount namespace, or without `block_device` (sync(2) then does not reach the file system)"
+    )]
+    NamespaceMayEnd,
     #[error("fusermount3 cannot be run: {0}; install the package fuse3, or run as root")]
     FusermountMissing(io::Error),
     #[error(

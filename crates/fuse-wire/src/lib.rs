@@ -18,6 +18,7 @@ mod init;
 mod interrupt;
 mod loop_device;
 mod mount;
+mod mount_namespace;
 mod named_source;
 mod notify;
 mod operation;

@@ -2,7 +2,7 @@
 //!
 //! A `fuseblk` mount sits on a block device and in exchange gets what a plain `fuse` mount never does: SYNCFS on
 //! sync(2), and a DESTROY that umount(2) waits for. Any device does; `loop_device.rs` makes a tiny one.
-//! Read next: `fusermount.rs`, `loop_device.rs`, `named_source.rs`.
+//! Read next: `fusermount.rs`, `mount_namespace.rs`, `loop_device.rs`, `named_source.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::fusermount;
 use crate::loop_device::LoopDevice;
+use crate::mount_namespace;
 use crate::named_source;
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ pub struct MountOptions {
     pub no_dev: bool,
     pub no_exec: bool,
     pub no_atime: bool,
-    /// Mount as `fuseblk` where we are root and a loop device can be had; plain `fuse` otherwise.
+    /// Mount as `fuseblk` where we are root, in the machine's first mount namespace, and a loop device can be had;
+    /// plain `fuse` otherwise.
     pub block_device: BlockDevice,
     /// Read-ahead to set in sysfs after mounting (only root may); `None` leaves the kernel's 128 KiB.
     pub read_ahead_bytes: Option<u32>,
@@ -157,7 +159,7 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
     let file = open_device()?;
     let unmounter = Unmounter { mountpoint: mountpoint.clone(), by_fusermount: false };
     if options.block_device != BlockDevice::No {
-        match mount_fuseblk(&file, &mountpoint, options) {
+        match mount_fuseblk_if_safe(&file, &mountpoint, options) {
             Ok(()) => {
                 return Ok(Mounted { file, unmounter, fuseblk: true });
             }
@@ -187,6 +189,13 @@ fn open_device() -> Result<File, Error> {
         Some(libc::EACCES | libc::EPERM) => Error::DevicePermission(error),
         _ => Error::Device(error),
     })
+}
+
+fn mount_fuseblk_if_safe(file: &File, mountpoint: &Path, options: &MountOptions) -> Result<(), Error> {
+    if !mount_namespace::outlives_us() {
+        return Err(Error::NamespaceMayEnd);
+    }
+    mount_fuseblk(file, mountpoint, options)
 }
 
 /// The mount takes its own hold of the loop device; ours ends here, and the device frees itself at unmount.

@@ -298,9 +298,12 @@ impl FileSystem {
         }
         let _one_at_a_time = self.rules.changing_classes();
         let mut classes = (*self.files.resolver().classes()).clone();
+        if classes.find(name).is_some() {
+            return Err(Error::Invalid("there is a class of this name; change that one, or choose another name"));
+        }
         if classes.find_even_deleted(name).is_some() {
             return Err(Error::Invalid(
-                "there is or was a class of this name; change that one, or choose another name",
+                "a class of this name was deleted, and rules that name it still mean what it became; choose another name",
             ));
         }
         let class = classes.unused().ok_or(Error::Invalid("a pool has 240 classes in all its life; change one"))?;

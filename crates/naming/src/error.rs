@@ -159,7 +159,7 @@ impl From<stere_store::Error> for Error {
             stere_store::Error::WouldBlock | stere_store::Error::NodeNotInMemory => Error::WouldBlock,
             stere_store::Error::NoSpace => Error::NoSpace,
             stere_store::Error::OverLimit { holder } => Error::OverQuota(holder),
-            stere_store::Error::ReadOnly { .. } => Error::ReadOnly(error.to_string()),
+            stere_store::Error::ReadOnly { .. } | stere_store::Error::OnlyRead => Error::ReadOnly(error.to_string()),
             stere_store::Error::Elsewhere { why, refusal } => Error::Elsewhere(why, refusal),
             other => Error::Damaged(other.to_string()),
         }

@@ -456,7 +456,7 @@ fn below_the_floor_the_pool_only_reads_and_nothing_is_written() {
         transaction.allocate_inode();
         Ok::<_, stere_store::Error>(())
     });
-    assert!(matches!(refused, Err(stere_store::Error::ReadOnly { .. })));
+    assert!(matches!(refused, Err(stere_store::Error::OnlyRead)));
     opened.store.close().unwrap();
     assert!(before == present.map(|device| contents(device)), "reading only writes nothing");
 }

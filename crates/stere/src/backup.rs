@@ -294,12 +294,28 @@ fn show(line: &Line) {
 
 /// The directory that is meant, opened and locked.
 fn open(registry: &Registry, BackupPlace { place, name }: &BackupPlace) -> Result<Destination> {
-    let Some(name) = name else { return Ok(Destination::open(Path::new(place), None)?) };
+    let Some(name) = name else {
+        // A word that is a pool's name means the pool, as everywhere.
+        let is_pool = !place.contains('/') && registry.find(place)?.is_some();
+        let path = if is_pool { only_destination(registry, place)? } else { place.into() };
+        return Ok(Destination::open(&path, None)?);
+    };
     let lines = destinations(registry, place)?;
     let Some(line) = lines.into_iter().find(|line| line.name == *name) else {
         return no_destination(place, name);
     };
     Ok(Destination::open(&line.path, None)?)
+}
+
+fn only_destination(registry: &Registry, pool: &str) -> Result<PathBuf> {
+    match destinations(registry, pool)?.as_slice() {
+        [] => refused(format!("the pool {pool} has no destination; `stere backup add` names one")),
+        [line] => Ok(line.path.clone()),
+        lines => {
+            let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+            refused(format!("the pool {pool} has several destinations; name one of {}", names.join(", ")))
+        }
+    }
 }
 
 fn verify(registry: &Registry, place: &BackupPlace) -> Result<u8> {

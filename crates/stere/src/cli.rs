@@ -66,14 +66,16 @@ Mount options (-o, separated by commas):
   allow_other             other users may use the mount (the default where root mounts)
   keyfile=/PATH           unlock the keys that this file opens
   noatime, relatime, strictatime
-                          when reading changes the time of access
+                          when reading changes the time of access; reads that the kernel answers from its cache do
+                          not reach the daemon and change nothing, under strictatime neither
   nobtime                 nobody is told when files were made: one request less for programs that always ask
   nofind                  no directory .find at the top, in which `ls 'MOUNTPOINT/.find/size>1G'` has links to what is found
   nosuid, nodev, noexec   as for any mount
   transport=auto|uring|dev
                           how the kernel is talked to
   sync_requests=auto|yes|no
-                          mount so that sync(2) and syncfs(2) arrive; only root can
+                          mount so that sync(2) and syncfs(2) arrive; only root can,
+                          and not in a container or a mount namespace of its own
   writeback               the kernel gathers small writes
   metrics=ADDRESS         serve metrics for Prometheus there, such as localhost:9464; a bare port is on this machine only
   powersave               let idle CPUs sleep deeply even while requests come thick and fast
@@ -168,7 +170,7 @@ pub enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Compression, encryption and plugins over an existing directory, without a pool
+    /// Compression, encryption and plugins over an existing directory, without a pool; stays in the foreground until it is unmounted
     Stack(StackArguments),
     /// What users add to what is done to their files
     Plugin {
@@ -225,9 +227,12 @@ pub struct CreateArguments {
     /// On how many devices metadata lies: a number or `all`; if not given 3, or as many as there are devices that are not tiny
     #[arg(long, value_name = "N|all")]
     pub metadata_copies: Option<String>,
-    /// Destroy what the devices hold
+    /// Destroy what the devices hold; on a terminal it is named first, and asked about
     #[arg(long)]
     pub force: bool,
+    /// With --force: do not ask
+    #[arg(long, requires = "force")]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -196,6 +196,9 @@ pub struct About {
     /// The kernel's number of the mounted file system.
     #[serde(default)]
     pub device: Option<(u32, u32)>,
+    /// Whether the pool is open for reading only.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// Requests that only ask are answered at once; a daemon that does not is stuck.

@@ -1,5 +1,6 @@
 //! `stere create`: files made, devices looked at, the pool made on them, and remembered.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use stere_device::{Access, ClassGuess, FileDevice, FileOptions};
@@ -8,8 +9,9 @@ use stere_naming::{FileSystem, SetMode, Wait};
 use stere_policy::Class;
 use stere_pool::{Assembly, Candidate, CreateOptions, DeviceClass, MetadataCopies, NewDevice};
 
-use crate::cli::CreateArguments;
+use crate::cli::{CreateArguments, How};
 use crate::clock;
+use crate::device::confirm;
 use crate::devices::{check_distinct, open_device, record_of};
 use crate::error::{DONE, Error, Result, refused};
 use crate::registry::{Registry, check_name};
@@ -60,6 +62,7 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     check_device_names(&arguments.devices)?;
     let mut devices = specs.iter().map(new_device).collect::<Result<Vec<NewDevice>>>()?;
     drop_doubled_names(&mut devices);
+    ask_before_destroying(&devices, arguments)?;
     let candidates: Vec<Candidate> =
         devices.iter().map(|new| Candidate { path: new.path.clone(), device: new.device.clone() }).collect();
     // From the operating system's generator; without it nothing here is safe to make.
@@ -78,6 +81,23 @@ pub fn run(registry: &Registry, arguments: &CreateArguments) -> Result<u8> {
     tell(&assembly, default_class.unwrap_or_default());
     drop(assembly);
     add_volumes(registry, arguments, &volumes)
+}
+
+/// With `--force`: names what goes, and on a terminal asks. Scripts that say `--force` have said enough.
+fn ask_before_destroying(devices: &[NewDevice], arguments: &CreateArguments) -> Result<()> {
+    let found = |new: &NewDevice| new.foreign.as_ref().map(|found| format!("{}: {found}", new.path));
+    let found: Vec<String> = devices.iter().filter_map(found).collect();
+    if found.is_empty() || !arguments.force {
+        return Ok(());
+    }
+    let warning = format!("this is destroyed: {}", found.join("; "));
+    match std::io::stdin().is_terminal() {
+        true => confirm(&warning, How { dry_run: false, wait: false, yes: arguments.yes }),
+        false => {
+            eprintln!("stere: {warning}");
+            Ok(())
+        }
+    }
 }
 
 /// Tertiary volumes join a pool that is there.

@@ -42,7 +42,12 @@ pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
                 format!("{device} is emptied and taken out of {pool}; then it is no part of the pool any more");
             change(registry, pool, &Change::Remove { device: device.clone() }, Some(warning), *how)
         }
-        DeviceCommand::Replace { pool, old, new, force, how } => replace(registry, pool, old, new, *force, *how),
+        DeviceCommand::Replace { pool, old, new: Some(new), force, how, .. } => {
+            replace(registry, pool, old, new, *force, *how)
+        }
+        DeviceCommand::Replace { pool, old, new: None, how, .. } => {
+            change(registry, pool, &Change::ReplaceBySpare { old: old.clone() }, None, *how)
+        }
         DeviceCommand::Evacuate { pool, device, how } => {
             change(registry, pool, &Change::Evacuate { device: device.clone() }, None, *how)
         }

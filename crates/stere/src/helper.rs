@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::error::Result;
-use crate::mount::{self, Job};
+use crate::mount::{self, Job, remount};
 use crate::registry::Registry;
 
 const MOUNT_FAILED: u8 = 32;
@@ -63,13 +63,29 @@ fn parse(words: &[String]) -> Option<Call> {
 
 fn perform(call: &Call) -> Result<()> {
     let registry = Registry::open();
-    let job = Job::parse(&registry, &call.words, &call.options)?;
+    if let Some(options) = remount::without_remount(&call.options) {
+        let mountpoint = Path::new(&call.words[1]);
+        return if call.is_fake { Ok(()) } else { remount::run(&registry, mountpoint, &options) };
+    }
+    let words = [pool_word(&registry, &call.words[0])?, call.words[1].clone()];
+    let job = Job::parse(&registry, &words, &call.options)?;
     if !call.is_fake {
         // Degraded is mounted, for mount(8).
         crate::umount::settle(&registry);
         mount::run(&registry, job, false)?;
     }
     Ok(())
+}
+
+/// mount(8) makes a path of the word in fstab where the current folder has an entry of that name (`/` at boot, where
+/// `tank` becomes `/tank`): such a path is the pool's name again, if a pool of that name is known.
+fn pool_word(registry: &Registry, word: &str) -> Result<String> {
+    let (path, folder) = (Path::new(word), std::env::current_dir().unwrap_or_default());
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|_| path.parent() == Some(&folder));
+    match name {
+        Some(name) if registry.find(name)?.is_some() => Ok(name.to_owned()),
+        _ => Ok(word.to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod notify;
 mod options;
 mod public;
 pub mod receiver;
+pub mod remount;
 mod repair;
 mod serve;
 pub mod tertiary;

@@ -431,3 +431,29 @@ fn a_silent_device_holds_no_unmount_up() {
     assert_eq!(fs::read(world.mountpoint().join("last")).unwrap(), b"last");
     world.run("umount mount");
 }
+
+/// P-167: `device replace OLD --spare` names no new device and takes the hot spare.
+#[test]
+fn a_device_is_replaced_by_the_spare_when_it_is_asked_for() {
+    if !can_mount("a_device_is_replaced_by_the_spare_when_it_is_asked_for") {
+        return;
+    }
+    let world = with_devices(2, "96M");
+    world.refused("device replace tank d1 --spare --yes", 1, &["no hot spare", "device add tank DEVICE --spare"]);
+    world.refused("device replace tank d1", 2, &["NEW"]);
+    world.ok("device add tank s.img,size=96M,name=s --spare --yes");
+    world.ok("mount tank mount");
+    let before = write_files(&world, "before", 4, 500_000);
+    assert!(world.ok("device replace tank d1 --spare --dry-run").contains("afterwards"));
+    assert_eq!(state_of(&world, "s"), "spare", "a dry run changes nothing");
+    let said = world.ok("device replace tank d1 --spare --wait --yes");
+    assert!(said.contains("hot spare s joins"), "{said}");
+    let status = world.json("status tank --json");
+    assert!(status["devices"].as_array().unwrap().iter().all(|device| device["name"] != "d1"), "{status}");
+    assert_eq!(status["survives"], 1, "{status}");
+    world.ok("umount mount");
+    fs::rename(world.path("d0.img"), world.path("gone")).unwrap();
+    world.run("mount tank mount -o wait=0s");
+    assert_right(&world, &before);
+    world.ok("umount mount");
+}

@@ -37,6 +37,9 @@ pub enum Error {
         "the pool stopped writing after an error ({cause}); what was synced before is safe: check the devices, then mount it again"
     )]
     ReadOnly { cause: String },
+    /// Somebody changes what was opened for reading.
+    #[error("the pool is mounted for reading only; to change something, unmount it and mount it without `ro`")]
+    OnlyRead,
     /// The journal is damaged in the middle on every copy.
     #[error(
         "the journal is damaged at record {sequence} on every device that holds it, although later records were durable; nothing was changed: attach missing devices, or see `stere check`"
@@ -90,6 +93,7 @@ impl Clone for Error {
             Error::DamagedNode { detail } => Error::DamagedNode { detail: detail.clone() },
             Error::BadValue { what, detail } => Error::BadValue { what, detail: detail.clone() },
             Error::ReadOnly { cause } => Error::ReadOnly { cause: cause.clone() },
+            Error::OnlyRead => Error::OnlyRead,
             Error::JournalDamaged { sequence } => Error::JournalDamaged { sequence: *sequence },
             Error::UpdateTooLarge { bytes, max } => Error::UpdateTooLarge { bytes: *bytes, max: *max },
             Error::UnknownDevice { index } => Error::UnknownDevice { index: *index },

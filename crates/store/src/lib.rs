@@ -279,7 +279,7 @@ impl Store {
             return Err(Error::ReadOnly { cause: cause.clone() });
         }
         if self.options.read_only {
-            return Err(Error::ReadOnly { cause: "the pool is mounted read-only".into() });
+            return Err(Error::OnlyRead);
         }
         Ok(())
     }
@@ -288,7 +288,11 @@ impl Store {
     pub(crate) fn fail(&self, error: Error) -> Error {
         if matches!(
             error,
-            Error::WouldBlock | Error::NodeNotInMemory | Error::ReadOnly { .. } | Error::Elsewhere { .. }
+            Error::WouldBlock
+                | Error::NodeNotInMemory
+                | Error::ReadOnly { .. }
+                | Error::OnlyRead
+                | Error::Elsewhere { .. }
         ) {
             return error;
         }

@@ -80,6 +80,6 @@ pub struct BackupPlace {
     /// A pool that is mounted, or the directory of a backup, for which no pool is needed
     #[arg(value_name = "POOL|DIRECTORY")]
     pub place: String,
-    /// Of a pool: which destination
+    /// Of a pool with several destinations: which of them
     pub name: Option<String>,
 }

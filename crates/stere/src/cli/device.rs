@@ -63,16 +63,19 @@ pub enum DeviceCommand {
         #[command(flatten)]
         how: How,
     },
-    /// Put a new device in the place of one that is there, failing or gone; `--spare` names none and takes a hot spare
+    /// Put a new device, or with --spare a hot spare, in the place of one that is there, failing or gone
     Replace {
         pool: String,
         /// Name, path, id or number of the device that goes
         old: String,
         /// PATH[,key=value]...: the device that takes its place
-        #[arg(value_name = "NEW")]
-        new: DeviceSpec,
-        /// Destroy what the new device holds
+        #[arg(value_name = "NEW", required_unless_present = "spare", conflicts_with = "spare")]
+        new: Option<DeviceSpec>,
+        /// Take a hot spare of the pool
         #[arg(long)]
+        spare: bool,
+        /// Destroy what the new device holds
+        #[arg(long, conflicts_with = "spare")]
         force: bool,
         #[command(flatten)]
         how: How,

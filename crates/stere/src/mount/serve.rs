@@ -66,6 +66,7 @@ impl Daemon {
             pool_id: running.id.clone(),
             mountpoint: job.mountpoint.clone(),
             device: mountinfo::find(&job.mountpoint).map(|mount| mount.device),
+            read_only: running.read_only,
         };
         Ok(Daemon {
             about,

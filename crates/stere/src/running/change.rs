@@ -38,6 +38,10 @@ pub enum Change {
         new: DeviceSpec,
         force: bool,
     },
+    /// The same with a hot spare of the pool.
+    ReplaceBySpare {
+        old: String,
+    },
     Evacuate {
         device: String,
     },
@@ -69,10 +73,15 @@ impl Change {
         matches!(self, Change::Label { .. } | Change::MetadataCopies { .. })
     }
 
-    /// Whether a device is known by other words afterwards.
     /// Whether there may be more devices for chunks afterwards.
     pub fn gives_devices(&self) -> bool {
-        matches!(self, Change::Add { spare: false, .. } | Change::Replace { .. } | Change::Online { .. })
+        matches!(
+            self,
+            Change::Add { spare: false, .. }
+                | Change::Replace { .. }
+                | Change::ReplaceBySpare { .. }
+                | Change::Online { .. }
+        )
     }
 }
 
@@ -113,6 +122,7 @@ impl Running {
             Change::Evacuate { device } => self.empty(device, DeviceState::Leaving, dry_run),
             Change::Fail { device } => self.fail(device, dry_run),
             Change::Replace { old, new, force } => self.replace(old, new, *force, dry_run),
+            Change::ReplaceBySpare { old } => self.replace_by_spare(old, dry_run),
             Change::Offline { device, force } => self.offline(device, *force, dry_run),
             Change::Online { device, path, wipe } => self.online(device, path.as_ref(), *wipe, dry_run),
             Change::Label { device, settings } => self.label(device, settings),
@@ -201,7 +211,7 @@ impl Running {
             let mut said = format!("volume {} is no part of the pool any more", volume.name);
             if asking > 0 {
                 said += &format!(
-                    "; {asking} files or directories still ask for it and go nowhere: `stere find PATH 'tier=#{}'` lists them, set their user.stere.tier to another volume or to none",
+                    "; {asking} files or directories still ask for it and go nowhere: `stere find 'tier=#{}' PATH` lists them, set their user.stere.tier to another volume or to none",
                     volume.number
                 );
             }
@@ -262,6 +272,24 @@ impl Running {
             true => format!("device {name} takes the place of {}", old.name),
             false => format!("device {name} joins, and {} is emptied onto it and the others", old.name),
         }))
+    }
+
+    fn replace_by_spare(&self, word: &str, dry_run: bool) -> Result<Outcome> {
+        let old = self.find(word)?;
+        let Some(spare) = self.spare().filter(|spare| spare.index != old.index) else {
+            return refused(format!(
+                "the pool '{0}' has no hot spare that is there; add one with `stere device add {0} DEVICE --spare`, or name a new device: `stere device replace {0} {1} NEW`",
+                self.pool, old.name
+            ));
+        };
+        let forecast = self.forecast(&Plan::Replace { old: &old, slot_count: spare.slot_count })?;
+        if dry_run {
+            return Ok(Outcome::Forecast(forecast));
+        }
+        forecast.refuse_if_hopeless()?;
+        self.store.set_device_state(spare.index, DeviceState::Active)?;
+        self.store.set_device_state(old.index, DeviceState::Removing)?;
+        Ok(Outcome::Done(format!("hot spare {} joins, and {} is emptied onto it and the others", spare.name, old.name)))
     }
 
     fn offline(&self, word: &str, force: bool, dry_run: bool) -> Result<Outcome> {

@@ -229,7 +229,7 @@ impl Store {
         Err(Error::Pool(match numbers.find(|number| !is_taken(number)) {
             None => format!("a pool has at most {TERTIARY_MAX} volumes; remove one first"),
             Some(number) => format!(
-                "every number that is free was a removed volume's and is still asked for; `stere find PATH 'tier=#{number}'` lists who asks for one of them, and `stere find PATH 'tier=NAME'` who asks for one whose heir is NAME: set their user.stere.tier to another volume or to none"
+                "every number that is free was a removed volume's and is still asked for; `stere find 'tier=#{number}' PATH` lists what asks for one of them, and `stere find 'tier=NAME' PATH` what asks for one whose heir is NAME: set their user.stere.tier to another volume or to none"
             ),
         }))
     }
