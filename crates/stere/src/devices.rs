@@ -167,6 +167,21 @@ fn opens(path: &Path, access: Access) -> bool {
     }
 }
 
+/// Puts together what was named. A device that is there and cannot be opened is missing, as where a pool is remembered.
+fn assemble_named(paths: &[PathBuf], access: Access, options: &AssembleOptions<'_>) -> Result<Assembly> {
+    let (open, dead): (Vec<PathBuf>, Vec<PathBuf>) = paths.iter().cloned().partition(|path| opens(path, access));
+    if open.is_empty() {
+        return assemble_with(paths, access, options);
+    }
+    let mut assembly = assemble_with(&open, access, options)?;
+    let cannot_be_opened = |path: PathBuf| {
+        let error = label(&path).err().map_or_else(|| "refused".to_owned(), |error| error.to_string());
+        Nameless { path: path.display().to_string(), found: format!("it cannot be opened ({error})") }
+    };
+    assembly.nameless.extend(dead.into_iter().map(cannot_be_opened));
+    Ok(assembly)
+}
+
 /// What a device that may be in use by nobody says it is.
 fn label(path: &Path) -> std::result::Result<Holds, DeviceError> {
     let options = FileOptions { access: Access::ReadOnly, direct: false, writer_threads: 0 };
@@ -325,7 +340,7 @@ impl Target {
                 for path in paths {
                     fs::metadata(path).at("open this device", path)?;
                 }
-                assemble_with(paths, access, &AssembleOptions { prefer, ..AssembleOptions::default() })
+                assemble_named(paths, access, &AssembleOptions { prefer, ..AssembleOptions::default() })
             }
         }
     }

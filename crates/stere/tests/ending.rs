@@ -92,6 +92,15 @@ fn a_device_that_cannot_be_opened_is_missing() {
     assert!(world.json("status --json").is_array(), "a list for one pool too");
     assert!(world.json("status tank --json").is_object());
     world.ok("umount mount");
+    // Devices that are named by their paths are no different, if one of them opens.
+    world.ok("pool export tank");
+    let said = world.run("mount a.img b.img mount");
+    assert_eq!(said.code, 3, "degraded: {}", said.err);
+    assert!(said.err.contains("b.img") && said.err.contains("cannot be opened"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(world.mountpoint().join("file")).unwrap(), "kept");
+    world.ok("umount mount");
+    let said = world.run("mount b.img mount");
+    assert_eq!(said.code, 1, "{}", said.err);
 }
 
 #[test]
