@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stere_device::Access;
 use stere_multihost::{Guard, Multihost, claimant};
-use stere_pool::Assembly;
+use stere_pool::{Assembly, Candidate, NewDevice};
 
 use crate::devices::Target;
 use crate::error::{Result, refused};
@@ -52,4 +52,19 @@ pub fn assemble_while(
         }
     }
     refused("the pool was used by another machine while it was opened here; find out who mounts it, then try again")
+}
+
+/// Refuses to destroy a device of a pool that another machine uses at this moment. What is no device of a pool has no heartbeat.
+pub fn refuse_if_used_elsewhere(new: &NewDevice) -> Result<()> {
+    let candidate = Candidate { path: new.path.clone(), device: new.device.clone() };
+    let Ok(assembly) = Assembly::new(vec![candidate]) else { return Ok(()) };
+    let mut told = |host: &str| {
+        let seconds = stere_pool::WATCH_MS / 1000;
+        eprintln!(
+            "stere: {} was in use on {host} and was not closed in order; watching for {seconds} s whether it still is",
+            new.path
+        );
+    };
+    drop(Guard::claim(&assembly, claimant(None), Multihost::Auto, true, &mut told)?);
+    Ok(())
 }

@@ -90,6 +90,7 @@ fn ask_before_destroying(devices: &[NewDevice], arguments: &CreateArguments) -> 
     if found.is_empty() || !arguments.force {
         return Ok(());
     }
+    devices.iter().try_for_each(crate::claim::refuse_if_used_elsewhere)?;
     let warning = format!("this is destroyed: {}", found.join("; "));
     match std::io::stdin().is_terminal() {
         true => confirm(&warning, How { dry_run: false, wait: false, yes: arguments.yes }),

@@ -119,6 +119,15 @@ fn a_pool_in_use_on_one_machine_is_refused_on_another() {
         assert_eq!(said.code, 1, "{line}: {}{}", said.out, said.err);
         assert!(said.err.contains("in use by process"), "{line}: {}", said.err);
     }
+    // Nor is it destroyed from there.
+    let said = second.run(&format!("create other {} --force --yes", second.devices.join(" ")));
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(said.err.contains("in use by process"), "{}", said.err);
+    let created = second.run(&format!("create other {}", world.path("c.img,size=96M").display()));
+    assert_eq!(created.code, 0, "{}", created.err);
+    let said = second.run(&format!("device add other {} --force --yes", second.devices[0]));
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(said.err.contains("in use by process"), "{}", said.err);
     write_synced(&first.mountpoint.join("two"), 2);
     first.umount();
     // What was closed in order is had without a watch.

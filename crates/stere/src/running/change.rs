@@ -12,6 +12,7 @@ use stere_store::{DeviceIn, Label, MetadataWish};
 
 use super::forecast::{Forecast, Plan};
 use super::{Running, lock};
+use crate::claim::refuse_if_used_elsewhere;
 use crate::create::new_device;
 use crate::devices::open_device_patiently;
 use crate::error::{Error, Result, refused};
@@ -176,6 +177,7 @@ impl Running {
         for spec in specs {
             let new = self.open_new(spec)?;
             stere_pool::check_newcomer(&newest, &new, force)?;
+            refuse_if_used_elsewhere(&new)?;
             opened.push(new);
         }
         let bytes = opened.iter().map(|new| new.device.size_bytes()).sum();
@@ -257,6 +259,7 @@ impl Running {
             new.name.clone_from(&old.name);
         }
         let layout = stere_pool::check_newcomer(&newest, &new, force)?;
+        refuse_if_used_elsewhere(&new)?;
         let forecast = self.forecast(&Plan::Replace { old: &old, slot_count: layout.slot_count })?;
         if dry_run {
             return Ok(Outcome::Forecast(forecast));
