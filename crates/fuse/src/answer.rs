@@ -35,6 +35,7 @@ pub(crate) enum Answer {
     Written(usize),
     Copied(u64),
     Offset(u64),
+    Ioctl(Vec<u8>),
     Statfs(Statfs),
 }
 
@@ -82,6 +83,7 @@ impl Answer {
             Answer::Written(bytes) => request.reply_written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Answer::Copied(bytes) => request.reply_copied(bytes),
             Answer::Offset(offset) => request.reply_lseek(offset),
+            Answer::Ioctl(output) => request.reply_ioctl(0, &output),
             Answer::Statfs(statfs) => request.reply_statfs(&statfs),
         }
     }

@@ -420,6 +420,8 @@ fn lane_of(opcode: u32) -> Lane {
         | opcode::LISTXATTR
         | opcode::LSEEK
         | opcode::STATFS => Lane::Reading,
+        // Of those that wait there is fstrim's.
+        opcode::IOCTL => Lane::Syncing,
         _ => Lane::Changing,
     }
 }

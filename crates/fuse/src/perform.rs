@@ -8,6 +8,7 @@ mod attributes;
 mod content;
 mod directory;
 mod names;
+mod trim;
 
 use fuse_wire::{Operation, Request};
 use stere_naming::Wait;

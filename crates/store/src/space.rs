@@ -151,6 +151,25 @@ impl Store {
         Ok(self.log.stripe.discard_freed(slots_max))
     }
 
+    /// Gives everything that is free back to what lies below the devices, also what was free before this mount. Returns how many
+    /// bytes that were. Ends after one pass: what is freed meanwhile is not waited for.
+    pub fn trim(&self) -> Result<u64, Error> {
+        /// So few that writers hardly miss them while they are discarded.
+        const SLOTS_AT_ONCE: usize = 64;
+        self.check_writable()?;
+        let mut left = self.log.stripe.discard_again();
+        let mut slots = 0;
+        while left > 0 {
+            let discarded = self.discard_freed(SLOTS_AT_ONCE)?;
+            if discarded == 0 {
+                break;
+            }
+            slots += discarded as u64;
+            left = left.saturating_sub(discarded);
+        }
+        Ok(slots * u64::from(self.log.chunk_bytes()))
+    }
+
     /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the
     /// changes that gather until then; `changes_bytes` are gathered already.
     pub(crate) fn reserve_for_checkpoint(&self, changes_bytes: usize) {

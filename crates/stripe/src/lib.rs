@@ -374,6 +374,11 @@ impl Stripe {
         Ok(device.discard(offset, u64::from(self.chunk_bytes))?)
     }
 
+    /// Every free slot is to be discarded by `discard_freed`, also those that were so before; how many that are.
+    pub fn discard_again(&self) -> usize {
+        self.placement.lock().discard_again()
+    }
+
     /// Tells devices that slots which were freed hold nothing of value, at most so many of each; how many that were.
     pub fn discard_freed(&self, slots_max: usize) -> usize {
         let places = self.placement.lock().begin_discard(slots_max);

@@ -497,6 +497,17 @@ impl Placement {
         places
     }
 
+    /// Counts every free slot as freed just now; how many there are.
+    pub(crate) fn discard_again(&mut self) -> usize {
+        let mut count = 0;
+        for slots in self.devices.values_mut().filter(|slots| slots.is_attached && !slots.is_suspended) {
+            let free = (0..slots.map.slot_count()).filter(|slot| !slots.map.is_used(*slot));
+            slots.undiscarded = free.collect();
+            count += slots.undiscarded.len();
+        }
+        count
+    }
+
     /// These slots are free again.
     pub(crate) fn end_discard(&mut self, places: &[ChunkPlace]) {
         for place in places {

@@ -89,8 +89,7 @@ impl Front {
                 Err(error) => Err(error.into()),
             },
             Operation::NotifyReply { .. } => Ok(Answer::Silence),
-            // FICLONE never gets here: the kernel's FUSE has no remap_file_range. copy_file_range(2) shares blocks.
-            Operation::Ioctl(_) => Err(Failure::Errno(libc::ENOTTY)),
+            Operation::Ioctl(ioctl) => self.ioctl(&ioctl, &caller),
             Operation::Malformed { opcode } => {
                 tracing::error!(opcode, "the kernel sent a request that cannot be read");
                 Err(Failure::Errno(libc::EIO))
