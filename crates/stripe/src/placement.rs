@@ -1,9 +1,8 @@
 //! On which devices a new segment goes.
 //!
-//! Most free slots first, which is optimal: it places exactly as many segments as `capacity` says. Devices with equally
-//! many free slots take turns over all combinations, so that copies are spread over all pairs (and a lost device is
-//! rebuilt from all others), and the order of chunks rotates, so that first copies and parity are spread too.
-//! Chunks of one segment go to different hosts and shelves where that costs no capacity.
+//! Devices take part by their share of what is free, in changing combinations (`placement/spread.rs`), where that costs no
+//! capacity; else those with most free slots do, which is optimal: `capacity` is exact. The order of chunks rotates, so that
+//! first copies and parity are spread too. Chunks of one segment go to different hosts and shelves where that costs no capacity.
 //! No clock, no random numbers: the same history places alike.
 //!
 //! Room can be kept for segments that others will need, of any schemes (`Kept`): a segment is refused if after it those
@@ -19,10 +18,12 @@
 //! the checkpoint of that generation is durable; until then the old tree may still be the one that is found.
 
 mod sites;
+mod spread;
 
 use crate::error::StripeError;
 use crate::homes::Homes;
 use crate::slots::SlotMap;
+use spread::Spread;
 use std::collections::{BTreeMap, BTreeSet};
 use stere_format::{ChunkPlace, ChunkPlaces, DeviceIndex, DeviceState, Scheme, SegmentChunks, Site};
 
@@ -108,15 +109,12 @@ const WRITE_ERRORS_MAX: u32 = 3;
 pub(crate) struct Placement {
     devices: BTreeMap<DeviceIndex, DeviceSlots>,
     pending: BTreeMap<u64, Vec<ChunkPlace>>,
-    combination_turn: u64,
+    spread: Spread,
     order_turn: u64,
     homes: BTreeMap<Site, Homes>,
     /// The devices of each place.
     places: BTreeMap<u8, BTreeSet<DeviceIndex>>,
 }
-
-/// Ties among more devices than this take turns in windows.
-const TIE_WINDOW: usize = 24;
 
 impl Placement {
     pub(crate) fn set_slot_count(&mut self, index: DeviceIndex, slot_count: u32) {
@@ -185,6 +183,7 @@ impl Placement {
 
     pub(crate) fn forget(&mut self, index: DeviceIndex) {
         self.devices.remove(&index);
+        self.spread.forget(index);
         for places in self.pending.values_mut() {
             places.retain(|place| place.device != index);
         }
@@ -232,7 +231,7 @@ impl Placement {
         }
         let chosen = match owes {
             true => self.choose_owing(scheme).ok_or(refused)?,
-            false => self.choose_spread(scheme, segments_free, kept),
+            false => self.choose_spread(scheme, kept),
         };
         assert_eq!(chosen.len(), width, "a segment that fits has its devices");
         Ok(self.take(scheme, chosen))
@@ -293,59 +292,6 @@ impl Placement {
         chosen.extend(by_free(&DeviceSlots::may_be_owed));
         chosen.truncate(scheme.width());
         (chosen.len() == scheme.width()).then_some(chosen)
-    }
-
-    /// Devices for a segment: over hosts and shelves where that costs no room, else those with most free slots.
-    fn choose_spread(&mut self, scheme: Scheme, segments_free: u64, kept: &[Kept]) -> Vec<DeviceIndex> {
-        let chosen = self.choose(scheme.width());
-        if self.devices.values().all(|slots| slots.host.is_empty() && slots.shelf.is_empty())
-            || self.shared(&chosen) == 0
-        {
-            return chosen;
-        }
-        let spread = self.choose_apart(scheme.width());
-        let is_better = spread.len() == chosen.len() && self.shared(&spread) < self.shared(&chosen);
-        let left = |slots: &DeviceSlots, index: &DeviceIndex| {
-            u64::from(slots.map.free_count()) - u64::from(spread.contains(index))
-        };
-        let costs_nothing = is_better
-            && self.fits_of(scheme, left) + 1 >= segments_free
-            && self.leaves_room(scheme, 0, kept, |index, slots| left(slots, &index));
-        if costs_nothing { spread } else { chosen }
-    }
-
-    /// How much these devices share hosts and shelves.
-    fn shared(&self, devices: &[DeviceIndex]) -> u32 {
-        let pairs = (0..devices.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
-        pairs.map(|(one, other)| self.devices[&devices[one]].shares_with(&self.devices[&devices[other]])).sum()
-    }
-
-    /// One device after the other, each with as little in common with those before as can be; then most free slots; then by turns.
-    fn choose_apart(&mut self, width: usize) -> Vec<DeviceIndex> {
-        let mut open: Vec<DeviceIndex> = self
-            .devices
-            .iter()
-            .filter(|(_, slots)| slots.is_open && slots.map.free_count() > 0)
-            .map(|(&i, _)| i)
-            .collect();
-        if open.len() < width {
-            return Vec::new();
-        }
-        let turn = self.combination_turn;
-        self.combination_turn = turn.wrapping_add(1);
-        let count = open.len() as u64;
-        open.rotate_left((turn % count) as usize);
-        let mut chosen: Vec<DeviceIndex> = Vec::with_capacity(width);
-        while chosen.len() < width {
-            let cost = |index: &DeviceIndex| {
-                let slots = &self.devices[index];
-                let shared: u32 = chosen.iter().map(|other| slots.shares_with(&self.devices[other])).sum();
-                (shared, std::cmp::Reverse(slots.map.free_count()))
-            };
-            let Some(at) = (0..open.len()).min_by_key(|&at| cost(&open[at])) else { break };
-            chosen.push(open.remove(at));
-        }
-        chosen
     }
 
     /// A slot for a chunk that leaves `from`, its segment's other chunks lying on `others`: apart from them, then where most is
@@ -422,35 +368,6 @@ impl Placement {
         let has_slot = own > slots_kept || (own > 0 && others.all(|(_, slots)| free(slots) <= slots_kept));
         let left = |index, slots: &DeviceSlots| free_slots(index, slots) - u64::from(index == device);
         has_slot && self.allows(site, device) && self.keeps(kept, left)
-    }
-
-    /// The `width` open devices with most free slots; ties by turns.
-    fn choose(&mut self, width: usize) -> Vec<DeviceIndex> {
-        let open = self.devices.iter().filter(|(_, slots)| slots.is_open && slots.map.free_count() > 0);
-        let mut by_free: Vec<(u32, DeviceIndex)> =
-            open.map(|(&index, slots)| (slots.map.free_count(), index)).collect();
-        by_free.sort_by_key(|&(free, index)| (std::cmp::Reverse(free), index));
-        assert!(by_free.len() >= width, "enough devices have room");
-        let threshold = by_free[width - 1].0;
-        let first_tied = by_free.partition_point(|&(free, _)| free > threshold);
-        let end_tied = by_free.partition_point(|&(free, _)| free >= threshold);
-        let mut chosen: Vec<DeviceIndex> = by_free[..first_tied].iter().map(|&(_, index)| index).collect();
-        let mut tied: Vec<DeviceIndex> = by_free[first_tied..end_tied].iter().map(|&(_, index)| index).collect();
-        let wanted = width - first_tied;
-        if tied.len() > wanted {
-            let turn = self.combination_turn;
-            self.combination_turn = turn.wrapping_add(1);
-            if tied.len() > TIE_WINDOW.max(wanted) {
-                let count = tied.len();
-                tied.rotate_left((turn % count as u64) as usize);
-                tied.truncate(TIE_WINDOW.max(wanted));
-            }
-            let combination = combination(tied.len(), wanted, turn % binomial(tied.len(), wanted));
-            chosen.extend(combination.into_iter().map(|at| tied[at]));
-        } else {
-            chosen.extend(tied);
-        }
-        chosen
     }
 
     pub(crate) fn mark_used(&mut self, places: &[ChunkPlace]) -> Result<(), StripeError> {
@@ -703,33 +620,6 @@ fn widths_fit(slots: &[u64], mut wanted: Vec<(u64, u64)>) -> bool {
         });
         needed.sum::<u64>() <= slots.iter().map(|&count| count.min(corner)).sum()
     })
-}
-
-/// n over k; callers keep n at most `TIE_WINDOW` or equal to k, so nothing overflows.
-fn binomial(n: usize, k: usize) -> u64 {
-    let k = k.min(n - k);
-    (0..k).fold(1, |product, at| product * (n - at) as u64 / (at as u64 + 1))
-}
-
-/// The combination of this rank among all k-combinations of 0..n, in lexicographic order.
-fn combination(n: usize, k: usize, rank: u64) -> Vec<usize> {
-    let mut rank = rank;
-    let mut picked = Vec::with_capacity(k);
-    for candidate in 0..n {
-        let left = k - picked.len();
-        if left == 0 {
-            break;
-        }
-        // So many combinations begin with this candidate.
-        let with = binomial(n - candidate - 1, left - 1);
-        if rank < with {
-            picked.push(candidate);
-        } else {
-            rank -= with;
-        }
-    }
-    assert_eq!(picked.len(), k, "the rank lies within the number of combinations");
-    picked
 }
 
 #[cfg(test)]

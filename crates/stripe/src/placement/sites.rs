@@ -154,9 +154,9 @@ impl Placement {
 
     /// How many chunks of a segment of this site would lie where they had better, if it were begun now; none if it cannot be.
     pub(crate) fn nearest(&mut self, site: Site, scheme: Scheme, kept: &[Kept]) -> Option<usize> {
-        let turns = (self.combination_turn, self.order_turn);
+        let turns = (self.spread.clone(), self.order_turn);
         let places = self.allocate_at(site, scheme, kept);
-        (self.combination_turn, self.order_turn) = turns;
+        (self.spread, self.order_turn) = turns;
         let places = places.ok()?;
         self.free_now(&places.chunks);
         Some(places.chunks.iter().filter(|place| self.prefers(site, place.device)).count())

@@ -20,15 +20,6 @@ fn devices(places: &[ChunkPlace]) -> BTreeSet<DeviceIndex> {
 }
 
 #[test]
-fn combinations_are_all_different() {
-    for (n, k) in [(1, 1), (4, 2), (5, 3), (6, 6), (7, 1)] {
-        let all: BTreeSet<Vec<usize>> = (0..binomial(n, k)).map(|rank| combination(n, k, rank)).collect();
-        assert_eq!(all.len() as u64, binomial(n, k));
-        assert!(all.iter().all(|one| one.windows(2).all(|pair| pair[0] < pair[1]) && one[k - 1] < n));
-    }
-}
-
-#[test]
 fn an_unreplicated_segment_goes_where_its_file_lies_and_leaves_the_last_slots() {
     let mut placement = placement(&[4, 100]);
     for _ in 0..2 {
