@@ -85,13 +85,14 @@ impl Files {
         let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
         let placement = self.storing(context.wait, inode)?.placement;
         let missing = self.hole_bytes(context, inode, &blocks)?;
-        let room_until_counted = self.store.reserve(context.wait, placement, missing)?;
+        let room_until_counted = self.promise(context.wait, placement, missing)?;
         // Before the first of several transactions, for the next may fail.
         content.extents_end = content.extents_end.max(blocks.end);
         let mut at = blocks.start;
         while at < blocks.end {
             let size = if keep_size { content.size } else { content.size.max(range.end) };
             at = self.store.update(context.wait, |transaction| {
+                transaction.set_promised();
                 let (allocation, reached) = fill_holes(transaction, inode, at..blocks.end)?;
                 let size = if reached == blocks.end { size } else { content.stored_size };
                 self.put_changed(transaction, context, inode, &allocation, size)?;
@@ -102,8 +103,9 @@ impl Files {
             content.size = content.size.max(range.end);
             content.stored_size = content.size;
         }
+        let held = self.hold_granted(context.wait, placement.scheme, &room_until_counted);
         drop(room_until_counted);
-        self.hold_set_aside(context.wait)
+        held
     }
 
     fn hole_bytes(&self, context: &Context, inode: u64, blocks: &Range<u64>) -> Result<u64, Error> {

@@ -20,6 +20,8 @@ use crate::{Context, Files};
 
 /// Pieces of removed inodes that are freed before an unmount goes on.
 const STEPS_AT_THE_END: usize = 4096;
+/// Such pieces that are freed for a caller who found no room, or asks how much there is.
+const STEPS_FOR_ROOM: usize = 1024;
 
 /// Why an inode is on the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,6 +293,32 @@ impl Files {
             self.forget_orphan(inode);
         }
         Ok(done)
+    }
+
+    /// Frees what was removed and cut, so that its room counts as free, a bounded number of pieces; what was set aside of it too.
+    pub fn free_removed(&self, wait: Wait) -> Result<(), Error> {
+        self.free_ready_orphans(wait)?;
+        self.hold_set_aside(wait)
+    }
+
+    fn free_ready_orphans(&self, wait: Wait) -> Result<(), Error> {
+        if self.orphan_count.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let is_ready = |orphan: &Orphan| orphan.kind == OrphanKind::Truncating || !orphan.held;
+        if !self.orphans.lock().values().any(is_ready) {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(stere_store::Error::WouldBlock.into());
+        }
+        // Times are not changed by it.
+        let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, wait };
+        match self.free_some_orphans(&context, STEPS_FOR_ROOM) {
+            Err(error) if error.would_block() => Err(error),
+            // What cannot be freed now keeps nobody from what there is; the list on media keeps it.
+            _ => Ok(()),
+        }
     }
 
     /// Frees orphans nobody has open and finishes truncations, at most `budget` steps. Tells whether there is more.

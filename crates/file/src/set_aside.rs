@@ -1,11 +1,13 @@
 //! Room set aside by preallocated extents: counted on media, held as a reservation in memory.
 //!
 //! Invariants: the count on media changes in the transactions that make and remove preallocated extents, so it is exact
-//! after any crash; the reservation follows it, at once when it grows and at the latest in the next step when it shrinks.
-//! The room is reserved as for the pool's default class: a preallocated extent does not know how it will be stored.
+//! after any crash; the reservation follows it, at once when it grows and at the latest in the next step when it shrinks. It is
+//! never given up to be asked for again: others would take the room (P-6).
+//! A preallocated extent does not know how it will be stored: the room is reserved for the scheme that takes most, of the pool's default
+//! class, the data that there was at the mount, and the files that room was set aside for since.
 
 use stere_format::{Key, Scheme};
-use stere_store::{Placement, Reservation, Transaction, View, Wait};
+use stere_store::{Placement, Reservation, Store, Transaction, View, Wait};
 
 use crate::Files;
 use crate::error::Error;
@@ -14,6 +16,8 @@ use crate::error::Error;
 #[derive(Default)]
 pub(crate) struct SetAside {
     bytes: u64,
+    /// What takes most room of all that may have been meant.
+    scheme: Option<Scheme>,
     reservation: Option<Reservation>,
 }
 
@@ -43,21 +47,39 @@ fn decode(value: &[u8]) -> u64 {
 impl Files {
     /// Makes the reservation what the count says.
     pub(crate) fn hold_set_aside(&self, wait: Wait) -> Result<(), Error> {
+        self.hold_set_aside_with(wait, None)
+    }
+
+    /// The same where the room for what is new was granted to a file, and is still held by the caller.
+    pub(crate) fn hold_granted(&self, wait: Wait, scheme: Scheme, granted: &Reservation) -> Result<(), Error> {
+        self.hold_set_aside_with(wait, Some((scheme, granted)))
+    }
+
+    fn hold_set_aside_with(&self, wait: Wait, granted: Option<(Scheme, &Reservation)>) -> Result<(), Error> {
         let wanted = self.store.view(wait, counted)?;
         let mut held = self.set_aside.lock();
         if held.bytes == wanted {
             return Ok(());
         }
-        // Without the old reservation the new one is a change in either direction.
-        *held = SetAside::default();
-        if wanted > 0 {
-            let (data, parity) = self.resolver.classes().wish(self.options.default_class).scheme(self.device_count());
-            let class = self.options.default_class.code();
-            let placement = Placement { scheme: Scheme { data, parity }, class, site: stere_format::Site::ANYWHERE };
-            // No room for what was set aside before: devices are missing. What is held is then nothing.
-            held.reservation = self.store.reserve(wait, placement, wanted).ok();
-            held.bytes = wanted;
+        let (data, parity) = self.resolver.classes().wish(self.options.default_class).scheme(self.device_count());
+        let mut scheme = match held.scheme {
+            Some(scheme) => scheme,
+            None => self.store.widest_scheme(Scheme { data, parity }),
+        };
+        if let Some((own, _)) = granted.filter(|(own, _)| Store::takes_more(*own, scheme)) {
+            scheme = own;
         }
+        let class = self.options.default_class.code();
+        let placement = Placement { scheme, class, site: stere_format::Site::ANYWHERE };
+        let (before, granted) = (held.reservation.take(), granted.map(|(_, granted)| granted));
+        held.reservation = self.store.renew_promise(before, placement, wanted, granted);
+        held.bytes = wanted;
+        held.scheme = (wanted > 0).then_some(scheme);
         Ok(())
+    }
+
+    /// Whether room is held for what is set aside.
+    pub(crate) fn holds_set_aside(&self) -> bool {
+        self.set_aside.lock().reservation.is_some()
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use stere_format::{BlobEncoding, BlobFlags, DeviceIndex};
-use stere_store::{Owner, Reservation, View, Wait};
+use stere_store::{Owner, Placement, Reservation, View, Wait};
 
 use crate::charge::StoredGrant;
 use crate::edges::Edge;
@@ -265,22 +265,46 @@ impl Files {
         bytes: u64,
     ) -> Result<Option<Reservation>, Error> {
         let (placement, bytes) = (storing.placement, storing.stored_bytes_max(bytes));
-        match self.store.reserve(context.wait, placement, bytes) {
-            Ok(reservation) => return Ok(Some(reservation)),
-            Err(stere_store::Error::NoSpace) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // What is held for preallocated extents that are gone by now is room too.
-        self.hold_set_aside(context.wait)?;
-        match self.store.reserve(context.wait, placement, bytes) {
+        match self.promise(context.wait, placement, bytes) {
             Ok(reservation) => Ok(Some(reservation)),
-            Err(stere_store::Error::NoSpace)
+            // Its room is held, that of its metadata too.
+            Err(Error::Store(stere_store::Error::NoSpace)) if self.is_set_aside(context, inode, &range)? => Ok(None),
+            Err(Error::Store(stere_store::Error::NoSpace))
                 if self.is_replacement(context, inode, &range, true)? && self.store.may_replace(context.wait)? =>
             {
                 Ok(None)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Promises room for so many bytes; where there is none, what was removed is freed first.
+    pub(crate) fn promise(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
+        match self.store.reserve(wait, placement, bytes) {
+            Ok(reservation) => return Ok(reservation),
+            Err(stere_store::Error::NoSpace) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.free_removed(wait)?;
+        Ok(self.store.reserve(wait, placement, bytes)?)
+    }
+
+    /// Whether all of `range` is set aside, and room for that is held.
+    fn is_set_aside(&self, context: &Context, inode: u64, range: &Range<u64>) -> Result<bool, Error> {
+        if !self.holds_set_aside() {
+            return Ok(false);
+        }
+        let blocks = range.start / BLOCK * BLOCK..range.end.next_multiple_of(BLOCK);
+        self.store.view(context.wait, |view| {
+            let mut covered_to = blocks.start;
+            for extent in extents_touching(view, inode, blocks.start, blocks.end, usize::MAX - 1)? {
+                if extent.start > covered_to || !extent.is_preallocated() {
+                    return Ok(false);
+                }
+                covered_to = extent.end().next_multiple_of(BLOCK);
+            }
+            Ok(covered_to >= blocks.end)
+        })
     }
 
     /// Whether every block of `range` is the file's own already (written or, if that counts, set aside; and not shared) and replacing it makes

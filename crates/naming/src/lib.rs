@@ -349,7 +349,8 @@ impl FileSystem {
         let resolver = self.files.resolver();
         let wish = resolver.classes().wish(resolver.default_class());
         let (data, parity) = wish.scheme(self.files.device_count());
-        let statistics = self.store.statistics(stere_format::Scheme { data, parity });
+        let class = resolver.default_class().code();
+        let statistics = self.store.statistics_of(stere_format::Scheme { data, parity }, class);
         let block_bytes = stere_format::BLOCK_BYTES as u32;
         let blocks = statistics.total_bytes / u64::from(block_bytes);
         let blocks_free = (statistics.free_bytes / u64::from(block_bytes)).min(blocks);

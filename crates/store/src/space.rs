@@ -97,6 +97,29 @@ pub(crate) fn raw(scheme: Scheme, bytes: i64) -> i64 {
     bytes.saturating_mul(scheme.width() as i64) / i64::from(scheme.data)
 }
 
+/// Raw bytes that content of a scheme takes, with its metadata, which is of another.
+fn promise_raw_bytes(scheme: Scheme, meta: Scheme, bytes: u64) -> i64 {
+    let metadata = META_BYTES_PER_PIECE + bytes.div_ceil(BLOCK_BYTES as u64) * META_BYTES_PER_BLOCK;
+    let metadata = NODE_FILL.saturating_mul(i64::try_from(metadata).unwrap_or(i64::MAX));
+    raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX)).saturating_add(raw(meta, metadata))
+}
+
+/// The content, in whole blocks, to which so many raw bytes can be promised.
+fn promised_content(scheme: Scheme, meta: Scheme, raw_bytes: i64) -> u64 {
+    let block = BLOCK_BYTES as u64;
+    let most = u64::try_from(raw_bytes).unwrap_or(0) / block;
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if promise_raw_bytes(scheme, meta, middle * block) <= raw_bytes {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low * block
+}
+
 /// Room promised to data that was accepted but not yet appended; given back when dropped.
 #[derive(Debug)]
 pub struct Reservation {
@@ -104,6 +127,18 @@ pub struct Reservation {
     from: Arc<AtomicI64>,
     /// The same where it was promised on devices of a place.
     from_place: Option<Arc<AtomicI64>>,
+}
+
+impl Reservation {
+    /// Gives back what is beyond so many raw bytes.
+    fn shrink_to(&mut self, raw_bytes: i64) {
+        let less = (self.raw_bytes - raw_bytes).max(0);
+        self.raw_bytes -= less;
+        self.from.fetch_sub(less, Ordering::AcqRel);
+        if let Some(place) = &self.from_place {
+            place.fetch_sub(less, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Drop for Reservation {
@@ -341,7 +376,19 @@ impl Store {
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
         let promised = reserved.saturating_add(coming);
         // Since then less than a segment of each stream was filled: where there is plenty, that is no matter.
-        promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_raw_bytes(scheme, None)
+        promised > rooms.promisable_raw_bytes / 2 && promised > self.promisable_most_raw_bytes(scheme)
+    }
+
+    /// The same for whatever there is of most: on unlike devices, narrow segments fit where wide ones do not.
+    fn promisable_most_raw_bytes(&self, scheme: Scheme) -> i64 {
+        let mut schemes = vec![scheme];
+        for kind in self.log.data_kinds() {
+            if !schemes.contains(&kind.scheme) {
+                schemes.push(kind.scheme);
+            }
+        }
+        let promisable = |scheme| self.promisable_raw_bytes(scheme, None);
+        schemes.into_iter().map(promisable).max().unwrap_or(0)
     }
 
     /// Whether the transaction must be refused: it takes more than it frees and room is scarce. Data that is entered had its
@@ -373,10 +420,7 @@ impl Store {
     pub fn reserve(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
         let _ = wait;
         let scheme = self.fit_for(placement);
-        let metadata = META_BYTES_PER_PIECE + bytes.div_ceil(BLOCK_BYTES as u64) * META_BYTES_PER_BLOCK;
-        let metadata = NODE_FILL.saturating_mul(i64::try_from(metadata).unwrap_or(i64::MAX));
-        let wanted = raw(scheme, i64::try_from(bytes).unwrap_or(i64::MAX))
-            .saturating_add(raw(self.log.meta_room().scheme, metadata));
+        let wanted = promise_raw_bytes(scheme, self.log.meta_room().scheme, bytes);
         let fitted = Placement { scheme, ..placement };
         let from_place = self.reserve_within(fitted, wanted)?;
         let reserved = self.space.reserved_raw_bytes.fetch_add(wanted, Ordering::AcqRel) + wanted;
@@ -391,6 +435,49 @@ impl Store {
             return Ok(reservation);
         }
         Err(Error::NoSpace)
+    }
+
+    /// Makes a promise say so many bytes that were accepted before. What is there already is never asked for again, so nobody takes it
+    /// meanwhile; what is more is taken as far as it was granted or is there, which is all of it unless devices are missing.
+    pub fn renew_promise(
+        &self,
+        promise: Option<Reservation>,
+        placement: Placement,
+        bytes: u64,
+        granted: Option<&Reservation>,
+    ) -> Option<Reservation> {
+        let scheme = self.fit_for(placement);
+        let wanted = promise_raw_bytes(scheme, self.log.meta_room().scheme, bytes);
+        let reserved = &self.space.reserved_raw_bytes;
+        let mut promise =
+            promise.unwrap_or_else(|| Reservation { raw_bytes: 0, from: reserved.clone(), from_place: None });
+        let more = wanted - promise.raw_bytes;
+        if more <= 0 {
+            promise.shrink_to(wanted);
+            return (bytes > 0).then_some(promise);
+        }
+        let left = || {
+            let promisable = self.promisable_raw_bytes(scheme, Some((placement.class, Site::ANYWHERE)));
+            (promisable - reserved.load(Ordering::Acquire)).max(0)
+        };
+        // The caller's own still counts beside it.
+        let granted = granted.map_or(0, |granted| granted.raw_bytes);
+        let more = if more <= granted { more } else { more.min(granted + left()) };
+        reserved.fetch_add(more, Ordering::AcqRel);
+        promise.raw_bytes += more;
+        Some(promise)
+    }
+
+    /// Of this scheme and those of the data there is, the one that takes most room.
+    pub fn widest_scheme(&self, scheme: Scheme) -> Scheme {
+        let takes = |scheme: &Scheme| raw(*scheme, i64::from(u32::MAX));
+        let kinds = self.log.data_kinds();
+        kinds.into_iter().map(|kind| kind.scheme).chain([scheme]).max_by_key(takes).unwrap_or(scheme)
+    }
+
+    /// Whether content takes more room in the one scheme than in the other.
+    pub fn takes_more(one: Scheme, other: Scheme) -> bool {
+        raw(one, i64::from(u32::MAX)) > raw(other, i64::from(u32::MAX))
     }
 
     /// The same on the devices of a place, for what can lie nowhere else.
@@ -425,11 +512,20 @@ impl Store {
 
     /// Totals, with capacity told for content of this scheme.
     pub fn statistics(&self, scheme: Scheme) -> Statistics {
+        self.statistics_of(scheme, 0)
+    }
+
+    /// The same for content of a class.
+    pub fn statistics_of(&self, scheme: Scheme, class: u8) -> Statistics {
         let scheme = self.fit(scheme);
-        let total = self.log.stripe.room(scheme, &self.kept_from_users(scheme, None)).1 * self.content_bytes(scheme);
+        // As `reserve` counts: what is told to be free can be set aside, with its metadata, also where it would be the first of its kind.
+        let new = Some((class, Site::ANYWHERE));
+        let segments = self.log.stripe.room(scheme, &self.kept_from_users(scheme, new)).1;
+        let total = raw(scheme, i64::try_from(segments * self.content_bytes(scheme)).unwrap_or(i64::MAX));
         let live = self.space.live_raw_bytes();
         let reserved = self.space.reserved_raw_bytes.load(Ordering::Acquire);
-        let content = |raw: i64| u64::try_from(raw).unwrap_or(0) * u64::from(scheme.data) / scheme.width() as u64;
+        let meta = self.log.meta_room().scheme;
+        let total = promised_content(scheme, meta, total);
         let capacity = self.log.stripe.capacity(scheme);
         let (overlay_bytes, generation, next_inode) = {
             let inner = self.inner.read();
@@ -445,7 +541,7 @@ impl Store {
         };
         Statistics {
             total_bytes: total,
-            free_bytes: content(self.promisable_raw_bytes(scheme, None) - reserved).min(total),
+            free_bytes: promised_content(scheme, meta, self.promisable_raw_bytes(scheme, new) - reserved).min(total),
             live_raw_bytes: u64::try_from(live).unwrap_or(0),
             raw_bytes: self.raw_bytes(),
             segments: self.log.segments.len() as u64,

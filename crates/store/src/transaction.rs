@@ -93,6 +93,11 @@ impl<'a> Transaction<'a> {
         self.is_owed = true;
     }
 
+    /// Says that the room of what it changes was promised, its metadata included: it is not refused for want of room.
+    pub fn set_promised(&mut self) {
+        self.enters_data = true;
+    }
+
     /// Says that this transaction takes content away and adds none, so that a full pool does not refuse it: what is left of an encoded
     /// blob takes as much room as before, and a few bytes more to say which of its blocks are dead.
     pub fn set_freeing(&mut self) {
