@@ -1,5 +1,6 @@
 //! Bringing files back: every copy is compared with the manifest while it is copied, and takes its name only when it is right.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -22,7 +23,16 @@ impl Keep {
     /// For chown(2): as it is.
     const UNCHANGED: u32 = u32::MAX;
 
-    fn of(self, entry: &Entry) -> Entry {
+    /// What of it may be restored; the rest is noted.
+    fn of(self, entry: &Entry, left_out: &mut LeftOut) -> Entry {
+        if !self.owners {
+            left_out.owners.insert((entry.facts.uid, entry.facts.gid));
+        }
+        let is_right = |name: &[u8]| !name.starts_with(b"user.") && !name.starts_with(b"system.");
+        let has_rights = entry.facts.mode & 0o6000 != 0 || entry.attributes.iter().any(|(name, _)| is_right(name));
+        left_out.with_rights += u64::from(!self.setid && has_rights);
+        let has_list = entry.attributes.iter().any(|(name, _)| name.starts_with(b"system."));
+        left_out.with_lists += u64::from(!self.owners && has_list);
         let mut kept = entry.clone();
         if !self.owners {
             (kept.facts.uid, kept.facts.gid) = (Self::UNCHANGED, Self::UNCHANGED);
@@ -39,6 +49,17 @@ impl Keep {
     }
 }
 
+/// What was not restored because nobody asked for it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Users and groups whose files these were.
+    pub owners: BTreeSet<(u32, u32)>,
+    /// Files and directories with access control lists.
+    pub with_lists: u64,
+    /// Files and directories with set-id bits, capabilities or other attributes that are no user's.
+    pub with_rights: u64,
+}
+
 /// What came back.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Restored {
@@ -48,6 +69,7 @@ pub struct Restored {
     pub failed: Vec<(Vec<u8>, String)>,
     /// What came back without its owner, mode, an attribute or its time, and why.
     pub unset: Vec<(Vec<u8>, String)>,
+    pub left_out: LeftOut,
 }
 
 fn is_below(path: &[u8], top: &[u8]) -> bool {
@@ -81,7 +103,8 @@ impl Destination {
             }
         }
         for (path, entry) in files {
-            match self.restore_one(path, entry, &later, to, (replaces, keep)) {
+            let facts = keep.of(entry, &mut restored.left_out);
+            match self.restore_one(path, (entry, &facts), &later, to, replaces) {
                 Ok(unset) => {
                     restored.files += 1;
                     restored.bytes += entry.size;
@@ -96,7 +119,8 @@ impl Destination {
                 // Where it is copied to is somebody else's, and stays as it is.
                 continue;
             }
-            let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), &keep.of(entry));
+            let facts = keep.of(entry, &mut restored.left_out);
+            let unset = self.disk.set_facts(&to.join(std::ffi::OsStr::from_bytes(path)), &facts);
             restored.unset.extend(unset.into_iter().map(|what| (path.clone(), what)));
         }
         Ok(restored)
@@ -105,10 +129,10 @@ impl Destination {
     fn restore_one(
         &self,
         path: &[u8],
-        entry: &Entry,
+        (entry, facts): (&Entry, &Entry),
         later: &[String],
         to: &Path,
-        (replaces, keep): (bool, Keep),
+        replaces: bool,
     ) -> Result<Vec<String>, Error> {
         let name = std::ffi::OsStr::from_bytes(path);
         let target = to.join(name);
@@ -124,7 +148,7 @@ impl Destination {
         for place in places.filter(|place| self.is_there(place)) {
             outcome = copy_right(&*self.disk, &place, &new, entry).map(|()| Vec::new());
             if outcome.is_ok() {
-                let unset = self.disk.set_facts(&new, &keep.of(entry));
+                let unset = self.disk.set_facts(&new, facts);
                 return self.disk.rename(&new, &target).at("restore", &target).map(|()| unset);
             }
             drop(self.disk.remove(&new));

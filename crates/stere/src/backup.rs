@@ -17,6 +17,7 @@ use crate::control::{About, Answer, Connection, Request};
 use crate::error::{At, DATA_LOST, DEGRADED, DONE, Error, Result, refused};
 use crate::mount::backup::{Backups, Outcome};
 use crate::registry::Registry;
+use crate::report::count;
 use crate::status::to_json;
 use crate::{clock, keys, size};
 
@@ -200,12 +201,32 @@ pub fn run(registry: &Registry, command: &BackupCommand) -> Result<u8> {
                 eprintln!("/{}: {why}", String::from_utf8_lossy(path).escape_debug());
             }
             println!("{} files restored ({})", restored.files, size::show(restored.bytes));
+            tell_left_out(&restored.left_out);
             match restored.failed.len() {
                 0 if restored.files == 0 => refused("there is no such file in this state of the backup"),
                 0 if restored.unset.is_empty() => Ok(DONE),
                 _ => Ok(DEGRADED),
             }
         }
+    }
+}
+
+/// What gives rights is restored only if it is asked for; what that was is told.
+fn tell_left_out(left_out: &stere_backup::LeftOut) {
+    let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut parts = Vec::new();
+    if left_out.owners.iter().any(|owner| *owner != me) {
+        parts.push("owners and groups (--preserve owners)".to_owned());
+    }
+    if left_out.with_lists > 0 {
+        parts.push(format!("access control lists of {} (--preserve owners)", count(left_out.with_lists, "file")));
+    }
+    if left_out.with_rights > 0 {
+        let files = count(left_out.with_rights, "file");
+        parts.push(format!("set-id bits, capabilities and the like of {files} (--preserve setid)"));
+    }
+    if !parts.is_empty() {
+        println!("left out, for it may be meant to harm: {}", parts.join("; "));
     }
 }
 

@@ -206,6 +206,7 @@ fn links_directories_and_attributes_come_back_too() {
     fs::write(mount.join("docs/a"), "one").unwrap();
     std::os::unix::fs::symlink("../nowhere", mount.join("docs/link")).unwrap();
     std::os::unix::fs::chown(mount.join("docs/a"), Some(1234), Some(1235)).unwrap();
+    fs::set_permissions(mount.join("docs/a"), fs::Permissions::from_mode(0o4755)).unwrap();
     set(&mount.join("docs/a"), b"blue");
     set(&mount.join("docs/empty"), b"red");
     fs::set_permissions(mount.join("docs/empty"), fs::Permissions::from_mode(0o1751)).unwrap();
@@ -219,8 +220,14 @@ fn links_directories_and_attributes_come_back_too() {
     assert_eq!(attribute(&vault.join("current/docs/a")).unwrap(), b"blue", "the copy has it too");
     assert!(world.ok("backup run tank usb --wait").contains(" 0 copied"));
     world.ok("backup verify tank usb");
+    // What gives rights stays away, and that is told.
+    let said = world.ok("backup restore vault --to plain");
+    assert!(said.contains("--preserve owners") && said.contains("of 1 file (--preserve setid)"), "{said}");
+    let plain = fs::symlink_metadata(world.path("plain/docs/a")).unwrap();
+    assert_eq!((plain.uid(), plain.mode() & 0o7777), (rustix::process::geteuid().as_raw(), 0o755));
     let check = |to: &str, colour: &[u8]| {
-        world.ok(&format!("backup restore vault --to {to} --preserve owners"));
+        let said = world.ok(&format!("backup restore vault --to {to} --preserve owners"));
+        assert!(!said.contains("--preserve owners") && said.contains("--preserve setid"), "{said}");
         let docs = world.path(to).join("docs");
         assert_eq!(attribute(&docs.join("a")).unwrap(), colour);
         assert_eq!(attribute(&docs.join("empty")).unwrap(), b"red");

@@ -11,8 +11,20 @@ use std::process::Command;
 use support::tier::{attribute, forget_cache, until};
 use support::{World, can_mount};
 
-const FILES: [&str; 9] =
-    ["released", "partly", "sparse", "sparse-released", "plain", "small", "compressed", "encrypted/file", "versioned"];
+const FILES: [&str; 12] = [
+    "released",
+    "partly",
+    "sparse",
+    "sparse-released",
+    "plain",
+    "small",
+    "compressed",
+    "encrypted/file",
+    "versioned",
+    "original",
+    "deduplicated",
+    "deduplicated-released",
+];
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
@@ -72,8 +84,14 @@ fn make(world: &World) -> (PathBuf, Vec<Vec<u8>>) {
     let tree = world.mountpoint().join("tree");
     fs::create_dir_all(tree.join("encrypted")).unwrap();
     world.ok("key create tank family --passphrase-file pass");
-    for (path, setting) in [("compressed", "compress=zstd"), ("versioned", "versions=5"), ("encrypted", "encrypt=yes")]
-    {
+    for (path, setting) in [
+        ("compressed", "compress=zstd"),
+        ("versioned", "versions=5"),
+        ("encrypted", "encrypt=yes"),
+        ("original", "dedup=yes"),
+        ("deduplicated", "dedup=yes"),
+        ("deduplicated-released", "dedup=yes"),
+    ] {
         if path != "encrypted" {
             fs::write(tree.join(path), b"earlier").unwrap();
         }
@@ -84,6 +102,9 @@ fn make(world: &World) -> (PathBuf, Vec<Vec<u8>>) {
     contents[2][4096..260_000].fill(0);
     contents[3][..200_000].fill(0);
     contents[5].truncate(100);
+    for same in [10, 11] {
+        contents[same] = contents[9].clone();
+    }
     contents[6] = b"the same again and again ".repeat(20_000);
     for (name, content) in FILES.iter().zip(&contents) {
         let file = fs::File::create(tree.join(name)).unwrap();
@@ -94,7 +115,7 @@ fn make(world: &World) -> (PathBuf, Vec<Vec<u8>>) {
             }
         }
     }
-    for name in ["released", "partly", "sparse-released"] {
+    for name in ["released", "partly", "sparse-released", "deduplicated-released"] {
         world.ok(&format!("tier archive mount/tree/{name} --wait"));
         world.ok(&format!("tier release mount/tree/{name}"));
     }
