@@ -23,6 +23,7 @@ use stere_store::{Error, Store, Transaction, Wait};
 use crate::charge;
 use crate::extents::BLOCK;
 use crate::keys::Keys;
+use crate::metadata::{attributes_of, changed_attributes, counted_metadata};
 use crate::owed::Book;
 
 /// Volumes in one another; more is damage.
@@ -88,7 +89,7 @@ struct Counted {
     stored: u64,
 }
 
-/// The bytes that an inode counts: of a file its size in whole blocks, or what is allocated for it if that is more.
+/// The bytes that an inode counts for its content: of a file its size in whole blocks, or what is allocated for it if that is more.
 pub fn counted_bytes(value: &InodeValue) -> u64 {
     match value.kind() {
         Some(FileKind::File) => in_blocks(value.size).max(value.blocks_bytes),
@@ -101,14 +102,11 @@ pub(crate) fn in_blocks(bytes: u64) -> u64 {
 }
 
 impl Counted {
-    fn of(bytes: Option<&[u8]>) -> Option<Counted> {
-        // What does not decode counts nothing; whoever puts it right counts it.
-        Some(Counted::of_inode(&InodeValue::decode(bytes?).ok()?))
-    }
-
-    fn of_inode(value: &InodeValue) -> Counted {
-        let InodeValue { uid, gid, volume, charged_bytes: stored, .. } = *value;
-        Counted { uid, gid, volume, bytes: counted_bytes(value), stored }
+    /// `attributes`: the bytes of the inode's attributes, where metadata counts.
+    fn of(value: &InodeValue, attributes: Option<u64>) -> Counted {
+        let InodeValue { uid, gid, volume, charged_bytes, .. } = *value;
+        let metadata = attributes.map_or(0, |attributes| counted_metadata(value, attributes));
+        Counted { uid, gid, volume, bytes: counted_bytes(value) + metadata, stored: charged_bytes + metadata }
     }
 
     fn add_to(&self, sums: &mut Sums, sign: i64) {
@@ -122,9 +120,72 @@ impl Counted {
     }
 }
 
-/// Adds what an inode counts, in the volume itself only.
-pub fn add_inode(sums: &mut Sums, value: &InodeValue) {
-    Counted::of_inode(value).add_to(sums, 1);
+/// Adds what an inode counts, in the volume itself only. `attributes`: the bytes of its attributes, where its metadata counts.
+pub fn add_inode(sums: &mut Sums, value: &InodeValue, attributes: Option<u64>) {
+    Counted::of(value, attributes).add_to(sums, 1);
+}
+
+/// Adds what the metadata of an inode counts that is counted already.
+pub(crate) fn add_metadata(sums: &mut Sums, value: &InodeValue, attributes: u64) {
+    Counted::of(value, None).add_to(sums, -1);
+    Counted::of(value, Some(attributes)).add_to(sums, 1);
+}
+
+/// What the inodes of a transaction that are in the accounts are before and after it, with the bytes of their attributes.
+struct Changes {
+    accounting: AccountingValue,
+    attributes: BTreeMap<u64, i64>,
+}
+
+type Seen = Option<InodeValue>;
+
+impl Changes {
+    fn add_all(transaction: &Transaction<'_>, accounting: AccountingValue) -> Result<Sums, Error> {
+        let mut changes = Changes { accounting, attributes: changed_attributes(transaction)? };
+        let mut sums = Sums::new();
+        transaction.changed(key::tree::NAMES, key::kind::INODE, |key, before, after| {
+            // What does not decode counts nothing; whoever puts it right counts it.
+            let decode = |bytes: Option<&[u8]>| bytes.and_then(|bytes| InodeValue::decode(bytes).ok());
+            let of_attributes = changes.attributes.remove(&key.object).unwrap_or(0);
+            changes.add(transaction, key.object, (decode(before), decode(after)), of_attributes, &mut sums)
+        })?;
+        for (inode, of_attributes) in std::mem::take(&mut changes.attributes) {
+            let value = charge::value(transaction, inode)?;
+            changes.add(transaction, inode, (value.clone(), value), of_attributes, &mut sums)?;
+        }
+        Ok(sums)
+    }
+
+    fn add(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: u64,
+        (before, after): (Seen, Seen),
+        of_attributes: i64,
+        sums: &mut Sums,
+    ) -> Result<(), Error> {
+        if inode >= self.accounting.counted {
+            return Ok(());
+        }
+        let counts_metadata = inode < self.accounting.metadata;
+        let owner = |seen: &Seen| seen.as_ref().map(|value| (value.uid, value.gid, value.volume));
+        // Where the owner and the attributes are the same these count the same before and after.
+        let attributes = match &after {
+            Some(value) if counts_metadata && (owner(&before) != owner(&after) || of_attributes != 0) => {
+                attributes_of(transaction, inode, value)?
+            }
+            _ => 0,
+        };
+        let attributes_before = attributes.saturating_add_signed(-of_attributes);
+        let counted =
+            |seen: &Seen, bytes: u64| seen.as_ref().map(|value| Counted::of(value, counts_metadata.then_some(bytes)));
+        let (before, after) = (counted(&before, attributes_before), counted(&after, attributes));
+        if before != after {
+            before.inspect(|counted| counted.add_to(sums, -1));
+            after.inspect(|counted| counted.add_to(sums, 1));
+        }
+        Ok(())
+    }
 }
 
 /// Adds what counts in volumes to those above them; `above` tells which volume one lies in, 0 for none.
@@ -349,15 +410,7 @@ impl Accounts {
         }
         let Some(accounting) = accounting(transaction)? else { return Ok(()) };
         let gets_more = accounting.charged.is_none() || charge::settle(transaction)?;
-        let mut sums = Sums::new();
-        transaction.changed(key::tree::NAMES, key::kind::INODE, |key, before, after| {
-            let (before, after) = (Counted::of(before), Counted::of(after));
-            if key.object < accounting.counted && before != after {
-                before.inspect(|counted| counted.add_to(&mut sums, -1));
-                after.inspect(|counted| counted.add_to(&mut sums, 1));
-            }
-            Ok(())
-        })?;
+        let sums = Changes::add_all(transaction, accounting)?;
         if sums.is_empty() {
             return Ok(());
         }

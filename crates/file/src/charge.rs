@@ -21,6 +21,7 @@ use crate::accounts::{Account, accounting, accounts_of, limited_now};
 use crate::encode::Storing;
 use crate::extents::{BLOCK, END};
 use crate::keys::{extents_touching, inode_if_any, put_inode};
+use crate::metadata::next_inode;
 use crate::owed::over;
 use crate::state::Content;
 use crate::{Context, Files};
@@ -105,7 +106,7 @@ pub(crate) fn settle(transaction: &mut Transaction<'_>) -> Result<bool, Error> {
     Ok(gets_more)
 }
 
-fn value(transaction: &Transaction<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
+pub(crate) fn value(transaction: &Transaction<'_>, inode: u64) -> Result<Option<InodeValue>, Error> {
     let bytes = transaction.get(&Key::inode(inode))?;
     Ok(bytes.and_then(|bytes| InodeValue::decode(&bytes).ok()))
 }
@@ -147,12 +148,12 @@ impl Files {
             let Some(mut to) = accounting.charged else { return Ok(false) };
             let mut left = EXTENTS_PER_STEP;
             for _ in 0..INODES_PER_STEP {
-                let Some((inode, is_file)) = next_inode(transaction, to.inode)? else {
+                let Some((inode, value)) = next_inode(transaction, to.inode)? else {
                     to = ChargedTo { inode: AccountingValue::ALL, position: 0 };
                     break;
                 };
                 let from = if inode == to.inode { to.position } else { 0 };
-                if is_file {
+                if value.and_then(|value| value.kind()) == Some(FileKind::File) {
                     let (count, next) = put_again(transaction, inode, from..END, left)?;
                     left -= count;
                     if let Some(position) = next {
@@ -250,18 +251,6 @@ impl Files {
             Ok(least)
         })
     }
-}
-
-/// The first inode with this number or a greater one, and whether it is a file.
-fn next_inode(transaction: &Transaction<'_>, from: u64) -> Result<Option<(u64, bool)>, Error> {
-    let mut found = None;
-    let end = Key::new(key::tree::NAMES + 1, 0, 0, 0);
-    transaction.scan(Key::inode(from), end, |key, bytes| {
-        let value = (key.kind == key::kind::INODE).then(|| InodeValue::decode(bytes).ok()).flatten();
-        found = Some((key.object, value.and_then(|value| value.kind()) == Some(FileKind::File)));
-        std::ops::ControlFlow::Break(())
-    })?;
-    Ok(found)
 }
 
 /// Puts extents as they are, so that they are charged when the transaction is looked at; gives how many those are, and where to go on.

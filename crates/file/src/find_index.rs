@@ -17,16 +17,14 @@ use rustc_hash::FxHashMap;
 use stere_format::{FindIndexValue, InodeValue, Key, XattrBucket, crc32c, key};
 use stere_store::{Error, Store, Transaction, Wait};
 
-use crate::Files;
 use crate::keys::Keys;
+use crate::{Files, HAS_ATTRIBUTES};
 
 /// Inodes that one step enters, or entries that it removes.
 const INODES_PER_STEP: usize = 128;
 const ENTRIES_PER_STEP: usize = 1024;
 /// What may move while somebody reads the index; more, and he passes over all inodes instead.
 const MOVED_MAX: usize = 65_536;
-/// The flag of inodes that may have attributes; the naming layer's.
-const HAS_ATTRIBUTES: u32 = 1;
 /// Attributes that are indexed.
 const PREFIX: &[u8] = b"user.";
 

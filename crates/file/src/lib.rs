@@ -28,6 +28,7 @@ mod following;
 mod home;
 mod kept;
 mod keys;
+pub mod metadata;
 pub mod named_in;
 mod orphan;
 mod owed;
@@ -95,6 +96,8 @@ use set_aside::SetAside;
 use state::{Content, State};
 use table::Table;
 
+/// Flag of inodes that have, or had, extended attributes; the naming layer sets it.
+pub const HAS_ATTRIBUTES: u32 = 1;
 /// The largest size of a file.
 pub const FILE_BYTES_MAX: u64 = 16 << 40;
 

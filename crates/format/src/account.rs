@@ -12,6 +12,8 @@ pub struct AccountingValue {
     pub counted: u64,
     /// How far extents are charged, where accounts of stored bytes are kept.
     pub charged: Option<ChargedTo>,
+    /// Metadata of inodes with smaller numbers counts too (names, targets, attributes); 0 in pools from before it did.
+    pub metadata: u64,
 }
 
 /// Extents of inodes with smaller numbers are charged, and of this one those that end at or before `position`.
@@ -27,18 +29,27 @@ impl AccountingValue {
     pub const SIZE: usize = 16;
     /// Of the second part.
     pub const CHARGED_SIZE: usize = 16;
+    /// Of the third part.
+    pub const METADATA_SIZE: usize = 8;
+    const HAS_CHARGED: u8 = 1;
+    const HAS_METADATA: u8 = 2;
     /// `counted` when every inode is in the accounts.
     pub const ALL: u64 = u64::MAX;
     const STRUCTURE: &'static str = "accounting";
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::SIZE);
-        out.extend_from_slice(&[Self::VERSION, u8::from(self.charged.is_some()), 0, 0]);
+        let parts =
+            u8::from(self.charged.is_some()) * Self::HAS_CHARGED + u8::from(self.metadata > 0) * Self::HAS_METADATA;
+        out.extend_from_slice(&[Self::VERSION, parts, 0, 0]);
         out.put_u32(self.next_volume);
         out.put_u64(self.counted);
         if let Some(ChargedTo { inode, position }) = self.charged {
             out.put_u64(inode);
             out.put_u64(position);
+        }
+        if self.metadata > 0 {
+            out.put_u64(self.metadata);
         }
         out
     }
@@ -46,12 +57,16 @@ impl AccountingValue {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(Self::STRUCTURE, bytes);
         reader.version(Self::VERSION)?;
-        let has_charged = reader.u8()?;
-        reader.check(has_charged <= 1, "parts", u64::from(has_charged))?;
+        let parts = reader.u8()?;
+        reader.check(parts <= Self::HAS_CHARGED | Self::HAS_METADATA, "parts", u64::from(parts))?;
         reader.zeros(2)?;
-        let mut value = Self { next_volume: reader.u32()?, counted: reader.u64()?, charged: None };
-        if has_charged == 1 {
+        let mut value = Self { next_volume: reader.u32()?, counted: reader.u64()?, charged: None, metadata: 0 };
+        if parts & Self::HAS_CHARGED != 0 {
             value.charged = Some(ChargedTo { inode: reader.u64()?, position: reader.u64()? });
+        }
+        if parts & Self::HAS_METADATA != 0 {
+            value.metadata = reader.u64()?;
+            reader.check(value.metadata != 0, "metadata", 0)?;
         }
         reader.check(value.next_volume != 0, "next volume", 0)?;
         reader.finish()?;
@@ -271,14 +286,21 @@ mod tests {
 
     #[test]
     fn accounting_comes_back_as_it_was() {
-        let value = AccountingValue { next_volume: 3, counted: AccountingValue::ALL, charged: None };
+        let value = AccountingValue { next_volume: 3, counted: AccountingValue::ALL, charged: None, metadata: 0 };
         let charged = AccountingValue { charged: Some(ChargedTo { inode: 7, position: 8 << 12 }), ..value };
         assert_eq!(AccountingValue::decode(&charged.encode()).unwrap(), charged);
         assert_eq!(charged.encode().len(), AccountingValue::SIZE + AccountingValue::CHARGED_SIZE);
+        for all in [AccountingValue { metadata: 9, ..value }, AccountingValue { metadata: 9, ..charged }] {
+            let mut bytes = all.encode();
+            assert_eq!(AccountingValue::decode(&bytes).unwrap(), all);
+            let at = bytes.len() - AccountingValue::METADATA_SIZE;
+            bytes[at] = 0;
+            assert!(AccountingValue::decode(&bytes).is_err(), "what says nothing is not there");
+        }
         let bytes = value.encode();
         assert_eq!(bytes.len(), AccountingValue::SIZE);
         assert_eq!(AccountingValue::decode(&bytes).unwrap(), value);
-        for (at, wrong) in [(0, 2), (1, 1), (4, 0)] {
+        for (at, wrong) in [(0, 2), (1, 1), (1, 2), (1, 4), (4, 0)] {
             let mut bytes = bytes.clone();
             bytes[at] = wrong;
             assert!(AccountingValue::decode(&bytes).is_err(), "byte {at}");

@@ -32,6 +32,7 @@ fn tables_end_where_the_structures_end() {
             vec![
                 AccountingValue::SIZE,
                 AccountingValue::CHARGED_SIZE,
+                AccountingValue::METADATA_SIZE,
                 AccountValue::SIZE,
                 AccountValue::SOFT_SIZE,
                 AccountValue::SOFT_STORED_SIZE,

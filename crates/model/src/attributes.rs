@@ -29,10 +29,10 @@ pub enum XattrMode {
 impl Model {
     /// Sets attributes.
     pub fn setattr(&mut self, caller: &Caller, inode: u64, set: &SetAttributes) -> Result<()> {
-        let found = self.inode(inode)?;
-        if let Some(uid) = set.uid.filter(|uid| *uid != found.uid) {
-            self.check_room(uid, found.kind.counted_bytes(), 1)?;
-        }
+        self.within_limits(|model| model.setattr_anyhow(caller, inode, set))
+    }
+
+    fn setattr_anyhow(&mut self, caller: &Caller, inode: u64, set: &SetAttributes) -> Result<()> {
         let inode = self.inode_mut(inode)?;
         if set.uid.is_some() || set.gid.is_some() {
             inode.uid = set.uid.unwrap_or(inode.uid);
@@ -54,6 +54,17 @@ impl Model {
 
     /// Sets an extended attribute.
     pub fn setxattr(&mut self, caller: &Caller, inode: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.within_limits(|model| model.setxattr_anyhow(caller, inode, name, value, mode))
+    }
+
+    fn setxattr_anyhow(
+        &mut self,
+        caller: &Caller,
+        inode: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         let inode = self.inode_mut(inode)?;
         match (mode, inode.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(errno::EEXIST),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Kind, Model, Result, errno};
+use crate::{Inode, Kind, Model, Result, errno};
 
 const BLOCK: u64 = 4096;
 
@@ -27,6 +27,24 @@ impl Kind {
     }
 }
 
+/// What so many bytes of metadata count: a little is free.
+fn counted_metadata(bytes: usize) -> u64 {
+    if bytes <= 512 { 0 } else { (bytes as u64).next_multiple_of(BLOCK) }
+}
+
+impl Inode {
+    /// Content, names or target, and attributes.
+    fn counted_bytes(&self) -> u64 {
+        let names = match &self.kind {
+            Kind::Directory(names) => names.iter().map(|(name, _)| 24 + name.len()).sum(),
+            Kind::Symlink(target) => target.len(),
+            Kind::File(_) | Kind::Special => 0,
+        };
+        let attributes = self.xattrs.iter().map(|(name, value)| 24 + name.len() + value.len()).sum();
+        self.kind.counted_bytes() + counted_metadata(names) + counted_metadata(attributes)
+    }
+}
+
 impl Model {
     /// Sets what a user may have; what is there already stays.
     pub fn set_limit(&mut self, uid: u32, limit: Limit) {
@@ -36,25 +54,42 @@ impl Model {
     /// What a user has: bytes and inodes, those without a name that are open among them.
     pub fn used(&self, uid: u32) -> (u64, u64) {
         let own = self.inodes.values().filter(|inode| inode.uid == uid);
-        own.fold((0, 0), |(bytes, inodes), inode| (bytes + inode.kind.counted_bytes(), inodes + 1))
+        own.fold((0, 0), |(bytes, inodes), inode| (bytes + inode.counted_bytes(), inodes + 1))
     }
 
-    /// Whether a user may have so much more.
-    pub(crate) fn check_room(&self, uid: u32, bytes: u64, inodes: u64) -> Result<()> {
-        let Some(limit) = self.limits.get(&uid) else { return Ok(()) };
-        let used = self.used(uid);
-        let exceeds = |more: u64, used: u64, most: Option<u64>| more > 0 && most.is_some_and(|most| used + more > most);
-        if exceeds(bytes, used.0, limit.bytes) || exceeds(inodes, used.1, limit.inodes) {
+    /// Makes a change, unless a user would then have more than before and more than allowed.
+    pub(crate) fn within_limits<T>(&mut self, change: impl FnOnce(&mut Model) -> Result<T>) -> Result<T> {
+        if self.limits.is_empty() {
+            return change(self);
+        }
+        let before = self.clone();
+        let changed = change(self)?;
+        let exceeds = |is: u64, was: u64, most: Option<u64>| is > was && most.is_some_and(|most| is > most);
+        let is_over = self.limits.iter().any(|(uid, limit)| {
+            let (is, was) = (self.used(*uid), before.used(*uid));
+            exceeds(is.0, was.0, limit.bytes) || exceeds(is.1, was.1, limit.inodes)
+        });
+        if is_over {
+            *self = before;
             return Err(errno::EDQUOT);
         }
-        Ok(())
+        Ok(changed)
+    }
+
+    /// Whether a user may have so many bytes more.
+    fn check_room(&self, uid: u32, bytes: u64) -> Result<()> {
+        let most = self.limits.get(&uid).and_then(|limit| limit.bytes);
+        match bytes > 0 && most.is_some_and(|most| self.used(uid).0 + bytes > most) {
+            true => Err(errno::EDQUOT),
+            false => Ok(()),
+        }
     }
 
     /// Whether a file may have this size.
     pub(crate) fn check_growth(&self, inode: u64, size: u64) -> Result<()> {
         let found = self.inode(inode)?;
         let more = size.next_multiple_of(BLOCK).saturating_sub(found.kind.counted_bytes());
-        self.check_room(found.uid, more, 0)
+        self.check_room(found.uid, more)
     }
 
     /// How much of a write its owner may still have: whole blocks.

@@ -78,7 +78,6 @@ impl Model {
                 mode |= S_ISGID;
             }
         }
-        self.check_room(caller.uid, 0, 1)?;
         let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
         let number = self.next;
         self.next += 1;
@@ -101,6 +100,10 @@ impl Model {
     }
 
     fn make(&mut self, caller: &Caller, parent: u64, name: &[u8], kind: Kind, mode: u32) -> Result<u64> {
+        self.within_limits(|model| model.make_anyhow(caller, parent, name, kind, mode))
+    }
+
+    fn make_anyhow(&mut self, caller: &Caller, parent: u64, name: &[u8], kind: Kind, mode: u32) -> Result<u64> {
         check_name(name)?;
         if matches!(name, b"." | b"..") {
             return Err(errno::EEXIST);
@@ -144,7 +147,8 @@ impl Model {
     /// Makes a file without a name, open once.
     pub fn tmpfile(&mut self, caller: &Caller, parent: u64, mode: u32) -> Result<u64> {
         self.living(parent)?;
-        let inode = self.new_inode(caller, parent, Kind::File(Content::default()), S_IFREG | (mode & 0o7777))?;
+        let (kind, mode) = (Kind::File(Content::default()), S_IFREG | (mode & 0o7777));
+        let inode = self.within_limits(|model| model.new_inode(caller, parent, kind, mode))?;
         let made = self.inode_mut(inode)?;
         (made.nlink, made.never_named, made.opens) = (0, true, 1);
         Ok(inode)
@@ -152,6 +156,10 @@ impl Model {
 
     /// Gives an inode one more name.
     pub fn link(&mut self, caller: &Caller, inode: u64, parent: u64, name: &[u8]) -> Result<()> {
+        self.within_limits(|model| model.link_anyhow(caller, inode, parent, name))
+    }
+
+    fn link_anyhow(&mut self, caller: &Caller, inode: u64, parent: u64, name: &[u8]) -> Result<()> {
         check_name(name)?;
         if matches!(name, b"." | b"..") {
             return Err(errno::EEXIST);
@@ -233,6 +241,16 @@ impl Model {
         name: &[u8],
         new_parent: u64,
         new_name: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        self.within_limits(|model| model.rename_anyhow(caller, (parent, name), (new_parent, new_name), flags))
+    }
+
+    fn rename_anyhow(
+        &mut self,
+        caller: &Caller,
+        (parent, name): (u64, &[u8]),
+        (new_parent, new_name): (u64, &[u8]),
         flags: u32,
     ) -> Result<()> {
         if flags > EXCHANGE {

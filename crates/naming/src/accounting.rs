@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_file::accounts::{Sums, accounting, add_inode, put_account, volume_place, volumes_of};
+use stere_file::metadata::attributes_of;
 use stere_file::{OF_VERSIONS, OrphanKind, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
@@ -120,7 +121,10 @@ impl FileSystem {
         }
         self.files.accounts().note_time(caller.now);
         let Some(mut state) = self.accounting.state.try_lock() else { return Ok(false) };
-        if self.count_some(caller)? || (self.files.accounts().keeps_stored() && self.files.charge_some(caller.wait)?) {
+        if self.count_some(caller)?
+            || self.files.count_metadata_some(caller.wait)?
+            || (self.files.accounts().keeps_stored() && self.files.charge_some(caller.wait)?)
+        {
             return Ok(true);
         }
         if self.accounting.has_new_notes.swap(false, Ordering::AcqRel) {
@@ -164,7 +168,11 @@ impl FileSystem {
                     at = AccountingValue::ALL;
                     break;
                 };
-                value.inspect(|value| add_inode(&mut sums, value));
+                if let Some(value) = value {
+                    let counts_metadata = inode < accounting.metadata;
+                    let attributes = counts_metadata.then(|| attributes_of(transaction, inode, &value)).transpose()?;
+                    add_inode(&mut sums, &value, attributes);
+                }
                 at = inode + 1;
             }
             transaction.put(Key::accounting(), &AccountingValue { counted: at, ..accounting }.encode());

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use stere_file::OF_VERSIONS;
 use stere_file::accounts::{Account, Sums, accounting, add_inode};
 use stere_file::find_index::IndexCheck;
+use stere_file::metadata::attribute_bytes;
 use stere_file::named_in::{NamedInCheck, named_in_known};
 use stere_format::dirent::DirentView;
 use stere_format::{
@@ -67,6 +68,8 @@ struct Checker {
     accounting: Option<AccountingValue>,
     /// What inodes come to, and what the accounts say.
     counted: Sums,
+    /// The inode in hand, of which not all attributes were seen, and the bytes of those that were.
+    counting: Option<(InodeValue, Option<u64>)>,
     accounts: BTreeMap<Account, AccountValue>,
     /// Whether directories were moved and not all below them counts where it lies.
     has_recounts: bool,
@@ -94,6 +97,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         members: FxHashSet::default(),
         accounting: None,
         counted: Sums::new(),
+        counting: None,
         accounts: BTreeMap::new(),
         has_recounts: false,
         versions: FxHashSet::default(),
@@ -132,6 +136,7 @@ pub fn check(store: &Store) -> Result<Vec<Finding>, Error> {
         }
         visited => visited?,
     }
+    checker.count_inode();
     checker.finish_directory();
     checker.compare();
     checker.check_named_in();
@@ -204,6 +209,7 @@ impl Checker {
 
     fn visit(&mut self, key: &Key, bytes: &[u8]) {
         if key.object != self.hashed_of {
+            self.count_inode();
             self.finish_directory();
             self.hashed_of = key.object;
         }
@@ -211,6 +217,9 @@ impl Checker {
         match key.kind {
             key::kind::INODE => self.visit_inode(key.object, bytes),
             key::kind::XATTR => {
+                if let Some((_, Some(attributes))) = &mut self.counting {
+                    *attributes = attributes.saturating_add(attribute_bytes(bytes));
+                }
                 if let Err(error) = XattrBucket::decode(bytes) {
                     self.add(true, key.object, format!("attributes of inode {} do not decode: {error}", key.object));
                 }
@@ -253,10 +262,17 @@ impl Checker {
             volume: value.volume,
             charged_bytes: value.charged_bytes,
         };
-        if self.accounting.is_some_and(|accounting| inode < accounting.counted) {
-            add_inode(&mut self.counted, &value);
+        if let Some(accounting) = self.accounting.filter(|accounting| inode < accounting.counted) {
+            self.counting = Some((value, (inode < accounting.metadata).then_some(0)));
         }
         self.known.insert(inode, known);
+    }
+
+    /// All attributes of the inode in hand were seen.
+    fn count_inode(&mut self) {
+        if let Some((value, attributes)) = self.counting.take() {
+            add_inode(&mut self.counted, &value, attributes);
+        }
     }
 
     /// Of the keys of an inode this is the last, so what it belongs to is known.

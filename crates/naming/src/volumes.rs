@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_file::accounts::{self, Account, Amount, Most, account, accounting, put_account, volume_place, volumes_of};
+use stere_file::metadata::{attributes_of, counted_metadata};
 use stere_file::{Keys, inode_if_any, own_retain};
 use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, VolumePlace, key};
 use stere_policy::Retention;
@@ -139,7 +140,8 @@ impl FileSystem {
     fn begin_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
         self.store.update(caller.wait, |transaction| {
             if accounting(transaction)?.is_none() {
-                let value = AccountingValue { next_volume: 1, counted: 0, charged: None };
+                let value =
+                    AccountingValue { next_volume: 1, counted: 0, charged: None, metadata: AccountingValue::ALL };
                 transaction.put(Key::accounting(), &value.encode());
             }
             Ok::<_, Error>(())
@@ -326,9 +328,12 @@ impl FileSystem {
         let (mut bytes, mut inodes, mut stored) = (0_u64, 0, 0_u64);
         for _ in 0..LOOKED_AT_MAX {
             let Some(met) = walk.next(&self.store, &self.names, caller.wait)? else { return Ok(()) };
-            let value = self.files.attributes(caller.wait, met.inode)?;
-            bytes = bytes.saturating_add(value.as_ref().map_or(0, accounts::counted_bytes));
-            stored = stored.saturating_add(value.map_or(0, |value| value.charged_bytes));
+            if let Some(value) = self.files.attributes(caller.wait, met.inode)? {
+                let attributes = self.store.view(caller.wait, |view| attributes_of(view, met.inode, &value))?;
+                let metadata = counted_metadata(&value, attributes);
+                bytes = bytes.saturating_add(accounts::counted_bytes(&value) + metadata);
+                stored = stored.saturating_add(value.charged_bytes + metadata);
+            }
             inodes += 1;
             if bytes > bytes_left || inodes > inodes_left || stored > stored_left {
                 return Err(Error::OverQuota("the volume that it would lie in".into()));
@@ -405,7 +410,7 @@ impl FileSystem {
     /// How far accounts are kept.
     pub fn accounts_state(&self, wait: Wait) -> Result<AccountsState, Error> {
         let Some(accounting) = self.store.view(wait, |view| accounting(view))? else { return Ok(AccountsState::Off) };
-        Ok(match accounting.counted {
+        Ok(match accounting.counted.min(accounting.metadata) {
             AccountingValue::ALL if self.has_recounts(wait)? => AccountsState::Moving,
             AccountingValue::ALL if accounting.charged.is_some_and(|to| to.inode != AccountingValue::ALL) => {
                 AccountsState::Charging

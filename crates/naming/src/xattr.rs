@@ -23,8 +23,7 @@ const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 /// Bytes that all names of one inode may have together, so that a list fits in the kernel's buffer.
 const LIST_BYTES_MAX: usize = 65_536;
 
-/// Flag of inodes that have, or had, attributes.
-pub(crate) const HAS_ATTRIBUTES: u32 = 1;
+pub(crate) use stere_file::HAS_ATTRIBUTES;
 /// Flags that tell of attributes of a file.
 pub(crate) const FLAGS: u32 = HAS_ATTRIBUTES | acl::HAS_ACCESS;
 

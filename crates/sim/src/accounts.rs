@@ -277,9 +277,8 @@ impl History {
     }
 
     fn sum(&self, inodes: &BTreeSet<u64>) -> Sum {
-        let bytes = |node: &Node| node.content().map_or(0, |content| content.size().next_multiple_of(BLOCK));
-        let nodes = inodes.iter().filter_map(|inode| self.model.nodes.get(inode));
-        nodes.fold((0, 0), |sum, node| (sum.0 + bytes(node), sum.1 + 1))
+        let nodes = inodes.iter().filter_map(|inode| Some((*inode, self.model.nodes.get(inode)?)));
+        nodes.fold((0, 0), |sum, (inode, node)| (sum.0 + self.counted_bytes(inode, node), sum.1 + 1))
     }
 
     fn must_hold(&self, info: &AccountInfo, right: Sum) -> Result<(), Stop> {

@@ -7,13 +7,20 @@
 
 use stere_naming::{Account, AccountValue, AccountsState, Error, Holder, Limits, Wait};
 
+use crate::area::Area;
 use crate::history::{Budget, History, Stop};
-use crate::model::{Errno, Model, ROOT};
+use crate::model::{Errno, Kind, Model, Node, ROOT};
 use crate::operation::Operation;
 use crate::pool::{caller, timestamp};
 use crate::random::Random;
 
 const BLOCK: u64 = 4096;
+/// Of names or a target, and of attributes, of each inode.
+const METADATA_FREE: u64 = 512;
+/// What an encrypted name takes in a directory.
+const ENCRYPTED_NAME_MAX: u64 = 24 + 271;
+/// More than one call adds to names and attributes.
+const ATTRIBUTES_MAX: u64 = 80 << 10;
 const DAY_SECONDS: i64 = 86_400;
 /// Whiles end in the middle of days, and days go by at once: so nothing comes near the end of one.
 const HALF_DAY_SECONDS: i64 = DAY_SECONDS / 2;
@@ -96,12 +103,9 @@ pub fn strew(operations: &mut Vec<Operation>, random: &mut Random) {
     operations.insert(at, Operation::Check);
 }
 
-impl Model {
-    /// What all inodes count: bytes in whole blocks, and how many there are.
-    fn used(&self) -> (u64, u64) {
-        let bytes = |node: &crate::model::Node| node.content().map_or(0, |content| in_blocks(content.size()));
-        (self.nodes.values().map(bytes).sum(), self.nodes.len() as u64)
-    }
+/// What so many bytes of metadata count: a little is free.
+fn counted_metadata(bytes: u64) -> u64 {
+    if bytes <= METADATA_FREE { 0 } else { in_blocks(bytes) }
 }
 
 fn in_blocks(bytes: u64) -> u64 {
@@ -124,12 +128,62 @@ impl History {
         Ok(accounts.into_iter().find(|info| info.account == whose).map(|info| info.value).unwrap_or_default())
     }
 
+    /// What an inode counts: its content in whole blocks, its names or target, and its attributes.
+    pub(crate) fn counted_bytes(&self, inode: u64, node: &Node) -> u64 {
+        let content = node.content().map_or(0, |content| in_blocks(content.size()));
+        let (mut names, attributes) = node.metadata_bytes();
+        // What an encrypted name takes the model does not know; the pool's own check proves the sizes of directories.
+        if let (Kind::Directory(entries), true) = (&node.kind, self.may_be_encrypted())
+            && entries.len() as u64 * ENCRYPTED_NAME_MAX > METADATA_FREE
+        {
+            names = self.mounted().files.getattr(&caller(&self.machine), inode).map_or(names, |found| found.size);
+        }
+        content + counted_metadata(names) + counted_metadata(attributes)
+    }
+
+    /// What all inodes count, and how many there are.
+    fn used_of(&self, model: &Model) -> (u64, u64) {
+        (model.nodes.iter().map(|(inode, node)| self.counted_bytes(*inode, node)).sum(), model.nodes.len() as u64)
+    }
+
+    fn used(&self) -> (u64, u64) {
+        self.used_of(&self.model)
+    }
+
+    /// Whether an inode may be made that has a name in this directory and so many bytes of metadata itself.
+    pub(crate) fn check_making(&self, named: Option<(u64, &[u8])>, metadata: u64) -> Result<(), Errno> {
+        self.check_inode_room()?;
+        let of_names =
+            named.filter(|_| self.quotas.is_on && !self.may_be_encrypted()).map_or(0, |(directory, name)| {
+                let names = self.model.nodes.get(&directory).map_or(0, |node| node.metadata_bytes().0);
+                counted_metadata(names + 24 + name.len() as u64) - counted_metadata(names)
+            });
+        self.check_more(of_names + counted_metadata(metadata))
+    }
+
+    fn check_more(&self, more: u64) -> Result<(), Errno> {
+        if more > 0 && more > self.room().0 { Err(libc::EDQUOT) } else { Ok(()) }
+    }
+
+    /// Whether a change of names or attributes is within the limits.
+    pub(crate) fn check_metadata(&self, after: &Model) -> Result<(), Errno> {
+        if !self.quotas.is_on || self.may_be_encrypted() {
+            return Ok(());
+        }
+        self.check_more(self.used_of(after).0.saturating_sub(self.used().0))
+    }
+
+    /// Whether so little may be added that an encrypted name, or an attribute besides, may be too much.
+    pub(crate) fn may_have_no_room_for_names(&self) -> bool {
+        self.quotas.is_on && self.may_be_encrypted() && self.room().0 < ATTRIBUTES_MAX
+    }
+
     /// What everybody's limits leave, of bytes and of inodes.
     fn room(&self) -> (u64, u64) {
         if !self.quotas.is_on {
             return (u64::MAX, u64::MAX);
         }
-        let (used, now) = (self.model.used(), timestamp(&self.machine).seconds);
+        let (used, now) = (self.used(), timestamp(&self.machine).seconds);
         let rooms = self.quotas.held[..3].iter().map(|held| held.room(used, now));
         rooms.fold((u64::MAX, u64::MAX), |least, room| (least.0.min(room.0), least.1.min(room.1)))
     }
@@ -141,8 +195,7 @@ impl History {
 
     /// Whether a file may have this size.
     pub(crate) fn check_growth(&self, before: u64, after: u64) -> Result<(), Errno> {
-        let more = in_blocks(after).saturating_sub(in_blocks(before));
-        if more > 0 && more > self.room().0 { Err(libc::EDQUOT) } else { Ok(()) }
+        self.check_more(in_blocks(after).saturating_sub(in_blocks(before)))
     }
 
     /// How much of a write is allowed: up to the block that the limit ends in.
@@ -173,6 +226,8 @@ impl History {
     fn begin_quotas(&mut self) -> Result<bool, Stop> {
         let may_not = self.plan.may_fill || self.plan.pool.keeps_versions || self.plan.budget == Budget::Beyond;
         // What has no name when the root becomes a volume is not of that volume.
+        // Nor does anybody here know the attributes that plugins note.
+        let may_not = may_not || self.plan.pool.areas.has(Area::Followers);
         let may_not = may_not || self.model.nodes.values().any(|node| node.nlink == 0);
         if self.quotas.is_on || may_not || self.quotas.is_spoilt {
             return Ok(self.quotas.is_on);
@@ -196,7 +251,7 @@ impl History {
             return Ok(());
         }
         self.sync_all()?;
-        let (used, now) = (self.model.used(), timestamp(&self.machine).seconds);
+        let (used, now) = (self.used(), timestamp(&self.machine).seconds);
         let mut held = self.quotas.held[usize::from(holder)];
         let (bytes, inodes) = (used.0 + u64::from(room) * BLOCK, used.1 + u64::from(room) / 8);
         // Other users are none, whatever they may have.
@@ -232,7 +287,7 @@ impl History {
     pub(crate) fn watch_quotas(&mut self) -> Result<(), Stop> {
         if self.quotas.is_on {
             self.settle_accounts()?;
-            let (used, now) = (self.model.used(), timestamp(&self.machine).seconds);
+            let (used, now) = (self.used(), timestamp(&self.machine).seconds);
             self.quotas.held.iter_mut().take(3).for_each(|held| held.watch(used, now));
             let last = self.quotas.since_sync.last();
             if last != Some(&self.quotas.held) {
@@ -264,7 +319,7 @@ impl History {
         }
         self.sync_all()?;
         self.settle_accounts()?;
-        let used = self.model.used();
+        let used = self.used();
         for number in 0..3 {
             let value = self.account(number);
             let value = self.must("an account", value)?;
@@ -308,7 +363,7 @@ impl History {
         }
         let mut held = self.quotas.held;
         let now = timestamp(&self.machine).seconds;
-        let used = self.model.without_handles().used();
+        let used = self.used_of(&self.model.without_handles());
         for (number, held) in held.iter_mut().enumerate() {
             let value = self.account(number);
             let value = self.must("an account", value)?;

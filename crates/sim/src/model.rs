@@ -61,6 +61,21 @@ impl Node {
         Node { kind, mode, nlink, owner: (0, 0), attributes: BTreeMap::new(), opens: 0, parent: ROOT, nameless: false }
     }
 
+    /// Bytes of names in a directory or of a target, and of attributes, as quotas count them. What is said of policy lies in the inode, but
+    /// for rules.
+    pub fn metadata_bytes(&self) -> (u64, u64) {
+        let names = match &self.kind {
+            Kind::Directory(names) => names.keys().map(|name| 24 + name.len()).sum(),
+            Kind::Symlink(target) => target.len(),
+            Kind::File(_) | Kind::Fifo => 0,
+        };
+        let of_inode = |name: &[u8]| {
+            (name.starts_with(b"user.stere.") || name.starts_with(b"trusted.stere.")) && name != b"user.stere.rules"
+        };
+        let attributes = self.attributes.iter().filter(|(name, _)| !of_inode(name));
+        (names as u64, attributes.map(|(name, value)| 24 + name.len() + value.len()).sum::<usize>() as u64)
+    }
+
     /// The content of a regular file.
     pub fn content(&self) -> Option<&Rc<Content>> {
         match &self.kind {

@@ -528,7 +528,7 @@ fn system_samples() -> Vec<Sample> {
         SoftLimits { bytes: Some(1 << 40), grace_seconds: 86_400, bytes_since: 1_800_000_000, ..Default::default() };
     let soft_stored = SoftLimits { stored: Some(1 << 42), stored_since: 1_800_000_000, ..soft };
     let stored = AccountValue { stored: 5 << 40, stored_max: Some(6 << 40), soft: soft_stored, ..user };
-    let accounting = AccountingValue { next_volume: 5, counted: 1 << 34, charged: None };
+    let accounting = AccountingValue { next_volume: 5, counted: 1 << 34, charged: None, metadata: 0 };
     let charged = Some(ChargedTo { inode: 1 << 33, position: 1 << 30 });
     let place = VolumePlace { parent: 3, directory: 1 << 33, is_deleted: false };
     let deleted = Some(VolumePlace { is_deleted: true, ..place });
@@ -540,6 +540,7 @@ fn system_samples() -> Vec<Sample> {
         ("account-stored", "account", stored.encode()),
         ("accounting", "accounting", accounting.encode()),
         ("accounting-charged", "accounting", AccountingValue { charged, ..accounting }.encode()),
+        ("accounting-metadata", "accounting", AccountingValue { charged, metadata: 1 << 35, ..accounting }.encode()),
         ("encryption-key", "encryption_key", encryption_key(false).encode()),
         ("encryption-key-removed", "encryption_key", encryption_key(true).encode()),
         ("plugin", "plugin", plugin(false).encode()),

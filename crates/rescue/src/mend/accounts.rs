@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, Key, key};
+use stere_file::accounts::counted_bytes;
+use stere_file::metadata::counted_metadata;
+use stere_format::{AccountValue, AccountingValue, FileKind, Holder, Key, key};
 use stere_store::{Error, Store, Wait};
 
 use super::survey::Survey;
 use super::{Mended, ROOT, Step};
 
-const BLOCK: u64 = stere_format::BLOCK_BYTES as u64;
 /// Volumes in one another beyond which they lie in a circle.
 const NESTING_MAX: usize = 1024;
 
@@ -44,8 +45,13 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
     let decoded = AccountingValue::decode(&accounting).ok();
     let volumes = || accounts.keys().filter(|(holder, _)| *holder == Holder::Volume).map(|(_, number)| *number);
     let next_volume = volumes().max().map_or(1, |number| number.saturating_add(1));
-    let accounting = decoded.unwrap_or(AccountingValue { next_volume, counted: AccountingValue::ALL, charged: None });
-    let is_right = sums(survey, &accounts, accounting.counted) == said(&accounts) && bad.is_empty();
+    let accounting = decoded.unwrap_or(AccountingValue {
+        next_volume,
+        counted: AccountingValue::ALL,
+        charged: None,
+        metadata: AccountingValue::ALL,
+    });
+    let is_right = sums(survey, &accounts, &accounting) == said(&accounts) && bad.is_empty();
     if is_right && decoded.is_some() {
         return Ok(step);
     }
@@ -55,7 +61,7 @@ pub(super) fn accounts(store: &Store, survey: &Survey) -> Result<Step, Error> {
         let key = Key::account(holder, number);
         if value.is_void() { step.delete(key) } else { step.put(key, value.encode()) }
     }
-    step.put(Key::accounting(), AccountingValue { counted: 0, ..accounting }.encode());
+    step.put(Key::accounting(), AccountingValue { counted: 0, metadata: AccountingValue::ALL, ..accounting }.encode());
     step.put(Key::recount(ROOT), 1_u64.to_le_bytes().to_vec());
     let text = "accounts of users, groups and volumes were wrong; the next mount counts anew".into();
     step.mended.push(Mended { inode: None, data_lost: false, text });
@@ -80,21 +86,16 @@ fn is_misplaced(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue
     })
 }
 
-fn counted_bytes(value: &InodeValue) -> u64 {
-    match value.kind() {
-        Some(FileKind::File) => value.size.next_multiple_of(BLOCK).max(value.blocks_bytes),
-        _ => 0,
-    }
-}
-
-fn sums(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue>, counted: u64) -> Sums {
+fn sums(survey: &Survey, accounts: &BTreeMap<(Holder, u32), AccountValue>, accounting: &AccountingValue) -> Sums {
     let mut sums = Sums::new();
-    for (_, seen) in survey.inodes.range(..counted) {
+    for (inode, seen) in survey.inodes.range(..accounting.counted) {
         let Some(value) = &seen.value else { continue };
+        let counts_metadata = *inode < accounting.metadata;
+        let metadata = if counts_metadata { counted_metadata(value, seen.attribute_bytes) } else { 0 };
         let mut add = |whose| {
             let sum: &mut (u64, u64, u64) = sums.entry(whose).or_default();
-            (sum.0, sum.1) = (sum.0.saturating_add(counted_bytes(value)), sum.1 + 1);
-            sum.2 = sum.2.saturating_add(value.charged_bytes);
+            (sum.0, sum.1) = (sum.0.saturating_add(counted_bytes(value) + metadata), sum.1 + 1);
+            sum.2 = sum.2.saturating_add(value.charged_bytes + metadata);
         };
         add((Holder::User, value.uid));
         add((Holder::Group, value.gid));

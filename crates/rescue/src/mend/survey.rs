@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
+use stere_file::metadata::attribute_bytes;
 use stere_file::named_in::{named_in_count, named_in_known};
 use stere_format::dirent::DirentView;
 use stere_format::{
@@ -24,6 +25,8 @@ const ENTRY_BYTES: u64 = 24;
 pub(crate) struct Seen {
     pub value: Option<InodeValue>,
     pub has_xattrs: bool,
+    /// What its attributes count.
+    pub attribute_bytes: u64,
     /// Of a directory: its names.
     pub weight: u64,
     pub directories: u32,
@@ -165,7 +168,11 @@ impl Survey {
                 Err(error) => self.bad.push((*at, true, format!("its attributes are lost: {error}"))),
             },
             key::kind::XATTR => match XattrBucket::for_each(bytes, |_, _| {}) {
-                Ok(()) => self.inodes.entry(inode).or_default().has_xattrs = true,
+                Ok(()) => {
+                    let seen = self.inodes.entry(inode).or_default();
+                    seen.has_xattrs = true;
+                    seen.attribute_bytes = seen.attribute_bytes.saturating_add(attribute_bytes(bytes));
+                }
                 Err(error) => self.bad.push((*at, true, format!("extended attributes are lost: {error}"))),
             },
             key::kind::DIRENT_HASH => match DirentBucket::decode(bytes) {

@@ -28,6 +28,10 @@ impl History {
                 drop(error);
                 Ok(None)
             }
+            (Err(Error::OverQuota(_)), Ok(())) if self.may_have_no_room_for_names() => {
+                self.summary.over_quota += 1;
+                Ok(None)
+            }
             (Err(Error::NoSpace), Ok(())) if self.plan.may_fill => {
                 self.summary.no_space += 1;
                 Ok(None)
@@ -56,6 +60,7 @@ impl History {
         real: Result<T, Error>,
         after: Result<Model, Errno>,
     ) -> Result<Option<T>, Stop> {
+        let after = after.and_then(|after| self.check_metadata(&after).map(|()| after));
         let expected = after.as_ref().map(|_| ()).map_err(|errno| *errno);
         match self.expect(what, real, expected) {
             Ok(Some(value)) => {

@@ -29,7 +29,7 @@ impl History {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let flags = OpenFlags { write: true, truncate: false, exclusive: true, read: false };
         let real = self.mounted().files.create(&caller(&self.machine), directory, name, 0o666, flags);
-        let right = self.model.may_make(directory, name).and(self.check_inode_room());
+        let right = self.model.may_make(directory, name).and(self.check_making(Some((directory, name)), 0));
         let Some((attributes, handle)) = self.expect("create", real, right)? else { return Ok(()) };
         let inode = attributes.inode;
         self.made(directory, name, inode, Node::new(Kind::File(Rc::default()), 0o644))?;
@@ -81,7 +81,7 @@ impl History {
     pub(super) fn mkdir(&mut self, path: Path) -> Result<(), Stop> {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let real = self.mounted().files.mkdir(&caller(&self.machine), directory, name, 0o777);
-        let right = self.model.may_make(directory, name).and(self.check_inode_room());
+        let right = self.model.may_make(directory, name).and(self.check_making(Some((directory, name)), 0));
         let Some(attributes) = self.expect("mkdir", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Directory(Default::default()), 0o755))
     }
@@ -90,7 +90,8 @@ impl History {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let target = pattern(u64::from(length), usize::from(length));
         let real = self.mounted().files.symlink(&caller(&self.machine), directory, name, &target);
-        let right = self.model.may_make(directory, name).and(self.check_inode_room());
+        let right = self.model.may_make(directory, name);
+        let right = right.and(self.check_making(Some((directory, name)), u64::from(length)));
         let Some(attributes) = self.expect("symlink", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Symlink(target), 0o777))
     }
@@ -98,7 +99,7 @@ impl History {
     pub(super) fn fifo(&mut self, path: Path) -> Result<(), Stop> {
         let Some((directory, name)) = self.parent_of(path)? else { return Ok(()) };
         let real = self.mounted().files.mknod(&caller(&self.machine), directory, name, libc::S_IFIFO | 0o644, 0);
-        let right = self.model.may_make(directory, name).and(self.check_inode_room());
+        let right = self.model.may_make(directory, name).and(self.check_making(Some((directory, name)), 0));
         let Some(attributes) = self.expect("mknod", real, right)? else { return Ok(()) };
         self.made(directory, name, attributes.inode, Node::new(Kind::Fifo, 0o644))
     }
@@ -240,6 +241,8 @@ impl History {
             Err(error) if self.is_of_retention(inode, &error) => return Ok(()),
             Err(Error::NotPermitted(_)) if self.is_of_locks(inode, name, value) => return Ok(()),
             Err(Error::NoSpace) if self.plan.may_fill => return Ok(()),
+            // Rules are an attribute that counts.
+            Err(Error::OverQuota(_)) if self.has_quotas() => return Ok(()),
             Err(error) => return Err(self.unexpected("setxattr of a policy", error.errno(), &error.to_string())),
         }
         let listed = self.mounted().files.listxattr(&user, inode);
