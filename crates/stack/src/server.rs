@@ -1,14 +1,15 @@
 //! The mount: names and attributes are those of the source, content passes the stack.
 //!
 //! A node is an open directory entry of the source (an `O_PATH` descriptor), so it is found whatever is renamed. Requests are answered
-//! on the threads that bring them in, which may wait for the source. Permissions are checked by the kernel, and by the file system
-//! beneath for whoever runs the mount.
-//! Read next: `server/nodes.rs`, `server/operations.rs`, `server/content.rs`.
+//! on the threads that bring them in, which may wait for the source. Permissions are checked by the kernel, by modes and ACLs of the source,
+//! and by the file system beneath for whoever runs the mount.
+//! Read next: `server/nodes.rs`, `server/operations.rs`, `server/permissions.rs`, `server/content.rs`.
 
 mod content;
 mod following;
 mod nodes;
 mod operations;
+mod permissions;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -75,7 +76,7 @@ pub fn mount(source: &Path, mountpoint: &Path, coder: Arc<Coder>, options: &Opti
         }
     }
     let source = source.canonicalize()?;
-    // The kernel has applied the umask of whoever calls already.
+    // That of whoever calls is applied (`permissions.rs`), and not this process's.
     rustix::process::umask(Mode::empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root: OwnedFd = rustix::fs::open(&source, flags, Mode::empty())?;
@@ -103,9 +104,9 @@ pub fn mount(source: &Path, mountpoint: &Path, coder: Arc<Coder>, options: &Opti
     let transport =
         TransportOptions { choice, device_threads: THREADS, keep_cpus_awake: false, ..TransportOptions::default() };
     let mut wire = fuse_wire::Options { mount, transport, ..fuse_wire::Options::default() };
-    // The file system beneath applies umask, ACLs and set-id bits itself, or not at all.
+    // The kernel takes set-id bits away by changing the mode, before it writes.
     use fuse_wire::abi::init;
-    let beneath = init::DONT_MASK | init::POSIX_ACL | init::HANDLE_KILLPRIV_V2 | init::EXPORT_SUPPORT;
+    let beneath = init::HANDLE_KILLPRIV_V2 | init::EXPORT_SUPPORT;
     // Not every name that is listed needs a node.
     wire.init.flags &= !(beneath | init::DO_READDIRPLUS | init::READDIRPLUS_AUTO);
     // A file that is emptied gets the way of its name, which must be known when it is opened.

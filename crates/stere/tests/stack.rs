@@ -5,10 +5,11 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{World, can_mount};
+use support::{NOBODY, World, can_mount};
 
 /// A stack over `source`, until dropped.
 struct Stack {
@@ -202,4 +203,139 @@ fn what_cannot_be_is_refused_before_it_is_mounted() {
     refused(&["--key-file", "other"], "does not open");
     let inside = world.command("stack source source").output().unwrap();
     assert!(String::from_utf8_lossy(&inside.stderr).contains("in one another"));
+}
+
+/// A group that nobody is in, unless a test lets it in.
+const GROUP: u32 = 4321;
+
+/// An ACL: rights of the owner, of the user nobody, of the owning group, the mask, and of others.
+fn acl(rights: [u16; 5]) -> Vec<u8> {
+    const NONE: u32 = u32::MAX;
+    let kinds = [(1_u16, NONE), (2, NOBODY), (4, NONE), (16, NONE), (32, NONE)];
+    let entries = kinds.into_iter().zip(rights);
+    let entries = entries
+        .flat_map(|((kind, who), right)| [&kind.to_le_bytes()[..], &right.to_le_bytes(), &who.to_le_bytes()].concat());
+    2_u32.to_le_bytes().into_iter().chain(entries).collect()
+}
+
+fn set_acl(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+/// Whether a shell command succeeds that is run by nobody, in this group.
+fn may(world: &World, group: u32, line: &str) -> bool {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).current_dir(&world.folder).uid(NOBODY).gid(group).stderr(Stdio::null());
+    command.stdout(Stdio::null()).status().unwrap().success()
+}
+
+/// P-201: what the ACLs of the source forbid and allow is forbidden and allowed, and default ACLs hold for what is made.
+#[test]
+fn acls_of_the_source_hold() {
+    if !can_mount("acls_of_the_source_hold") {
+        return;
+    }
+    let world = world();
+    let source = world.path("source");
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o777)).unwrap();
+    // The group has nothing, which the mask shows as rw in the mode; nobody has nothing, whatever others have.
+    for (name, rights) in [("of-group", [6, 0, 0, 6, 0]), ("shut", [6, 0, 4, 4, 4]), ("open", [6, 6, 0, 6, 0])] {
+        fs::write(source.join(name), b"secret").unwrap();
+        std::os::unix::fs::chown(source.join(name), Some(0), Some(GROUP)).unwrap();
+        set_acl(&source.join(name), "system.posix_acl_access", &acl(rights));
+    }
+    fs::create_dir(source.join("shared")).unwrap();
+    set_acl(&source.join("shared"), "system.posix_acl_default", &acl([7, 7, 5, 7, 0]));
+    set_acl(&source.join("shared"), "system.posix_acl_access", &acl([7, 7, 5, 7, 0]));
+    let stack = Stack::new(&world, &["--allow-other", "--rule", "*.c: compress=zstd"]);
+    for at in ["source", "mount"] {
+        for (group, line, right) in [
+            (GROUP, "cat {}/of-group", false),
+            (GROUP, "echo x >>{}/of-group", false),
+            (NOBODY, "cat {}/shut", false),
+            (NOBODY, "cat {}/open", true),
+            (NOBODY, "echo x >>{}/open", true),
+            (NOBODY, "umask 077; echo x >{}/shared/made.c; mkdir {}/shared/below; mkfifo {}/shared/fifo", true),
+            (NOBODY, "umask 027; echo x >{}/own; mkdir {}/mine", true),
+            (NOBODY, "ls {}/shared", true),
+            (GROUP + 1, "cat {}/shut", false),
+        ] {
+            assert_eq!(may(&world, group, &line.replace("{}", at)), right, "{line} at {at}");
+        }
+        // As the source makes it: the default ACL in place of the umask, and the umask elsewhere.
+        for (name, mode) in [("shared/made.c", 0o660), ("shared/below", 0o770), ("shared/fifo", 0o660)] {
+            let path = world.path(at).join(name);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode, "{name} at {at}");
+            let mut value = [0; 100];
+            assert_eq!(
+                rustix::fs::getxattr(&path, "system.posix_acl_access", &mut value).unwrap(),
+                44,
+                "{name} at {at}"
+            );
+        }
+        for (name, mode) in [("own", 0o640), ("mine", 0o750)] {
+            assert_eq!(fs::metadata(world.path(at).join(name)).unwrap().mode() & 0o777, mode, "{name} at {at}");
+        }
+        for name in ["shared/made.c", "shared/fifo", "own"] {
+            fs::remove_file(world.path(at).join(name)).unwrap();
+        }
+        for name in ["shared/below", "mine"] {
+            fs::remove_dir(world.path(at).join(name)).unwrap();
+        }
+    }
+    // How long an attribute is, and which there are, is told where only that is asked for.
+    let open = std::ffi::CString::new(world.path("mount/open").into_os_string().into_encoded_bytes()).unwrap();
+    // SAFETY: both are strings that end, and no room is given.
+    let lengths = unsafe {
+        let name = c"system.posix_acl_access";
+        [
+            libc::getxattr(open.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0),
+            libc::listxattr(open.as_ptr(), std::ptr::null_mut(), 0),
+        ]
+    };
+    assert_eq!(lengths, [44, 24]);
+    // ACLs that are set through the mount hold at once, and beneath too; a new mode changes the mask.
+    let shut = world.mountpoint().join("shut");
+    set_acl(&shut, "system.posix_acl_access", &acl([6, 6, 4, 6, 0]));
+    assert!(may(&world, NOBODY, "cat mount/shut && cat source/shut"));
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!may(&world, NOBODY, "cat mount/shut") && !may(&world, NOBODY, "cat source/shut"));
+    rustix::fs::removexattr(&shut, "system.posix_acl_access").unwrap();
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0o604)).unwrap();
+    assert!(may(&world, NOBODY, "cat mount/shut"));
+    stack.end();
+}
+
+/// P-201: a file that somebody other than root empties, writes or cuts loses its set-id bits, as on the source.
+#[test]
+fn set_id_bits_go_when_others_change_a_file() {
+    if !can_mount("set_id_bits_go_when_others_change_a_file") {
+        return;
+    }
+    let world = world();
+    let source = world.path("source");
+    let stack = Stack::new(&world, &["--allow-other", "--rule", "*.c: compress=zstd"]);
+    for at in ["source", "mount"] {
+        for name in ["plain", "coded.c"] {
+            for line in [":>{}", "printf '' >{}", "echo x >>{}", "truncate -s 3 {}", "dd if=/dev/zero of={} count=1"] {
+                drop(fs::remove_file(world.mountpoint().join(name)));
+                // Made through the mount, so that it has the form of its name.
+                fs::write(world.mountpoint().join(name), b"content").unwrap();
+                fs::set_permissions(source.join(name), fs::Permissions::from_mode(0o6777)).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(if at == "mount" { 1100 } else { 0 }));
+                if at == "source" && name == "coded.c" {
+                    continue;
+                }
+                let line = line.replace("{}", &format!("{at}/{name}"));
+                assert!(may(&world, NOBODY, &line), "{line}");
+                let mode = fs::metadata(source.join(name)).unwrap().mode() & 0o7777;
+                assert_eq!(mode, 0o777, "after {line}");
+            }
+        }
+    }
+    // Root keeps them, as anywhere.
+    fs::set_permissions(source.join("plain"), fs::Permissions::from_mode(0o6777)).unwrap();
+    fs::File::create(world.mountpoint().join("plain")).unwrap();
+    assert_eq!(fs::metadata(source.join("plain")).unwrap().mode() & 0o7777, 0o6777);
+    stack.end();
 }

@@ -8,14 +8,18 @@ use std::sync::Arc;
 use fuse_wire::{AttributeChanges, Context, DirectoryEntry, Entry, Operation, Request, Statfs, TimeChange, Timestamp};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid};
 
 use super::content::{Handle, Listed};
 use super::following::QUEUE_ATTRIBUTE;
 use super::nodes::{self, Node, entry};
+use super::permissions::{attribute, mode_of_new};
 use super::{Server, TIME_TO_LIVE, errno, is_own, name_of};
 use crate::error::Error;
 use crate::way::Way;
+
+/// A value, or a list of names, is not longer.
+const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// What is answered.
 pub(super) enum Answer {
@@ -79,8 +83,10 @@ impl Server {
             Operation::Lookup { parent, name } => self.look_up(parent, name_of(name).map_err(|_| errno(libc::ENOENT))?),
             Operation::Getattr { node, .. } => Ok(Answer::Attributes(self.nodes.get(node)?.attributes()?)),
             Operation::Setattr { node, changes } => self.set_attributes(node, &changes),
-            Operation::Open { node, flags, .. } => self.open(node, flags),
-            Operation::Create { parent, name, mode, flags, .. } => self.create(maker, parent, name, mode, flags),
+            Operation::Open { node, flags, .. } => self.open(maker, node, flags),
+            Operation::Create { parent, name, mode, umask, flags, .. } => {
+                self.create(maker, (parent, name), (mode, umask), flags)
+            }
             Operation::Write(write) => {
                 let is_append = write.flags & libc::O_APPEND as u32 != 0;
                 self.write(write.handle, write.offset, write.data, is_append)?;
@@ -138,17 +144,18 @@ impl Server {
     fn change_names(&self, maker: Context, operation: &Operation<'_>) -> Option<Outcome> {
         let directory = |number: u64| self.nodes.get(number);
         Some(match *operation {
-            Operation::Mkdir { parent, name, mode, .. } => directory(parent).and_then(|above| {
-                rustix::fs::mkdirat(&above.entry, name_of(name)?, Mode::from_raw_mode(mode))?;
+            Operation::Mkdir { parent, name, mode, umask } => directory(parent).and_then(|above| {
+                rustix::fs::mkdirat(&above.entry, name_of(name)?, mode_of_new(&above, mode, umask))?;
                 self.made(maker, parent, name)
             }),
             Operation::Symlink { parent, name, target } => directory(parent).and_then(|above| {
                 rustix::fs::symlinkat(OsStr::from_bytes(target), &above.entry, name_of(name)?)?;
                 self.made(maker, parent, name)
             }),
-            Operation::Mknod { parent, name, mode, rdev, .. } => directory(parent).and_then(|above| {
+            Operation::Mknod { parent, name, mode, umask, rdev } => directory(parent).and_then(|above| {
                 let kind = rustix::fs::FileType::from_raw_mode(mode);
-                rustix::fs::mknodat(&above.entry, name_of(name)?, kind, Mode::from_raw_mode(mode), u64::from(rdev))?;
+                let mode = mode_of_new(&above, mode, umask);
+                rustix::fs::mknodat(&above.entry, name_of(name)?, kind, mode, u64::from(rdev))?;
                 self.made(maker, parent, name)
             }),
             Operation::Link { node, new_parent, new_name } => directory(new_parent).and_then(|above| {
@@ -208,19 +215,14 @@ impl Server {
                     _ => Ok(Answer::Bytes(said)),
                 }
             }
-            Operation::Setxattr { node, name, value, flags, .. } => {
-                let flags = XattrFlags::from_bits_retain(flags);
-                rustix::fs::setxattr(self.nodes.get(node)?.path(), OsStr::from_bytes(name), value, flags)?;
-                Ok(Answer::Done)
+            Operation::Setxattr { node, name, value, flags, acl_kill_sgid } => {
+                self.set_attribute(&*self.nodes.get(node)?, (name, value), flags, acl_kill_sgid)
             }
             Operation::Removexattr { node, name } => {
                 rustix::fs::removexattr(self.nodes.get(node)?.path(), OsStr::from_bytes(name))?;
                 Ok(Answer::Done)
             }
-            Operation::Getxattr { node, name, size } => {
-                let path = self.nodes.get(node)?.path();
-                answer_list(size, |value| rustix::fs::getxattr(&path, OsStr::from_bytes(name), value))
-            }
+            Operation::Getxattr { node, name, size } => attribute(&*self.nodes.get(node)?, name, size),
             Operation::Listxattr { node, size } => {
                 let path = self.nodes.get(node)?.path();
                 answer_list(size, |value| rustix::fs::listxattr(&path, value))
@@ -242,28 +244,31 @@ impl Server {
         Ok(self.rules.way_of(name, below.strip_prefix(b"/").unwrap_or(below)))
     }
 
-    fn open(&self, number: u64, flags: u32) -> Outcome {
+    fn open(&self, caller: Context, number: u64, flags: u32) -> Outcome {
         let node = self.nodes.get(number)?;
+        self.before_emptying(caller, &node, flags)?;
         let is_reading = flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
         let way = if is_reading { None } else { Some(self.way_of_node(&node)?) };
         Ok(Answer::Open(self.open_file(&node, flags, way)?))
     }
 
-    fn create(&self, maker: Context, parent: u64, name: &[u8], mode: u32, flags: u32) -> Outcome {
+    fn create(&self, maker: Context, (parent, name): (u64, &[u8]), (mode, umask): (u32, u32), flags: u32) -> Outcome {
         let above = self.nodes.get(parent)?;
         let way = self.way_of(parent, name)?;
         // Made for whoever asked, and opened at once: what is made may be read-only.
         let new = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = rustix::fs::openat(&above.entry, name_of(name)?, new, Mode::from_raw_mode(mode));
+        let made = rustix::fs::openat(&above.entry, name_of(name)?, new, mode_of_new(&above, mode, umask));
         let made: Option<OwnedFd> = match made {
             Err(rustix::io::Errno::EXIST) if flags & libc::O_EXCL as u32 == 0 => None,
             made => Some(made?),
         };
-        if made.is_some() {
+        let is_made = made.is_some();
+        if is_made {
             self.give(maker, &above, OsStr::from_bytes(name))?;
         }
         let node = self.nodes.look_up(&above, OsStr::from_bytes(name))?;
-        let opened = self.open_made(&node, made, flags, way);
+        let before = if is_made { Ok(()) } else { self.before_emptying(maker, &node, flags) };
+        let opened = before.and_then(|()| self.open_made(&node, made, flags, way));
         let handle = opened.inspect_err(|_| self.nodes.forget(node.number, 1))?;
         match self.told(&node) {
             Ok(entry) => Ok(Answer::Created(entry, handle)),
@@ -384,9 +389,10 @@ fn list(node: &Node) -> Result<Vec<Listed>, Error> {
 }
 
 /// Attributes with an unknown length: the length alone is told where that is asked for.
-fn answer_list(size: usize, read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Outcome {
+pub(super) fn answer_list(size: usize, read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Outcome {
     if size == 0 {
-        return Ok(Answer::XattrSize(read(&mut [])? as u32));
+        // With room for all that Linux allows: the library gives 0 for no room.
+        return Ok(Answer::XattrSize(read(&mut vec![0; XATTR_BYTES_MAX])? as u32));
     }
     let mut value = vec![0; size];
     let length = read(&mut value)?;
