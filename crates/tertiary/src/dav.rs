@@ -21,6 +21,7 @@ use url::Url;
 use crate::http::{Answer, Http, WORDS_BYTES_MAX};
 use crate::partial::{Partials, is_partial};
 use crate::place::{DavPlace, PlaceError};
+use crate::{LIST_WITHOUT_END, NAMES_MAX, named_file};
 
 pub mod multistatus;
 
@@ -217,7 +218,7 @@ fn folder_of(mut url: Url) -> Url {
 
 /// The header that says who asks, from a file.
 fn authorization(path: &Path, host: &str) -> Result<HeaderValue, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = named_file::read_text(path)?;
     let value = |key: &str| {
         text.lines().find_map(|line| line.trim().strip_prefix(key)?.trim_start().strip_prefix('=').map(str::trim))
     };
@@ -320,9 +321,16 @@ impl Volume for DavVolume {
                 names
             }
         };
+        let mut names = 0;
         for folder in folders {
             match self.members(&folder_of(self.url(&folder)))? {
-                Some(members) => take(&format!("{folder}/"), members),
+                Some(members) => {
+                    names += members.len();
+                    if names > NAMES_MAX {
+                        return Err(self.http.away(LIST_WITHOUT_END));
+                    }
+                    take(&format!("{folder}/"), members);
+                }
                 None => match self.missing(&folder) {
                     VolumeError::NoObject { .. } => {}
                     error => return Err(error),

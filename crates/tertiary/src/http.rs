@@ -14,10 +14,11 @@ use ureq::Agent;
 use ureq::http::{Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
-use crate::patient;
+use crate::named_file;
+use crate::patient::{self, Slowness};
 
-/// A server that neither says nor takes anything for so long is away.
-const SILENCE: Duration = Duration::from_secs(60);
+/// A server that neither says nor takes anything for a minute is away, and so is one that trickles: the slowest links give more.
+const SLOWNESS: Slowness = Slowness { silence: Duration::from_secs(60), least_bytes: 4 << 10 };
 /// The head of an answer is short, however slow the link is.
 const HEAD: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -45,12 +46,12 @@ pub(crate) type Judge<'a> = &'a dyn Fn(&Answer) -> VolumeError;
 impl Http {
     /// Says nothing to the server yet. At most so many redirects are followed.
     pub(crate) fn new(text: String, redirects_max: u32) -> Http {
-        Http::with_limit(text, redirects_max, TlsConfig::default(), SILENCE)
+        Http::with_limit(text, redirects_max, TlsConfig::default(), SLOWNESS)
     }
 
     /// Believes a server whose certificate is signed by one in this file, and no other.
     pub(crate) fn with_authorities(text: String, redirects_max: u32, path: &Path) -> Result<Http, String> {
-        let pem = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let pem = named_file::read(path)?;
         let items = ureq::tls::parse_pem(&pem).collect::<Result<Vec<_>, _>>();
         let items = items.map_err(|error| format!("{}: {error}", path.display()))?;
         let certificates = items.into_iter().filter_map(|item| match item {
@@ -62,10 +63,10 @@ impl Http {
             return Err(format!("{}: there is no certificate in it; it is wanted in PEM", path.display()));
         }
         let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build();
-        Ok(Http::with_limit(text, redirects_max, tls, SILENCE))
+        Ok(Http::with_limit(text, redirects_max, tls, SLOWNESS))
     }
 
-    fn with_limit(text: String, redirects_max: u32, tls: TlsConfig, silence: Duration) -> Http {
+    fn with_limit(text: String, redirects_max: u32, tls: TlsConfig, slowness: Slowness) -> Http {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(HEAD))
@@ -74,7 +75,7 @@ impl Http {
             .allow_non_standard_methods(true)
             .tls_config(tls)
             .build();
-        Http { agent: patient::agent(config, silence), text }
+        Http { agent: patient::agent(config, slowness), text }
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -16,6 +16,7 @@ use stere_device::Volume;
 
 mod dav;
 mod http;
+mod named_file;
 mod partial;
 mod patient;
 mod place;
@@ -30,6 +31,11 @@ pub use s3::S3Volume;
 pub use sftp::SftpVolume;
 #[doc(hidden)]
 pub use sftp::packet;
+
+/// Names in one list, of all its pages and folders: a volume of 16 TiB in objects of 4 MiB. A list is in memory, so it must have an end.
+const NAMES_MAX: usize = 4 << 20;
+/// What is said of a server whose list has none.
+const LIST_WITHOUT_END: &str = "its list does not end; look what the server is, and whether the place is the right one";
 
 /// The keys that belong to a place, by how it begins.
 const PLACES: [(&str, &[&str]); 4] = [

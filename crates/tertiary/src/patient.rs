@@ -1,8 +1,8 @@
 //! Connections that look, while they wait for a server, whether anybody still wants it, and that end when nothing moves.
 //!
 //! A server may take a minute to say nothing. Who asked may be killed meanwhile (`stere_device::waiting`), and no thread is to be kept
-//! for him: so a wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large: the limit
-//! is on silence, which begins anew with every byte. Names and connections are waited for as they are; those waits are short.
+//! for him: so a wait is cut into short ones. How long an object may take is not limited, for links are slow and objects large: the limits
+//! are on silence, which begins anew with every byte, and on trickling, so that a byte now and then does not keep a connection for ever. Names and connections are waited for as they are; those waits are short.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,23 +18,32 @@ use ureq::{Agent, Error};
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// As ureq's own, but for the waits: a server that neither gives nor takes a byte for so long is away.
-pub(crate) fn agent(config: Config, silence: Duration) -> Agent {
+/// How slow a server may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slowness {
+    /// A server that neither gives nor takes a byte for so long is away.
+    pub silence: Duration,
+    /// One that is waited for twice as long and gives fewer bytes is, too.
+    pub least_bytes: usize,
+}
+
+/// As ureq's own, but for the waits.
+pub(crate) fn agent(config: Config, slowness: Slowness) -> Agent {
     let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
-    let connector = connector.chain(PatientConnector { silence }).chain(RustlsConnector::default());
+    let connector = connector.chain(PatientConnector { slowness }).chain(RustlsConnector::default());
     Agent::with_parts(config, connector, DefaultResolver::default())
 }
 
 #[derive(Debug)]
 struct PatientConnector {
-    silence: Duration,
+    slowness: Slowness,
 }
 
 impl<In: Transport> Connector<In> for PatientConnector {
     type Out = Patient<In>;
 
     fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Patient<In>>, Error> {
-        Ok(chained.map(|inner| Patient { inner, silence: self.silence, looked: Instant::now() }))
+        Ok(chained.map(|inner| Patient::new(inner, self.slowness)))
     }
 }
 
@@ -42,11 +51,39 @@ impl<In: Transport> Connector<In> for PatientConnector {
 struct Patient<T> {
     inner: T,
     silence: Duration,
+    least_bytes: usize,
+    /// How long was waited for the last few bytes, and how many those were.
+    waited: Duration,
+    trickled: usize,
     /// When it looked last whether anybody wants the rest.
     looked: Instant,
 }
 
 impl<T> Patient<T> {
+    fn new(inner: T, Slowness { silence, least_bytes }: Slowness) -> Patient<T> {
+        Patient { inner, silence, least_bytes, waited: Duration::ZERO, trickled: 0, looked: Instant::now() }
+    }
+
+    /// Counts bytes that came after a wait. Only waits count: whoever takes long to use them is not the server.
+    fn judge_trickle(&mut self, waited: Duration, bytes: usize) -> Result<(), Error> {
+        self.waited += waited;
+        self.trickled += bytes;
+        if self.trickled >= self.least_bytes {
+            (self.waited, self.trickled) = (Duration::ZERO, 0);
+        }
+        match self.waited > 2 * self.silence {
+            true => Err(Error::Io(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "the server sent {} bytes in {} s; look whether it works, and the way to it",
+                    self.trickled,
+                    self.waited.as_secs()
+                ),
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Also where bytes arrive without end, each before one would look.
     fn look(&mut self) -> Result<(), Error> {
         if self.looked.elapsed() < LOOK {
@@ -74,6 +111,8 @@ impl<T: Transport> Transport for Patient<T> {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         self.look()?;
+        // A new request.
+        (self.waited, self.trickled) = (Duration::ZERO, 0);
         if *timeout.after <= self.silence {
             return self.inner.transmit_output(amount, timeout);
         }
@@ -86,7 +125,7 @@ impl<T: Transport> Transport for Patient<T> {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.inner.buffers().input().len());
         let is_silence_last = *timeout.after > self.silence;
         let after = if is_silence_last { self.silence } else { *timeout.after };
         loop {
@@ -97,7 +136,11 @@ impl<T: Transport> Transport for Patient<T> {
             match self.inner.await_input(slice) {
                 Err(Error::Timeout(_)) if !is_last => {}
                 Err(Error::Timeout(_)) if is_silence_last => return Err(self.silent("sent nothing")),
-                outcome => return outcome,
+                outcome => {
+                    let bytes = self.inner.buffers().input().len().saturating_sub(before);
+                    self.judge_trickle(start.elapsed(), bytes)?;
+                    return outcome;
+                }
             }
         }
     }

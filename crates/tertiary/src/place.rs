@@ -23,7 +23,7 @@ pub struct Place {
     pub prefix: String,
     pub endpoint: Url,
     pub region: String,
-    /// A file with `access_key=` and `secret_key=` in lines; the environment's `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` if not given.
+    /// A file with `access_key=` and `secret_key=` in lines, and perhaps `host=`: then they are used for that server only; the environment's `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` if not given.
     pub credentials: Option<PathBuf>,
 }
 

@@ -1,8 +1,9 @@
 //! A bucket as a volume.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use rusty_s3::actions::ListObjectsV2;
+use rusty_s3::actions::{ListObjectsV2, ListObjectsV2Response};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use stere_device::{Patience, Take, Volume, VolumeError};
 use ureq::http::{Method, Request};
@@ -10,11 +11,16 @@ use url::Url;
 
 use crate::http::{Answer, Http, WORDS_BYTES_MAX};
 use crate::place::{Place, PlaceError};
+use crate::{LIST_WITHOUT_END, NAMES_MAX, named_file};
 
 /// How long a signed request may be used.
 const SIGNED: Duration = Duration::from_secs(300);
 /// Some servers send those who ask to another of theirs.
 const REDIRECTS_MAX: u32 = 10;
+/// Pages in a row without a name; some servers send one where much was deleted.
+const EMPTY_PAGES_MAX: usize = 1000;
+/// Words with which a server wants to be asked for the next page; they are kept to know one that comes twice.
+const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// A bucket, or a prefix in one.
 pub struct S3Volume {
@@ -57,6 +63,22 @@ impl S3Volume {
         self.request(Method::GET, &self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED))
     }
 
+    /// One page of a list.
+    fn list_page(&self, prefix: &str, token: Option<String>) -> Result<ListObjectsV2Response, VolumeError> {
+        let mut action: ListObjectsV2<'_> = self.bucket.list_objects_v2(Some(&self.credentials));
+        action.with_prefix(prefix.to_owned());
+        if let Some(token) = token {
+            action.with_continuation_token(token);
+        }
+        let answer = self.ask(Method::GET, &action.sign(SIGNED), WORDS_BYTES_MAX)?;
+        if answer.status != 200 {
+            return Err(self.refused(&answer));
+        }
+        let text = String::from_utf8_lossy(&answer.body);
+        ListObjectsV2::parse_response(&text)
+            .map_err(|error| self.http.away(format!("its list is not understood: {error}")))
+    }
+
     /// Why an object was not given.
     fn not_given(&self, object: &str, answer: &Answer) -> VolumeError {
         match answer.status {
@@ -83,12 +105,15 @@ fn credentials(place: &Place) -> Result<Credentials, String> {
     let (mut access, mut secret) =
         (std::env::var("AWS_ACCESS_KEY_ID").ok(), std::env::var("AWS_SECRET_ACCESS_KEY").ok());
     if let Some(path) = &place.credentials {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = named_file::read_text(path)?;
         let value = |key: &str| {
             text.lines().find_map(|line| {
                 line.trim().strip_prefix(key)?.trim_start().strip_prefix('=').map(|value| value.trim().to_owned())
             })
         };
+        if let Some(host) = value("host").filter(|host| place.endpoint.host_str() != Some(host)) {
+            return Err(format!("{} is for {host}, and not for this server; name another file", path.display()));
+        }
         (access, secret) = (value("access_key"), value("secret_key"));
     }
     match (access, secret) {
@@ -146,30 +171,23 @@ impl Volume for S3Volume {
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
         let (mut found, mut token) = (Vec::new(), None::<String>);
+        let (mut tokens, mut empty_pages) = (HashSet::new(), 0);
         let wanted = self.key(prefix);
+        let before = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
         loop {
-            let mut action: ListObjectsV2<'_> = self.bucket.list_objects_v2(Some(&self.credentials));
-            action.with_prefix(wanted.clone());
-            if let Some(token) = token.take() {
-                action.with_continuation_token(token);
-            }
-            let url = action.sign(SIGNED);
-            let answer = self.ask(Method::GET, &url, WORDS_BYTES_MAX)?;
-            if answer.status != 200 {
-                return Err(self.refused(&answer));
-            }
-            let text = String::from_utf8_lossy(&answer.body);
-            let page = ListObjectsV2::parse_response(&text)
-                .map_err(|error| self.http.away(format!("its list is not understood: {error}")))?;
-            let before = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
+            let page = self.list_page(&wanted, token.take())?;
+            empty_pages = if page.contents.is_empty() { empty_pages + 1 } else { 0 };
             // Names are escaped in answers, but ours have nothing to escape behind the prefix.
             found.extend(
                 page.contents.into_iter().filter_map(|one| Some((one.key.get(before..)?.to_owned(), one.size))),
             );
-            match page.next_continuation_token {
-                Some(next) => token = Some(next),
-                None => break,
+            let Some(next) = page.next_continuation_token else { break };
+            // Each page goes on from the one before; a server whose pages do not would be asked for ever.
+            let is_long = found.len() > NAMES_MAX || empty_pages > EMPTY_PAGES_MAX || next.len() > TOKEN_BYTES_MAX;
+            if is_long || !tokens.insert(next.clone()) {
+                return Err(self.http.away(LIST_WITHOUT_END));
             }
+            token = Some(next);
         }
         found.sort_unstable();
         Ok(found)

@@ -17,6 +17,7 @@ use stere_device::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError,
 
 use crate::partial::{Partials, is_partial};
 use crate::place::{PlaceError, SftpPlace};
+use crate::{LIST_WITHOUT_END, NAMES_MAX};
 
 mod connection;
 mod files;
@@ -379,7 +380,7 @@ impl Volume for SftpVolume {
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
         self.with(|session| {
-            let mut found = Vec::new();
+            let (mut found, mut names) = (Vec::new(), 0);
             let mut folders = match prefix.rsplit_once('/') {
                 Some((folder, _)) => vec![folder.to_owned()],
                 None => vec![String::new()],
@@ -388,6 +389,10 @@ impl Volume for SftpVolume {
                 let path = if folder.is_empty() { self.root().to_owned() } else { self.path(&folder) };
                 let entries = session.list(&path);
                 let Some(entries) = self.unless_missing(session, prefix, entries)? else { continue };
+                names += entries.len();
+                if names > NAMES_MAX {
+                    return Err(Fault::Lost(LIST_WITHOUT_END.into()));
+                }
                 for (name, attributes) in entries {
                     let whole = if folder.is_empty() { name } else { format!("{folder}/{name}") };
                     if attributes.is_directory() && folder.is_empty() {

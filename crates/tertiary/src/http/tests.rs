@@ -12,6 +12,7 @@ use crate::s3::S3Volume;
 
 /// Instead of a minute.
 const LIMIT: Duration = Duration::from_secs(1);
+const LIMITS: Slowness = Slowness { silence: LIMIT, least_bytes: 16 };
 /// Between two pieces.
 const PAUSE: Duration = Duration::from_millis(250);
 /// More than the kernel keeps for a server that takes nothing.
@@ -22,6 +23,8 @@ const PUT_BYTES: usize = 32 << 20;
 enum Manner {
     /// A piece, then a pause, then the next.
     Drips,
+    /// A byte, then a pause, without end.
+    Trickles,
     /// One piece, then nothing.
     StopsInTheMiddle,
     /// Nothing at all, not even a head.
@@ -55,7 +58,7 @@ fn take_body(reader: &mut impl Read, length: usize, manner: Manner) -> bool {
         left -= count;
         match manner {
             Manner::Drips if is_object => std::thread::sleep(PAUSE),
-            Manner::Drips => {}
+            Manner::Drips | Manner::Trickles => {}
             _ if is_object => return false,
             _ => {}
         }
@@ -81,6 +84,13 @@ fn serve(stream: &TcpStream, manner: Manner) -> Option<()> {
         let method = head.split(' ').next().unwrap_or_default();
         match method {
             "GET" if manner == Manner::Silent => stay(),
+            "GET" if manner == Manner::Trickles => {
+                write!(stream, "HTTP/1.1 206 Partial\r\ncontent-length: 80\r\n\r\n").ok()?;
+                for byte in 0..80 {
+                    stream.write_all(&[byte]).ok()?;
+                    std::thread::sleep(PAUSE);
+                }
+            }
             "GET" => {
                 let body: Vec<u8> = (0..80).collect();
                 write!(stream, "HTTP/1.1 206 Partial\r\ncontent-length: {}\r\n\r\n", body.len()).ok()?;
@@ -121,7 +131,7 @@ fn volumes(address: SocketAddr) -> [Box<dyn Volume>; 2] {
     let mut bucket = S3Volume::open(&place).unwrap();
     let mut folder = DavVolume::open(&format!("dav://{address}/pre")).unwrap();
     for http in [&mut bucket.http, &mut folder.http] {
-        *http = Http::with_limit(http.text.clone(), 0, TlsConfig::default(), LIMIT);
+        *http = Http::with_limit(http.text.clone(), 0, TlsConfig::default(), LIMITS);
     }
     [Box::new(bucket), Box::new(folder)]
 }
@@ -195,4 +205,24 @@ fn what_drips_is_not_waited_for_by_who_is_gone() {
         assert!(matches!(outcome, Err(VolumeError::GivenUp { .. })), "{outcome:?}");
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     }
+}
+
+/// P-202: a byte now and then keeps no connection: twice the limit, and it is said how little came.
+#[test]
+fn what_trickles_ends() {
+    std::thread::scope(|scope| {
+        for volume in volumes(server(Manner::Trickles)) {
+            scope.spawn(move || {
+                let mut part = [0; 80];
+                let start = Instant::now();
+                let read = volume.get("segments/x", 0, &mut part, Patience::Now);
+                let streamed = volume.stream("segments/x", 80, &nowhere());
+                for outcome in [read, streamed] {
+                    let Err(VolumeError::Away { why, .. }) = &outcome else { panic!("{outcome:?}") };
+                    assert!(why.contains("bytes in 2 s; look whether it works"), "{why}");
+                }
+                assert!(start.elapsed() < 10 * LIMIT, "{:?}", start.elapsed());
+            });
+        }
+    });
 }

@@ -100,10 +100,62 @@ fn a_full_store_is_full_and_lists_go_on() {
     assert!(asked.iter().take(3).last().unwrap().contains("continuation-token=next"));
 }
 
+/// A server with lists of its own: what page a continuation token asks for, `page` says.
+fn lists(page: fn(usize) -> (String, usize)) -> S3Volume {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place: Place = format!("s3://cold/pre,endpoint=http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let mut stream = stream;
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+            let (token, names) = page(number);
+            let names: String = (0..names)
+                .map(|at| {
+                    format!(
+                        "<Contents><Key>pre/segments/{number}-{at}</Key><LastModified>x</LastModified><ETag>e</ETag><Size>7</Size></Contents>"
+                    )
+                })
+                .collect();
+            let body = format!(
+                "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><MaxKeys>1</MaxKeys><NextContinuationToken>{token}</NextContinuationToken>{names}</ListBucketResult>"
+            );
+            drop(write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            ));
+        }
+    });
+    volume_of(&place)
+}
+
+/// P-202: a list ends, or is refused: tokens that come again, pages without names, and more names than there can be.
+#[test]
+fn lists_without_end_are_refused() {
+    let circle = lists(|number| (format!("token{}", number % 3), 1));
+    let nothing = lists(|number| (format!("token{number}"), 0));
+    let long = lists(|number| ("x".repeat(10_000) + &number.to_string(), 1));
+    let endless = lists(|number| (format!("token{number}"), 20_000));
+    for (what, volume) in [("a circle", circle), ("nothing", nothing), ("long words", long), ("endless", endless)] {
+        let Err(VolumeError::Away { why, .. }) = volume.list("segments/") else { panic!("{what} has an end") };
+        assert!(why.contains("does not end"), "{what}: {why}");
+    }
+}
+
 #[test]
 fn without_credentials_it_is_said_what_is_missing() {
     let place: Place = "s3://cold,credentials=/nowhere".parse().unwrap();
     assert!(S3Volume::new(&place).is_err_and(|why| why.contains("/nowhere")));
+    // P-206: keys that are for one server are used for no other, whatever a pool says.
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), "host=s3.example.org\naccess_key=a\nsecret_key=b\n").unwrap();
+    let at = |host: &str| {
+        let place = format!("s3://cold,endpoint=https://{host},credentials={}", keys.path().display());
+        S3Volume::open(&place).map(drop)
+    };
+    assert!(at("s3.example.org").is_ok());
+    assert!(at("elsewhere.org").is_err_and(|why| why.contains("is for s3.example.org") && !why.contains("secret")));
 }
 
 /// P-95: a server that takes a request and says nothing, or stops in the middle, keeps nobody whose reader is gone; the volume is not

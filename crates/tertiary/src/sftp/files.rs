@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Fault};
 use super::packet::{self, Attributes, Reply, put_text};
+use crate::LIST_WITHOUT_END;
 
 /// More are not in a directory of stere's.
 const NAMES_MAX: usize = 1 << 20;
@@ -105,7 +106,7 @@ impl Connection {
     pub(super) fn list(&mut self, path: &str) -> Result<Vec<(String, Attributes)>, Fault> {
         let number = self.ask(packet::OPENDIR, |to| put_text(to, path.as_bytes()));
         let handle = self.handle_of(number)?;
-        let mut found: Vec<(String, Attributes)> = Vec::new();
+        let (mut found, mut seen): (Vec<(String, Attributes)>, usize) = (Vec::new(), 0);
         loop {
             let number = self.ask(packet::READDIR, |to| put_text(to, &handle));
             let names = self.answer_to(number, |reply| match reply {
@@ -114,15 +115,19 @@ impl Connection {
             });
             match names {
                 Ok(names) if names.is_empty() => break,
-                Ok(names) => found.extend(names.into_iter().filter_map(|(name, attributes)| {
-                    let name = String::from_utf8(name).ok()?;
-                    is_name(&name).then_some((name, attributes))
-                })),
+                Ok(names) => {
+                    // Also those that cannot be: a list of them has no end either.
+                    seen += names.len();
+                    found.extend(names.into_iter().filter_map(|(name, attributes)| {
+                        let name = String::from_utf8(name).ok()?;
+                        is_name(&name).then_some((name, attributes))
+                    }));
+                }
                 Err(Fault::Status { code: packet::STATUS_END, .. }) => break,
                 Err(fault) => return Err(fault),
             }
-            if found.len() > NAMES_MAX {
-                return Err(Fault::Lost("its list does not end".into()));
+            if seen > NAMES_MAX {
+                return Err(Fault::Lost(LIST_WITHOUT_END.into()));
             }
         }
         self.forget(&handle);

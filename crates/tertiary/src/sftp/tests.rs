@@ -174,6 +174,31 @@ fn servers_that_lie_are_left() {
     server.join().unwrap();
 }
 
+/// P-202: a list without end is refused, also one of names that cannot be, which nobody keeps.
+#[test]
+fn lists_without_end_are_refused() {
+    for name in [&b"segment"[..], b"a/b"] {
+        let (session, server) = played(move |mut player| {
+            let asked = player.next().unwrap();
+            assert_eq!(asked.kind, packet::OPENDIR);
+            player.say(102, asked.number, |to| put_text(to, b"h"));
+            while let Some(asked) = player.next().filter(|asked| asked.kind == packet::READDIR) {
+                player.say(104, asked.number, |to| {
+                    to.extend(20_000_u32.to_be_bytes());
+                    for _ in 0..20_000 {
+                        put_text(to, name);
+                        put_text(to, b"");
+                        to.extend(0_u32.to_be_bytes());
+                    }
+                });
+            }
+        });
+        let outcome = session.and_then(|mut session| session.list("x").map(|names| names.len()));
+        assert!(matches!(&outcome, Err(Fault::Lost(why)) if why.contains("does not end")), "{outcome:?}");
+        server.join().unwrap();
+    }
+}
+
 /// A write that a server refuses in the middle ends there, and the session goes on.
 #[test]
 fn a_refused_write_says_why() {
