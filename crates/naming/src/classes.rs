@@ -169,7 +169,7 @@ const REDUNDANCY: [Setting; 3] = [Setting::Copies, Setting::Parity, Setting::Red
 fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Result<Own, Error> {
     let mut own = before;
     let parsed = settings.iter().map(|(key, value)| {
-        let setting = Setting::from_word(key).ok_or_else(|| PolicyError::UnknownKey(key.clone()))?;
+        let setting = Setting::from_word(key).ok_or_else(|| PolicyError::NotOfClasses(key.clone()))?;
         Ok::<_, Error>((setting, value))
     });
     let parsed = parsed.collect::<Result<Vec<_>, Error>>()?;

@@ -247,7 +247,7 @@ impl FileSystem {
         let bad = |why: &str| {
             let (key, value) = ("plugins", String::from_utf8_lossy(text).into_owned());
             tracing::info!(value, why, "plugins that were asked for are refused");
-            let expected = "none, or up to 8 plugins of the pool (see `stere plugin list`) with their parameters: NAME[:PARAMETERS],...";
+            let expected = stere_policy::PLUGINS_EXPECTED;
             Error::Policy(stere_policy::PolicyError::BadValue { key, value, expected })
         };
         let written = std::str::from_utf8(text).map_err(|_| bad("it is no text"))?;

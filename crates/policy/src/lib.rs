@@ -7,7 +7,7 @@
 //! Invariants: an [`Own`] that was accepted by [`Own::set`] always yields a valid [`Wish`]; [`Wish::scheme`] never
 //! asks for more devices than there are; the [`Resolver`] never answers from before the last `invalidate`.
 //!
-//! Read next: `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `keeping`, `search`.
+//! Read next: `keys` (all of them), `attribute` (names and values), `class` (schemes), `classes` (of a pool), `resolver` (inheritance and its cache), `rules`, `keeping`, `search`.
 
 mod attribute;
 mod checksum;
@@ -17,6 +17,7 @@ mod compression;
 mod encryption;
 mod error;
 mod keeping;
+mod keys;
 mod moment;
 mod processes;
 mod record;
@@ -35,6 +36,9 @@ pub use compression::{Algorithm, Compression};
 pub use encryption::Encryption;
 pub use error::PolicyError;
 pub use keeping::{Keep, Keeping, KeptBy, MatchedRules, Said, Statements};
+pub use keys::{
+    PLUGINS_EXPECTED, PolicyKey, class_keys, lockable_keys, policy_key, policy_keys, rule_keys, settable_keys,
+};
 pub use moment::{parse_length, parse_moment, show_length, show_moment};
 pub use processes::{Process, Processes, is_named, names_of};
 pub use record::RecordSize;

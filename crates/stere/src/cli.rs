@@ -358,11 +358,10 @@ pub enum PoolCommand {
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Set how a file, or everything below a directory, is stored
+    #[command(after_help = policy::keys_help(|_| true))]
     Set {
         path: PathBuf,
-        /// class=scratch|normal|precious|archive|... (see `stere class list`), copies=1..., parity=1, parity=4+2 or parity=5+0, redundancy=0...10,
-        /// compress=none|lz4|zstd|zstd:1...19, encrypt=no|yes|KEY, retain=2031-12-31 or retain=30d,
-        /// versions=10, versions=30d, versions=10,30d or versions=no
+        /// Keys and their values, listed below; an empty value inherits again
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when what exists is stored so
@@ -379,15 +378,17 @@ pub enum PolicyCommand {
     /// Inherit again
     Unset {
         path: PathBuf,
+        /// See `stere policy set --help`
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
     /// What holds on a path, and why
     Explain { path: PathBuf },
     /// Settle for everything at and below a path how it is stored, whatever users set or rule there; root's alone
+    #[command(after_help = policy::keys_help(|key| key.is_lockable))]
     Lock {
         path: PathBuf,
-        /// As for set, but for rules and plugins
+        /// Keys and their values, listed below
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// Return when what exists is stored so
@@ -397,6 +398,7 @@ pub enum PolicyCommand {
     /// Let users decide again
     Unlock {
         path: PathBuf,
+        /// See `stere policy lock --help`
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use stere_policy::{Classes, List, RETAIN_EXPECTED, RuleError, RuleSet, Setting, VERSIONS_EXPECTED, Vocabulary};
+use stere_policy::{Classes, List, RuleError, RuleSet, Setting, Vocabulary, lockable_keys, policy_key, settable_keys};
 
 use crate::cli::PolicyCommand;
 use crate::error::{At, DONE, Error, Result, refused};
@@ -94,26 +94,16 @@ pub fn set(path: &Path, settings: &[String]) -> Result<()> {
 
 /// Why a value is refused, which the system call does not tell.
 fn why_not(key: &str, value: &str) -> String {
-    match Setting::from_word(key) {
-        Some(setting) => format!("{key} cannot be '{value}'; give {}", setting.expected()),
-        None if key == RETAIN => format!("retain cannot be '{value}'; give {RETAIN_EXPECTED}"),
-        None if key == VERSIONS => format!("versions cannot be '{value}'; give {VERSIONS_EXPECTED}"),
-        None if key == PIN => format!("pin cannot be '{value}'; give yes or no"),
-        None if key == UNIT => format!("unit cannot be '{value}'; give yes or no, on a directory"),
-        None if key == NAMES => format!("names cannot be '{value}'; give how long (90d) or no, on a directory"),
-        None if key == PLUGINS => {
-            let expected = "NAME[:PARAMETERS],... of plugins that the pool has, at most 8 (`stere plugin list POOL` tells), or none";
-            format!("plugins cannot be '{value}'; give {expected}")
-        }
-        None => match parse(value) {
+    if key == RULES {
+        return match parse(value) {
             Err(error) => format!("the rules are not understood: {error}"),
-            Ok(_) => {
-                format!(
-                    "the rules '{value}' name a class or plugins that the pool does not have; `stere class list POOL` and `stere plugin list POOL` tell which it has"
-                )
-            }
-        },
+            Ok(_) => format!(
+                "the rules '{value}' name a class or plugins that the pool does not have; `stere class list POOL` and `stere plugin list POOL` tell which it has"
+            ),
+        };
     }
+    let expected = policy_key(key).map_or("another value", |known| known.expected);
+    format!("{key} cannot be '{value}'; give {expected}")
 }
 
 /// Rules, whatever classes and plugins they name.
@@ -161,7 +151,7 @@ fn lock_attribute(key: &str) -> Result<String> {
     let retain = (key == RETAIN).then(|| RETAIN_LOCK.to_owned());
     match setting.or(List::from_word(key).map(List::lock_attribute)).or(retain) {
         Some(attribute) => Ok(attribute),
-        None => Err(Error::Usage(format!("'{key}' cannot be locked, only how files are stored"))),
+        None => Err(Error::Usage(format!("'{key}' cannot be locked; the keys that can are {}", lockable_keys()))),
     }
 }
 
@@ -200,13 +190,8 @@ fn unlock(path: &Path, keys: &[String]) -> Result<u8> {
 }
 
 fn check_key(key: &str) -> Result<&'static str> {
-    if let Some(known) = [RULES, PLUGINS, RETAIN, VERSIONS, PIN, UNIT, NAMES].into_iter().find(|known| *known == key) {
-        return Ok(known);
-    }
-    let known = Setting::ALL.into_iter().map(Setting::word);
-    known.clone().find(|word| *word == key).ok_or_else(|| {
-        Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", known.collect::<Vec<_>>().join(", ")))
-    })
+    let known = policy_key(key).map(|known| known.word);
+    known.ok_or_else(|| Error::Usage(format!("'{key}' is not a key of policy; the keys are {}", settable_keys())))
 }
 
 fn explain_not_here<T>(result: rustix::io::Result<T>, path: &Path, action: &'static str) -> Result<T> {

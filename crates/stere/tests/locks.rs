@@ -118,3 +118,23 @@ fn a_file_with_several_names_is_stored_by_the_strictest() {
     world.ok("umount mount");
     world.ok("check a.img b.img");
 }
+
+/// P-203: help and errors name every key, with its values.
+#[test]
+fn help_and_errors_name_every_key() {
+    let world = World::new();
+    let names = |text: &str, word: &str| text.split([' ', ',', '\n']).any(|one| one == word);
+    let (set, lock) = (world.ok("policy set --help"), world.ok("policy lock --help"));
+    let class = world.ok("class create --help");
+    let unknown = world.run("policy set mount compression=zstd");
+    let unlockable = world.run("policy lock mount rules=*:copies=2");
+    assert_eq!((unknown.code, unlockable.code), (2, 2));
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for key in stere_policy::policy_keys() {
+        assert!(names(&set, key.word) && one_line(&set).contains(&one_line(key.expected)), "{} in {set}", key.word);
+        assert!(names(&unknown.err, key.word), "{} in {}", key.word, unknown.err);
+        assert_eq!(names(&unlockable.err, key.word), key.is_lockable, "{} in {}", key.word, unlockable.err);
+        assert_eq!(class.contains(&format!("\n  {:<11} ", key.word)), key.is_for_classes, "{} in {class}", key.word);
+        assert_eq!(lock.contains(&format!("\n  {:<11} ", key.word)), key.is_lockable, "{} in {lock}", key.word);
+    }
+}

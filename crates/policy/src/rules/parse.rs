@@ -10,6 +10,7 @@ use super::{Kind, People, Places, Rule, RuleSet, Stacks, Vocabulary, Weight};
 use crate::attribute::{ANYWHERE_WORD, Own, Setting};
 use crate::class::Class;
 use crate::keeping::Keep;
+use crate::keys::rule_keys;
 use crate::versions::Versions;
 
 /// Bytes of text that a set of rules may have.
@@ -390,13 +391,8 @@ fn set(own: &mut Own, piece: Piece<'_>, words: &Words<'_>) -> Result<(), RuleErr
         }
         return own.keeping.set(keep, value.as_bytes()).map_err(|error| piece.error(error.to_string()));
     }
-    let setting = Setting::from_word(key).ok_or_else(|| {
-        let known: Vec<&str> = Setting::ALL.into_iter().map(Setting::word).collect();
-        piece.error(format!(
-            "'{key}' is not a key of policy; the keys are {}, plugins, versions, pin, unit, names",
-            known.join(", ")
-        ))
-    })?;
+    let setting = Setting::from_word(key)
+        .ok_or_else(|| piece.error(format!("'{key}' is not a key of rules; the keys are {}", rule_keys())))?;
     if setting == Setting::Tier {
         return Err(piece.error("rules name no tertiary volumes; use class=archive, and set 'tier' on the directory"));
     }

@@ -1,6 +1,13 @@
-//! What can be typed about classes.
+//! What can be typed about classes, and the keys of policy in help.
 
 use clap::Subcommand;
+use stere_policy::{PolicyKey, policy_keys};
+
+/// The keys with their values, for help.
+pub fn keys_help(is_wanted: impl Fn(&PolicyKey) -> bool) -> String {
+    let lines = policy_keys().filter(is_wanted).map(|key| format!("  {:<11} {}", key.word, key.expected));
+    format!("Keys:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
 
 #[derive(Debug, Subcommand)]
 pub enum ClassCommand {
@@ -20,10 +27,11 @@ pub enum ClassCommand {
         json: bool,
     },
     /// Define a class
+    #[command(after_help = keys_help(|key| key.is_for_classes))]
     Create {
         pool: String,
         name: String,
-        /// copies=1..., parity=4+2, redundancy=0...10, compress=..., encrypt=no|yes; what is not set is inherited
+        /// Keys and their values, listed below; what is not set is inherited
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
