@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use zeroize::Zeroizing;
 
 use crate::aead::KEY_BYTES;
+use crate::locked::LockedKey;
 
 /// Directories whose keys are kept: deriving one costs more than a name does.
 const KEPT_MAX: usize = 4096;
@@ -19,7 +20,7 @@ pub(crate) type NameKey = Zeroizing<[u8; NAME_KEY_BYTES]>;
 /// A key that is unlocked.
 pub struct DataKey {
     number: u16,
-    bytes: Zeroizing<[u8; KEY_BYTES]>,
+    bytes: LockedKey,
     directories: Mutex<FxHashMap<u64, Arc<NameKey>>>,
 }
 
@@ -41,7 +42,7 @@ impl DataKey {
     /// The key of this number. The caller drew its bytes at random, or unwrapped them.
     pub fn new(number: u16, bytes: Zeroizing<[u8; 32]>) -> DataKey {
         assert!(number >= 1, "keys are counted from 1");
-        DataKey { number, bytes, directories: Mutex::default() }
+        DataKey { number, bytes: LockedKey::new(&bytes), directories: Mutex::default() }
     }
 
     /// Its number in the pool.
@@ -50,11 +51,11 @@ impl DataKey {
     }
 
     pub(crate) fn bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.bytes
+        self.bytes.bytes()
     }
 
     fn derive(&self, purpose: &[u8], inode: u64, out: &mut [u8]) {
-        let prk = Prk::new_less_safe(HKDF_SHA256, &self.bytes[..]);
+        let prk = Prk::new_less_safe(HKDF_SHA256, &self.bytes.bytes()[..]);
         let info = [purpose, &inode.to_le_bytes()];
         let material = prk.expand(&info, Length(out.len())).expect("few bytes are asked for");
         material.fill(out).expect("as many bytes as were asked for");

@@ -13,6 +13,7 @@ mod aead;
 mod error;
 mod key;
 mod keyring;
+mod locked;
 mod name;
 mod record;
 mod wrapping;

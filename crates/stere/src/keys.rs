@@ -3,6 +3,7 @@
 //! Secrets go over the control socket, which lies in a directory that only its owner can enter, and are wiped from memory on both
 //! sides; none is ever an argument of a command. Read next: `docs/design/encryption.md`.
 
+pub mod memory;
 mod secret;
 
 use std::path::PathBuf;
@@ -122,6 +123,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
             for name in &names {
                 forget(&filesystem.lock_key(&caller, name)?);
             }
+            memory::give_back_free();
             if names.is_empty() { "no key was unlocked".into() } else { format!("locked: {}", names.join(", ")) }
         }
         Order::Add { name, secret } => {

@@ -242,3 +242,33 @@ fn a_rescue_from_a_volume_opens_what_is_encrypted() {
     }
     assert!(found.contains(&content), "the content is there, under whatever name");
 }
+
+/// P-204: a daemon that holds keys leaves no core dump, and keys are in memory that is locked and in no dump, until they are locked.
+#[test]
+fn keys_are_in_locked_memory_and_in_no_dump() {
+    if !can_mount("keys_are_in_locked_memory_and_in_no_dump") {
+        return;
+    }
+    let world = with_keys();
+    let daemon = world.daemon();
+    let locked_pages = || {
+        let maps = fs::read_to_string(format!("/proc/{daemon}/smaps")).unwrap();
+        let flags = maps.lines().filter_map(|line| line.strip_prefix("VmFlags: "));
+        let has = |flags: &str, flag: &str| flags.split(' ').any(|one| one == flag);
+        flags.filter(|flags| has(flags, "lo") && has(flags, "dd")).count()
+    };
+    assert_eq!(locked_pages(), 0, "there is no key yet");
+    world.ok("key create tank main --key-file key");
+    assert!(locked_pages() > 0, "the key is locked");
+    let limits = fs::read_to_string(format!("/proc/{daemon}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
+    world.ok("policy set mount encrypt=yes");
+    fs::write(world.mountpoint().join("secret"), vec![7; 100_000]).unwrap();
+    world.ok("key lock tank main");
+    assert_eq!(errno(fs::read(world.mountpoint().join("secret"))), NO_KEY);
+    assert_eq!(locked_pages(), 0, "the key is let go");
+    world.ok("key unlock tank main --key-file key");
+    assert!(locked_pages() > 0);
+    assert_eq!(fs::read(world.mountpoint().join("secret")).unwrap(), vec![7; 100_000]);
+}
