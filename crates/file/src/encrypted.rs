@@ -99,7 +99,8 @@ impl Files {
         Ok(effective.wish.encryption.is_on() || !self.keys_of(wait, inode, range)?.is_empty())
     }
 
-    /// Stores anew, through the file and as `effective` asks, those of the extents from `range.start` on that are meant.
+    /// Stores anew, through the file and as `effective` asks, those of the extents in a range that are meant. The file is locked for a
+    /// step at a time.
     pub(crate) fn store_anew(
         &self,
         context: &Context,
@@ -108,6 +109,26 @@ impl Files {
         effective: &Effective,
         is_meant: impl Fn(&StoredExtent) -> bool,
     ) -> Result<StoredAnew, Error> {
+        let (mut all, mut from) = (StoredAnew::default(), Some(range.start));
+        while let Some(start) = from.filter(|start| *start < range.end) {
+            let (done, next) = self.store_some_anew(context, inode, start..range.end, effective, &is_meant)?;
+            all.moved_bytes += done.moved_bytes;
+            all.locked_bytes += done.locked_bytes;
+            all.damaged_blobs += done.damaged_blobs;
+            from = next;
+        }
+        Ok(all)
+    }
+
+    /// One step of it; and where to go on.
+    fn store_some_anew(
+        &self,
+        context: &Context,
+        inode: u64,
+        range: Range<u64>,
+        effective: &Effective,
+        is_meant: impl Fn(&StoredExtent) -> bool,
+    ) -> Result<(StoredAnew, Option<u64>), Error> {
         let mut done = StoredAnew::default();
         let held = self.table.hold(inode);
         let mut state = held.write(context.wait)?;
@@ -115,14 +136,14 @@ impl Files {
         if content.is_dirty() {
             self.save_all(context, inode, content)?;
         }
-        let (extents, _) = stored_extents(&self.store, context.wait, inode, range.start, EXTENTS_PER_STEP)?;
+        let (extents, next) = stored_extents(&self.store, context.wait, inode, range.start, EXTENTS_PER_STEP)?;
         let mut others: Vec<StoredExtent> = extents.into_iter().filter(|extent| extent.start < range.end).collect();
         others.retain(is_meant);
         let storing = match self.storing_of(effective) {
             Ok(storing) => storing,
             Err(Error::Key(_) | Error::Plugin(_)) => {
                 done.locked_bytes = others.iter().map(|extent| u64::from(extent.length)).sum();
-                return Ok(done);
+                return Ok((done, next));
             }
             Err(error) => return Err(error),
         };
@@ -143,7 +164,7 @@ impl Files {
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((done, next))
     }
 
     fn store_run(

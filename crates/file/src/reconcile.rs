@@ -118,7 +118,7 @@ impl Files {
         let tertiary = self.tertiary(effective.wish.tier);
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
-            let extents = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
+            let (extents, next) = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
             let (mut moves, mut apart): (Vec<Move>, Vec<u64>) = (Vec::new(), Vec::new());
             for extent in extents {
                 let judgement = match self.judge_tier(&extent.blob, tertiary, placement) {
@@ -203,7 +203,8 @@ impl Files {
         }
     }
 
-    /// These extents, after those were stored anew that are encrypted otherwise than asked for; without those that still are.
+    /// These extents, after those were stored anew that are encrypted otherwise than asked for; without those that still are. And where
+    /// to go on: there may be more now.
     fn with_keys(
         &self,
         context: &Context,
@@ -212,20 +213,20 @@ impl Files {
         effective: &Effective,
         extents: Vec<StoredExtent>,
         done: &mut Reconciled,
-    ) -> Result<Vec<StoredExtent>, Error> {
+    ) -> Result<(Vec<StoredExtent>, Option<u64>), Error> {
         let asked = self.asked(effective);
         if !extents.iter().any(|extent| is_of_other_key(extent, asked)) {
-            return Ok(extents);
+            return Ok((extents, next));
         }
         drop(extents);
-        let range = at..next.unwrap_or(END);
-        let anew = self.store_anew(context, inode, range, effective, |extent| is_of_other_key(extent, asked))?;
+        let end = next.unwrap_or(END);
+        let anew = self.store_anew(context, inode, at..end, effective, |extent| is_of_other_key(extent, asked))?;
         done.moved_bytes += anew.moved_bytes;
         done.locked_bytes += anew.locked_bytes;
         done.damaged_blobs += anew.damaged_blobs;
-        let (mut extents, _) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
-        extents.retain(|extent| extent.start < next.unwrap_or(END) && !is_of_other_key(extent, asked));
-        Ok(extents)
+        let (mut extents, again) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
+        extents.retain(|extent| extent.start < end && !is_of_other_key(extent, asked));
+        Ok((extents, again.filter(|again| *again < end).or(next)))
     }
 
     /// Whether a blob's content is to be stored in another encoding. What files share is stored as one of them asks until all

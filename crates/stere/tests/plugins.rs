@@ -111,3 +111,26 @@ fn a_plugin_that_fails_fails_its_own_files_only() {
     world.ok("umount mount");
     assert!(world.ok("check tank").contains("clean"));
 }
+
+/// P-205: compression that changes behind plugins reaches all records of a file, and its state ends.
+#[test]
+fn compression_changes_behind_plugins_to_the_end_of_a_file() {
+    if !can_mount("compression_changes_behind_plugins_to_the_end_of_a_file") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let rotate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/rotate.wat");
+    fs::copy(rotate, world.path("rotate.wat")).unwrap();
+    world.ok("plugin add tank rotate rotate.wat");
+    fs::create_dir(world.mountpoint().join("d")).unwrap();
+    world.ok("policy set mount/d plugins=rotate:3 record=16K");
+    let content: Vec<u8> = (0..4_000_000_u32).flat_map(|at| (at / 7).to_le_bytes()).take(4_000_000).collect();
+    write_through(&world.mountpoint().join("d/file"), &content).unwrap();
+    for compress in ["zstd", "none"] {
+        world.ok(&format!("policy set mount/d compress={compress} --wait"));
+        let state = world.json("policy get mount/d/file --json")["state"].clone();
+        assert_eq!(state, "compliant", "compress={compress}");
+    }
+    assert!(fs::read(world.mountpoint().join("d/file")).unwrap() == content);
+}

@@ -1,4 +1,4 @@
-//! Volumes and quotas with the real binary on a real mount (P-76, P-77, P-78, P-114, P-115): needs root and /dev/fuse, and says loudly when it skips.
+//! Volumes and quotas with the real binary on a real mount (P-76, P-77, P-78, P-114, P-115, P-200): needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
@@ -68,6 +68,8 @@ fn a_volume_takes_what_its_limit_allows_and_goes_at_once() {
     world.ok("check a.img b.img");
     world.ok("mount tank mount");
     is_over(fs::write(home.join("i"), b"x"));
+    // Names count too.
+    world.ok("volume set mount/home bytes=4M");
     for at in 0..40 {
         fs::create_dir(home.join(format!("d{at}"))).unwrap();
     }
@@ -172,6 +174,58 @@ fn limits_of_all_others_and_limits_for_a_while() {
     one.sync_all().unwrap();
     one.write_all_at(&[1; 4096], MIB).unwrap();
     drop(one);
+    world.ok("umount mount");
+    world.ok("check a.img b.img");
+}
+
+/// P-200: attributes count for their file's owner, names and targets in their volume; whoever has room goes on.
+#[test]
+fn metadata_counts() {
+    if !can_mount("metadata_counts") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    let top = world.mountpoint().join("d");
+    fs::create_dir(&top).unwrap();
+    world.ok("quota set tank user:4321 bytes=1M --wait");
+    let (mut accepted, value) = (0, vec![7; 60_000]);
+    let set = |name: &str, value: &[u8]| {
+        let path = top.join(name);
+        fs::write(&path, b"").unwrap();
+        std::os::unix::fs::chown(&path, Some(4321), Some(4321)).unwrap();
+        Ok(rustix::fs::setxattr(&path, "user.big", value, rustix::fs::XattrFlags::empty())?)
+    };
+    let refused = loop {
+        match set(&format!("f{accepted}"), &value) {
+            Ok(()) => accepted += 1,
+            refused => break refused,
+        }
+        assert!(accepted < 100, "it has no end");
+    };
+    is_over(refused);
+    // Each takes 15 blocks.
+    assert_eq!(accepted, MIB / (15 * 4096));
+    let report = world.json("quota list tank --json");
+    let users = report["users"].as_array().unwrap().clone();
+    let of_user = users.into_iter().find(|line| line["number"] == 4321).unwrap();
+    assert_eq!(of_user["bytes"], accepted * 15 * 4096);
+    fs::write(top.join("of-root"), vec![1; 2 << 20]).unwrap();
+    // Removing is not refused, and gives back.
+    fs::remove_file(top.join("f0")).unwrap();
+    set("again", &value).unwrap();
+    world.ok("volume create mount/v bytes=64K");
+    let volume = world.mountpoint().join("v");
+    let mut links = 0;
+    let refused = loop {
+        match std::os::unix::fs::symlink("x".repeat(4000), volume.join(format!("link{links}"))) {
+            Ok(()) => links += 1,
+            refused => break refused,
+        }
+        assert!(links < 100, "it has no end");
+    };
+    is_over(refused);
+    assert_eq!(links, 16);
     world.ok("umount mount");
     world.ok("check a.img b.img");
 }
