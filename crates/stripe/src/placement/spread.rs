@@ -20,7 +20,7 @@ use super::{DeviceSlots, Kept, Placement, free_slots};
 const PART: i64 = 1 << 20;
 /// Bonuses are below this: half a part, so that of like devices those that were left out come next.
 const BONUS: i64 = PART / 2;
-/// In the first turn, before anything is known of those before: else the first segments of all mounts lie alike.
+/// Before the first choice of a mount, where unlike devices are: else the first segments of all mounts lie alike.
 const BONUS_FIRST: i64 = PART;
 /// Credit is at most so much, either way: who was passed over for want of room does not make up for all of it.
 const CREDIT_MAX: i64 = 4 * PART;
@@ -29,6 +29,8 @@ const CREDIT_MAX: i64 = 4 * PART;
 #[derive(Debug, Default, Clone)]
 pub(super) struct Spread {
     turn: u64,
+    /// Whether some devices were taken and others not.
+    has_chosen: bool,
     credit: BTreeMap<DeviceIndex, i64>,
 }
 
@@ -37,7 +39,12 @@ impl Spread {
     fn next(&mut self, earned: &[(DeviceIndex, i64)], salt: u64) -> BTreeMap<DeviceIndex, i64> {
         self.turn = self.turn.wrapping_add(1);
         let seed = mix(self.turn ^ salt.rotate_left(32));
-        let bonus_max = if self.turn == 1 { BONUS_FIRST } else { BONUS };
+        let are_alike = earned.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        let bonus_max = match (self.has_chosen, are_alike) {
+            (true, _) => BONUS,
+            (false, true) => 1,
+            (false, false) => BONUS_FIRST,
+        };
         // Far below what fits in 63 bits.
         let bonus = |index: DeviceIndex| (mix(seed ^ u64::from(index)) % bonus_max.unsigned_abs()) as i64;
         let mut ranks = BTreeMap::new();
@@ -49,7 +56,8 @@ impl Spread {
         ranks
     }
 
-    fn pay(&mut self, chosen: &[DeviceIndex]) {
+    fn pay(&mut self, chosen: &[DeviceIndex], open: &[Open]) {
+        self.has_chosen |= chosen.len() < open.len();
         for index in chosen {
             let credit = self.credit.entry(*index).or_default();
             *credit = (*credit - PART).max(-CREDIT_MAX);
@@ -96,7 +104,7 @@ impl Placement {
             choice.len() == width && self.shared(choice) <= shared && self.leaves(choice, scheme, kept, after)
         });
         let chosen = found.unwrap_or(fullest);
-        self.spread.pay(&chosen);
+        self.spread.pay(&chosen, &open);
         chosen
     }
 
@@ -105,7 +113,7 @@ impl Placement {
         let open = self.next_turn(width);
         let chosen = pick(&open, width, |one| (Reverse(one.free), Reverse(one.rank)));
         assert_eq!(chosen.len(), width, "enough devices have room");
-        self.spread.pay(&chosen);
+        self.spread.pay(&chosen, &open);
         chosen
     }
 
