@@ -48,6 +48,8 @@ pub enum Bug {
     AbsenceForgotten,
     /// store, `rebuild.rs`: a chunk is entered as mended that was never written (P-20).
     MendingUnwritten,
+    /// store, `rebuild.rs`: a chunk that cannot be read is moved as zeros, and its source freed (P-189).
+    SalvagedZeros,
     /// pool, `assemble.rs`: the oldest superblock speaks for the pool (P-21).
     StaleSuperblockWins,
     /// store, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
@@ -176,7 +178,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 84] = [
+    pub const ALL: [Bug; 85] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -199,6 +201,7 @@ impl Bug {
         Bug::RelocatedToFewer,
         Bug::AbsenceForgotten,
         Bug::MendingUnwritten,
+        Bug::SalvagedZeros,
         Bug::StaleSuperblockWins,
         Bug::ReplacementTrusted,
         Bug::SlowWaitedFor,

@@ -3,6 +3,7 @@
 //!
 //! Invariant: rows hold nothing but header, records, summary and zeros, so a row whose parts were all found is known byte by byte.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use stere_format::{Address, BLOCK_BYTES, Checksums, RecordSubject, RowHeader, Summary, SummaryEntry, block_checksums};
@@ -13,7 +14,7 @@ use crate::read::{RowContents, is_digest_of};
 use crate::segment::Segment;
 
 /// What proving a segment showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub rows: u64,
     pub records: u64,
@@ -21,6 +22,8 @@ pub struct Verified {
     pub mended_rows: u64,
     /// Records that match their checksum nowhere; they stay as they were read.
     pub damaged_records: u64,
+    /// Bytes of the content that no chunk has right, where content lies in one piece (copies).
+    pub damaged: Vec<Range<usize>>,
     /// Where a row should begin none was found: some blocks could not be looked at.
     pub is_cut: bool,
 }
@@ -47,6 +50,11 @@ impl Needed {
                 .is_some_and(|record| is_digest_of(checksums, record))
         })
     }
+}
+
+/// Where a row begins in what a chunk holds, headers of the chunk aside.
+fn content_offset(row_block: u32) -> usize {
+    (row_block as usize - 1) * BLOCK_BYTES
 }
 
 /// Whether a record's bytes match the checksum in the summary.
@@ -133,7 +141,9 @@ impl Log {
             let Some(height) = height else {
                 verified.is_cut = true;
                 let next = (row_block + 1..end).find(|block| self.header_in(segment, whole, *block).is_some());
-                row_block = next.unwrap_or(end);
+                let next = next.unwrap_or(end);
+                verified.damaged.push(content_offset(row_block)..content_offset(next));
+                row_block = next;
                 continue;
             };
             verified.rows += 1;
@@ -177,6 +187,8 @@ impl Log {
                 Err(error) => {
                     tracing::warn!(segment = segment.id, row_block, offset = entry.offset, %error, "a record is damaged");
                     verified.damaged_records += 1;
+                    let start = content_offset(row_block);
+                    verified.damaged.push(start + range.start..start + range.end);
                     row.get_mut(range.clone())?.copy_from_slice(as_read.get(range)?);
                 }
             }

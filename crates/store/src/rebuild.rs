@@ -4,13 +4,14 @@
 //! next: `mend.rs`, which says what is rebuilt where.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
-use stere_device::{Completion, Job, SharedBuffer};
-use stere_format::{ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
+use stere_device::{Buffer, Completion, Job, SharedBuffer};
+use stere_format::{BLOCK_BYTES, ChunkHeader, ChunkPlace, DeviceIndex, DeviceState, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 use stere_stripe::{StripeError, Whole};
 
@@ -195,7 +196,41 @@ impl Store {
             return Ok(contents);
         }
         let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
-        self.log.stripe.chunks_of(whole, &chunks).map_err(to_error)
+        let contents = self.log.stripe.chunks_of(whole, &chunks).map_err(to_error)?;
+        Ok(self.with_what_slots_have(written, contents, &verified.damaged))
+    }
+
+    /// A missing copy that is filled keeps what its slot holds wherever nobody has anything right: it may have been written before the device
+    /// went away, and rot of the other copy must not be put over it. Whoever reads it proves it, as always.
+    fn with_what_slots_have(
+        &self,
+        written: &Written,
+        contents: Vec<SharedBuffer>,
+        damaged: &[Range<usize>],
+    ) -> Vec<SharedBuffer> {
+        let Written { segment, place, slots, .. } = written;
+        if damaged.is_empty() || place.scheme.data > 1 {
+            return contents;
+        }
+        let keep = |((chunk, slot), content): (&(usize, ChunkPlace), SharedBuffer)| {
+            let is_filled = place.is_missing(*chunk) && place.chunks[*chunk] == *slot;
+            let as_if_whole = SegmentChunks { missing: place.missing & !(1 << chunk), ..SegmentChunks::clone(place) };
+            let held = is_filled.then(|| {
+                let stripe = &self.log.stripe;
+                stripe.read_chunk(segment.id, &as_if_whole, *chunk, segment.blocks_in_use()).ok()
+            });
+            let Some(held) = held.flatten() else { return content };
+            let mut kept = Buffer::zeroed(content.len());
+            kept.as_mut_slice().copy_from_slice(&content);
+            for range in damaged {
+                let (to, from) = (kept.as_mut_slice().get_mut(range.clone()), held.get(range.clone()));
+                if let (Some(to), Some(from)) = (to, from) {
+                    to.copy_from_slice(from);
+                }
+            }
+            kept.share()
+        };
+        slots.iter().zip(contents).map(keep).collect()
     }
 
     /// What the chunks hold in the places that they leave. Refused for those that cannot be read there, or were never whole there:
@@ -210,6 +245,10 @@ impl Store {
                 .flatten();
             match read {
                 Some(content) => contents.push(content),
+                None if is_planted(Bug::SalvagedZeros) => {
+                    let blocks = segment.blocks_in_use().saturating_sub(1) as usize;
+                    contents.push(Buffer::zeroed(blocks * BLOCK_BYTES).share());
+                }
                 None => failed |= 1 << chunk,
             }
         }

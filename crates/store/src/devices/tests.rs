@@ -1,5 +1,6 @@
 pub(crate) mod crashes;
 pub(crate) mod rig;
+mod rot;
 mod together;
 
 use stere_device::Operation;
