@@ -17,7 +17,7 @@ use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, S
 use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
 use crate::library::Cabinet;
-use crate::medium::{Medium, Survival};
+use crate::medium::{Ailment, Medium, Survival};
 use crate::plugins::Played;
 use crate::random::Random;
 use crate::volume::VolumeState;
@@ -214,6 +214,11 @@ impl Machine {
         self.state.lock().away_at = None;
     }
 
+    /// Lets a device not do something from now on, or do everything again.
+    pub fn set_ailment(&self, device: usize, ailment: Option<Ailment>) {
+        self.state.lock().media[device].ailment = ailment;
+    }
+
     /// Whether a device is away.
     pub fn is_away(&self, device: usize) -> bool {
         self.state.lock().media[device].is_away
@@ -386,6 +391,10 @@ impl State {
             return Err(libc::ENODEV);
         }
         self.count_request();
+        if self.media[device].ailment == Some(Ailment::Silent) {
+            self.clock_ns += SLOW_NS.min(patience_ns);
+            return Err(if patience_ns < SLOW_NS { libc::ETIMEDOUT } else { libc::EIO });
+        }
         let slow = self.strikes(device, FaultKind::SlowDevice);
         self.clock_ns += if slow { SLOW_NS.min(patience_ns) } else { FAST_NS };
         if slow && patience_ns < SLOW_NS {
@@ -427,7 +436,8 @@ impl State {
         self.begin_or_leave(device, patience_ns)?;
         self.slow_reads += u64::from(self.clock_ns - begun_ns >= SLOW_NS);
         self.note(device, 1, offset, buffer.len() as u64);
-        if self.strikes(device, FaultKind::TransientReadError) {
+        let is_unreadable = self.media[device].ailment == Some(Ailment::Unreadable);
+        if is_unreadable || self.strikes(device, FaultKind::TransientReadError) {
             return Err(libc::EIO);
         }
         if self.strikes(device, FaultKind::LatentReadError) {
@@ -454,7 +464,7 @@ impl State {
         if self.media[device].is_away {
             return Err(libc::ENODEV);
         }
-        if self.media[device].has_flush_failed {
+        if self.media[device].has_flush_failed || self.media[device].ailment == Some(Ailment::Unwritable) {
             return Err(libc::EIO);
         }
         if self.strikes(device, FaultKind::FailedWrite) {
@@ -481,7 +491,8 @@ impl State {
     fn flush(&mut self, device: usize) -> Result<(), i32> {
         self.begin(device)?;
         self.note(device, 3, 0, 0);
-        if self.boundary() || self.media[device].is_away || self.media[device].has_flush_failed {
+        let is_unwritable = self.media[device].ailment == Some(Ailment::Unwritable);
+        if self.boundary() || self.media[device].is_away || self.media[device].has_flush_failed || is_unwritable {
             return Err(libc::EIO);
         }
         if self.strikes(device, FaultKind::FailedFlush) {

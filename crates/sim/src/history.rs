@@ -29,6 +29,7 @@ use crate::operation::{CrashManner, Operation, SLOTS};
 use crate::places::PlacesKnown;
 use crate::pool::{Mounted, PoolConfig, superuser};
 use crate::random::Random;
+use crate::single::AILMENTS;
 use crate::tertiary::TierCounts;
 use crate::versions::Digests;
 
@@ -133,6 +134,8 @@ pub struct Summary {
     pub backups_done: u64,
     pub backups_cut: u64,
     pub backups_proven: u64,
+    /// Single copies that were there again after their device had not answered, by what it did not do.
+    pub singles_kept: [u64; AILMENTS.len()],
     pub trace: u64,
 }
 
@@ -430,7 +433,8 @@ impl History {
 
     /// No device is held to be bad that did nothing wrong. A crash may have torn a superblock or two.
     fn check_nobody_is_accused(&self) -> Result<(), Stop> {
-        if self.plan.budget != Budget::None {
+        // One that did not answer is held to be bad for a reason.
+        if self.plan.budget != Budget::None || self.summary.singles_kept != [0; AILMENTS.len()] {
             return Ok(());
         }
         let store = &self.mounted().store;

@@ -41,6 +41,7 @@ mod recovery;
 pub mod retention;
 mod room;
 pub mod run;
+mod single;
 pub mod tertiary;
 pub mod tiers;
 pub mod trials;

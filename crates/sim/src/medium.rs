@@ -60,6 +60,17 @@ pub enum Survival {
     Tear(usize),
 }
 
+/// What a device does not do for a while; afterwards it is as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ailment {
+    /// Reads fail, writes and flushes are good.
+    Unreadable,
+    /// Writes and flushes fail, reads are good.
+    Unwritable,
+    /// Nothing is answered: whoever has a deadline goes on without it.
+    Silent,
+}
+
 /// The contents of one device.
 #[derive(Debug, Clone)]
 pub struct Medium {
@@ -75,6 +86,8 @@ pub struct Medium {
     /// Once away, it never comes back.
     pub(crate) is_mortal: bool,
     pub(crate) has_flush_failed: bool,
+    /// What it does not do for a while.
+    pub(crate) ailment: Option<Ailment>,
 }
 
 impl Medium {
@@ -93,6 +106,7 @@ impl Medium {
             is_away: false,
             is_mortal: false,
             has_flush_failed: false,
+            ailment: None,
         }
     }
 

@@ -231,6 +231,12 @@ pub enum Operation {
         device: u8,
         events: u32,
     },
+    /// A file with one copy is written; then its device does not answer, or not one kind of call, while it is emptied, removed or given up, and
+    /// after hours it does all again.
+    TrySingle {
+        ailment: u8,
+        verb: u8,
+    },
     /// The device comes back at the next mount.
     BringBack {
         device: u8,

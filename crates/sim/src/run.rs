@@ -13,6 +13,7 @@ use crate::history::{Budget, Failure, History, Plan, Summary};
 use crate::operation::{Generator, Operation, Profile};
 use crate::pool::PoolConfig;
 use crate::random::Random;
+use crate::single::AILMENTS;
 use crate::tertiary::TierCounts;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -91,6 +92,7 @@ pub struct Totals {
     pub backups_done: u64,
     pub backups_cut: u64,
     pub backups_proven: u64,
+    pub singles_kept: [u64; AILMENTS.len()],
 }
 
 impl Totals {
@@ -129,6 +131,9 @@ impl Totals {
         self.backups_done += summary.backups_done;
         self.backups_cut += summary.backups_cut;
         self.backups_proven += summary.backups_proven;
+        for (total, count) in self.singles_kept.iter_mut().zip(summary.singles_kept) {
+            *total += count;
+        }
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -209,6 +214,11 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
     // Drawn apart, so that the others stay the histories that they were.
     if matches!(seed % 20, 2 | 10 | 11 | 19) && !plan.pool.areas.has(Area::Accounts) {
         crate::limits::strew(&mut operations, &mut Random::new(seed ^ 0x1147));
+    }
+    if !may_fill && !request.faults.is_empty() {
+        // At the end, so that what comes before stays what it was.
+        let mut drawn = Random::new(seed ^ 0x5191e);
+        operations.push(Operation::TrySingle { ailment: drawn.below(3) as u8, verb: drawn.below(4) as u8 });
     }
     (plan, operations)
 }

@@ -22,7 +22,7 @@ impl History {
         entries.into_iter().filter_map(|entry| Some((number_of(&entry.name)?, entry))).collect()
     }
 
-    fn member(&self, device: usize) -> Option<DeviceEntry> {
+    pub(crate) fn member(&self, device: usize) -> Option<DeviceEntry> {
         self.members().into_iter().find(|(number, _)| *number == device).map(|(_, entry)| entry)
     }
 
@@ -72,7 +72,7 @@ impl History {
     }
 
     /// What came of a change. A refusal that says why is fine.
-    fn changed(&mut self, what: &str, outcome: Result<(), stere_store::Error>) -> Result<(), Stop> {
+    pub(crate) fn changed(&mut self, what: &str, outcome: Result<(), stere_store::Error>) -> Result<(), Stop> {
         use stere_store::Error as Refusal;
         self.has_changed_devices = true;
         match outcome {
@@ -141,7 +141,7 @@ impl History {
     }
 
     /// Whether all that is on a device has room on the others, and new data its copies.
-    fn can_do_without(&self, device: usize, entry: &DeviceEntry) -> bool {
+    pub(crate) fn can_do_without(&self, device: usize, entry: &DeviceEntry) -> bool {
         let forecast = self.mounted().store.forecast(&Change::Evacuate(entry.index));
         self.others_open(device) >= 2 && forecast.is_ok_and(|forecast| forecast.fits)
     }
