@@ -56,7 +56,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use stere_crypt::Keyring;
 use stere_device::BufferPool;
-use stere_format::{FileKind, InodeValue, Scheme, Site, Timestamp};
+use stere_format::{DeviceEntry, DeviceState, FileKind, InodeValue, Scheme, Site, Timestamp};
 use stere_policy::{Class, Effective, Resolver};
 use stere_store::{Placement, Store, Wait};
 
@@ -459,9 +459,10 @@ impl Files {
         }
     }
 
-    /// Devices that can take data.
+    /// Devices that can take data; hot spares take none.
     pub fn device_count(&self) -> usize {
-        self.store.device_entries().len().max(1)
+        let is_spare = |entry: &DeviceEntry| DeviceState::from_code(entry.state) == Some(DeviceState::Spare);
+        self.store.device_entries().iter().filter(|entry| !is_spare(entry)).count().max(1)
     }
 
     /// Background work: saves what has been in memory for long and frees orphans, a piece of each. Tells whether there

@@ -15,6 +15,7 @@ use stere_store::{Store, Transaction, Wait};
 use crate::error::Error;
 use crate::extents::{self, EXTENTS_PER_STEP};
 use crate::keys;
+use crate::policy::{own_locks, own_policy};
 use crate::state::State;
 use crate::{Context, Files};
 
@@ -131,6 +132,9 @@ fn delete_step(transaction: &mut Transaction<'_>, inode: u64, value: &mut InodeV
     if let Some(policy) = value.policy {
         for class in [policy.class, policy.locked.class].into_iter().filter(|class| *class != 0) {
             transaction.delete(Key::class_member(class, inode));
+        }
+        if [own_policy(value), own_locks(value)].iter().any(|own| own.scheme_wish().is_some()) {
+            transaction.delete(Key::redundancy_member(inode));
         }
     }
     transaction.delete(Key::inode(inode));

@@ -98,6 +98,9 @@ pub mod kind {
     pub const PLACE_MEMBER: u8 = 6;
     /// In INDEXES, object = number of a place, position = inode: a directory whose rules name this place (one byte, 1).
     pub const PLACE_RULES: u8 = 7;
+    /// In INDEXES, object 0, position = inode: a file or directory that asks for redundancy itself; object 1: a directory whose rules do
+    /// (one byte, 1).
+    pub const REDUNDANCY: u8 = 47;
     /// In INDEXES, object 0, position = inode: a file that is to be retained when it has been left alone for a while; position 0:
     /// something in this pool was to be retained (one byte, 1).
     pub const RETENTION: u8 = 4;
@@ -340,6 +343,14 @@ impl Key {
 
     pub const fn places_indexed() -> Self {
         Self::new(tree::INDEXES, 0, kind::PLACES_INDEXED, 0)
+    }
+
+    pub const fn redundancy_member(inode: u64) -> Self {
+        Self::new(tree::INDEXES, 0, kind::REDUNDANCY, inode)
+    }
+
+    pub const fn redundancy_rules(directory: u64) -> Self {
+        Self::new(tree::INDEXES, 1, kind::REDUNDANCY, directory)
     }
 
     pub const fn place_member(number: u8, inode: u64) -> Self {

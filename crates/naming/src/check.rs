@@ -244,6 +244,8 @@ impl Checker {
         for entry in crate::classes::Named::of(&value).entries(inode) {
             let (is_indexed, what) = match entry.kind {
                 key::kind::CLASS_MEMBER => (self.has_class_index, "class"),
+                // Pools from before lack those.
+                key::kind::REDUNDANCY => continue,
                 _ => (self.has_place_index, "place"),
             };
             if is_indexed && !self.members.contains(&entry) {

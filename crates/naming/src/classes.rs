@@ -129,29 +129,36 @@ fn stored_keeping(keeping: Keeping) -> ClassKeeping {
     ClassKeeping { pin: code(keeping.pin), unit: code(keeping.unit), names, names_seconds }
 }
 
-/// The classes and places that an inode names itself, by what is set and by a lock; what is none is 0, or below the first number.
+/// The classes and places that an inode names itself, by what is set and by a lock (what is none is 0, or below the first number); and whether
+/// it asks for redundancy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     classes: [u8; 2],
     places: [u8; 4],
+    asks_for_redundancy: bool,
 }
 
 impl Named {
     pub fn of(value: &InodeValue) -> Named {
         let (own, locks) = (stere_file::own_policy(value), stere_file::own_locks(value));
-        Named { classes: [own.class, locks.class], places: [own.on, own.only, locks.on, locks.only] }
+        Named {
+            classes: [own.class, locks.class],
+            places: [own.on, own.only, locks.on, locks.only],
+            asks_for_redundancy: own.scheme_wish().or(locks.scheme_wish()).is_some(),
+        }
     }
 
-    /// Its keys in the indexes of who names what.
+    /// Its keys in the indexes of which inodes name what.
     pub fn entries(&self, inode: u64) -> BTreeSet<Key> {
         let classes = self.classes.into_iter().filter(|class| *class != 0);
         let places = self.places.into_iter().filter(|number| *number >= PLACE_NUMBER_MIN);
         let places = places.map(|number| Key::place_member(number, inode));
-        classes.map(|class| Key::class_member(class, inode)).chain(places).collect()
+        let redundancy = self.asks_for_redundancy.then(|| Key::redundancy_member(inode));
+        classes.map(|class| Key::class_member(class, inode)).chain(places).chain(redundancy).collect()
     }
 }
 
-/// Keeps the indexes of who has which class, and which place, itself.
+/// Keeps the indexes of which inodes have which class, name which place, and ask for redundancy.
 pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before: Named, after: Named) {
     let (before, after) = (before.entries(inode), after.entries(inode));
     before.difference(&after).for_each(|key| transaction.delete(*key));
@@ -278,6 +285,24 @@ impl FileSystem {
             Ok(ClassInfo { name, is_built_in, settings, members, rules })
         });
         infos.collect()
+    }
+
+    /// Whether anything has this class itself, or by rules; the pool's default class is what all else has.
+    pub fn is_class_used(&self, wait: Wait, class: Class) -> Result<bool, Error> {
+        if class == self.files.resolver().default_class() || self.rules.name_class(class) {
+            return Ok(true);
+        }
+        let of = [Key::class_member, Key::class_rules];
+        self.store.view(wait, |view| {
+            let mut is_any = false;
+            for key in of {
+                view.scan(key(class.code(), 0), key(class.code(), u64::MAX), |_, _| {
+                    is_any = true;
+                    ControlFlow::Break(())
+                })?;
+            }
+            Ok(is_any)
+        })
     }
 
     fn count(&self, wait: Wait, from: Key, to: Key) -> Result<u64, Error> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stere_file::StoredFact;
 use stere_format::{PlaceValue, Site};
-use stere_policy::{ANYWHERE_WORD, Effective, Places, PolicyError, Setting};
+use stere_policy::{ANYWHERE_WORD, Places, PolicyError, Setting};
 use stere_store::{Lies, Store};
 
 use crate::error::Error;
@@ -90,15 +90,5 @@ impl FileSystem {
             self.store.put_changed_places(changed);
         }
         noted
-    }
-
-    /// Why new data cannot lie where it must, if it cannot.
-    pub(crate) fn why_placeless(&self, effective: &Effective) -> Option<String> {
-        let only = effective.wish.only;
-        if only == 0 || self.store.devices_of_place(only) > 0 {
-            return None;
-        }
-        let words = self.store.place_words(only).unwrap_or_default().join(",");
-        Some(format!("impossible: no device has the tag, class or name {words}; see `stere device label`"))
     }
 }

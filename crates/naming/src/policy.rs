@@ -184,8 +184,11 @@ impl FileSystem {
         };
         let waiting = self.tier_file(caller, inode)?.waiting_bytes;
         let pending: u64 = facts.iter().map(&mut pending_of).sum::<u64>().max(waiting);
-        if let Some(why) = self.why_placeless(&effective) {
-            return Ok(why.into_bytes());
+        if let Some(why) = self.why_effective_unkept(&effective) {
+            return Ok(format!("impossible: {why}").into_bytes());
+        }
+        if let Some((rule, why)) = self.why_rules_unkept(caller.wait, inode)? {
+            return Ok(format!("impossible: rule '{rule}': {why}").into_bytes());
         }
         if wrongly > 0 {
             let why =
@@ -200,12 +203,21 @@ impl FileSystem {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
         let devices = self.files.devices_for(&effective);
-        let (survives, wished) = (wanted.parity, effective.wish.scheme.survives_at_least(devices));
-        if survives < wished {
-            let why = format!("impossible: surviving {wished} device losses needs more than {devices} devices");
-            return Ok(why.into_bytes());
+        if wanted.parity < effective.wish.scheme.survives_at_least(devices) {
+            // Devices would be enough, and some are away, or are leaving.
+            return Ok(self.away(&effective).into_bytes());
         }
         Ok(b"compliant".to_vec())
+    }
+
+    /// Which devices are missed by what is written now.
+    fn away(&self, effective: &stere_policy::Effective) -> String {
+        let (allowed, open) = (self.store.devices_allowed(effective.wish.only), self.store.open_devices());
+        let entries = self.store.device_entries().into_iter();
+        let is_missed =
+            |entry: &stere_format::DeviceEntry| allowed.contains(&entry.index) && !open.contains(&entry.index);
+        let names: Vec<String> = entries.filter(is_missed).map(|entry| entry.name).collect();
+        format!("away: {}", names.join(", "))
     }
 
     pub(crate) fn facts(

@@ -455,7 +455,7 @@ impl FileSystem {
     }
 
     /// The rules that a directory has.
-    fn own_rules(
+    pub(crate) fn own_rules(
         &self,
         keys: &impl stere_file::Keys,
         directory: u64,
@@ -542,10 +542,12 @@ pub(crate) fn classes_of(set: &RuleSet) -> Vec<Class> {
     classes
 }
 
-/// Where rules of a directory stand in the indexes of the classes and places that they name.
+/// Where rules of a directory stand in the indexes of the classes and places that they name, and of those that ask for redundancy.
 fn index_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
     let classes = classes_of(set).into_iter().map(|class| Key::class_rules(class.code(), directory));
-    classes.chain(places_of(set).into_iter().map(|number| Key::place_rules(number, directory))).collect()
+    let places = places_of(set).into_iter().map(|number| Key::place_rules(number, directory));
+    let asks_for_redundancy = set.rules().iter().any(|rule| rule.own.scheme_wish().is_some());
+    classes.chain(places).chain(asks_for_redundancy.then(|| Key::redundancy_rules(directory))).collect()
 }
 
 /// The places that rules name.

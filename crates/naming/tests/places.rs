@@ -188,7 +188,10 @@ fn the_impossible_is_told_and_waited_for() {
     fs.pause_reconcile(false);
     reconcile(&fs);
     assert_eq!(devices(&fs, file), names(&["d2"]));
-    assert_eq!(fact(&fs, file, "state"), "impossible: surviving 1 device losses needs more than 1 devices");
+    assert_eq!(
+        fact(&fs, file, "state"),
+        "impossible: surviving the loss of 1 device needs 2 devices and only= names 1, so files survive the loss of 0 devices; add devices, or ask for less"
+    );
     tag(&fs, 1, &["tape"]);
     fs.reconcile(&caller(7), place).unwrap();
     reconcile(&fs);

@@ -338,6 +338,12 @@ impl Asked {
                 Some(known) => comparison.holds(known, *value),
                 None => *comparison == Comparison::Other,
             }),
+            // Only files are in a state, so nothing else is in another one.
+            Asked::Word { fact: WordFact::State | WordFact::Residency, is_not: true, .. }
+                if !subject.is(WordFact::Type, "file")? =>
+            {
+                Ok(false)
+            }
             Asked::Word { fact, is_not, value } => Ok(subject.is(*fact, value)? != *is_not),
             Asked::Text { fact, is_not, pattern } => {
                 let matches = |text: &[u8]| pattern.matches(text);

@@ -53,21 +53,26 @@ impl ClassLine {
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
+    let mut unkept = None;
     match order {
         Order::List => {
             let classes = filesystem.classes(Wait::Allowed)?.into_iter().map(ClassLine::from).collect();
             return Ok(Answer::Classes { classes });
         }
-        Order::Create { name, settings } => filesystem.create_class(&caller, &name, &settings)?,
+        Order::Create { name, settings } => {
+            filesystem.create_class(&caller, &name, &settings)?;
+            unkept = filesystem.why_class_unkept(&name);
+        }
         Order::Change { name, settings } => {
             if !filesystem.change_class(&caller, &name, &settings)? {
                 return Ok(Answer::Said { said: format!("the class '{name}' is so already") });
             }
+            unkept = filesystem.why_class_unkept(&name);
         }
         Order::Delete { name, into } => filesystem.delete_class(&caller, &name, &into)?,
     }
     filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
-    Ok(Answer::Done)
+    Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))
 }
 
 fn settings_of(words: &[String]) -> Result<Settings> {
@@ -97,7 +102,7 @@ pub fn run(registry: &Registry, command: &ClassCommand) -> Result<u8> {
     if let ClassCommand::Delete { name, into, yes: false, .. } = command {
         return forecast(&mut connection, name, into);
     }
-    match connection.ask(Request::Classes { order })? {
+    match connection.ask(Request::Classes { order })?.told() {
         Answer::Classes { classes } => show(command, &classes),
         Answer::Said { said } => {
             println!("{said}");

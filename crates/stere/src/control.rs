@@ -179,6 +179,10 @@ pub enum Answer {
         is_stored: bool,
     },
     Done,
+    /// Done, and cannot be kept with the devices there are.
+    DoneBut {
+        why: String,
+    },
     /// With `ended` the mount has ended all the same.
     Failed {
         message: String,
@@ -235,6 +239,19 @@ pub fn remove(registry: &Registry, pool: &str) {
 /// A conversation with a daemon.
 pub struct Connection {
     reader: BufReader<UnixStream>,
+}
+
+impl Answer {
+    /// Says on stderr what cannot be kept of what was done.
+    pub fn told(self) -> Answer {
+        match self {
+            Answer::DoneBut { why } => {
+                eprintln!("stere: warning: it is done, and cannot be kept now: {why}");
+                Answer::Done
+            }
+            other => other,
+        }
+    }
 }
 
 impl Connection {

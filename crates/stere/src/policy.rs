@@ -31,12 +31,15 @@ const PIN: &str = "pin";
 const UNIT: &str = "unit";
 /// After how long without use names are put away.
 const NAMES: &str = "names";
+/// How the state begins of what cannot be stored as it should.
+const IMPOSSIBLE: &str = "impossible: ";
 const FACTS: [&str; 5] = ["state", "survives", "where", "stored", "residency"];
 
 pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
     match command {
         PolicyCommand::Set { path, settings, wait } => {
             set(path, settings)?;
+            warn_if_unkept(path, settings);
             if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
         }
         PolicyCommand::Get { path, json } => get(path, *json),
@@ -44,6 +47,7 @@ pub fn run(registry: &Registry, command: &PolicyCommand) -> Result<u8> {
         PolicyCommand::Explain { path } => explain(path),
         PolicyCommand::Lock { path, settings, wait } => {
             lock(path, settings)?;
+            warn_if_unkept(path, settings);
             if *wait { crate::reconcile::wait_for(registry, path) } else { Ok(DONE) }
         }
         PolicyCommand::Unlock { path, keys } => unlock(path, keys),
@@ -90,6 +94,20 @@ pub fn set(path: &Path, settings: &[String]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says so where the pool's devices cannot keep what holds now.
+fn warn_if_unkept(path: &Path, settings: &[String]) {
+    const ASKED: [&str; 6] = ["class", "copies", "parity", "redundancy", "only", RULES];
+    let keys: Vec<&str> = settings.iter().filter_map(|setting| Some(setting.split_once('=')?.0)).collect();
+    if !keys.iter().any(|key| ASKED.contains(key)) {
+        return;
+    }
+    // It is set; whether that can be asked now is another matter.
+    let state = read(path, "state").ok().flatten().unwrap_or_default();
+    if let Some(why) = state.strip_prefix(IMPOSSIBLE) {
+        eprintln!("stere: warning: the policy of {} is set and cannot be kept now: {why}", path.display());
+    }
 }
 
 /// Why a value is refused, which the system call does not tell.

@@ -91,7 +91,8 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         Order::Load { text } => {
             filesystem.load_rules(&clock::own_caller(Wait::Allowed), &text)?;
             filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
-            Ok(Answer::Done)
+            let unkept = filesystem.unkept_rule_of_pool().map(|rule| format!("{}: {}", rule.by, rule.why));
+            Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))
         }
         Order::Show => {
             let versions = filesystem.rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
@@ -180,7 +181,7 @@ fn read(path: &Path) -> Result<String> {
 pub fn load(registry: &Registry, arguments: &LoadArguments) -> Result<u8> {
     let text = read(&arguments.file)?;
     let mut connection = connect(registry, &arguments.pool)?;
-    match connection.ask(Request::Rules { order: Order::Load { text } })? {
+    match connection.ask(Request::Rules { order: Order::Load { text } })?.told() {
         Answer::Done if arguments.wait => crate::reconcile::wait(&mut connection),
         Answer::Done => {
             println!("files are brought in line; `stere reconcile status {}` tells how far", arguments.pool);

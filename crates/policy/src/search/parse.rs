@@ -21,7 +21,7 @@ const TYPES: [&[&str]; 7] = [
     &["block", "b"],
     &["character", "char", "c"],
 ];
-const STATES: [&str; 4] = ["compliant", "pending", "impossible", "lost"];
+const STATES: [&str; 5] = ["compliant", "pending", "impossible", "away", "lost"];
 const RESIDENCIES: [&str; 4] = ["online", "partial", "nearline", "offline"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

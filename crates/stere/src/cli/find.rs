@@ -17,7 +17,7 @@ Tests, joined by and, or, not and parentheses; tests beside each other must all 
                             what policy asks for
   survives<1  scheme=1+0  on=NAME
                             what is so: losses survived, data and parity units, a device or tertiary volume it lies on
-  state!=compliant          compliant, pending, impossible or lost
+  state!=compliant          compliant, pending, impossible, away or lost
   residency=nearline        online, partial, nearline or offline
   user.project=a*           a user's attribute; user.project alone: it is there
 
