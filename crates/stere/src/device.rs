@@ -99,6 +99,7 @@ fn add(
     let mut specs = Vec::with_capacity(devices.len());
     for spec in devices {
         if crate::volumes::is_place(&spec.path.display().to_string()) {
+            crate::volumes::refuse_own(registry, pool, &spec.path.display().to_string())?;
             specs.push(spec.clone());
             continue;
         }

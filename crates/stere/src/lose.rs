@@ -45,7 +45,7 @@ pub struct ClassLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LossReport {
     pub pool: String,
-    /// Names of the devices that were asked about.
+    /// Names of the devices and media that were asked about.
     pub devices: Vec<String>,
     /// Names of devices that are not there now.
     pub absent: Vec<String>,
@@ -88,10 +88,12 @@ pub fn gather(
     let is_asked = |entry: &stere_format::DeviceEntry| ids.contains(&entry.id.to_string());
     let gone: Vec<u16> = entries.iter().filter(|entry| is_asked(entry)).map(|entry| entry.index).collect();
     let present: Vec<u16> = store.device_statistics().iter().map(|(index, _)| *index).collect();
-    let names = |is_meant: &dyn Fn(&stere_format::DeviceEntry) -> bool| {
+    let names = |is_meant: &dyn Fn(&stere_format::DeviceEntry) -> bool| -> Vec<String> {
         entries.iter().filter(|entry| is_meant(entry)).map(|entry| entry.name.clone()).collect()
     };
-    let loss = store.loss(&|index| gone.contains(&index));
+    let volumes: Vec<_> = store.volumes().into_iter().filter(|entry| ids.contains(&entry.id.to_string())).collect();
+    let loss =
+        store.loss_without(&|index| gone.contains(&index), volumes.iter().fold(0, |set, entry| set | entry.bit()));
     let classes = crate::report::classes(store);
     let class = |of: &stere_store::ClassLoss| ClassLine {
         class: Class::from_code(of.class).map_or_else(|| format!("class {}", of.class), |class| classes.name(class)),
@@ -101,7 +103,7 @@ pub fn gather(
     };
     let mut report = LossReport {
         pool: pool.into(),
-        devices: names(&is_asked),
+        devices: names(&is_asked).into_iter().chain(volumes.into_iter().map(|entry| entry.name)).collect(),
         absent: names(&|entry| !present.contains(&entry.index)),
         files: 0,
         lost_bytes: 0,
@@ -153,10 +155,36 @@ fn known_devices(registry: &Registry) -> Result<Vec<Known>> {
             name: device.name.clone(),
             path: absolute(Path::new(&device.path)),
         };
+        let volume = |volume: &crate::tier::VolumeReport| Known {
+            pool: about.pool.clone(),
+            id: volume.id.clone(),
+            name: volume.name.clone(),
+            path: PathBuf::from(volume.place.strip_prefix("dir:").unwrap_or(&volume.place)),
+        };
         known.retain(|known: &Known| known.pool != about.pool);
         known.extend(report.devices.iter().map(device));
+        known.extend(report.volumes.iter().map(volume));
     }
     Ok(known)
+}
+
+/// The media of pools that are remembered and not mounted, which only they themselves tell.
+fn known_media(registry: &Registry, known: &[Known]) -> Result<Vec<Known>> {
+    let mut media = Vec::new();
+    let mut pools: Vec<&str> = known.iter().map(|device| device.pool.as_str()).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    for pool in pools.into_iter().filter(|pool| control::about(registry, pool).is_none()) {
+        // One that cannot be opened has none that anybody can tell.
+        let Ok((_, opened, _)) = open_to_read(registry, &[pool.to_owned()]) else { continue };
+        media.extend(opened.store.volumes().into_iter().map(|entry| Known {
+            pool: pool.to_owned(),
+            id: entry.id.to_string(),
+            path: PathBuf::from(entry.place.strip_prefix("dir:").unwrap_or(&entry.place)),
+            name: entry.name,
+        }));
+    }
+    Ok(media)
 }
 
 /// Which pool is meant, and which of its devices.
@@ -192,7 +220,7 @@ fn choose(known: &[Known], words: &[String], pool: Option<&str>) -> Result<Optio
             [] if Path::new(word).exists() && pool.is_none() => return Ok(None),
             [] => {
                 return refused(format!(
-                    "no pool that is known here has a device '{word}'; `stere device list POOL` names them"
+                    "no pool that is known here has a device or medium '{word}'; `stere device list POOL` names them"
                 ));
             }
             _ => {
@@ -211,7 +239,15 @@ fn choose(known: &[Known], words: &[String], pool: Option<&str>) -> Result<Optio
 }
 
 pub fn run(registry: &Registry, arguments: &LoseArguments) -> Result<u8> {
-    let known = known_devices(registry)?;
+    let mut known = known_devices(registry)?;
+    let is_known = |word: &String| {
+        let is_it = |device: &Known| device.name == *word || device.pool == *word || device.id == *word;
+        known.iter().any(is_it) || std::fs::metadata(word).is_ok_and(|metadata| !metadata.is_dir())
+    };
+    if !arguments.devices.iter().all(is_known) {
+        let media = known_media(registry, &known)?;
+        known.extend(media);
+    }
     let chosen = choose(&known, &arguments.devices, arguments.pool.as_deref())?;
     let mut printer = Printer { is_json: arguments.json, is_exact: arguments.bytes, files: 0 };
     let report = match chosen {

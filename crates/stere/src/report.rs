@@ -1,6 +1,7 @@
 //! The state of a pool as `stere status` tells it: gathered from an open store, sent over the control socket, shown.
 
 mod devices;
+mod findings;
 mod judge;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use stere_format::Scheme;
-use stere_naming::Wait;
+use stere_naming::{FileSystem, Wait};
 use stere_policy::{Class, Classes, Wish};
 use stere_store::{RecoveryReport, Store};
 
@@ -19,6 +20,8 @@ use crate::running::forecast::show_duration;
 use crate::running::mend::WorkReport;
 use crate::running::scrub::ScrubReport;
 use crate::size;
+
+pub use findings::Finding;
 
 /// So many files are named by `status`.
 const LOST_FILES_MAX: usize = 20;
@@ -59,7 +62,7 @@ pub struct DeviceReport {
     pub behind_bytes: u64,
     /// Of its size, what no segment of two or more copies can use because the other devices are too small.
     pub unusable_bytes: u64,
-    /// Why it is left out, or how it is silent or slow.
+    /// Why it is left out, how it is silent or slow, or why it is sick and not given up.
     pub why: Option<String>,
     /// Whether it is to leave the pool, and has not yet.
     #[serde(default)]
@@ -132,6 +135,9 @@ pub struct StatusReport {
     /// Tertiary volumes.
     #[serde(default)]
     pub volumes: Vec<crate::tier::VolumeReport>,
+    /// What is wrong beside the devices, each with what to do.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
 }
 
 /// What is known of a pool beside its store.
@@ -146,8 +152,8 @@ pub fn devices(running: &Running) -> Vec<DeviceReport> {
     devices::reports(running)
 }
 
-/// Gathers the state of an open pool.
-pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
+/// Gathers the state of an open pool; of one that is mounted with what its file system tells.
+pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>) -> StatusReport {
     let store = &running.store;
     store.forget_freed_damage();
     let devices = devices::reports(running);
@@ -158,18 +164,24 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
     let default = classes.wish(Class::default());
     let statistics = store.statistics(scheme(default, devices.len()));
     let (lost_files, has_more_lost_files) = lost_files(store);
+    let class_reports = class_reports(store, &classes, devices.len(), &floors.by_class);
+    running.look_for_volumes();
+    let volumes = crate::tier::volume_reports(running);
+    let known = findings::Known { devices: &devices, classes: &class_reports, volumes: &volumes };
+    let findings = findings::find(running, filesystem, &known);
+    let (state, next) = with_findings(judgement.state, judgement.next, &findings);
     StatusReport {
         lost_files,
         has_more_lost_files,
         pool: running.pool.clone(),
-        state: judgement.state,
+        state,
         // The least of what files have, whatever class they are of.
         survives: floors.by_class.values().copied().fold(judgement.survives, u8::min),
-        next: judgement.next,
+        next,
         id: running.id.clone(),
         mountpoint: facts.mountpoint.clone(),
         read_only: running.read_only,
-        classes: class_reports(store, &classes, devices.len(), &floors.by_class),
+        classes: class_reports,
         devices,
         raw_bytes: statistics.raw_bytes,
         live_raw_bytes: statistics.live_raw_bytes,
@@ -181,7 +193,21 @@ pub fn gather(running: &Running, facts: &Facts) -> StatusReport {
         unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes + store.damaged_blobs().1,
         work,
         scrub: running.scrub_report(),
-        volumes: crate::tier::volume_reports(running),
+        volumes,
+        findings,
+    }
+}
+
+/// How the pool is with all that was found: where the devices are well, the first finding says what to do.
+fn with_findings(state: State, next: String, findings: &[Finding]) -> (State, String) {
+    if state != State::Healthy {
+        return (state, next);
+    }
+    let first = findings.iter().find(|finding| finding.degrades);
+    match (first, findings.first()) {
+        (Some(finding), _) => (State::Degraded, format!("{}: {}", finding.what, finding.next)),
+        (None, Some(finding)) => (State::Healthy, format!("{}: {}", finding.what, finding.next)),
+        (None, None) => (state, next),
     }
 }
 
@@ -261,12 +287,16 @@ impl StatusReport {
             (None, _) => "not mounted".into(),
         };
         println!("pool {}: {}, {mounted}", self.pool, self.state_text());
-        println!("survives {} device losses; next: {}", self.survives, self.next);
+        println!("survives the loss of {}; next: {}", count(u64::from(self.survives), "device"), self.next);
         if let Some(work) = work_text(&self.work) {
             println!("{work}");
         }
         if let Some(scrub) = self.scrub.text() {
             println!("{scrub}");
+        }
+        let is_told = |finding: &&Finding| !self.next.starts_with(&finding.what);
+        for Finding { what, next, .. } in self.findings.iter().filter(is_told) {
+            println!("{what}: {next}");
         }
         self.lost_files.iter().for_each(LostLine::print);
         if self.has_more_lost_files {
@@ -331,7 +361,7 @@ pub fn print_devices(devices: &[DeviceReport], exact: bool) {
         }
         if let Some(why) = &device.why {
             match device.state.as_str() {
-                "silent" | "slow" => println!("{}: {why}", device.name),
+                "silent" | "slow" | "sick" => println!("{}: {why}", device.name),
                 _ => println!("{} is left out: {why}", device.name),
             }
         }

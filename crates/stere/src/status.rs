@@ -111,7 +111,7 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
         warnings: opened.warnings.clone(),
         recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
     };
-    Ok(report::gather(&Running::new(registry, &assembly, None, opened), &facts))
+    Ok(report::gather(&Running::new(registry, &assembly, None, opened), &facts, None))
 }
 
 /// Opens a pool that is not mounted, writing nothing, with whatever devices are there.

@@ -188,13 +188,49 @@ fn volumes_meant(report: &TierReport, to: Option<&str>, pool: &str) -> Result<St
     Ok(name)
 }
 
+/// What a path's own or inherited policy says: the volumes that it goes to, if it says any.
+fn volumes_of_policy(path: &Path) -> Result<Option<String>> {
+    let names = crate::policy::read(path, "effective.tier")?.filter(|names| !names.is_empty() && names != "none");
+    match names {
+        Some(names) if names.contains('#') => refused(format!(
+            "the policy of {} names a volume that was removed ({names}); say where it goes with --to, or `stere policy set {0} tier=NAME`",
+            path.display()
+        )),
+        names => Ok(names),
+    }
+}
+
+/// Where a path goes: as somebody says now, else as its policy says, else where something of it is already, else to the first volume. And whether
+/// that is to be set as its policy.
+fn destination(
+    connection: &mut Connection,
+    pool: &str,
+    (path, inode): (&Path, u64),
+    to: Option<&str>,
+) -> Result<(String, bool)> {
+    let report = ask_tier(connection, Order::Tell)?;
+    if to.is_none() {
+        if let Some(names) = volumes_of_policy(path)? {
+            return Ok((names, false));
+        }
+        let there = ask_survey(connection, Order::Survey(inode))?.volumes;
+        if !there.is_empty() && !there.contains('#') {
+            return Ok((there, true));
+        }
+    }
+    Ok((volumes_meant(&report, to, pool)?, true))
+}
+
 /// Sends a path down.
 fn archive(registry: &Registry, path: &Path, to: Option<&str>, wait: bool) -> Result<u8> {
     let (about, mut connection, inode) = locate::connect(registry, path)?;
     connection.be_patient()?;
-    let report = ask_tier(&mut connection, Order::Tell)?;
-    let name = volumes_meant(&report, to, &about.pool)?;
-    setxattr(path, ATTRIBUTE, name.as_bytes(), XattrFlags::empty()).at("set the policy of", path)?;
+    let (name, is_new) = destination(&mut connection, &about.pool, (path, inode), to)?;
+    match is_new {
+        true => setxattr(path, ATTRIBUTE, name.as_bytes(), XattrFlags::empty()).at("set the policy of", path)?,
+        // It is looked at now, and not when new files are looked for next.
+        false => drop(connection.ask(Request::Reconcile { order: reconcile::Order::Apply(inode) })?),
+    }
     if !wait {
         println!("{} goes to {name}; `stere tier queue {}` tells how far", path.display(), about.pool);
         return Ok(DONE);

@@ -4,14 +4,15 @@
 //! A volume may be away when the pool is mounted and come later, or be exchanged for another while nobody looks: the store's
 //! `LabelledVolume` reads its label whenever that may be so. Readers may wait for it; background work never does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
-use stere_format::{Succession, VolumeEntry, VolumeId};
+use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
 use stere_store::{LabelledVolume, Store};
 
 use crate::error::{Error, Result, refused};
@@ -25,6 +26,11 @@ const SIMULATED: &str = "robot:simulated:";
 const PLACE_BYTES_MAX: usize = 255;
 
 const POLL: Duration = Duration::from_millis(250);
+/// So soon after a read waited in vain it is taken for the same reader who asks for it once more; of so many reads.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
+const WAITED_MAX: usize = 64;
+/// So long who asks how volumes are waits for those that are looked for.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 /// How long readers wait for volumes, and whether they may wait at all any more.
 #[derive(Default)]
@@ -50,6 +56,11 @@ impl Gate {
     /// Why a volume could not do what it was asked for last: that changes while readers wait for it.
     pub fn complaint(&self, number: u8) -> Option<String> {
         self.opened().get(&number)?.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads that wait for a volume now.
+    pub fn waiting_reads(&self, number: u8) -> u64 {
+        self.opened().get(&number).map_or(0, |volume| volume.waiting.load(Ordering::Relaxed))
     }
 
     /// On which medium of a volume an object is, and how long it takes to get there.
@@ -88,10 +99,53 @@ struct Labelled {
     name: String,
     /// What it said last, where that may pass.
     complaint: Mutex<Option<String>>,
+    /// Reads that wait for it.
+    waiting: AtomicU64,
+    /// Reads that waited as long as they may, and when that was over: the kernel asks once more, page by page, for what it read ahead.
+    waited: Mutex<VecDeque<(String, Range<u64>, Instant)>>,
+    /// Somebody looks whether it is there.
+    is_looked_for: AtomicBool,
     gate: Arc<Gate>,
 }
 
+/// A read that waits; ends with it.
+struct WaitingRead<'a>(&'a AtomicU64);
+
+impl<'a> WaitingRead<'a> {
+    fn begin(waiting: &'a AtomicU64) -> WaitingRead<'a> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        WaitingRead(waiting)
+    }
+}
+
+impl Drop for WaitingRead<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Labelled {
+    fn new(inner: LabelledVolume, name: String, gate: Arc<Gate>) -> Labelled {
+        let (complaint, waited) = Default::default();
+        let (waiting, is_looked_for) = Default::default();
+        Labelled { inner, name, complaint, waiting, waited, is_looked_for, gate }
+    }
+
+    /// Whether somebody waited for this in vain just now.
+    fn was_waited_for(&self, object: &str, offset: u64) -> bool {
+        let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner);
+        waited.retain(|(_, _, over)| over.elapsed() < ASKED_AGAIN);
+        waited.iter().any(|(known, range, _)| known == object && range.contains(&offset))
+    }
+
+    fn note_waited(&self, object: &str, range: Range<u64>) {
+        let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner);
+        if waited.len() == WAITED_MAX {
+            waited.pop_front();
+        }
+        waited.push_back((object.to_owned(), range, Instant::now()));
+    }
+
     fn note(&self, error: Option<&VolumeError>) {
         let text = error.filter(|error| error.is_passing()).map(ToString::to_string);
         let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,13 +181,19 @@ impl Volume for Labelled {
         patience: Patience,
     ) -> std::result::Result<(), VolumeError> {
         let start = Instant::now();
+        let is_again = patience == Patience::Reader && self.was_waited_for(object, offset);
+        let mut waits = None;
         loop {
             let outcome = self.use_it(|volume| volume.get(object, offset, into, patience));
             let is_away = outcome.as_ref().is_err_and(VolumeError::is_passing);
-            let is_over = || !self.gate.has_time_since(start) || stere_device::waiting::is_given_up();
+            let is_over = || is_again || !self.gate.has_time_since(start) || stere_device::waiting::is_given_up();
             if !is_away || patience == Patience::Now || is_over() {
+                if waits.is_some() && is_away {
+                    self.note_waited(object, offset..offset + into.len() as u64);
+                }
                 return outcome;
             }
+            waits.get_or_insert_with(|| WaitingRead::begin(&self.waiting));
             std::thread::sleep(POLL);
         }
     }
@@ -245,6 +305,21 @@ pub fn whole_place(place: &str) -> Result<String> {
     }
 }
 
+/// Refuses a directory that is in the pool itself: what was put there would be put there again, and nobody could reach it when the pool is lost.
+pub fn refuse_own(registry: &Registry, pool: &str, place: &str) -> Result<()> {
+    let Some(path) = place.strip_prefix("dir:") else { return Ok(()) };
+    let path = std::path::absolute(path).map_err(Error::System)?;
+    let there = path.ancestors().find(|path| path.exists()).unwrap_or(&path);
+    let daemons = crate::control::daemons(registry);
+    match crate::locate::mount_of(&daemons, there) {
+        Ok(about) if about.pool == pool => refused(format!(
+            "{} is in the pool '{pool}' itself, which would keep its copies in itself; name a directory on another disk",
+            path.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A place is kept in the pool, in a text of so many bytes at most.
 fn refuse_long(place: &str) -> Result<()> {
     match place.len() > PLACE_BYTES_MAX {
@@ -273,7 +348,7 @@ pub fn open_for_names(store: &Store) {
 impl Running {
     fn labelled(&self, entry: &VolumeEntry, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
         let (inner, gate) = (LabelledVolume::new(inner, entry.id, &entry.name), self.gate.clone());
-        let volume = Arc::new(Labelled { inner, name: entry.name.clone(), complaint: Mutex::default(), gate });
+        let volume = Arc::new(Labelled::new(inner, entry.name.clone(), gate));
         self.gate.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.number, volume.clone());
         volume
     }
@@ -287,6 +362,36 @@ impl Running {
             });
             if let Err(error) = opened {
                 tracing::warn!(volume = entry.name, %error, "a tertiary volume cannot be opened");
+            }
+        }
+    }
+
+    /// Looks which directories are there, so that what is told of them is so: people take disks away and say nothing. What does not
+    /// answer in a moment is told as it was.
+    pub fn look_for_volumes(&self) {
+        let (told, answers) = std::sync::mpsc::channel();
+        let mut asked = 0;
+        for (number, volume) in self.gate.opened().into_iter().filter(|(_, volume)| volume.may_be_exchanged()) {
+            if volume.is_looked_for.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            let (told, store, looked_for) = (told.clone(), self.store.clone(), volume.clone());
+            let look = move || {
+                let found = looked_for.length(VolumeLabel::OBJECT);
+                store.note_looked_for(number, found.err().as_ref());
+                looked_for.is_looked_for.store(false, Ordering::Release);
+                // Nobody may wait any more.
+                let _whether_heard = told.send(());
+            };
+            match std::thread::Builder::new().name("look".into()).spawn(look) {
+                Ok(_) => asked += 1,
+                Err(_) => volume.is_looked_for.store(false, Ordering::Release),
+            }
+        }
+        let until = Instant::now() + LOOKED_FOR;
+        for _ in 0..asked {
+            if answers.recv_timeout(until.saturating_duration_since(Instant::now())).is_err() {
+                return;
             }
         }
     }

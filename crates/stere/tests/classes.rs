@@ -38,7 +38,10 @@ fn classes_are_defined_used_changed_and_deleted() {
     let facts = world.json("policy get mount/photos/a.jpg --json");
     assert_eq!((&facts["survives"], &facts["state"]), (&"1".into(), &"compliant".into()));
     assert!(world.ok("class change tank photos copies=2").contains("so already"));
-    assert!(world.ok("status tank --json").contains("\"photos\""), "its room is told");
+    let told = world.run("status tank --json");
+    assert!(told.out.contains("\"photos\""), "its room is told");
+    // P-194: rules ask for a class that two devices cannot keep.
+    assert!(told.code == 3 && told.out.contains("*.raw:class=precious"), "{}", told.out);
     world.ok("umount mount");
     world.ok("mount tank mount");
     assert_eq!(world.json("policy get mount/photos --json")["class"], "photos");

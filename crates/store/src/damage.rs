@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
@@ -26,6 +27,8 @@ const MOVED_PER_UPDATE: usize = 256;
 #[derive(Default)]
 pub(crate) struct KnownDamage {
     state: Mutex<State>,
+    /// Whether any of it may be on volumes, for those who read.
+    may_be_on_volumes: AtomicBool,
 }
 
 #[derive(Default)]
@@ -47,6 +50,8 @@ struct Harm {
     segment: u64,
     range: Range<u32>,
     devices: Vec<DeviceIndex>,
+    /// Its segment was on tertiary volumes only: whether it is right again tells who reads it there.
+    on_volumes: bool,
 }
 
 impl KnownDamage {
@@ -79,7 +84,51 @@ impl KnownDamage {
             None if state.blobs.len() >= BLOBS_MAX => return,
             None => harm,
         };
+        if harm.on_volumes {
+            self.may_be_on_volumes.store(true, Ordering::Release);
+        }
         state.blobs.insert(blob, harm);
+        state.changed.insert(blob);
+    }
+
+    /// Segments with damage that is on volumes.
+    pub fn segments_on_volumes(&self) -> BTreeSet<u64> {
+        let state = self.state.lock();
+        state.blobs.values().filter(|harm| harm.on_volumes).map(|harm| harm.segment).collect()
+    }
+
+    fn is_on_volumes(&self, blob: u64) -> bool {
+        self.state.lock().blobs.get(&blob).is_some_and(|harm| harm.on_volumes)
+    }
+
+    /// A volume has this segment right.
+    pub fn forget_on_volumes(&self, segment: u64) {
+        let is_meant = |harm: &Harm| harm.on_volumes && harm.segment == segment;
+        let mut state = self.state.lock();
+        let right: Vec<u64> = state.blobs.iter().filter(|(_, harm)| is_meant(harm)).map(|(blob, _)| *blob).collect();
+        for blob in right {
+            state.blobs.remove(&blob);
+            state.changed.insert(blob);
+        }
+    }
+
+    /// These bytes of a blob could be read: what is left of its damage on volumes is what lies before or behind.
+    pub fn note_read(&self, blob: u64, read: &Range<u32>) {
+        if !self.may_be_on_volumes.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(harm) = state.blobs.get_mut(&blob).filter(|harm| harm.on_volumes) else { return };
+        if read.start <= harm.range.start {
+            harm.range.start = harm.range.start.max(read.end);
+        } else if read.end >= harm.range.end {
+            harm.range.end = harm.range.end.min(read.start);
+        } else {
+            return;
+        }
+        if harm.range.is_empty() {
+            state.blobs.remove(&blob);
+        }
         state.changed.insert(blob);
     }
 
@@ -128,7 +177,8 @@ impl Store {
         let place = copies.map(|segment| segment.chunks()).unwrap_or_default();
         let is_there = |index: &DeviceIndex| self.log.stripe.device(*index).is_some();
         let devices = place.iter().map(|chunk| chunk.device).filter(is_there).collect();
-        self.damage.note(blob, Harm { segment, range, devices });
+        let on_volumes = self.log.segments.get(segment).is_some_and(|segment| segment.is_released());
+        self.damage.note(blob, Harm { segment, range, devices, on_volumes });
     }
 
     /// Takes what a part of a scrub could not repair into what is known.
@@ -212,7 +262,8 @@ impl Store {
         for blob in known {
             let is_right = match self.view(Wait::Allowed, |view| view.blob(blob)) {
                 Err(Error::UnknownBlob { .. }) => true,
-                Ok(handle) if handle.is_released() => true,
+                // Nothing is fetched for this; reads and verifying tell.
+                Ok(handle) if handle.is_released() => !self.damage.is_on_volumes(blob),
                 Ok(handle) => self.log.has_blocks(&handle.segment, &handle.value.address, &handle.value.checksums),
                 Err(_) => false,
             };

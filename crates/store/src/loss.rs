@@ -80,13 +80,24 @@ impl Store {
 
     /// What is lost if these devices are gone, besides those that are not there now.
     pub fn loss(&self, is_gone: &dyn Fn(DeviceIndex) -> bool) -> Loss {
+        self.loss_without(is_gone, 0)
+    }
+
+    /// The same if these tertiary volumes, a set, are gone too.
+    pub fn loss_without(&self, is_gone: &dyn Fn(DeviceIndex) -> bool, volumes: u16) -> Loss {
         let stripe = &self.log.stripe;
         let is_absent = |index| is_gone(index) || stripe.device(index).is_none();
         let mut loss = self.known_loss();
-        for segment in self.log.segments.all() {
+        let segments = if volumes == 0 { self.log.segments.all() } else { self.log.segments.everywhere() };
+        for segment in segments {
             let live_bytes = segment.live_bytes();
-            let is_elsewhere = segment.tertiary().there != 0;
-            let chunks = if live_bytes == 0 || is_elsewhere { 0 } else { lost_chunks(&segment, &is_absent) };
+            let is_elsewhere = segment.tertiary().there & !volumes != 0;
+            let chunks = match live_bytes == 0 || is_elsewhere {
+                true => 0,
+                // What is on volumes only lies there in one piece.
+                false if segment.is_released() => 1,
+                false => lost_chunks(&segment, &is_absent),
+            };
             if segment.kind == SegmentKind::Meta {
                 loss.is_metadata_lost |= chunks != 0;
                 continue;

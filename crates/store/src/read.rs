@@ -73,7 +73,13 @@ impl Store {
             self.parts_of(piece, into, &mut parts)?;
         }
         match self.log.read(wait, &mut parts) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                let released = pieces.iter().filter(|piece| piece.blob.is_released());
+                released.for_each(|piece| {
+                    self.damage.note_read(piece.blob.id, &(piece.offset..piece.offset + piece.length));
+                });
+                Ok(())
+            }
             Err(LogError::WouldBlock) => Err(Error::WouldBlock),
             Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
             Err(LogError::Damaged { tag, offset, length }) => {
@@ -86,10 +92,10 @@ impl Store {
         }
     }
 
-    /// Content could not be read: known from now on, unless too many of its devices are away.
+    /// Content could not be read: known from now on, unless too many of its devices are away. (Where a volume is away, reading does not fail so.)
     fn note_failed_read(&self, blob: &BlobHandle) {
         let placed = blob.segment.placed();
-        if !blob.is_released() && self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
+        if blob.is_released() || self.chunks_there(&placed) >= usize::from(placed.scheme.data) {
             self.note_damaged(blob.id, placed_in(blob), 0..blob.value.logical_bytes);
         }
     }
@@ -111,7 +117,12 @@ impl Store {
             });
         }
         match self.log.read(wait, &mut parts) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                for (id, length) in &lengths {
+                    self.damage.note_read(*id, &(0..*length));
+                }
+                Ok(())
+            }
             Err(LogError::WouldBlock) => Err(Error::WouldBlock),
             Err(LogError::Elsewhere { why, refusal }) => Err(Error::Elsewhere { why, refusal }),
             // One piece: where some of it cannot be read, none of the content can.

@@ -103,6 +103,7 @@ impl Store {
             // It is found again.
             tracing::warn!(%error, "what is known to be damaged could not be read");
         }
+        store.load_bad_objects();
         if let Err(error) = store.load_heat() {
             // Nothing depends on it.
             tracing::warn!(%error, "how archived segments were used is not known");

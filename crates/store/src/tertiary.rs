@@ -9,6 +9,7 @@
 //! was chosen; one fetch serves all who wait for the same segment. The work goes on in steps, by whoever calls
 //! `Store::tertiary_step`. Read next: the log's `recall.rs`, `docs/design/tiering.md`.
 
+mod bad;
 mod beginning;
 mod clusters;
 mod costs;
@@ -109,6 +110,8 @@ struct Known {
     volume: Option<Arc<dyn Volume>>,
     /// What it said last, where that was bad.
     complaint: Option<String>,
+    /// That is that it is full.
+    is_full: bool,
 }
 
 /// Segments to be brought back, in the order in which they were asked for.
@@ -147,6 +150,8 @@ pub(crate) struct Volumes {
     are_uploads_held: AtomicBool,
     /// Objects that nobody needs any more, with the volumes they are on.
     garbage: Mutex<Vec<(String, u16)>>,
+    /// Segments that volumes do not give, with those volumes as a set.
+    bad: Mutex<BTreeMap<u64, u16>>,
     /// Segments that could not be uploaded, and why.
     stuck: Mutex<BTreeMap<u64, String>>,
     /// Segments that could not be repacked, with their live bytes then.
@@ -181,6 +186,7 @@ impl Volumes {
             is_staging_deferred: AtomicBool::new(false),
             are_uploads_held: AtomicBool::new(false),
             garbage: Mutex::default(),
+            bad: Mutex::default(),
             stuck: Mutex::default(),
             unpackable: Mutex::default(),
             may_be_released: AtomicBool::new(false),
@@ -251,6 +257,15 @@ impl Volumes {
                 None => tracing::info!(volume = known.entry.name, "the volume answers again"),
             }
             known.complaint = complaint;
+            known.is_full = matches!(error, Some(VolumeError::Full { .. }));
+        }
+    }
+
+    /// The same of one that was only looked for: that it is there does not say that it has room.
+    fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
+        let is_full = self.table.read().get(&number).is_some_and(|known| known.is_full);
+        if error.is_some() || !is_full {
+            self.note(number, error);
         }
     }
 
@@ -277,7 +292,10 @@ impl Volumes {
                     self.note(entry.number, None);
                     return Ok(());
                 }
-                Ok(false) => wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name)),
+                Ok(false) => {
+                    self.note_bad(segment.id, entry.bit());
+                    wrong.push(format!("object {name} on volume {} has wrong bytes", entry.name));
+                }
                 // It says nothing of the volume, and no other one is asked.
                 Err(error @ VolumeError::GivenUp { .. }) => {
                     return Err(RecallError::Refused(Refusal::Later, error.to_string()));
@@ -286,7 +304,10 @@ impl Volumes {
                     self.note(entry.number, Some(&error));
                     match error.is_passing() {
                         true => away.push(format!("volume {}: {error}", entry.name)),
-                        false => wrong.push(format!("volume {}: {error}", entry.name)),
+                        false => {
+                            self.note_bad(segment.id, entry.bit());
+                            wrong.push(format!("volume {}: {error}", entry.name));
+                        }
                     }
                 }
             }

@@ -136,7 +136,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let socket = public::start(&daemon, is_private);
     if let Some(server) = metrics {
         let daemon = daemon.clone();
-        metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts))?;
+        metrics::serve(server, move || report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem)))?;
     }
     start_signals(daemon.clone(), signals)?;
     end_when_taken_over(&daemon);
@@ -436,7 +436,9 @@ fn answer(daemon: &Daemon, request: Request) -> Answer {
         Request::Classes { order } => class::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Accounts { order } => quota::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
         Request::Rules { order } => rules::serve(&daemon.filesystem, order).unwrap_or_else(|error| failed(&error)),
-        Request::Status => Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts))),
+        Request::Status => {
+            Answer::Status(Box::new(report::gather(&daemon.running, &daemon.facts, Some(&daemon.filesystem))))
+        }
         Request::Change { change, dry_run } => match daemon.running.change(&change, dry_run) {
             Ok(Changed::Forecast(forecast)) => Answer::Forecast(forecast),
             Ok(Changed::Done(said)) => {

@@ -1,7 +1,7 @@
 //! The devices of a pool as `device list` and `status` tell them.
 
 use stere_device::Device;
-use stere_format::{DeviceEntry, DeviceState};
+use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
 use stere_store::HealthState;
 
 use super::DeviceReport;
@@ -68,9 +68,27 @@ fn report(running: &Running, entry: &DeviceEntry, entries: &[DeviceEntry]) -> De
             None if state == "slow" => {
                 Some(format!("it takes {} ms for 64 KiB, many times what the others take", latency_us / 1000))
             }
+            None if state == "sick" => why_not_given_up(running, index),
             None => left_out.filter(|_| !is_attached).map(|left_out| left_out.why),
         },
     }
+}
+
+/// Why a device that fails too often stays in use all the same.
+fn why_not_given_up(running: &Running, index: DeviceIndex) -> Option<String> {
+    let store = &running.store;
+    let (limit, health) = (store.health_limits().retire_errors, store.health(index)?);
+    if limit == 0 || health.errors() < limit {
+        return None;
+    }
+    let why = match store.devices_to_retire().contains(&index) {
+        true => "the other devices have no room for what it holds; add or replace one",
+        false => "not all that it holds can be read without it; put another in its place while it still answers",
+    };
+    Some(format!(
+        "it has failed {} times (retire_errors={limit}), and is not given up by itself: {why}",
+        health.errors()
+    ))
 }
 
 /// Two copies need two devices: of the largest, no more can be used than all others have together.

@@ -67,7 +67,7 @@ fn find(
     }
     let (damaged, bytes) = running.store.damaged_blobs();
     if damaged > 0 && !is_silent {
-        let way_back = way_back_without_missing(pool, devices);
+        let way_back = way_back_from_media(running).unwrap_or_else(|| way_back_without_missing(pool, devices));
         return (State::Lost, format!("{} of files cannot be read from any device: {way_back}", size::show(bytes)));
     }
     if let Some(device) = devices.iter().find(|device| device.state == "left out") {
@@ -126,12 +126,24 @@ fn find(
     remarks(running, devices)
 }
 
+/// What to do about content that media give no more.
+fn way_back_from_media(running: &Running) -> Option<String> {
+    let volumes = running.store.damaged_volumes();
+    if volumes == 0 {
+        return None;
+    }
+    let (names, pool) = (running.store.tier_names(volumes), &running.pool);
+    Some(format!(
+        "objects on {names} are damaged or lacking: restore them there and run `stere media verify {pool} NAME`, restore these files from a backup, or remove them"
+    ))
+}
+
 /// What to do about content that no device gives although none is missing.
 fn way_back_without_missing(pool: &str, devices: &[DeviceReport]) -> String {
     let backup = "restore these files from a backup, or remove them";
     if let Some(name) = names(devices, "failed").first() {
         return format!(
-            "device {name} was given up and may still have them: bring it back with `stere device online {pool} {name}`; otherwise {backup}"
+            "device {name} was given up and may still have them: attach it, and bring it back with `stere device online {pool} {name}`; otherwise {backup}"
         );
     }
     match devices.iter().find(|device| device.read_errors > 0) {

@@ -199,7 +199,12 @@ impl Running {
         let bytes = usage.chunks * chunk_bytes;
         let lost_bytes = match is_attached {
             true => 0,
-            false => self.store.forecast(&StoreChange::Lose(vec![old.index]))?.lost_bytes,
+            // Away already: what cannot be read now is what it takes with it.
+            false => {
+                let floors = stere_pool::floors(&self.store);
+                let forecast = self.store.forecast(&StoreChange::Lose(vec![old.index]))?;
+                forecast.lost_bytes.max(floors.lost_bytes + floors.lost_single_bytes)
+            }
         };
         // A smaller one joins, and the others take what it cannot.
         let refusal = if slot_count < old.slot_count && !self.store.forecast(&StoreChange::Evacuate(old.index))?.fits {
@@ -214,7 +219,14 @@ impl Running {
             None
         };
         let survives = self.normal_survives(self.active_without(Some(old.index)) + 1);
-        Ok(self.finish(bytes, survives, lost_bytes, refusal))
+        let mut forecast = self.finish(bytes, survives, lost_bytes, refusal);
+        if lost_bytes > 0 {
+            forecast.text += &format!(
+                ", for good unless '{0}' comes back (`stere device online {1} {0}`); `stere lose {1}` names the files",
+                old.name, self.pool
+            );
+        }
+        Ok(forecast)
     }
 
     fn forecast_loss(&self, entry: &DeviceEntry) -> Result<Forecast> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stere_naming::{FileSystem, Wait};
 use stere_store::{Costs, Store, VolumePrices};
 
-use super::{Order, Told, ask, ask_tier, open, survey, volumes_meant};
+use super::{Order, Told, ask, destination, open, survey};
 use crate::control::{Connection, Request};
 use crate::error::{DONE, Error, Result, refused};
 use crate::registry::Registry;
@@ -164,12 +164,12 @@ fn tell(
     registry: &Registry,
     paths: &[PathBuf],
     json: bool,
-    order: &dyn Fn(&mut Connection, &str, u64) -> Result<Order>,
+    order: &dyn Fn(&mut Connection, &str, (&Path, u64)) -> Result<Order>,
 ) -> Result<u8> {
     for path in paths {
         let (about, mut connection, inode) = locate::connect(registry, path)?;
         connection.be_patient()?;
-        let order = order(&mut connection, &about.pool, inode)?;
+        let order = order(&mut connection, &about.pool, (path, inode))?;
         let Told::Costs(reports) = ask(&mut connection, order)? else { return unexpected() };
         match json {
             true => println!("{}", to_json(&reports)?),
@@ -180,15 +180,14 @@ fn tell(
 }
 
 pub fn stage(registry: &Registry, paths: &[PathBuf], json: bool) -> Result<u8> {
-    tell(registry, paths, json, &|_, _, inode| Ok(Order::Costs(inode, None)))
+    tell(registry, paths, json, &|_, _, (_, inode)| Ok(Order::Costs(inode, None)))
 }
 
 pub fn archive(registry: &Registry, paths: &[PathBuf], to: Option<&str>, json: bool) -> Result<u8> {
-    tell(registry, paths, json, &|connection, pool, inode| {
+    tell(registry, paths, json, &|connection, pool, of| {
         // What was written last is gathered in memory still.
         connection.ask(Request::Flush { wait: true })?;
-        let report = ask_tier(connection, Order::Tell)?;
-        Ok(Order::Costs(inode, Some(volumes_meant(&report, to, pool)?)))
+        Ok(Order::Costs(of.1, Some(destination(connection, pool, of, to)?.0)))
     })
 }
 

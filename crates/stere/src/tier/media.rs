@@ -127,7 +127,7 @@ pub fn media(registry: &Registry, command: &MediaCommand) -> Result<u8> {
                     print_volumes(std::slice::from_ref(found));
                     println!("  id {}", found.id);
                     print_cartridges(&found.media);
-                    if found.state != "online" {
+                    if matches!(found.state.as_str(), "away" | "offline") {
                         println!(
                             "  bring {} to {}, or say where it is: stere device online {pool} {volume} PATH",
                             found.name, found.place

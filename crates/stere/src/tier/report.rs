@@ -12,7 +12,7 @@ pub struct VolumeReport {
     pub class: String,
     pub place: String,
     pub id: String,
-    /// `online`, `offline` (taken away on purpose) or `away`.
+    /// `online`, `damaged`, `full`, `offline` (taken away on purpose) or `away`.
     pub state: String,
     pub segments: u64,
     pub live_bytes: u64,
@@ -27,6 +27,12 @@ pub struct VolumeReport {
     pub metadata_generation: Option<u64>,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
+    /// Segments whose object it is known to lack, or to have wrong.
+    #[serde(default)]
+    pub damaged_segments: u64,
+    /// Reads that wait for it now.
+    #[serde(default)]
+    pub waiting_reads: u64,
     /// The volume that takes over from it, if it is being retired, and what that one lacks still.
     #[serde(default)]
     pub heir: Option<String>,
@@ -161,6 +167,9 @@ pub(super) fn print_volumes(volumes: &[VolumeReport]) {
         );
         if let Some(generation) = volume.metadata_generation {
             println!("  with the pool's metadata, as of checkpoint {generation}");
+        }
+        if volume.damaged_segments > 0 {
+            println!("  {} segments of it are damaged, or lacking", volume.damaged_segments);
         }
         if let Some(heir) = &volume.heir {
             let (left, segments) = (size::show(volume.left_bytes), volume.left_segments);

@@ -20,10 +20,14 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
         left_bytes: running.store.left_to_retire(status.entry.number).1,
         state: match (status.entry.is_offline, status.is_attached && status.complaint.is_none()) {
             (true, _) => "offline",
+            (false, true) if status.damaged_segments > 0 => "damaged",
             (false, true) => "online",
+            (false, false) if status.is_full => "full",
             (false, false) => "away",
         }
         .to_owned(),
+        damaged_segments: status.damaged_segments,
+        waiting_reads: running.gate.waiting_reads(status.entry.number),
         media: running.gate.media(status.entry.number).into_iter().map(Into::into).collect(),
         // Of those who wait now, rather than of who was the first.
         complaint: status.complaint.map(|text| running.gate.complaint(status.entry.number).unwrap_or(text)),

@@ -12,7 +12,7 @@ fn everything_is_passed_on() {
         let label = VolumeLabel { pool: PoolId([7; 16]), pool_name: "tank".into(), volume, name: name.clone() };
         inner.put(VolumeLabel::OBJECT, &label.encode()).unwrap();
         let inner = LabelledVolume::new(inner, volume, &name);
-        Box::new(Labelled { inner, name, complaint: Mutex::default(), gate: Arc::default() })
+        Box::new(Labelled::new(inner, name, Arc::default()))
     });
     assert_eq!(lost, [""; 0]);
 }

@@ -82,16 +82,19 @@ impl Store {
                 swept.deleted += 1;
             }
         }
+        let mut right = Vec::new();
         for segment in self.log.segments.everywhere() {
             if segment.tertiary().there & entry.bit() == 0 || segment.live_bytes() == 0 {
                 continue;
             }
             if !there.contains(&(segment.id, segment.sequence)) {
                 swept.lacking.push(segment.id);
-            } else if reads && !self.is_object_right(&segment, &*volume).map_err(failed)? {
-                swept.damaged.push(segment.id);
+            } else if reads {
+                let is_right = self.is_object_right(&segment, &*volume).map_err(failed)?;
+                if is_right { &mut right } else { &mut swept.damaged }.push(segment.id);
             }
         }
+        self.note_swept(&*volume, entry.bit(), &swept.lacking, &swept.damaged, &right)?;
         let bad: Vec<u64> = swept.lacking.iter().chain(&swept.damaged).copied().collect();
         self.give_objects_up(&bad, entry.bit());
         Ok(swept)

@@ -331,6 +331,7 @@ impl Store {
             return Ok(false);
         }
         segment.restore(place);
+        self.damage.forget_on_volumes(segment.id);
         self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
         self.put_segment(&mut inner, segment);
         inner.change += 1;

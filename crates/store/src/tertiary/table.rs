@@ -23,6 +23,8 @@ pub struct VolumeStatus {
     pub is_attached: bool,
     /// What it said last, where that was bad.
     pub complaint: Option<String>,
+    /// That is that it is full.
+    pub is_full: bool,
     /// Segments it has, and their live bytes.
     pub segments: u64,
     pub live_bytes: u64,
@@ -30,6 +32,8 @@ pub struct VolumeStatus {
     pub stored_bytes: u64,
     /// Of those, what is nowhere else.
     pub only_here_bytes: u64,
+    /// Segments that it is known to lack, or to have wrong.
+    pub damaged_segments: u64,
     /// Segments that are to be copied to it.
     pub waiting_segments: u64,
     pub waiting_bytes: u64,
@@ -67,7 +71,7 @@ impl Store {
                 self.volumes.retired.write().insert(entry.number, entry);
                 continue;
             }
-            table.insert(entry.number, Known { entry, volume: None, complaint: None });
+            table.insert(entry.number, Known { entry, volume: None, complaint: None, is_full: false });
         }
         let is_any = !table.is_empty();
         drop(table);
@@ -89,10 +93,12 @@ impl Store {
                 entry: known.entry.clone(),
                 is_attached: known.volume.is_some(),
                 complaint: known.complaint.clone(),
+                is_full: known.is_full,
                 segments: 0,
                 live_bytes: 0,
                 stored_bytes: 0,
                 only_here_bytes: 0,
+                damaged_segments: 0,
                 waiting_segments: 0,
                 waiting_bytes: 0,
                 metadata_generation: self.volumes.metadata_generation(known.entry.number),
@@ -102,6 +108,7 @@ impl Store {
                 let live_bytes = segment.live_bytes();
                 if there & bit != 0 {
                     status.segments += 1;
+                    status.damaged_segments += u64::from(self.volumes.is_bad(segment, bit));
                     status.live_bytes += live_bytes;
                     status.stored_bytes += super::repack::object_bytes(segment);
                     status.only_here_bytes += if there == bit && segment.is_released() { live_bytes } else { 0 };
@@ -283,7 +290,10 @@ impl Store {
         })?;
         self.volumes.forget_metadata(number);
         self.volumes.retired.write().remove(&number);
-        self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
+        self.volumes
+            .table
+            .write()
+            .insert(number, Known { entry, volume: Some(volume), complaint: None, is_full: false });
         self.commit(Wait::Allowed)?;
         Ok(number)
     }
@@ -312,7 +322,10 @@ impl Store {
             self.put_volume(&entry)?;
         }
         self.volumes.forget_metadata(number);
-        self.volumes.table.write().insert(number, Known { entry, volume: Some(volume), complaint: None });
+        self.volumes
+            .table
+            .write()
+            .insert(number, Known { entry, volume: Some(volume), complaint: None, is_full: false });
         self.volumes.stuck.lock().clear();
         Ok(())
     }
@@ -326,6 +339,11 @@ impl Store {
         self.commit(Wait::Allowed)
     }
 
+    /// Somebody looked whether a volume is there, for nobody in particular.
+    pub fn note_looked_for(&self, number: u8, error: Option<&VolumeError>) {
+        self.volumes.note_looked_for(number, error);
+    }
+
     /// Goes on without a volume until it is attached again.
     pub fn take_volume_away(&self, number: u8) -> Result<(), Error> {
         self.check_writable()?;
@@ -334,7 +352,7 @@ impl Store {
         let entry = VolumeEntry { is_offline: true, ..entry };
         self.put_volume(&entry)?;
         self.volumes.forget_metadata(number);
-        self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None });
+        self.volumes.table.write().insert(number, Known { entry, volume: None, complaint: None, is_full: false });
         Ok(())
     }
 

@@ -477,6 +477,7 @@ impl Store {
             return false;
         }
         segment.note_tertiary(there);
+        self.volumes.note_good(segment.id, there);
         self.put_segment(&mut inner, segment);
         inner.change += 1;
         true
