@@ -240,7 +240,8 @@ fn is_device_with_id(path: &Path, pool: &PoolRecord, device: &DeviceRecord) -> b
     }
 }
 
-fn block_devices() -> Vec<PathBuf> {
+/// All block devices of the machine.
+pub fn block_devices() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/sys/class/block") else { return Vec::new() };
     let mut paths: Vec<PathBuf> =
         entries.flatten().map(|entry| Path::new("/dev").join(entry.file_name())).filter(|path| path.exists()).collect();

@@ -5,6 +5,7 @@
 //! is told of it before the next. Read next: `running/change.rs`, `running/forecast.rs`, `running/mend.rs`.
 
 pub mod change;
+pub mod elsewhere;
 pub mod forecast;
 mod grow;
 pub mod mend;

@@ -16,6 +16,7 @@ use super::Options;
 use super::serve::Daemon;
 use super::work::UnmountOnPanic;
 use crate::error::{Error, Result};
+use crate::running::elsewhere::Elsewhere;
 use crate::running::mend::STEP_BYTES;
 
 /// How often somebody looks whether there is something to repair.
@@ -40,6 +41,7 @@ struct Repairer<F> {
     last_request: Instant,
     /// When devices that are away are tried next, and how long after that again.
     tries: HashMap<DeviceIndex, (Instant, Duration)>,
+    elsewhere: Elsewhere,
     next_look: Instant,
     next_review: Instant,
     rate_bytes: u64,
@@ -77,6 +79,7 @@ pub fn start(
             last_served: 0,
             last_request: now,
             tries: HashMap::new(),
+            elsewhere: Elsewhere::default(),
             next_look: now,
             next_review: now + REVIEW_EVERY,
             rate_bytes,
@@ -214,16 +217,28 @@ impl<F: Fn() -> u64> Repairer<F> {
             self.away_since.entry(entry.index).or_insert_with(Instant::now);
         }
         let now = Instant::now();
+        // Where it was it is looked for below.
+        if let Some((entry, path)) = self.elsewhere.find(&running, &away) {
+            let outcome = running.return_of(entry, &path);
+            self.returned(outcome);
+        }
         for entry in away {
             let (due, delay) = self.tries.get(&entry.index).copied().unwrap_or((now, RETURN_AFTER.start));
             let Some(path) = running.path_of(entry).filter(|_| now >= due) else { continue };
             let is_there = running.is_there(entry, &path);
             let delay = if is_there { (delay * 2).min(RETURN_AFTER.end) } else { RETURN_AFTER.start };
             self.tries.insert(entry.index, (now + delay, delay));
-            if is_there && let Some(said) = self.told(running.return_of(entry, &path)) {
-                tracing::info!("{said}");
-                crate::reconcile::try_again(&self.daemon.filesystem, &running);
+            if is_there {
+                let outcome = running.return_of(entry, &path);
+                self.returned(outcome);
             }
+        }
+    }
+
+    fn returned(&mut self, outcome: Result<String>) {
+        if let Some(said) = self.told(outcome) {
+            tracing::info!("{said}");
+            crate::reconcile::try_again(&self.daemon.filesystem, &self.daemon.running);
         }
     }
 
