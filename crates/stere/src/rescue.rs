@@ -42,6 +42,9 @@ struct Entry {
     size: u64,
 }
 
+/// The end of the name of the list of files that are not whole, behind that of the directory that was copied to.
+const INCOMPLETE: &str = ".incomplete.txt";
+
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     #[serde(flatten)]
@@ -80,6 +83,7 @@ pub fn run(registry: &Registry, arguments: &RescueArguments) -> Result<u8> {
             let report = rescue(sources, volumes, options, &mut sink)?;
             sink.end();
             left_out = sink.sink.left_out();
+            list_incomplete(directory, &report.damage.iter().map(damage_line).collect::<Vec<_>>())?;
             (report, Vec::new())
         }
         (None, false) => {
@@ -157,6 +161,41 @@ fn open_target(directory: &Path, preserved: Preserved) -> Result<DirectorySink> 
         return refused(format!("{name} is not empty; name a new directory, so that nothing is mixed up"));
     }
     DirectorySink::open(directory, preserved)
+}
+
+/// Leaves a list beside the directory that was copied to, of what in it is not whole: files have holes where something was not found, and look
+/// like others. In the directory are the pool's files and nothing else, unless there is no other place.
+fn list_incomplete(directory: &Path, lines: &[String]) -> Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let directory = std::path::absolute(directory).map_err(Error::System)?;
+    let mut beside = directory.clone().into_os_string();
+    beside.push(INCOMPLETE);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let path = match write_new(Path::new(&beside), &text) {
+        Ok(path) => path,
+        Err(_) => write_new(&directory.join(INCOMPLETE.trim_start_matches('.')), &text).at("write into", &directory)?,
+    };
+    eprintln!("stere: files that are not whole are listed in {}", path.display());
+    Ok(())
+}
+
+/// Writes a file of this name, with a number behind it where there is one.
+fn write_new(path: &Path, text: &str) -> std::io::Result<PathBuf> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut number = 1;
+    let mut name = path.to_owned();
+    loop {
+        match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                number += 1;
+                name = path.with_extension(format!("{number}.txt"));
+            }
+            made => return made.and_then(|mut file| file.write_all(text.as_bytes())).map(|()| name),
+        }
+    }
 }
 
 fn print(report: &Report, unopened: &[String], left_out: &[String], arguments: &RescueArguments) {

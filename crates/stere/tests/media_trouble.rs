@@ -1,4 +1,4 @@
-//! Media that are damaged, lost or full, and what is said of them (P-195, P-196, P-198): with the real binary on a real mount. Needs root
+//! Media that are damaged, lost or full, and what is said of them (P-195, P-196, P-198, P-199): with the real binary on a real mount. Needs root
 //! and /dev/fuse, and says loudly when it skips.
 
 mod support;
@@ -203,4 +203,25 @@ fn recall_timeout_is_kept() {
     forget_cache();
     assert!(fs::read(world.mountpoint().join("big")).unwrap() == big);
     world.ok("umount mount");
+}
+
+/// P-199: from one volume, which lacks what never went there.
+#[test]
+fn a_rescue_lists_what_is_not_whole() {
+    if !can_mount("a_rescue_lists_what_is_not_whole") {
+        return;
+    }
+    let world = with_volumes(&["one"]);
+    fill(&world.mountpoint().join("d"), 10);
+    world.ok("tier archive mount/d --wait");
+    fill(&world.mountpoint().join("e"), 10);
+    world.ok("umount mount");
+    let said = world.run("rescue dir:one --to out");
+    assert_eq!(said.code, 4, "{}{}", said.out, said.err);
+    assert!(said.err.contains("out.incomplete.txt"), "{}", said.err);
+    let list = fs::read_to_string(world.path("out.incomplete.txt")).unwrap();
+    assert!(list.contains("/e/9") && !list.contains("/d/"), "{list}");
+    assert_right(&world.path("out/d"), 10);
+    let whole = world.run("rescue a.img b.img --to whole");
+    assert!(whole.code != 4 && !world.path("whole.incomplete.txt").exists(), "{}{}", whole.out, whole.err);
 }

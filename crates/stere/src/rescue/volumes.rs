@@ -114,6 +114,10 @@ pub fn run(arguments: &RescueArguments, volumes: Vec<VolumeSource>, secrets: &[S
         found.preserved = super::Preserved::of(&arguments.preserve);
         drop(super::open_target(to, found.preserved)?);
         found.copy(to)?;
+        let lost = found.outcome.damaged.iter().map(|path| format!("{path}: damaged"));
+        let holes =
+            found.outcome.incomplete.iter().map(|path| format!("{path}: with holes, or not archived as a whole"));
+        super::list_incomplete(to, &lost.chain(holes).collect::<Vec<_>>())?;
     }
     let outcome = &found.outcome;
     match arguments.json {

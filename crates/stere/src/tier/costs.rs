@@ -160,12 +160,10 @@ pub fn print(name: &Path, reports: &[CostsReport]) {
     }
 }
 
-fn tell(
-    registry: &Registry,
-    paths: &[PathBuf],
-    json: bool,
-    order: &dyn Fn(&mut Connection, &str, (&Path, u64)) -> Result<Order>,
-) -> Result<u8> {
+/// What to ask of a pool by its name about a path and its inode.
+type Ordering<'a> = &'a dyn Fn(&mut Connection, &str, (&Path, u64)) -> Result<Order>;
+
+fn tell(registry: &Registry, paths: &[PathBuf], json: bool, order: Ordering<'_>) -> Result<u8> {
     for path in paths {
         let (about, mut connection, inode) = locate::connect(registry, path)?;
         connection.be_patient()?;
