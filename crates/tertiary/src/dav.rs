@@ -131,7 +131,8 @@ impl DavVolume {
         let response = self.http.send(self.request("PROPFIND", url, &headers, PROPERTIES.as_bytes())?)?;
         match response.status().as_u16() {
             207 => {
-                let body = std::io::BufReader::with_capacity(64 << 10, response.into_body().into_reader());
+                let body = Timed { inner: response.into_body().into_reader(), deadline: self.http.list_deadline() };
+                let body = std::io::BufReader::with_capacity(64 << 10, body);
                 multistatus::read(body).map(Some).map_err(|error| self.http.away(error))
             }
             404 => Ok(None),
@@ -205,6 +206,21 @@ impl DavVolume {
             member.path.len() == depth + 1 && !member.path[depth].contains('/') && !is_partial(&member.path[depth])
         };
         Ok(Some(found.into_iter().filter(is_in).collect()))
+    }
+}
+
+/// An answer that must have an end by then.
+struct Timed<R> {
+    inner: R,
+    deadline: Instant,
+}
+
+impl<R: std::io::Read> std::io::Read for Timed<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if Instant::now() > self.deadline {
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, LIST_WITHOUT_END));
+        }
+        self.inner.read(into)
     }
 }
 
@@ -321,12 +337,12 @@ impl Volume for DavVolume {
                 names
             }
         };
-        let mut names = 0;
+        let (mut names, deadline) = (0, self.http.list_deadline());
         for folder in folders {
             match self.members(&folder_of(self.url(&folder)))? {
                 Some(members) => {
                     names += members.len();
-                    if names > NAMES_MAX {
+                    if names > NAMES_MAX || Instant::now() > deadline {
                         return Err(self.http.away(LIST_WITHOUT_END));
                     }
                     take(&format!("{folder}/"), members);

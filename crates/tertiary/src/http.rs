@@ -7,18 +7,18 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stere_device::{LOOK_BYTES, PIECE_BYTES, Take, VolumeError, waiting};
 use ureq::Agent;
 use ureq::http::{Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
-use crate::named_file;
 use crate::patient::{self, Slowness};
+use crate::{LIST_TIME, named_file};
 
 /// A server that neither says nor takes anything for a minute is away, and so is one that trickles: the slowest links give more.
-const SLOWNESS: Slowness = Slowness { silence: Duration::from_secs(60), least_bytes: 4 << 10 };
+const SLOWNESS: Slowness = Slowness { silence: Duration::from_secs(60), least_bytes: 4 << 10, list: LIST_TIME };
 /// The head of an answer is short, however slow the link is.
 const HEAD: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ pub(crate) const WORDS_BYTES_MAX: u64 = 4 << 20;
 pub(crate) struct Http {
     agent: Agent,
     text: String,
+    slowness: Slowness,
 }
 
 /// What a server answered.
@@ -75,7 +76,7 @@ impl Http {
             .allow_non_standard_methods(true)
             .tls_config(tls)
             .build();
-        Http { agent: patient::agent(config, slowness), text }
+        Http { agent: patient::agent(config, slowness), text, slowness }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -87,6 +88,11 @@ impl Http {
             return VolumeError::GivenUp { volume: self.text.clone() };
         }
         VolumeError::Away { volume: self.text.clone(), why: why.to_string() }
+    }
+
+    /// When a list that is begun now must have an end.
+    pub(crate) fn list_deadline(&self) -> Instant {
+        Instant::now() + self.slowness.list
     }
 
     pub(crate) fn full(&self) -> VolumeError {

@@ -11,6 +11,7 @@
 //! Read next: `place.rs`, `http.rs`, `s3.rs`, `dav.rs`, `sftp.rs`, the store's `tertiary.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stere_device::Volume;
 
@@ -33,7 +34,13 @@ pub use sftp::SftpVolume;
 pub use sftp::packet;
 
 /// Names in one list, of all its pages and folders: a volume of 16 TiB in objects of 4 MiB. A list is in memory, so it must have an end.
+#[cfg(not(test))]
 const NAMES_MAX: usize = 4 << 20;
+/// Few enough for a test to play a server that goes beyond.
+#[cfg(test)]
+const NAMES_MAX: usize = 1 << 16;
+/// A list takes minutes where there are millions of names.
+const LIST_TIME: Duration = Duration::from_secs(3600);
 /// What is said of a server whose list has none.
 const LIST_WITHOUT_END: &str = "its list does not end; look what the server is, and whether the place is the right one";
 

@@ -25,6 +25,8 @@ pub(crate) struct Slowness {
     pub silence: Duration,
     /// One that is waited for twice as long and gives fewer bytes is, too.
     pub least_bytes: usize,
+    /// For all pages of a list.
+    pub list: Duration,
 }
 
 /// As ureq's own, but for the waits.
@@ -60,7 +62,7 @@ struct Patient<T> {
 }
 
 impl<T> Patient<T> {
-    fn new(inner: T, Slowness { silence, least_bytes }: Slowness) -> Patient<T> {
+    fn new(inner: T, Slowness { silence, least_bytes, .. }: Slowness) -> Patient<T> {
         Patient { inner, silence, least_bytes, waited: Duration::ZERO, trickled: 0, looked: Instant::now() }
     }
 

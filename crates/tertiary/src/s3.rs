@@ -1,7 +1,7 @@
 //! A bucket as a volume.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusty_s3::actions::{ListObjectsV2, ListObjectsV2Response};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
@@ -172,7 +172,7 @@ impl Volume for S3Volume {
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
         let (mut found, mut token) = (Vec::new(), None::<String>);
         let (mut tokens, mut empty_pages) = (HashSet::new(), 0);
-        let wanted = self.key(prefix);
+        let (wanted, deadline) = (self.key(prefix), self.http.list_deadline());
         let before = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
         loop {
             let page = self.list_page(&wanted, token.take())?;
@@ -184,7 +184,7 @@ impl Volume for S3Volume {
             let Some(next) = page.next_continuation_token else { break };
             // Each page goes on from the one before; a server whose pages do not would be asked for ever.
             let is_long = found.len() > NAMES_MAX || empty_pages > EMPTY_PAGES_MAX || next.len() > TOKEN_BYTES_MAX;
-            if is_long || !tokens.insert(next.clone()) {
+            if is_long || Instant::now() > deadline || !tokens.insert(next.clone()) {
                 return Err(self.http.away(LIST_WITHOUT_END));
             }
             token = Some(next);

@@ -17,7 +17,7 @@ use stere_device::{LOOK_BYTES, PIECE_BYTES, Patience, Take, Volume, VolumeError,
 
 use crate::partial::{Partials, is_partial};
 use crate::place::{PlaceError, SftpPlace};
-use crate::{LIST_WITHOUT_END, NAMES_MAX};
+use crate::{LIST_TIME, LIST_WITHOUT_END, NAMES_MAX};
 
 mod connection;
 mod files;
@@ -380,7 +380,7 @@ impl Volume for SftpVolume {
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
         self.with(|session| {
-            let (mut found, mut names) = (Vec::new(), 0);
+            let (mut found, mut names, begun) = (Vec::new(), 0, Instant::now());
             let mut folders = match prefix.rsplit_once('/') {
                 Some((folder, _)) => vec![folder.to_owned()],
                 None => vec![String::new()],
@@ -388,6 +388,9 @@ impl Volume for SftpVolume {
             while let Some(folder) = folders.pop() {
                 let path = if folder.is_empty() { self.root().to_owned() } else { self.path(&folder) };
                 let entries = session.list(&path);
+                if begun.elapsed() > LIST_TIME {
+                    return Err(Fault::Lost(LIST_WITHOUT_END.into()));
+                }
                 let Some(entries) = self.unless_missing(session, prefix, entries)? else { continue };
                 names += entries.len();
                 if names > NAMES_MAX {

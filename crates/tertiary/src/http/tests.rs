@@ -12,7 +12,7 @@ use crate::s3::S3Volume;
 
 /// Instead of a minute.
 const LIMIT: Duration = Duration::from_secs(1);
-const LIMITS: Slowness = Slowness { silence: LIMIT, least_bytes: 16 };
+const LIMITS: Slowness = Slowness { silence: LIMIT, least_bytes: 16, list: LIMIT };
 /// Between two pieces.
 const PAUSE: Duration = Duration::from_millis(250);
 /// More than the kernel keeps for a server that takes nothing.
@@ -225,4 +225,45 @@ fn what_trickles_ends() {
             });
         }
     });
+}
+
+/// P-202: a list that goes on by small pieces, each in time, ends all the same.
+#[test]
+fn a_list_has_its_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            std::thread::spawn(move || list_without_end(&stream, number));
+        }
+    });
+    for volume in volumes(address) {
+        let start = Instant::now();
+        let outcome = volume.list("segments/");
+        let Err(VolumeError::Away { why, .. }) = &outcome else { panic!("{outcome:?}") };
+        assert!(why.contains("does not end"), "{}: {why}", volume.describe());
+        assert!(start.elapsed() < 5 * LIMIT, "{:?}", start.elapsed());
+    }
+}
+
+/// A page of one name for a bucket, and names without end for a folder; both slowly.
+fn list_without_end(stream: &TcpStream, number: usize) -> Option<()> {
+    let (mut reader, mut stream) = (BufReader::new(stream.try_clone().ok()?), stream);
+    let (head, length) = request_of(&mut reader)?;
+    take_body(&mut reader, length, Manner::Drips);
+    if head.starts_with("GET") {
+        std::thread::sleep(PAUSE);
+        let body = format!(
+            "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><MaxKeys>1</MaxKeys>\
+             <NextContinuationToken>{number}</NextContinuationToken><Contents><Key>pre/segments/{number}</Key>\
+             <LastModified>x</LastModified><ETag>e</ETag><Size>7</Size></Contents></ListBucketResult>"
+        );
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).ok()?;
+        return Some(());
+    }
+    write!(stream, "HTTP/1.1 207 Multi-Status\r\ncontent-length: 100000000\r\n\r\n<multistatus xmlns='DAV:'>").ok()?;
+    loop {
+        write!(stream, "<response><href>/pre/segments/{number}</href><propstat><prop><getcontentlength>7</getcontentlength></prop><status>HTTP/1.1 200 OK</status></propstat></response>").ok()?;
+        std::thread::sleep(PAUSE);
+    }
 }

@@ -19,6 +19,8 @@ use super::packet::{self, Reply, put_text};
 
 /// How often it is looked whether anybody still wants the answer.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// What moves at least while a reply is waited for, in twice the time that nothing may move.
+const LEAST_BYTES: usize = 4 << 10;
 /// A reply is not longer: a piece of a file, or a part of a list.
 const REPLY_BYTES_MAX: usize = 512 << 10;
 /// What is on its way in one direction at most.
@@ -77,6 +79,9 @@ pub(super) struct Connection {
     last_number: u32,
     abandoned: BTreeSet<u32>,
     answer: Duration,
+    /// How long was waited since a reply was whole or much had moved, and how many bytes moved meanwhile.
+    waited: Duration,
+    trickled: usize,
     pub(super) abilities: Abilities,
     _peer: Option<Peer>,
 }
@@ -104,6 +109,8 @@ impl Connection {
             last_number: 0,
             abandoned: BTreeSet::new(),
             answer: HELLO.min(answer),
+            waited: Duration::ZERO,
+            trickled: 0,
             abilities: Abilities::default(),
             _peer: peer,
         };
@@ -190,7 +197,10 @@ impl Connection {
         loop {
             let end = loop {
                 match self.whole_reply()? {
-                    Some(end) => break end,
+                    Some(end) => {
+                        (self.waited, self.trickled) = (Duration::ZERO, 0);
+                        break end;
+                    }
                     None => self.move_something()?,
                 }
             };
@@ -220,10 +230,11 @@ impl Connection {
 
     /// Waits until a byte went out or came in.
     fn move_something(&mut self) -> Result<(), Fault> {
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), self.incoming.len() - self.start + self.outgoing.len());
         loop {
             if self.try_moving(Some(&LOOK))? {
-                return Ok(());
+                let now = self.incoming.len() - self.start + self.outgoing.len();
+                return self.judge_trickle(begun.elapsed(), now.abs_diff(before));
             }
             if waiting::is_given_up() {
                 return Err(Fault::GivenUp);
@@ -231,6 +242,24 @@ impl Connection {
             if begun.elapsed() >= self.answer {
                 return Err(Fault::Lost("it does not answer".into()));
             }
+        }
+    }
+
+    /// A byte now and then is not enough.
+    fn judge_trickle(&mut self, waited: Duration, bytes: usize) -> Result<(), Fault> {
+        self.waited += waited;
+        self.trickled += bytes;
+        if self.trickled >= LEAST_BYTES {
+            (self.waited, self.trickled) = (Duration::ZERO, 0);
+        }
+        match self.waited > 2 * self.answer {
+            true => {
+                let (bytes, seconds) = (self.trickled, self.waited.as_secs());
+                Err(Fault::Lost(format!(
+                    "{bytes} bytes moved in {seconds} s; look whether it works, and the way to it"
+                )))
+            }
+            false => Ok(()),
         }
     }
 

@@ -1,8 +1,10 @@
 //! What is done with files and directories over one session, each one request or two.
 
+use std::time::Instant;
+
 use super::connection::{Connection, Fault};
 use super::packet::{self, Attributes, Reply, put_text};
-use crate::LIST_WITHOUT_END;
+use crate::{LIST_TIME, LIST_WITHOUT_END};
 
 /// More are not in a directory of stere's.
 const NAMES_MAX: usize = 1 << 20;
@@ -107,6 +109,7 @@ impl Connection {
         let number = self.ask(packet::OPENDIR, |to| put_text(to, path.as_bytes()));
         let handle = self.handle_of(number)?;
         let (mut found, mut seen): (Vec<(String, Attributes)>, usize) = (Vec::new(), 0);
+        let begun = Instant::now();
         loop {
             let number = self.ask(packet::READDIR, |to| put_text(to, &handle));
             let names = self.answer_to(number, |reply| match reply {
@@ -126,7 +129,7 @@ impl Connection {
                 Err(Fault::Status { code: packet::STATUS_END, .. }) => break,
                 Err(fault) => return Err(fault),
             }
-            if seen > NAMES_MAX {
+            if seen > NAMES_MAX || begun.elapsed() > LIST_TIME {
                 return Err(Fault::Lost(LIST_WITHOUT_END.into()));
             }
         }

@@ -174,6 +174,28 @@ fn servers_that_lie_are_left() {
     server.join().unwrap();
 }
 
+/// P-202: a reply that comes a byte at a time ends the session.
+#[test]
+fn what_trickles_is_left() {
+    let (session, server) = played(|mut player| {
+        let asked = player.next().unwrap();
+        let mut reply = Vec::new();
+        request(&mut reply, 103, asked.number, |to| put_text(to, &[0; 200]));
+        for byte in reply {
+            std::thread::sleep(Duration::from_millis(100));
+            if player.to.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    });
+    let begun = Instant::now();
+    let outcome = session.and_then(|mut session| session.stat("x"));
+    assert!(matches!(&outcome, Err(Fault::Lost(why)) if why.contains("bytes moved in 1 s")), "{outcome:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(outcome);
+    server.join().unwrap();
+}
+
 /// P-202: a list without end is refused, also one of names that cannot be, which nobody keeps.
 #[test]
 fn lists_without_end_are_refused() {
