@@ -192,7 +192,7 @@ pub enum Command {
     Audit(AuditArguments),
     /// What is possible here and now: redundancy on these devices, codecs, plugins, tiers, limits; and what a path has
     Capabilities(CapabilitiesArguments),
-    /// Which files would lose data if these devices were gone
+    /// Which files would lose data if these devices or media were gone
     Lose(LoseArguments),
     /// Room in a pool, for each class
     Free(FreeArguments),
@@ -579,7 +579,7 @@ pub struct CapabilitiesArguments {
 
 #[derive(Debug, Args)]
 pub struct LoseArguments {
-    /// Devices by path or name; a pool's name stands for its devices that are away already
+    /// Devices and media by path or name; a pool's name stands for its devices that are away already
     #[arg(required = true, value_name = "DEVICE|POOL")]
     pub devices: Vec<String>,
     /// Whose devices are meant, where names are not enough

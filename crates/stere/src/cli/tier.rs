@@ -57,7 +57,7 @@ pub enum TierCommand {
     Archive {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
-        /// Volumes, with + between them for a copy on each; the pool's first if not given
+        /// Volumes, with + between them for a copy on each; if not given those of the path's policy, else where something of it is already, else the pool's first
         #[arg(long, value_name = "VOLUME[+VOLUME]")]
         to: Option<String>,
         /// Return when it is there, read back and compared
@@ -157,7 +157,7 @@ pub enum MediaCommand {
     Retire {
         pool: String,
         volume: String,
-        /// The volume that takes over; if not given, one with nothing in common with it, with most room
+        /// The volume that takes over; it may be left out where only one can, is there, and costs nothing
         #[arg(long, value_name = "VOLUME")]
         to: Option<String>,
         /// Return when it is done
