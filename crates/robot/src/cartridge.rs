@@ -8,6 +8,7 @@ use stere_format::{CartridgeBlock, CartridgeEntry, CartridgeIndex, CartridgeKind
 
 use crate::drive::{Drive, Read, Spaced, Write};
 use crate::error::RobotError;
+use crate::sense::SenseKey;
 
 /// What the first file of a cartridge says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Label {
     },
     /// Something that is not ours.
     Foreign(String),
+    /// The medium cannot be read there now: nobody knows whose it is.
+    Unreadable(String),
 }
 
 /// What is on a cartridge.
@@ -31,6 +34,8 @@ pub struct Found {
     pub is_ragged: bool,
     /// The last file is an index that tells everything.
     pub is_indexed: bool,
+    /// Files of which the first block cannot be read: any object may begin there.
+    pub unreadable_files: u32,
     /// Whole objects.
     pub entries: Vec<CartridgeEntry>,
     pub ordinal_max: u64,
@@ -72,7 +77,9 @@ impl Cartridge<'_> {
             Ok(Read::Block(length)) => length,
             Ok(Read::EndOfData) => return Ok(Label::Blank),
             Ok(Read::Filemark) => return Ok(Label::Foreign("it begins with a filemark".into())),
-            // A block that is longer than any of ours, or cannot be read.
+            // A dirty head or another drive may be the reason, so this says nothing about what it holds.
+            Err(error) if error.key() == Some(SenseKey::Medium) => return Ok(Label::Unreadable(error.to_string())),
+            // A block that is longer than any of ours.
             Err(error) if error.sense().is_some() && !error.is_of_device() && !error.is_attention() => {
                 return Ok(Label::Foreign(error.to_string()));
             }
@@ -309,6 +316,7 @@ impl Cartridge<'_> {
             files,
             is_ragged: false,
             is_indexed: true,
+            unreadable_files: 0,
             entries: index.entries,
             ordinal_max: header.ordinal,
         }))
@@ -360,7 +368,10 @@ impl Cartridge<'_> {
                 }
                 Ok(Read::Block(length)) => CartridgeBlock::decode(&block[..length]).ok(),
                 Err(error) if error.is_of_device() || error.is_attention() => return Err(error),
-                Err(_) => None,
+                Err(error) => {
+                    found.unreadable_files += u32::from(error.key() == Some(SenseKey::Medium));
+                    None
+                }
             };
             let header = header.filter(|header| header.set == self.set && header.offset == 0);
             let is_ended = match header {

@@ -22,6 +22,8 @@ pub enum RobotError {
     Insert { cartridge: String, drive: String, instead: String },
     #[error("cartridge {barcode} holds something else ({found}); take it out, or leave it out of cartridges=")]
     Foreign { barcode: String, found: String },
+    #[error("cartridge {barcode} cannot be read at its beginning ({why}); clean the drive, then mount the pool again")]
+    Unreadable { barcode: String, why: String },
     #[error("the cartridge with bar code {barcode} says that it is {found}; put the right bar code on it")]
     Mislabelled { barcode: String, found: String },
     #[error("cartridge {barcode} has no object {object}; another copy is needed")]

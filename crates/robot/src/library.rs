@@ -432,7 +432,11 @@ impl Library {
                 Ok(()) => return Ok(()),
                 // It has ended, or is another one than was thought; another one is taken.
                 Err(RobotError::NoRoom { .. }) => {}
-                Err(error @ (RobotError::Foreign { .. } | RobotError::Mislabelled { .. })) => {
+                Err(
+                    error @ (RobotError::Foreign { .. }
+                    | RobotError::Mislabelled { .. }
+                    | RobotError::Unreadable { .. }),
+                ) => {
                     self.state.lock().complaints.insert(barcode, error.to_string());
                 }
                 Err(RobotError::NotThere { .. }) if !has_looked => has_looked = true,

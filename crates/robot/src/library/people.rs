@@ -120,6 +120,7 @@ impl Library {
             Label::Set { set, barcode } if set == self.options.set && self.is_ours_to_use(&barcode) => Ok(barcode),
             Label::Set { set, barcode } => Err(format!("it is {barcode} of the set '{set}'")),
             Label::Foreign(found) => Err(format!("it holds something else ({found})")),
+            Label::Unreadable(why) => Err(format!("its label cannot be read ({why}); clean the drive")),
             Label::Blank if self.options.is_read_only => Err("it is blank".into()),
             Label::Blank => Ok(self.new_name()),
         })

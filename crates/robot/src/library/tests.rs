@@ -1,7 +1,8 @@
 //! The whole library on simulated devices: what is put is got, across restarts, lost catalogues, ends of media, crashes and faults.
-//! Read next: `tests/cancelling.rs`.
+//! Read next: `tests/cancelling.rs`, `tests/unreadable.rs`.
 
 mod cancelling;
+mod unreadable;
 
 use std::sync::Arc;
 

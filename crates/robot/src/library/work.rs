@@ -36,6 +36,10 @@ impl Library {
             }
             return Ok(());
         }
+        if matches!(act, Act::Look) && loaded.barcode.as_deref() == Some(want) {
+            // What was known of it is in doubt, also if it is in the drive.
+            loaded.is_checked = false;
+        }
         let outcome = self.bring(drive, loaded, want).and_then(|()| match act {
             Act::Get { name, offset, length, sink } => self.get_from(drive, want, name, *offset, *length, sink),
             Act::Put { name, bytes } => self.put_on(drive, want, name, bytes),
@@ -94,6 +98,8 @@ impl Library {
             (Label::Blank, Standing::Ours) => Err(mislabelled("a blank one".into())),
             (Label::Blank, Standing::Blank) => Ok(()),
             (Label::Blank, _) => note(Standing::Blank),
+            // It is believed to be what it was: the next drive may read it.
+            (Label::Unreadable(why), _) => Err(RobotError::Unreadable { barcode: want.to_owned(), why }),
             (Label::Foreign(found), Standing::Ours) => Err(mislabelled(format!("none of ours: {found}"))),
             (Label::Foreign(found), _) => note(Standing::Foreign).and_then(|()| Err(foreign(found))),
             (Label::Set { set, .. }, _) if set != self.options.set => {
@@ -109,7 +115,19 @@ impl Library {
     fn look(&self, drive: &mut Drive, barcode: &str) -> Result<(), RobotError> {
         let found = self.cartridge(drive, barcode).scan()?;
         tracing::info!(barcode, files = found.files, objects = found.entries.len(), "a cartridge was looked at");
-        self.state.lock().catalogue.replace(barcode, found)
+        let unreadable = found.unreadable_files;
+        let mut state = self.state.lock();
+        state.catalogue.replace(barcode, found)?;
+        if unreadable > 0 {
+            // It is looked at again, by the next mount too, and takes nothing until all of it is known.
+            state.catalogue.change(barcode, |known| known.standing = Standing::Unknown)?;
+            let complaint = format!(
+                "the beginnings of {unreadable} of its files cannot be read; clean the drive, then mount the pool again"
+            );
+            tracing::warn!(barcode, complaint, "a cartridge is known in part");
+            state.complaints.insert(barcode.to_owned(), complaint);
+        }
+        Ok(())
     }
 
     /// Says on the cartridge what it holds, if that has changed, and brings it to a slot.
