@@ -119,9 +119,10 @@ impl Files {
         while let Some(at) = done.next.filter(|_| done.moved_bytes < budget_bytes) {
             let (extents, next) = stored_extents(&self.store, context.wait, inode, at, EXTENTS_PER_STEP)?;
             let (extents, next) = self.with_keys(context, inode, (at, next), &effective, extents, &mut done)?;
-            let (mut moves, mut apart): (Vec<Move>, Vec<u64>) = (Vec::new(), Vec::new());
+            // By the volumes that they belong on.
+            let (mut moves, mut apart): (BTreeMap<u16, Vec<Move>>, Vec<u64>) = (BTreeMap::new(), Vec::new());
             for extent in extents {
-                let judgement = match self.judge_tier(&extent.blob, tertiary, placement) {
+                let judgement = match self.judge_tier(&extent.blob, tertiary, placement, shared) {
                     Some(judgement) => judgement,
                     None => self.judge(&extent.blob, placement, home, shared),
                 };
@@ -138,6 +139,7 @@ impl Files {
                     Judgement::Right => is_other,
                     Judgement::Stays | Judgement::Waits | Judgement::Archived | Judgement::Apart => false,
                 };
+                let moves = moves.entry(self.volumes_for(&extent.blob, tertiary)).or_default();
                 // Several extents may lie in one blob.
                 if !moves_on || moves.iter().any(|one| one.blob.id == extent.blob.id) {
                     continue;
@@ -154,10 +156,10 @@ impl Files {
                 let offset = extent.start.saturating_sub(u64::from(extent.blob_offset));
                 moves.push(Move { blob: extent.blob, owner: Owner { inode, offset }, recoded });
             }
-            if !moves.is_empty() {
-                let moved = match tertiary {
-                    Some(set) if set != 0 => self.store.archive_used(&moves, placement, set, used_seconds)?,
-                    _ => self.store.relocate(&moves, placement, home)?,
+            for (set, moves) in moves.iter().filter(|(_, moves)| !moves.is_empty()) {
+                let moved = match *set {
+                    0 => self.store.relocate(moves, placement, home)?,
+                    set => self.store.archive_used(moves, placement, set, used_seconds)?,
                 };
                 done.moved_bytes += moved.bytes;
                 done.damaged_blobs += moved.damaged;
@@ -168,6 +170,10 @@ impl Files {
                 let anew = self.store_anew(context, inode, range, &effective, is_meant)?;
                 done.moved_bytes += anew.moved_bytes;
                 done.damaged_blobs += anew.damaged_blobs;
+                if anew.moved_bytes > 0 && tertiary.is_some_and(|set| set != 0) {
+                    // What has its own blobs now goes to volumes as before.
+                    continue;
+                }
             }
             self.recharge(context.wait, inode, at..next.unwrap_or(END))?;
             done.next = next;
@@ -185,8 +191,19 @@ impl Files {
         }
     }
 
+    /// The volumes that a blob belongs on when it has moved, 0 for none.
+    fn volumes_for(&self, blob: &BlobHandle, wanted: Option<u16>) -> u16 {
+        wanted.unwrap_or_else(|| self.store.in_place_of(blob.tertiary_wanted()))
+    }
+
     /// What is to be done with a blob because of its tertiary volumes; `None` where they decide nothing.
-    fn judge_tier(&self, blob: &BlobHandle, wanted: Option<u16>, placement: Placement) -> Option<Judgement> {
+    fn judge_tier(
+        &self,
+        blob: &BlobHandle,
+        wanted: Option<u16>,
+        placement: Placement,
+        shared: &mut SharedWishes,
+    ) -> Option<Judgement> {
         // What is on a volume that is being retired is on its way to the heir.
         let now = self.store.in_place_of(blob.tertiary_wanted());
         // It was gathered when there were fewer devices, and no volume has it yet.
@@ -196,10 +213,23 @@ impl Files {
         };
         match wanted {
             None if now == 0 => None,
-            None => Some(Judgement::Archived),
-            Some(set) if set == now && set != 0 && !is_weaker() => Some(Judgement::Archived),
+            None => Some(self.judge_archived(blob, placement, shared)),
+            Some(set) if set == now && set != 0 && !is_weaker() => Some(self.judge_archived(blob, placement, shared)),
             Some(0) if now == 0 => None,
             Some(_) => Some(Judgement::Moves),
+        }
+    }
+
+    /// What is, or waits to be, on the volumes that it belongs on: on devices it lies where its file wants it, too. What is on volumes only
+    /// lies nowhere, and stays so until somebody wants it back.
+    fn judge_archived(&self, blob: &BlobHandle, placement: Placement, shared: &mut SharedWishes) -> Judgement {
+        let is_wanted = || !blob.is_released() || self.store.is_wanted_back(blob.segment_id());
+        if blob.site() == placement.site || !is_wanted() {
+            return Judgement::Archived;
+        }
+        match blob.is_released() && !self.store.can_reach(blob.volumes()) {
+            true => Judgement::Waits,
+            false => judge_site(blob, placement.site, shared),
         }
     }
 

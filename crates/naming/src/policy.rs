@@ -168,14 +168,16 @@ impl FileSystem {
         let mut wrongly = 0;
         let mut pending_of = |fact: &StoredFact| match fact.scheme == wanted {
             _ if tertiary.is_some_and(|set| set != fact.tertiary) => fact.bytes,
-            // How it waits on devices is no matter of policy.
-            _ if fact.tertiary != 0 => 0,
+            // What is on volumes only lies on no devices.
+            _ if fact.tertiary != 0 && fact.devices.is_empty() => 0,
             // On other devices than it was asked to.
             _ if self.misplaced(fact, site).0 > 0 => {
                 let (bytes, is_wrong) = self.misplaced(fact, site);
                 wrongly += if is_wrong { bytes } else { 0 };
                 bytes
             }
+            // How it waits on devices otherwise is no matter of policy.
+            _ if fact.tertiary != 0 => 0,
             // A device is away, or is being rebuilt.
             true if fact.survives < fact.scheme.parity => fact.bytes,
             true => fact.otherwise_encoded_bytes,

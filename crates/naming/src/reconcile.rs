@@ -375,7 +375,7 @@ impl FileSystem {
         }
         if job.waiting_bytes > 0 {
             let why = format!(
-                "{} bytes wait for devices that are away; attach them, then `stere reconcile resume`",
+                "{} bytes wait for devices or volumes that are away; attach them, then `stere reconcile resume`",
                 job.waiting_bytes
             );
             state.blocked.push((job.root, job.number, why));

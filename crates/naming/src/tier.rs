@@ -205,6 +205,36 @@ impl FileSystem {
         Ok(self.store.release(segments)?)
     }
 
+    /// Asks for these segments to come back to devices, and for the files in them to lie there where their policy says: what it came to say
+    /// while they were on volumes only was of no matter until now.
+    pub fn bring_back(&self, caller: &Caller<'_>, segments: &[u64], inodes: &[u64]) -> Result<(), Error> {
+        self.store.want_back(segments);
+        for inode in inodes {
+            match self.lies_as_asked(caller, *inode) {
+                Ok(true) => {}
+                Ok(false) => self.reconcile(caller, *inode)?,
+                // It was removed meanwhile.
+                Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all segments of a file note the place that its policy names.
+    fn lies_as_asked(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
+        let site = self.files.site_of(&self.effective(caller, inode)?);
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let (extents, next) = stere_file::stored_extents(&self.store, caller.wait, inode, at, EXTENTS)?;
+            if extents.iter().any(|extent| extent.blob.site() != site) {
+                return Ok(false);
+            }
+            from = next;
+        }
+        Ok(true)
+    }
+
     /// Where what is stored of a file is.
     pub fn tier_file(&self, caller: &Caller<'_>, inode: u64) -> Result<TierFile, Error> {
         Ok(self.tier_facts(caller.wait, inode)?.0)

@@ -1,4 +1,4 @@
-//! Placement with the real binary and a real mount: P-142, P-143; needs root and /dev/fuse, and says loudly when it skips.
+//! Placement with the real binary and a real mount: P-142, P-143, P-207; needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
@@ -69,6 +69,47 @@ fn files_lie_where_their_policy_says() {
     world.ok("mount tank mount");
     assert_eq!(fs::read(folder.join("old")).unwrap(), bytes);
     assert_eq!(fact(&world, "mount/db/new", "where"), "a d");
+    world.ok("umount mount");
+    world.ok("check a.img b.img c.img d.img");
+}
+
+/// P-207: a place that is said after files were archived holds for what is on devices still, and for what comes back.
+#[test]
+fn archived_files_lie_where_their_policy_says() {
+    if !can_mount("archived_files_lie_where_their_policy_says") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=192M,tag=ssd,name=a b.img,size=192M,tag=ssd,name=b c.img,size=192M,name=c d.img,size=192M,name=d");
+    world.ok("mount tank mount");
+    fs::create_dir(world.path("volume")).unwrap();
+    world.ok("device add tank dir:volume,name=cold");
+    let folder = world.mountpoint().join("d");
+    fs::create_dir(&folder).unwrap();
+    world.ok("policy set mount/d on=c,d");
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|at| (at / 512 + at * 7) as u8).collect();
+    let names = ["0", "1", "2", "3"];
+    names.iter().for_each(|name| fs::write(folder.join(name), &bytes).unwrap());
+    world.ok("tier archive mount/d --wait");
+    wait_for(&world, "mount/d/1", "c d cold");
+    // On devices too.
+    world.ok("policy set mount/d/0 only=ssd --wait");
+    wait_for(&world, "mount/d/0", "a b cold");
+    // On the volume only: nothing is fetched before somebody wants it back.
+    world.ok("tier archive mount/d --wait");
+    world.ok("tier release mount/d");
+    world.ok("policy set mount/d/1 on=ssd --wait");
+    world.ok("policy set mount/d/2 only=ssd --wait");
+    for name in names {
+        assert_eq!(fact(&world, &format!("mount/d/{name}"), "where"), "cold");
+        assert_eq!(fact(&world, &format!("mount/d/{name}"), "state"), "compliant");
+    }
+    world.ok("tier stage mount/d --wait");
+    names[..3].iter().for_each(|name| wait_for(&world, &format!("mount/d/{name}"), "a b cold"));
+    wait_for(&world, "mount/d/3", "c d cold");
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    names.iter().for_each(|name| assert!(fs::read(folder.join(name)).unwrap() == bytes, "{name}"));
     world.ok("umount mount");
     world.ok("check a.img b.img c.img d.img");
 }

@@ -182,7 +182,8 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
             // Names first: what they lead to is known then.
             filesystem.unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
-            running.store.want_back(&segments.into_iter().collect::<Vec<_>>());
+            let (caller, segments) = (clock::own_caller(Wait::Allowed), segments.into_iter().collect::<Vec<_>>());
+            filesystem.bring_back(&caller, &segments, &inodes)?;
             running.tertiary.wake();
             running.tertiary.forget_attributes(&inodes);
             report.said = format!("bringing {} back", size::show(report.released_bytes));

@@ -219,6 +219,11 @@ impl Store {
         segments.iter().filter(is_released).for_each(|id| self.volumes.want(*id));
     }
 
+    /// Whether a segment is asked for, and not back yet.
+    pub fn is_wanted_back(&self, segment: u64) -> bool {
+        self.volumes.wanted.lock().contains(segment)
+    }
+
     /// Asks no more for segments to be brought back; how many had been asked for. One that is on its way comes.
     pub fn want_back_no_more(&self, segments: &[u64]) -> u64 {
         let mut wanted = self.volumes.wanted.lock();
