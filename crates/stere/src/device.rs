@@ -3,6 +3,7 @@
 //! A mounted pool's daemon does it; on a pool that is not mounted the command opens it, does the work to its end, and closes it.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stere_device::Access;
@@ -57,7 +58,7 @@ pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
         }
         DeviceCommand::Online { pool, device, path, wipe, how } => {
             let warning = wipe.then(|| format!("what is on {device} is given up, and it is filled anew"));
-            let path = path.as_ref().map(|path| absolute(path));
+            let path = path.as_ref().map(|path| found_at(registry, pool, path)).transpose()?;
             let online = Change::Online { device: device.clone(), path, wipe: *wipe };
             change(registry, pool, &online, warning, *how)
         }
@@ -71,6 +72,16 @@ pub fn run(registry: &Registry, command: &DeviceCommand) -> Result<u8> {
             change(registry, pool, &label, None, immediate)
         }
         DeviceCommand::Resize { pool, device, how } => resize::run(registry, pool, device, *how),
+    }
+}
+
+/// Where a device or a volume is now, from the root.
+fn found_at(registry: &Registry, pool: &str, path: &Path) -> Result<PathBuf> {
+    let text = path.display().to_string();
+    crate::volumes::refuse_own(registry, pool, &text)?;
+    match crate::volumes::is_place(&text) {
+        true => Ok(PathBuf::from(crate::volumes::whole_place(&text)?)),
+        false => Ok(absolute(path)),
     }
 }
 

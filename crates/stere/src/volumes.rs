@@ -306,8 +306,13 @@ pub fn whole_place(place: &str) -> Result<String> {
 }
 
 /// Refuses a directory that is in the pool itself: what was put there would be put there again, and nobody could reach it when the pool is lost.
+/// A path without `dir:` is one, too, if it is a directory's.
 pub fn refuse_own(registry: &Registry, pool: &str, place: &str) -> Result<()> {
-    let Some(path) = place.strip_prefix("dir:") else { return Ok(()) };
+    let path = match place.strip_prefix("dir:") {
+        Some(path) => path,
+        None if Path::new(place).is_dir() => place,
+        None => return Ok(()),
+    };
     let path = std::path::absolute(path).map_err(Error::System)?;
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(&path);
     let daemons = crate::control::daemons(registry);

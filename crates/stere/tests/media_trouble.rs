@@ -1,4 +1,4 @@
-//! Media that are damaged, lost or full, and what is said of them (P-195, P-196, P-198, P-199): with the real binary on a real mount. Needs root
+//! Media that are damaged, lost or full, and what is said of them (P-195, P-196, P-198, P-199, P-208): with the real binary on a real mount. Needs root
 //! and /dev/fuse, and says loudly when it skips.
 
 mod support;
@@ -175,6 +175,35 @@ fn media_are_named_and_chosen() {
     world.refused("device add tank dir:mount/inside,name=self", 1, &["in the pool 'tank' itself"]);
     world.refused("device add tank dir:mount/inside/deeper,name=self", 1, &["in the pool 'tank' itself"]);
     world.ok("umount mount");
+}
+
+/// P-208: a volume does not move into the pool itself either, however its directory is named; and it stays where it was.
+#[test]
+fn a_volume_is_not_brought_into_its_own_pool() {
+    if !can_mount("a_volume_is_not_brought_into_its_own_pool") {
+        return;
+    }
+    let world = released(&["cold"], "tier archive mount/d --wait");
+    let inside = world.mountpoint().join("inside");
+    fs::create_dir(&inside).unwrap();
+    std::os::unix::fs::symlink(&inside, world.path("link")).unwrap();
+    world.ok("device offline tank cold");
+    // A whole copy of it is there.
+    let copied = std::process::Command::new("cp").arg("-a").arg(world.path("cold/.")).arg(&inside).status().unwrap();
+    assert!(copied.success());
+    for path in ["dir:mount/inside", "mount/inside", "dir:link", "link", "dir:mount/inside/deeper"] {
+        world.refused(&format!("device online tank cold {path}"), 1, &["in the pool 'tank' itself", "another disk"]);
+        assert_eq!(world.json("media list tank --json")[0]["state"], "offline", "{path}");
+    }
+    fs::rename(world.path("cold"), world.path("moved")).unwrap();
+    for place in ["moved", "dir:moved"] {
+        world.ok("device offline tank cold");
+        world.ok(&format!("device online tank cold {place}"));
+        let volume = world.json("media list tank --json")[0].clone();
+        assert_eq!(volume["place"], format!("dir:{}", world.path("moved").display()));
+    }
+    assert_right(&world.mountpoint().join("d"), 40);
+    end_clean(&world);
 }
 
 /// P-198: a reader waits as long as `recall_timeout=` says, and not once more for what the kernel read ahead.
