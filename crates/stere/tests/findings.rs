@@ -1,14 +1,15 @@
-//! What `status` finds beside devices that fail, and what is said when a policy is set that cannot be kept (P-194): with the real binary on
+//! What `status` finds beside devices that fail, and what is said when a policy is set that cannot be kept (P-194, P-209): with the real binary on
 //! a real mount. Needs root and /dev/fuse, and says loudly when it skips.
 
 mod support;
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
-use support::tier::{content, end_clean, fill, tiered, until};
+use support::tier::{content, end_clean, fill, mount_pool, tiered, until};
 use support::{World, can_mount};
 
 fn status(world: &World) -> Value {
@@ -173,11 +174,8 @@ fn a_medium_that_is_away_and_who_waits_for_it_are_findings() {
     fs::rename(world.path("volume"), world.path("away")).unwrap();
     // Nobody has asked for anything since.
     assert_found(&world, "medium_away", &["cold is away", "nowhere else", "stere device online tank cold"]);
-    let mut reader = std::process::Command::new("cat")
-        .arg(world.mountpoint().join("d/4"))
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut reader =
+        Command::new("cat").arg(world.mountpoint().join("d/4")).stdout(std::process::Stdio::null()).spawn().unwrap();
     until("nobody waits", || !findings(&status(&world), "medium_waits").is_empty());
     assert_found(&world, "medium_waits", &["wait", "cold"]);
     assert_eq!(world.json("media list tank --json")[0]["state"], "away");
@@ -189,5 +187,98 @@ fn a_medium_that_is_away_and_who_waits_for_it_are_findings() {
     let now = status(&world);
     assert_eq!(now["state"], "healthy", "{now}");
     assert!(now["next"].as_str().unwrap().contains("nowhere else"), "{now}");
+    world.ok("umount mount");
+}
+
+/// A small file system in memory, which goes with this.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(at: PathBuf, size: &str) -> Small {
+        fs::create_dir(&at).unwrap();
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).status().unwrap();
+        assert!(mounted.success());
+        Small(at)
+    }
+
+    fn grow(&self, size: &str) {
+        let grown = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).status().unwrap();
+        assert!(grown.success());
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg("-l").arg(&self.0).status().unwrap().success());
+    }
+}
+
+/// P-209: a full medium is a finding that says what waits and what to do, until there is room.
+#[test]
+fn a_medium_that_is_full_is_a_finding() {
+    if !can_mount("a_medium_that_is_full_is_a_finding") {
+        return;
+    }
+    let world = World::new();
+    mount_pool(&world, "");
+    let small = Small::new(world.path("small"), "1M");
+    world.ok("device add tank dir:small,name=cold");
+    fill(&world.mountpoint().join("d"), 80);
+    assert_eq!(world.run("tier archive mount/d --wait").code, 3);
+    assert_found(
+        &world,
+        "medium_full",
+        &["medium cold is full", "wait to be copied to it", "stere media repack tank cold"],
+    );
+    assert!(findings(&status(&world), "medium_away").is_empty(), "it is there: {}", status(&world));
+    assert_eq!(world.json("media list tank --json")[0]["state"], "full");
+    // After the next mount, too.
+    world.ok("umount mount");
+    world.ok("mount tank mount");
+    until("it is forgotten", || !findings(&status(&world), "medium_full").is_empty());
+    small.grow("64M");
+    world.ok("tier archive mount/d --wait");
+    until("it stays full", || is_well(&world));
+    assert_eq!(world.json("media list tank --json")[0]["state"], "online");
+    end_clean(&world);
+}
+
+/// P-209: of a device that fails too often and is not given up, `status` says why, and what to do.
+#[test]
+fn why_a_sick_device_is_not_given_up_is_said() {
+    if !can_mount("why_a_sick_device_is_not_given_up_is_said") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=128M,name=a b.img,size=128M,name=b");
+    let mut mount = world.command("mount tank mount -o sick_errors=2,retire_errors=4,scrub=never");
+    assert!(mount.env("STERE_TEST_FAULTS", "1").status().unwrap().success());
+    fill(&world.mountpoint().join("d"), 40);
+    world.ok("flush mount --wait");
+    let told = || {
+        let status = status(&world);
+        let sick = status["devices"].as_array().unwrap().iter().find(|device| device["name"] == "b").unwrap();
+        (sick["state"].as_str().unwrap().to_owned(), sick["why"].as_str().unwrap_or_default().to_owned())
+    };
+    fs::write(world.path("b.img.fail"), "read").unwrap();
+    world.run("scrub start tank --wait");
+    // The other device has all of it, and there is none that could have its second copies.
+    until("it is not sick", || told().0 == "sick");
+    until("nothing is said of it", || told().1.contains("the other devices have no room for what it holds"));
+    let (_, why) = told();
+    assert!(why.contains("retire_errors=4") && why.contains("add or replace one"), "{why}");
+    let said = world.run("status tank");
+    assert!(said.code == 3 && said.out.contains(&format!("b: {why}")), "{}", said.out);
+    // Something is on it alone.
+    fs::create_dir(world.mountpoint().join("single")).unwrap();
+    world.ok("policy set mount/single copies=1");
+    for number in 0..12 {
+        fs::write(world.mountpoint().join(format!("single/{number}")), content(500)).unwrap();
+    }
+    world.ok("flush mount --wait");
+    until("the reason stays", || told().1.contains("not all that it holds can be read without it"));
+    assert!(told().1.contains("while it still answers"), "{}", told().1);
+    fs::remove_file(world.path("b.img.fail")).unwrap();
     world.ok("umount mount");
 }
