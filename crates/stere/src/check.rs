@@ -73,7 +73,7 @@ pub fn run(registry: &Registry, arguments: &CheckArguments) -> Result<u8> {
     let mut lines: Vec<Line> =
         warnings.into_iter().map(|text| Line { data_lost: false, path: None, inode: None, text }).collect();
     if let Ok(opened) = &opened {
-        crate::volumes::open_for_names(&opened.store);
+        crate::volumes::open_for_names(&opened.store, registry, &assembly);
     }
     let proof = match &opened {
         Ok(opened) => prove(&opened.store, arguments.metadata_only, &of_mended).map_err(|error| error.to_string()),

@@ -225,10 +225,12 @@ pub fn epoch_nonce() -> u32 {
 /// Forecasts a change, asks, and carries it out.
 pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<String>, how: How) -> Result<u8> {
     let mut place = Place::open(registry, pool, how.dry_run)?;
+    let mut asks = None;
     if !change.is_at_once()
         && let Some(forecast) = place.forecast(change)?
     {
         println!("{}", forecast.text);
+        asks.clone_from(&forecast.asks);
         let is_forced = matches!(change, Change::Offline { force: true, .. });
         if !is_forced {
             forecast.refuse_if_hopeless()?;
@@ -237,7 +239,11 @@ pub fn change(registry: &Registry, pool: &str, change: &Change, warning: Option<
             return Ok(DONE);
         }
     }
-    if let Some(warning) = warning {
+    if how.dry_run {
+        println!("nothing has to be moved");
+        return Ok(DONE);
+    }
+    if let Some(warning) = warning.or(asks) {
         confirm(&warning, how)?;
     }
     println!("{}", place.perform(change)?);

@@ -274,6 +274,7 @@ pub fn record_of(assembly: &Assembly, old: Option<&PoolRecord>) -> PoolRecord {
         choose: None,
         scrub: known.map(|record| record.scrub.clone()).unwrap_or_default(),
         is_reconcile_paused: known.is_some_and(|record| record.is_reconcile_paused),
+        agreed: known.map_or_else(|| Some(Vec::new()), |record| record.agreed.clone()),
     }
 }
 

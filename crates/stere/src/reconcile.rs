@@ -61,7 +61,11 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
 pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
     let caller = clock::own_caller(Wait::Allowed);
     match change {
-        change if change.gives_devices() => Ok(filesystem.reconcile(&caller, ROOT)?),
+        change if change.gives_devices() => match filesystem.reconcile(&caller, ROOT) {
+            // Of a pool that is only read nothing is brought in line.
+            Err(stere_naming::Error::ReadOnly(_)) => Ok(()),
+            outcome => Ok(outcome?),
+        },
         Change::Label { .. } => Ok(filesystem.follow_labels(&caller)?),
         _ => Ok(()),
     }

@@ -34,6 +34,14 @@ impl DeviceRecord {
     }
 }
 
+/// A place of a volume, as it stands in the pool, whose named files somebody on this machine agreed to use for it.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct AgreedPlace {
+    /// Id of the volume.
+    pub volume: String,
+    pub place: String,
+}
+
 /// A pool as it is remembered.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PoolRecord {
@@ -48,6 +56,9 @@ pub struct PoolRecord {
     /// Whether bringing files in line with their policy rests until somebody says `resume`.
     #[serde(default)]
     pub is_reconcile_paused: bool,
+    /// Whose named files are used (`agreement.rs`). None in a record from before anybody was asked: all that the pool has was added here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed: Option<Vec<AgreedPlace>>,
 }
 
 /// What is remembered of scrubbing between mounts; how far it is stands in the pool itself.

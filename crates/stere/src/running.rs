@@ -4,6 +4,7 @@
 //! store's device table; what is kept here is where they are. Invariant: one change of devices at a time, and the registry
 //! is told of it before the next. Read next: `running/change.rs`, `running/forecast.rs`, `running/mend.rs`.
 
+pub mod agreement;
 pub mod change;
 pub mod elsewhere;
 pub mod forecast;
@@ -25,7 +26,7 @@ use stere_store::Store;
 
 use crate::devices::{absolute, serial_of};
 use crate::error::{Result, refused};
-use crate::registry::{DeviceRecord, PoolRecord, Registry};
+use crate::registry::{AgreedPlace, DeviceRecord, PoolRecord, Registry};
 
 /// A device in use.
 #[derive(Clone)]
@@ -64,6 +65,7 @@ pub struct Running {
     registry: Registry,
     places: Mutex<Places>,
     changing: Mutex<()>,
+    agreed: Mutex<Vec<AgreedPlace>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,6 +103,7 @@ impl Running {
             registry: registry.clone(),
             places: Mutex::new(places),
             changing: Mutex::new(()),
+            agreed: Mutex::default(),
         };
         running.open_volumes();
         running
@@ -238,8 +241,8 @@ impl Running {
         // A choice is carried out by a mount for writing.
         let choose = old.as_ref().and_then(|old| old.choose.clone()).filter(|_| self.read_only);
         let is_reconcile_paused = old.as_ref().is_some_and(|old| old.is_reconcile_paused);
-        let (name, id) = (self.pool.clone(), self.id.clone());
-        let record = PoolRecord { name, id, devices, choose, scrub, is_reconcile_paused };
+        let (name, id, agreed) = (self.pool.clone(), self.id.clone(), Some(self.agreed_places(old.as_ref())));
+        let record = PoolRecord { name, id, devices, choose, scrub, is_reconcile_paused, agreed };
         if old.as_ref() == Some(&record) {
             return;
         }

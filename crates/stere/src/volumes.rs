@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use stere_device::{DirectoryVolume, Medium, Patience, Take, Volume, VolumeError};
 use stere_format::{Succession, VolumeEntry, VolumeId, VolumeLabel};
+use stere_pool::Assembly;
 use stere_store::{LabelledVolume, Store};
 
 use crate::error::{Error, Result, refused};
 use crate::registry::Registry;
-use crate::running::Running;
+use crate::running::{Running, agreement};
 use crate::spec::DeviceSpec;
 
 /// A tape library that there is not, in a directory.
@@ -337,11 +338,17 @@ fn refuse_long(place: &str) -> Result<()> {
 }
 
 /// For a store that is not mounted: tells it how to reach its volumes if names lie there that were put away.
-pub fn open_for_names(store: &Store) {
+pub fn open_for_names(store: &Store, registry: &Registry, assembly: &Assembly) {
     if !store.has_folds() {
         return;
     }
+    let (pool, id) = (&assembly.newest.pool_name, assembly.newest.pool.to_string());
+    let record = agreement::record_of(registry, pool, &id);
     for entry in store.volumes().into_iter().filter(|entry| !entry.is_offline) {
+        if !agreement::is_agreed(record.as_ref(), &entry) {
+            eprintln!("stere: volume {}: {}", entry.name, agreement::why_withheld(pool, &entry));
+            continue;
+        }
         let attached =
             open_place(&entry.place).and_then(|volume| Ok(store.attach_volume(entry.number, volume, None, false)?));
         if let Err(error) = attached {
@@ -361,7 +368,7 @@ impl Running {
     /// Tells the store how to reach the volumes of its table; whether they are there shows when they are used.
     pub fn open_volumes(&self) {
         for entry in self.store.volumes().into_iter().filter(|entry| !entry.is_offline) {
-            let opened = open_place(&entry.place).and_then(|volume| {
+            let opened = self.agreed_place(&entry).and_then(|volume| {
                 let volume = self.labelled(&entry, volume);
                 Ok(self.store.attach_volume(entry.number, volume, None, false)?)
             });
@@ -440,11 +447,12 @@ impl Running {
                 takes_metadata,
                 succession: Succession::Stays,
                 name: name.clone(),
-                place,
+                place: place.clone(),
             };
             let number = self.store.add_volume(entry.clone(), inner.clone(), &self.pool, force)?;
             let volume = self.labelled(&VolumeEntry { number, ..entry }, inner);
             self.store.attach_volume(number, volume, None, true)?;
+            self.agree(id, &place);
             // What a removed volume with this number cost is no matter.
             let prices = spec.prices.of(stere_store::VolumePrices::default());
             if self.store.volume_prices(number)? != prices {
@@ -465,6 +473,7 @@ impl Running {
         refuse_long(&place)?;
         let volume = self.labelled(entry, open_place(&place)?);
         self.store.attach_volume(entry.number, volume, Some(&place), true)?;
+        self.agree(entry.id, &place);
         Ok(format!("volume {} is in use", entry.name))
     }
 }

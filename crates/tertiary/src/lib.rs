@@ -10,6 +10,7 @@
 //! is under its name whole or not at all. No secret is part of a place: places are shown, and stand in the pool.
 //! Read next: `place.rs`, `http.rs`, `s3.rs`, `dav.rs`, `sftp.rs`, the store's `tertiary.rs`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +63,50 @@ pub fn keys_of(place: &str) -> &'static [&'static str] {
     PLACES.iter().find(|(begin, _)| place.starts_with(begin)).map_or(&[], |(_, keys)| keys)
 }
 
+/// The files of this machine that a place names, to be used for the server that it names too. None for what cannot be opened.
+pub fn named_files(place: &str) -> Vec<PathBuf> {
+    let files = match place.split_once("://").map(|(scheme, _)| scheme) {
+        Some("dav" | "davs") => place.parse().ok().map(|place: DavPlace| vec![place.credentials, place.authorities]),
+        Some("sftp") => place.parse().ok().map(|place: SftpPlace| vec![place.identity, place.known_hosts]),
+        Some("s3") => place.parse().ok().map(|place: Place| vec![place.credentials]),
+        _ => None,
+    };
+    files.into_iter().flatten().flatten().collect()
+}
+
 /// How to reach what is named; nothing is said to it yet.
 pub fn open(place: &str) -> Result<Arc<dyn Volume>, String> {
     match place.split_once("://").map(|(scheme, _)| scheme) {
         Some("dav" | "davs") => Ok(Arc::new(DavVolume::open(place)?)),
         Some("sftp") => Ok(Arc::new(SftpVolume::open(place)?)),
         _ => Ok(Arc::new(S3Volume::open(place)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P-210: no key that names a file is forgotten here.
+    #[test]
+    fn all_named_files_are_found() {
+        for (place, files) in [
+            ("dav://nas/cold", &[][..]),
+            ("dir:/mnt,credentials=/a", &[]),
+            ("dav://nas/cold,credentials=/a", &["/a"]),
+            ("davs://nas/cold,ca=/b,credentials=/a", &["/a", "/b"]),
+            ("sftp://shed/x", &[]),
+            ("sftp://shed/x,known_hosts=/b,identity=/a", &["/a", "/b"]),
+            ("s3://cold,region=here", &[]),
+            ("s3://cold,region=here,credentials=/a", &["/a"]),
+        ] {
+            let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+            assert_eq!(named_files(place), files, "{place}");
+        }
+        // A place that gets a new key with a file must be thought of.
+        let keys: Vec<&str> = PLACES.iter().flat_map(|(_, keys)| *keys).copied().collect();
+        let known =
+            ["endpoint", "region", "credentials", "credentials", "credentials", "ca", "identity", "known_hosts"];
+        assert_eq!(keys, known);
     }
 }

@@ -41,7 +41,7 @@ pub fn run(registry: &Registry, words: &[String]) -> Result<Vec<Mended>> {
     if read_only {
         return refused("the pool can only be read, so nothing can be mended; bring its missing devices back");
     }
-    crate::volumes::open_for_names(&store);
+    crate::volumes::open_for_names(&store, registry, &assembly);
     let mut mended = Vec::new();
     for member in assembly.members.iter().filter(|member| !member.damaged.is_empty()) {
         mended.push(fact(format!("{}: {} superblock copies written anew", member.path, member.damaged.len())));

@@ -99,7 +99,8 @@ pub enum DeviceCommand {
         #[command(flatten)]
         how: How,
     },
-    /// Use a device again that was away, offline or to be emptied; it is caught up on what it missed
+    /// Use a device again that was away, offline or to be emptied; it is caught up on what it missed. Of a tertiary volume whose place in the
+    /// pool names files of this machine (keys, passwords) it shows the place and asks whether they are to be used
     Online {
         pool: String,
         /// Name, path, id or number of a device

@@ -156,8 +156,13 @@ fn blocked(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
 fn medium(running: &Running, volume: &VolumeReport) -> Vec<Finding> {
     let VolumeReport { name, place, .. } = volume;
     let mut findings = Vec::new();
-    let online =
-        format!("bring {name} to {place}, or say where it is: `stere device online {} {name} PATH`", running.pool);
+    let is_withheld = running.is_withheld(name);
+    let online = match is_withheld {
+        true => format!("see where it is, and agree: `stere device online {} {name}`", running.pool),
+        false => {
+            format!("bring {name} to {place}, or say where it is: `stere device online {} {name} PATH`", running.pool)
+        }
+    };
     let why = volume.complaint.as_deref().map(|text| format!(" ({text})")).unwrap_or_default();
     if volume.waiting_reads > 0 && matches!(volume.state.as_str(), "away" | "offline") {
         let what = format!("{} for medium {name}, which is {}{why}", waits(volume.waiting_reads), volume.state);
@@ -181,6 +186,10 @@ fn medium(running: &Running, volume: &VolumeReport) -> Vec<Finding> {
             let what =
                 format!("medium {name} is away, and {} wait to be copied to it{why}", size::show(volume.waiting_bytes));
             findings.push(finding("medium_away", what, online));
+        }
+        "away" if is_withheld => {
+            let what = format!("medium {name} is not used{why}");
+            findings.push(Finding { degrades: false, ..finding("medium_away", what, online) });
         }
         "offline" if volume.only_here_bytes > 0 => {
             let what = format!("medium {name} was taken away, and {only_here} are nowhere else");

@@ -105,7 +105,7 @@ fn state_of(entry: &DeviceEntry) -> Option<DeviceState> {
 impl Running {
     /// Carries a change out, or only says what it would mean.
     pub fn change(&self, change: &Change, dry_run: bool) -> Result<Outcome> {
-        if self.read_only && !dry_run {
+        if self.read_only && !dry_run && !self.only_attaches(change) {
             return refused(format!(
                 "the pool '{}' is open for reading only, so its devices cannot be changed; mount it for writing",
                 self.pool
@@ -134,6 +134,16 @@ impl Running {
             self.mending.wake();
         }
         Ok(outcome)
+    }
+
+    /// Whether it only tells how to reach a volume, which stands in the pool already.
+    fn only_attaches(&self, change: &Change) -> bool {
+        match change {
+            Change::Online { device, path: None, .. } => {
+                self.find_volume(device).is_some_and(|entry| !entry.is_offline)
+            }
+            _ => false,
+        }
     }
 
     fn check_name_is_free(&self, name: &str, except: Option<u16>) -> Result<()> {
@@ -327,7 +337,7 @@ impl Running {
     fn online(&self, word: &str, path: Option<&PathBuf>, wipe: bool, dry_run: bool) -> Result<Outcome> {
         if let Some(volume) = self.find_volume(word) {
             if dry_run {
-                return Ok(Outcome::Done(String::new()));
+                return Ok(self.forecast_online(&volume, path.is_some()));
             }
             let said = self.volume_online(&volume, path.map(PathBuf::as_path))?;
             self.tertiary.wake();

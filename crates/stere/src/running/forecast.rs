@@ -43,6 +43,9 @@ pub struct Forecast {
     pub text: String,
     /// Why it cannot end well, and what to do instead.
     pub refusal: Option<String>,
+    /// What a person must agree to before.
+    #[serde(default)]
+    pub asks: Option<String>,
 }
 
 impl Forecast {
@@ -108,7 +111,7 @@ impl Running {
             bytes => format!("; {} of files could not be read", size::show(bytes)),
         };
         let text = format!("{moves}; afterwards normal survives {survives_after}{lost}");
-        Forecast { bytes_to_move, seconds, survives_after, lost_bytes, text, refusal }
+        Forecast { bytes_to_move, seconds, survives_after, lost_bytes, text, refusal, asks: None }
     }
 
     fn forecast_add(&self, devices: usize, bytes: u64, spare: bool) -> Forecast {
