@@ -4,12 +4,13 @@
 //! after that, when its segment is emptied or cleaned. So a crash leaves the old copy or the new one, each whole and with its
 //! full protection. Blobs that several files share move once, for all of them. Read next: `clean.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stere_device::Buffer;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{
-    BlobEncoding, BlobFlags, BlobValue, BlockBitmap, ChecksumKind, Checksums, DeviceIndex, Scheme, sector_aligned,
+    BlobEncoding, BlobFlags, BlobValue, BlockBitmap, ChecksumKind, Checksums, DeviceIndex, Key, Scheme, sector_aligned,
 };
 use stere_log::{Segment, StreamKey, Wait};
 
@@ -20,6 +21,8 @@ use crate::write::{Owner, Placement};
 
 /// Blobs that move are read in groups of so many bytes: device reads beside each other make full use of slow devices.
 const READ_TOGETHER_BYTES: usize = 4 << 20;
+/// So often a blob that was moved or changed meanwhile is taken anew.
+const TRIES_MAX: u32 = 8;
 
 /// A blob to be moved, and whose it is.
 #[derive(Clone, Debug)]
@@ -79,18 +82,24 @@ struct Group<'a> {
     is_read: bool,
 }
 
-/// A blob, its new value, and the segment in which that lies.
-type Appended<'a> = (&'a BlobHandle, BlobValue, Arc<Segment>);
+/// A blob to be moved, its new value, and the segment in which that lies.
+type Appended<'a> = (&'a Move, BlobValue, Arc<Segment>);
 
 /// What came of moving blobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Stored bytes that lie in the new place now.
     pub bytes: u64,
-    /// Blobs that were changed or removed meanwhile: whoever looks again sees their new state.
+    /// Blobs whose content was changed after it was recoded, or that others moved again and again: they stay as they are.
     pub overtaken: u32,
     /// Blobs whose content cannot be read: they stay as they are.
     pub damaged: u32,
+}
+
+/// Whether one has the live content of the other in the same encoding, wherever it lies and however many share it.
+fn has_same_content(one: &BlobValue, other: &BlobValue) -> bool {
+    let content = |value: &BlobValue| (value.encoding, value.key, value.stack, value.live, value.logical_bytes);
+    content(one) == content(other)
 }
 
 fn raw_bytes(scheme: Scheme, bytes: u64) -> u64 {
@@ -138,6 +147,52 @@ impl Store {
         if is_planted(Bug::RelocatedToFewer) {
             placement.scheme.parity = placement.scheme.parity.saturating_sub(1);
         }
+        let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
+        let mut moved = Moved::default();
+        let mut left = self.relocate_once(moves, placement, &key, used_seconds, &mut moved)?;
+        // Cleaning moves blobs too, also on behalf of this very move where there is no room; writers change them.
+        for _ in 0..TRIES_MAX {
+            let again = self.taken_anew(&left, &mut moved)?;
+            if again.is_empty() {
+                return Ok(moved);
+            }
+            left = self.relocate_once(&again, placement, &key, used_seconds, &mut moved)?;
+        }
+        moved.overtaken += left.len() as u32;
+        Ok(moved)
+    }
+
+    /// These blobs as they are now; without those that are gone, or have other content than what they were recoded to.
+    fn taken_anew(&self, overtaken: &[Move], moved: &mut Moved) -> Result<Vec<Move>, Error> {
+        if overtaken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now: Vec<Move> = self.view(Wait::Allowed, |view| {
+            let mut now = Vec::with_capacity(overtaken.len());
+            for one in overtaken {
+                if let Some(bytes) = view.get(&Key::blob(one.blob.id))? {
+                    now.push(Move { blob: view.handle(one.blob.id, &bytes)?, ..one.clone() });
+                }
+            }
+            Ok::<_, Error>(now)
+        })?;
+        let before: BTreeMap<u64, &BlobHandle> = overtaken.iter().map(|one| (one.blob.id, &one.blob)).collect();
+        let is_as_recoded = |one: &Move| has_same_content(&one.blob.value, &before[&one.blob.id].value);
+        let (again, changed): (Vec<Move>, Vec<Move>) =
+            now.into_iter().partition(|one| one.recoded.is_none() || is_as_recoded(one));
+        moved.overtaken += changed.len() as u32;
+        Ok(again)
+    }
+
+    /// Moves them; returns those that were moved or changed by others meanwhile.
+    fn relocate_once(
+        &self,
+        moves: &[Move],
+        placement: Placement,
+        key: &StreamKey,
+        used_seconds: i64,
+        moved: &mut Moved,
+    ) -> Result<Vec<Move>, Error> {
         let scheme = self.fit_for(placement);
         // What takes less room than before needs none to be free in the books.
         let before = |one: &Move| u64::from(sector_aligned(one.blob.value.address.length));
@@ -148,20 +203,19 @@ impl Store {
             0 => None,
             _ => Some(self.reserve(Wait::Allowed, placement, moves.iter().map(Move::stored_bytes).sum())?),
         };
-        let key = StreamKey { tertiary, ..self.stream_key(placement, 0, home) };
-        let mut moved = Moved::default();
-        let appended = self.append_groups(moves, &key, &mut moved)?;
+        let appended = self.append_groups(moves, key, moved)?;
         let entered: Vec<bool> = self.update(Wait::Allowed, |transaction| {
-            appended.iter().map(|(blob, value, to)| transaction.move_blob(blob, value, to)).collect()
+            appended.iter().map(|(one, value, to)| transaction.move_blob(&one.blob, value, to)).collect()
         })?;
-        for ((_, value, to), is_entered) in appended.iter().zip(entered) {
+        let mut overtaken = Vec::new();
+        for ((one, value, to), is_entered) in appended.into_iter().zip(entered) {
             to.heat.inherit(u64::try_from(used_seconds).unwrap_or(0));
             match is_entered {
                 true => moved.bytes += u64::from(sector_aligned(value.address.length)),
-                false => moved.overtaken += 1,
+                false => overtaken.push(one.clone()),
             }
         }
-        Ok(moved)
+        Ok(overtaken)
     }
 
     /// Appends all of them, group after group; while one is appended the next is read, where devices bring threads.
@@ -234,7 +288,7 @@ impl Store {
                 other => other,
             };
             match copied {
-                Ok((value, to)) => appended.push((&one.blob, value, to)),
+                Ok((value, to)) => appended.push((one, value, to)),
                 Err(Error::Damaged { .. }) => moved.damaged += 1,
                 Err(error) => return Err(error),
             }

@@ -10,6 +10,7 @@ use stere_format::{
 };
 
 mod full;
+mod overtaken;
 mod reuse;
 
 use crate::{DeviceIn, Error, NewBlob, Owner, Piece, Placement, RecoveryReport, Store, StoreOptions, Wait};

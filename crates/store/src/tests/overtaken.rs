@@ -1,0 +1,41 @@
+//! Blobs that others move or change while they are being moved as a policy asks.
+
+use super::*;
+use crate::{BlobHandle, Move};
+
+fn handles(store: &Store, ids: &[u64]) -> Vec<BlobHandle> {
+    store.view(Wait::Allowed, |view| ids.iter().map(|id| view.blob(*id)).collect::<Result<Vec<_>, Error>>()).unwrap()
+}
+
+fn moves(blobs: &[BlobHandle]) -> Vec<Move> {
+    blobs
+        .iter()
+        .map(|blob| Move { blob: blob.clone(), owner: Owner { inode: 100, offset: 0 }, recoded: None })
+        .collect()
+}
+
+/// P-215: cleaning (here: the same move by somebody else) came between looking and moving; the blobs move all the same, and what was
+/// removed meanwhile does not come back.
+#[test]
+fn what_was_moved_meanwhile_is_moved_all_the_same() {
+    let (mut rig, store) = Rig::new(2, 96 << 20);
+    let data = content(1, 3 << 20);
+    let ids = write_file(&store, SINGLE, 100, &data);
+    store.commit(Wait::Allowed).unwrap();
+    let seen = moves(&handles(&store, &ids));
+    store.relocate(&seen, SINGLE, None).unwrap();
+    let bytes: u64 = seen.iter().map(|one| u64::from(one.blob.value.address.length)).sum();
+    let moved = store.relocate(&seen, COPIES, None).unwrap();
+    assert_eq!((moved.overtaken, moved.damaged), (0, 0));
+    assert!(moved.bytes >= bytes, "{moved:?}, and {bytes} bytes were to move");
+    for blob in handles(&store, &ids) {
+        assert_eq!(blob.scheme(), COPIES.scheme, "blob {} lies as it did before", blob.id);
+    }
+    store.commit(Wait::Allowed).unwrap();
+    let (store, _) = rig.crash(store, |_| false);
+    assert_eq!(read_file(&store, 100, 3 << 20).unwrap(), data);
+    let seen = moves(&handles(&store, &ids));
+    remove_file(&store, 100);
+    assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().bytes, 0);
+    assert_clean(&store);
+}
