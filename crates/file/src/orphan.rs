@@ -300,9 +300,15 @@ impl Files {
     }
 
     /// Frees what was removed and cut, so that its room counts as free, a bounded number of pieces; what was set aside of it too.
-    pub fn free_removed(&self, wait: Wait) -> Result<(), Error> {
+    /// `is_scarce`: somebody found no room, so that every byte counts.
+    pub fn free_removed(&self, wait: Wait, is_scarce: bool) -> Result<(), Error> {
         self.free_ready_orphans(wait)?;
-        self.hold_set_aside(wait)
+        self.hold_set_aside(wait)?;
+        match self.store.release_emptied(wait, is_scarce) {
+            Err(stere_store::Error::WouldBlock) => Err(stere_store::Error::WouldBlock.into()),
+            // What cannot be given back now keeps nobody from what there is.
+            _ => Ok(()),
+        }
     }
 
     fn free_ready_orphans(&self, wait: Wait) -> Result<(), Error> {

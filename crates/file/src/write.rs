@@ -285,7 +285,7 @@ impl Files {
             Err(stere_store::Error::NoSpace) => {}
             Err(error) => return Err(error.into()),
         }
-        self.free_removed(wait)?;
+        self.free_removed(wait, true)?;
         Ok(self.store.reserve(wait, placement, bytes)?)
     }
 

@@ -465,7 +465,7 @@ impl FileSystem {
     /// Totals as they are seen from an inode: where volumes set limits, what is left within them.
     pub fn statfs_at(&self, wait: Wait, inode: u64) -> Result<FileSystemStatistics, Error> {
         // What was removed is free, though its pieces may be given back one after the other.
-        self.files.free_removed(wait)?;
+        self.files.free_removed(wait, false)?;
         let totals = self.statfs();
         if !self.files.accounts().is_on() {
             return Ok(totals);

@@ -236,6 +236,13 @@ impl Assembly {
             warnings
                 .push(format!("{} was away while the pool changed; it is caught up on what it missed", member.path));
         }
+        warnings.extend(self.warnings_of_absent());
+        warnings
+    }
+
+    /// Those about devices that are not used: they are true until these are back.
+    pub(crate) fn warnings_of_absent(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
         for Nameless { path, found } in &self.nameless {
             warnings.push(format!(
                 "{path} counts as missing: {found}; `stere device replace` fills it, or another one, with what the others have"

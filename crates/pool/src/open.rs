@@ -51,6 +51,8 @@ pub struct Opened {
     pub read_only: bool,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// Those of them that are true no longer than devices are away.
+    pub warnings_of_absent: Vec<String>,
     /// What cannot be read while devices are missing.
     pub floors: Floors,
 }
@@ -86,6 +88,7 @@ impl Assembly {
         path_of: &dyn Fn(&DeviceEntry) -> Option<String>,
     ) -> Result<Opened, Error> {
         let mut warnings = self.warnings();
+        let mut warnings_of_absent = self.warnings_of_absent();
         let mut read_only = options.read_only;
         let mut floors = Floors::default();
         if !self.unexpectedly_missing().is_empty() && options.degraded != Degraded::Auto {
@@ -96,7 +99,9 @@ impl Assembly {
             floors = self.look(options)?;
             let missing = self.describe_missing(path_of);
             read_only |= !floors.allow_writing();
-            warnings.push(format!("the pool lacks {missing}; {}", floors.words(read_only)));
+            let lacks = format!("the pool lacks {missing}; {}", floors.words(read_only));
+            warnings_of_absent.push(lacks.clone());
+            warnings.push(lacks);
         }
         if let Some(unknown) = self.entries.iter().find(|entry| DeviceState::from_code(entry.state).is_none()) {
             warnings.push(format!(
@@ -114,7 +119,7 @@ impl Assembly {
             self.level()?;
         }
         let (store, recovery) = self.open_store(options, read_only)?;
-        Ok(Opened { store, recovery, read_only, warnings, floors })
+        Ok(Opened { store, recovery, read_only, warnings, warnings_of_absent, floors })
     }
 
     /// Opens for reading only, writes nothing, and sees what can be read without what is missing.

@@ -143,8 +143,21 @@ pub struct StatusReport {
 /// What is known of a pool beside its store.
 pub struct Facts {
     pub mountpoint: Option<String>,
+    /// What was said when it was opened.
     pub warnings: Vec<String>,
+    /// Of that, what is true no longer than devices are away.
+    pub warnings_of_absent: Vec<String>,
     pub recovery: RecoveryFacts,
+}
+
+impl Facts {
+    /// What of it is true still.
+    fn warnings_now(&self, devices: &[DeviceReport]) -> Vec<String> {
+        let is_away = |device: &DeviceReport| matches!(device.state.as_str(), "missing" | "left out" | "offline");
+        let is_complete = !devices.iter().any(is_away);
+        let is_true = |warning: &&String| !(is_complete && self.warnings_of_absent.contains(warning));
+        self.warnings.iter().filter(is_true).cloned().collect()
+    }
 }
 
 /// The devices of an open pool.
@@ -170,6 +183,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
     let known = findings::Known { devices: &devices, classes: &class_reports, volumes: &volumes };
     let findings = findings::find(running, filesystem, &known);
     let (state, next) = with_findings(judgement.state, judgement.next, &findings);
+    let warnings = facts.warnings_now(&devices);
     StatusReport {
         lost_files,
         has_more_lost_files,
@@ -188,7 +202,7 @@ pub fn gather(running: &Running, facts: &Facts, filesystem: Option<&FileSystem>)
         generation: statistics.generation,
         journal_bytes: statistics.journal_bytes,
         journal_used_bytes: statistics.journal_used_bytes,
-        warnings: facts.warnings.clone(),
+        warnings,
         recovery: facts.recovery.clone(),
         unreadable_bytes: floors.lost_bytes + floors.lost_single_bytes + store.damaged_blobs().1,
         work,

@@ -109,6 +109,7 @@ pub fn of(registry: &Registry, words: &[String]) -> Result<StatusReport> {
     let facts = Facts {
         mountpoint: None,
         warnings: opened.warnings.clone(),
+        warnings_of_absent: opened.warnings_of_absent.clone(),
         recovery: RecoveryFacts::new(&opened.recovery, duration.as_millis() as u64),
     };
     Ok(report::gather(&Running::new(registry, &assembly, None, opened), &facts, None))

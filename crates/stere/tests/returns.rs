@@ -41,8 +41,11 @@ fn a_device_that_comes_back_under_another_path_is_noticed() {
     fs::write(world.path("big"), vec![7; 200 << 20]).unwrap();
     std::thread::sleep(Duration::from_secs(5));
     assert_ne!(state(&world), "healthy");
+    let lacks = |world: &World| world.json("status tank --json")["warnings"].to_string().contains("lacks");
+    assert!(lacks(&world), "what was said at the mount is true still");
     fs::rename(aside.join("b.img"), world.path("renamed.img")).unwrap();
     is_back_within_seconds(&world);
+    assert!(!lacks(&world), "and is no more: {}", world.run("status tank").out);
     let devices = world.json("device list tank --json");
     assert!(devices[1]["path"].as_str().unwrap().ends_with("renamed.img"), "{devices}");
     world.ok("umount mount");

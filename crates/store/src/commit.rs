@@ -232,6 +232,7 @@ impl Store {
 
     /// Brings the segment table up to date with the segments that changed, and frees the ones nobody needs.
     fn record_segments(&self, inner: &mut Inner) {
+        self.space.note_peak();
         let mut changed = self.log.take_dirty();
         changed.append(&mut inner.perhaps_free);
         // One handle each, because handles are counted below.

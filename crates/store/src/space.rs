@@ -30,6 +30,8 @@ pub(crate) const SEGMENT_END_BYTES: u64 = 132 << 10;
 const OVERLAY_DIVISOR: u64 = 96;
 /// Nodes are at least half full, and changes are counted with what they cost in memory: a change takes so much on media.
 const NODE_FILL: i64 = 2;
+/// Of all there is, such a part that was emptied is worth a flush to somebody who asks how much is free.
+const EMPTIED_DIVISOR: u64 = 128;
 /// Metadata of a piece of data that waits to be written, and what each of its blocks adds: checksum, extents cut in two.
 const META_BYTES_PER_PIECE: u64 = 300;
 const META_BYTES_PER_BLOCK: u64 = 48;
@@ -39,6 +41,8 @@ pub(crate) struct Space {
     /// Of segments of each scheme there is; few.
     live_bytes: Mutex<Vec<(Scheme, i64)>>,
     reserved_raw_bytes: Arc<AtomicI64>,
+    /// Most that was live since slots were given back last.
+    live_peak_raw_bytes: AtomicI64,
     /// Of that, what can lie on the devices of a place only.
     reserved_within: Mutex<BTreeMap<u8, Arc<AtomicI64>>>,
     /// Changes that may gather before a checkpoint has to take them.
@@ -90,6 +94,11 @@ impl Space {
     /// Live bytes of all segments, raw.
     pub fn live_raw_bytes(&self) -> i64 {
         self.live_bytes.lock().iter().map(|(scheme, live)| raw(*scheme, *live)).sum()
+    }
+
+    /// What is committed now may be emptied later.
+    pub(crate) fn note_peak(&self) {
+        self.live_peak_raw_bytes.fetch_max(self.live_raw_bytes(), Ordering::AcqRel);
     }
 }
 
@@ -203,6 +212,26 @@ impl Store {
             left = left.saturating_sub(discarded);
         }
         Ok(slots * u64::from(self.log.chunk_bytes()))
+    }
+
+    /// Gives back the slots of what was emptied since that was done last, without waiting for the next commit, so that it counts as
+    /// free: where much was, or where somebody found no room.
+    pub fn release_emptied(&self, wait: Wait, is_scarce: bool) -> Result<(), Error> {
+        let live = self.space.live_raw_bytes();
+        let emptied = self.space.live_peak_raw_bytes.load(Ordering::Acquire) - live;
+        let much = i64::try_from(self.raw_bytes() / EMPTIED_DIVISOR).unwrap_or(i64::MAX);
+        let least = if is_scarce { 1 } else { much.max(1) };
+        if emptied < least || self.check_writable().is_err() {
+            return Ok(());
+        }
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        self.space.live_peak_raw_bytes.store(live, Ordering::Release);
+        if !self.release_by_proof()? {
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     /// Keeps room for the next checkpoint: at worst it writes every node anew before the old ones are given back, and the

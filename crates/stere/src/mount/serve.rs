@@ -113,6 +113,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let (assembly, guard, opened, duration) = open(registry, &job, ready)?;
     let degraded = !assembly.missing().is_empty();
     let (warnings, recovery) = (opened.warnings.clone(), opened.recovery.clone());
+    let warnings_of_absent = opened.warnings_of_absent.clone();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let running = start_running(registry, &job, assembly, guard, opened);
     let filesystem = open_filesystem(&running, &job)?;
@@ -127,6 +128,7 @@ fn serve_until_the_end(registry: &Registry, job: Job, ready: &mut Ready) -> Resu
     let facts = Facts {
         mountpoint: Some(job.mountpoint.display().to_string()),
         warnings: warnings.clone(),
+        warnings_of_absent,
         recovery: RecoveryFacts::new(&recovery, duration.as_millis() as u64),
     };
     let daemon = Arc::new(Daemon::new(&job, facts, &session, running, filesystem)?);
