@@ -80,6 +80,13 @@ pub fn ask(path: &Path, question: &Question) -> Result<Answers> {
     let handle = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("look at", path)?;
     let stream = meet::connect(&handle).map_err(|error| match error {
         stere_client_wire::Error::NotStere => Error::Refused(format!("{}: {error}", path.display())),
+        // The kernel itself keeps others out of a mount without allow_other.
+        stere_client_wire::Error::System(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Error::Refused(format!(
+                "{}: only the user who mounted it, and root, may ask; for others it is mounted with `-o allow_other`",
+                path.display()
+            ))
+        }
         stere_client_wire::Error::System(error) => Error::System(error),
         other => Error::Refused(other.to_string()),
     })?;
