@@ -172,8 +172,13 @@ impl Store {
 
     /// Content of a blob could be read from no copy: known from now on, in the pool with the next step.
     pub(crate) fn note_damaged(&self, blob: u64, segment: u64, range: Range<u32>) {
+        self.note_harm(blob, segment, range, true);
+    }
+
+    fn note_harm(&self, blob: u64, segment: u64, range: Range<u32>, blames_devices: bool) {
         // Of units of a stripe nobody can tell which is wrong.
-        let copies = self.log.segments.get(segment).filter(|segment| segment.scheme.data == 1);
+        let is_blamed = |segment: &Arc<Segment>| blames_devices && segment.scheme.data == 1;
+        let copies = self.log.segments.get(segment).filter(is_blamed);
         let place = copies.map(|segment| segment.chunks()).unwrap_or_default();
         let is_there = |index: &DeviceIndex| self.log.stripe.device(*index).is_some();
         let devices = place.iter().map(|chunk| chunk.device).filter(is_there).collect();
@@ -214,7 +219,10 @@ impl Store {
             }
         })?;
         for (blob, value) in found {
-            self.note_damaged(blob, value.segment, value.start..value.end);
+            // It may have been a volume's damage, and the segment be on devices again: these are blamed when it is read.
+            let segment = self.log.segments.get(value.segment);
+            let is_devices = segment.is_some_and(|segment| segment.tertiary().there == 0);
+            self.note_harm(blob, value.segment, value.start..value.end, is_devices);
         }
         self.damage.state.lock().changed.clear();
         Ok(())
