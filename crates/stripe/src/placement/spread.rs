@@ -94,11 +94,18 @@ impl Placement {
         let by_share = pick(&open, width, |one| (Reverse(one.rank), one.free));
         let has_domains = self.devices.values().any(|slots| !slots.host.is_empty() || !slots.shelf.is_empty());
         let mut choices = Vec::new();
+        // Where nothing is kept beside it, it may be what others kept room for, and more of that may follow: only the best choice leaves
+        // room for all of it in any order.
+        let may_spread = !kept.is_empty();
         if has_domains {
-            choices.push(self.pick_apart(&open, width, |one| (Reverse(one.rank), one.free)));
+            if may_spread {
+                choices.push(self.pick_apart(&open, width, |one| (Reverse(one.rank), one.free)));
+            }
             choices.push(self.pick_apart(&open, width, |one| (Reverse(one.free), Reverse(one.rank))));
         }
-        choices.push(by_share);
+        if may_spread {
+            choices.push(by_share);
+        }
         let shared = self.shared(&fullest);
         let found = choices.into_iter().find(|choice| {
             choice.len() == width && self.shared(choice) <= shared && self.leaves(choice, scheme, kept, after)

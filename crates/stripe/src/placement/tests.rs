@@ -295,6 +295,18 @@ fn a_chunk_that_moves_keeps_apart_from_its_siblings() {
     assert_eq!(placement.place_beside(stere_format::Site::ANYWHERE, &[0, 2, 3], 1, None), None);
 }
 
+/// P-187: what was kept is placed where most is free, or the next of it finds no room: a single copy on each of the two devices that
+/// 2+2 needs every slot of.
+#[test]
+fn what_was_kept_is_not_spread() {
+    let mut placement = placement(&[2, 2, 4, 3]);
+    let kept = [(scheme(1, 1), 2), (scheme(2, 2), 1)].map(|(scheme, segments)| Kept { scheme, segments, only: 0 });
+    placement.allocate(scheme(1, 2), &kept).unwrap();
+    for scheme in [scheme(1, 1), scheme(1, 1), scheme(2, 2)] {
+        assert!(placement.allocate(scheme, &[]).is_ok(), "{scheme:?} was kept room for");
+    }
+}
+
 proptest! {
     /// What is kept for others, of any schemes, can be placed whenever a segment was granted beside it, in any order; and a
     /// refusal is right: no choice of devices at all would have left room.
