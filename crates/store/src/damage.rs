@@ -112,6 +112,12 @@ impl KnownDamage {
         }
     }
 
+    /// Blobs that are right again, and of which the pool may still say that they are damaged.
+    pub fn forgotten(&self) -> Vec<u64> {
+        let state = self.state.lock();
+        state.changed.iter().filter(|blob| !state.blobs.contains_key(*blob)).copied().collect()
+    }
+
     /// These bytes of a blob could be read: what is left of its damage on volumes is what lies before or behind.
     pub fn note_read(&self, blob: u64, read: &Range<u32>) {
         if !self.may_be_on_volumes.load(Ordering::Acquire) {

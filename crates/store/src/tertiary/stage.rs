@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Completion, SharedBuffer};
-use stere_format::{ChunkHeader, SegmentChunks, SegmentKind};
+use stere_format::{ChunkHeader, Key, SegmentChunks, SegmentKind};
 use stere_log::{RecallError, Segment, StreamKey};
 
 use super::TertiaryProgress;
@@ -337,6 +337,10 @@ impl Store {
         }
         segment.restore(place);
         self.damage.forget_on_volumes(segment.id);
+        // In one step with its new place: after a crash between the two, what volumes had wrong would be held against devices.
+        for blob in self.damage.forgotten() {
+            inner.record(Key::damage(blob), None);
+        }
         self.space.add_live(segment.scheme, i64::try_from(segment.live_bytes()).unwrap_or(0));
         self.put_segment(&mut inner, segment);
         inner.change += 1;
