@@ -118,6 +118,8 @@ mod planted {
             let faults = match bug {
                 Bug::ReplacementTrusted => &[FaultKind::LostDevice][..],
                 Bug::HiddenRowPassed => &[FaultKind::LostWrite],
+                // Wrong bytes must lie just where a call that may not wait reads.
+                Bug::ArrivedBelieved => &[FaultKind::BitRot],
                 _ => &FaultKind::ALL,
             };
             let usual = request(3_000, faults);
