@@ -287,6 +287,8 @@ impl History {
     pub(crate) fn watch_quotas(&mut self) -> Result<(), Stop> {
         if self.quotas.is_on {
             self.settle_accounts()?;
+            // This may have begun segments, before the step changes what words mean.
+            self.watch_places()?;
             let (used, now) = (self.used(), timestamp(&self.machine).seconds);
             self.quotas.held.iter_mut().take(3).for_each(|held| held.watch(used, now));
             let last = self.quotas.since_sync.last();
