@@ -151,6 +151,7 @@ pub struct Files {
     age: AtomicU64,
     orphans: Mutex<BTreeMap<u64, orphan::Orphan>>,
     orphan_count: AtomicUsize,
+    freeing: Mutex<()>,
     /// Removed inodes are kept until the kernel forgets them.
     holds_removed: AtomicBool,
     set_aside: Mutex<SetAside>,
@@ -192,6 +193,7 @@ impl Files {
             age: AtomicU64::new(0),
             orphan_count: AtomicUsize::new(orphans.len()),
             orphans: Mutex::new(orphans),
+            freeing: Mutex::default(),
             holds_removed: AtomicBool::new(false),
             set_aside: Mutex::default(),
             decoded: Decoded::default(),

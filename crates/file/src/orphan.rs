@@ -2,12 +2,14 @@
 //!
 //! Invariants: the list on media (`SYSTEM` keys) and the one in memory name the same inodes; a removed inode is freed when
 //! nobody has it open and, where a kernel is in front (`hold_removed`), the kernel has forgotten it: until then it may open
-//! what it has looked up; a file whose truncation is not finished is not extended before it is.
+//! what it has looked up; a file whose truncation is not finished is not extended before it is. Locks: an entry, then `freeing`, then
+//! the store; who has `freeing` never waits for an entry.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{InodeValue, Key};
 use stere_store::{Store, Transaction, Wait};
@@ -270,7 +272,7 @@ impl Files {
     pub(crate) fn free_orphan_now(&self, context: &Context, inode: u64, state: &mut State) {
         self.discard(inode, state);
         // Whatever stands in the way now (a device, no room), the list on media keeps the inode for the next step.
-        let _later = self.free_orphan_step(context, inode);
+        let _later = self.freeing(context.wait).and_then(|_freeing| self.free_orphan_step(context, inode));
     }
 
     /// Frees a piece of an orphan whose entry the caller has locked. Tells whether nothing is left.
@@ -300,24 +302,24 @@ impl Files {
     }
 
     /// Frees what was removed and cut, so that its room counts as free, a bounded number of pieces; what was set aside of it too.
-    /// `is_scarce`: somebody found no room, so that every byte counts.
-    pub fn free_removed(&self, wait: Wait, is_scarce: bool) -> Result<(), Error> {
-        self.free_ready_orphans(wait)?;
+    /// `is_scarce`: somebody found no room, so that every byte counts. Tells whether there is more to free.
+    pub fn free_removed(&self, wait: Wait, is_scarce: bool) -> Result<bool, Error> {
+        let more = self.free_ready_orphans(wait)?;
         self.hold_set_aside(wait)?;
         match self.store.release_emptied(wait, is_scarce) {
             Err(stere_store::Error::WouldBlock) => Err(stere_store::Error::WouldBlock.into()),
             // What cannot be given back now keeps nobody from what there is.
-            _ => Ok(()),
+            _ => Ok(more),
         }
     }
 
-    fn free_ready_orphans(&self, wait: Wait) -> Result<(), Error> {
+    fn free_ready_orphans(&self, wait: Wait) -> Result<bool, Error> {
         if self.orphan_count.load(Ordering::Acquire) == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let is_ready = |orphan: &Orphan| orphan.kind == OrphanKind::Truncating || !orphan.held;
         if !self.orphans.lock().values().any(is_ready) {
-            return Ok(());
+            return Ok(false);
         }
         if wait == Wait::Never {
             return Err(stere_store::Error::WouldBlock.into());
@@ -326,8 +328,9 @@ impl Files {
         let context = Context { now: stere_format::Timestamp { seconds: 0, nanoseconds: 0 }, wait };
         match self.free_some_orphans(&context, STEPS_FOR_ROOM) {
             Err(error) if error.would_block() => Err(error),
+            Ok(more) => Ok(more),
             // What cannot be freed now keeps nobody from what there is; the list on media keeps it.
-            _ => Ok(()),
+            Err(_) => Ok(false),
         }
     }
 
@@ -343,10 +346,8 @@ impl Files {
         let mut left = budget;
         let mut outcome = Ok(());
         for inode in listed {
-            let held = self.table.hold(inode);
-            let Ok(mut state) = held.write(Wait::Never) else { continue };
             // One that fails does not stand in the way of the others.
-            let freed = self.free_orphan_pieces(context, inode, &mut state, &mut left);
+            let freed = self.free_orphan_pieces(context, inode, &mut left);
             outcome = outcome.and(freed);
             if left == 0 {
                 break;
@@ -355,25 +356,23 @@ impl Files {
         outcome.map(|()| left == 0)
     }
 
-    /// Frees an orphan whose entry the caller has locked, for as long as `left` allows.
-    fn free_orphan_pieces(
-        &self,
-        context: &Context,
-        inode: u64,
-        state: &mut State,
-        left: &mut usize,
-    ) -> Result<(), Error> {
-        // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
-        while let Some(kind) = self.orphan_kind(inode) {
+    /// Frees an orphan, for as long as `left` allows and nobody else has its entry locked.
+    fn free_orphan_pieces(&self, context: &Context, inode: u64, left: &mut usize) -> Result<(), Error> {
+        while *left > 0 {
+            // Before the entry, and let go after it: who finds it locked is not passing by somebody who frees it.
+            let _freeing = self.freeing(context.wait)?;
+            let held = self.table.hold(inode);
+            let Ok(mut state) = held.write(Wait::Never) else { break };
+            // Asked with the lock held: it may have lost its last name, or got one, since the list was read.
+            let Some(kind) = self.orphan_kind(inode) else { break };
             let is_open = state.opens > 0 && !is_planted(Bug::OpenFileFreed);
-            let is_kept = kind == OrphanKind::Removed && (is_open || !self.is_removed_for_good(inode));
-            if is_kept || *left == 0 {
+            if kind == OrphanKind::Removed && (is_open || !self.is_removed_for_good(inode)) {
                 break;
             }
             *left -= 1;
             match kind {
                 OrphanKind::Removed => {
-                    self.discard(inode, state);
+                    self.discard(inode, &mut state);
                     self.free_orphan_step(context, inode)?;
                 }
                 OrphanKind::Truncating => {
@@ -382,6 +381,14 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// Taken by whoever frees what is on the list: one who needs the room waits for it, and is not told that there is none.
+    fn freeing(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, Error> {
+        match wait {
+            Wait::Never => self.freeing.try_lock().ok_or(Error::Store(stere_store::Error::WouldBlock)),
+            Wait::Allowed | Wait::Devices => Ok(self.freeing.lock()),
+        }
     }
 
     /// Frees an orphan if nobody has it open; for the kernel's "forget". A living inode is not concerned: before the kernel
@@ -394,8 +401,10 @@ impl Files {
             Some(orphan) => orphan.held = false,
             None => return Ok(()),
         }
+        let _freeing = self.freeing(context.wait)?;
         let held = self.table.hold(inode);
-        let mut state = held.write(context.wait)?;
+        // Whoever has it locked may be waiting for what is freed here; then the next step frees it.
+        let Ok(mut state) = held.write(Wait::Never) else { return Ok(()) };
         if state.opens == 0 && self.is_removed_for_good(inode) {
             self.discard(inode, &mut state);
             self.free_orphan_step(context, inode)?;
@@ -432,6 +441,7 @@ impl Files {
     }
 
     pub(crate) fn finish_truncation(&self, context: &Context, inode: u64) -> Result<(), Error> {
+        let _freeing = self.freeing(context.wait)?;
         while !self.truncation_step(context, inode)? {}
         Ok(())
     }
@@ -477,3 +487,6 @@ pub fn list_nameless(transaction: &mut Transaction<'_>, inode: u64) {
 pub fn unlist(transaction: &mut Transaction<'_>, inode: u64) {
     transaction.delete(Key::orphan(inode));
 }
+
+#[cfg(test)]
+mod tests;

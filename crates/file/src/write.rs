@@ -280,13 +280,13 @@ impl Files {
 
     /// Promises room for so many bytes; where there is none, what was removed is freed first.
     pub(crate) fn promise(&self, wait: Wait, placement: Placement, bytes: u64) -> Result<Reservation, Error> {
-        match self.store.reserve(wait, placement, bytes) {
-            Ok(reservation) => return Ok(reservation),
-            Err(stere_store::Error::NoSpace) => {}
-            Err(error) => return Err(error.into()),
+        let mut may_be_freed = true;
+        loop {
+            match self.store.reserve(wait, placement, bytes) {
+                Err(stere_store::Error::NoSpace) if may_be_freed => may_be_freed = self.free_removed(wait, true)?,
+                reserved => return Ok(reserved?),
+            }
         }
-        self.free_removed(wait, true)?;
-        Ok(self.store.reserve(wait, placement, bytes)?)
     }
 
     /// Whether all of `range` is set aside, and room for that is held.
