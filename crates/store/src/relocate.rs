@@ -50,7 +50,9 @@ impl Recoded {
             _ => BlockBitmap::full(old.blocks()),
         };
         let encoding = if is_planted(Bug::EncodingForgotten) { old.encoding } else { self.encoding };
-        let flags = self.flags;
+        // Whether others share it is as it is now, not as it was when it was recoded.
+        let shared = BlobFlags(old.flags.0 & BlobFlags::SHARED.0);
+        let flags = self.flags.without(BlobFlags::SHARED).with(shared);
         BlobValue { encoding, flags, present, checksums: Checksums::of(self.checksum, &self.stored), ..old.clone() }
     }
 }

@@ -1,7 +1,9 @@
 //! Blobs that others move or change while they are being moved as a policy asks.
 
+use stere_format::{BlobEncoding, BlobFlags};
+
 use super::*;
-use crate::{BlobHandle, Move};
+use crate::{BlobHandle, Move, Recoded};
 
 fn handles(store: &Store, ids: &[u64]) -> Vec<BlobHandle> {
     store.view(Wait::Allowed, |view| ids.iter().map(|id| view.blob(*id)).collect::<Result<Vec<_>, Error>>()).unwrap()
@@ -38,4 +40,41 @@ fn what_was_moved_meanwhile_is_moved_all_the_same() {
     remove_file(&store, 100);
     assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().bytes, 0);
     assert_clean(&store);
+}
+
+/// P-215: a copy by reference came between looking and moving to another encoding; that others have the blob too is not forgotten, or what
+/// one of them gives up would be gone for all.
+#[test]
+fn what_was_shared_while_it_was_recoded_stays_shared() {
+    let (mut rig, store) = Rig::new(2, 96 << 20);
+    let data = content(1, 1 << 20);
+    let ids = write_file(&store, COPIES, 100, &data);
+    store.commit(Wait::Allowed).unwrap();
+    let mut offset = 0;
+    let mut recoded = |blob: &BlobHandle| {
+        let begin = offset;
+        offset += blob.value.logical_bytes as usize;
+        let (encoding, flags) = (BlobEncoding::PLAIN, BlobFlags::GAVE_UP_ZSTD);
+        Recoded { encoding, flags, checksum: blob.value.checksums.kind(), stored: data[begin..offset].to_vec() }
+    };
+    let seen: Vec<Move> = moves(&handles(&store, &ids))
+        .into_iter()
+        .map(|one| Move { recoded: Some(recoded(&one.blob)), ..one })
+        .collect();
+    store
+        .update(Wait::Allowed, |transaction| ids.iter().try_for_each(|id| transaction.reference_blob(*id, true)))
+        .unwrap();
+    assert_eq!(store.relocate(&seen, SINGLE, None).unwrap().overtaken, 0);
+    for blob in handles(&store, &ids) {
+        assert_eq!(blob.value.flags, BlobFlags::SHARED.with(BlobFlags::GAVE_UP_ZSTD));
+        assert_eq!(blob.value.references, 2);
+    }
+    // One of the two gives up what the other goes on with.
+    store
+        .update(Wait::Allowed, |transaction| ids.iter().try_for_each(|id| transaction.trim_blob(*id, 0..8192)))
+        .unwrap();
+    assert!(handles(&store, &ids).iter().all(|blob| blob.value.live == blob.value.present));
+    store.commit(Wait::Allowed).unwrap();
+    let (store, _) = rig.crash(store, |_| false);
+    assert_eq!(read_file(&store, 100, 1 << 20).unwrap(), data);
 }
