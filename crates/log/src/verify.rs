@@ -83,6 +83,22 @@ fn prove(header: RowHeader, row: &[u8]) -> Option<RowContents> {
     entries.iter().all(is_right).then_some(RowContents { header, entries })
 }
 
+/// A row with each record from where it is right; those that are right in neither stay as they are.
+fn join(header: RowHeader, mine: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    let summary = slice(mine, header.summary_offset, header.summary_length)?;
+    if stere_format::crc32c(summary) != header.summary_crc32c {
+        return None;
+    }
+    let mut joined = mine.to_vec();
+    for entry in Summary::decode(&header, summary).ok()? {
+        let (own, other) = (slice(mine, entry.offset, entry.length)?, slice(theirs, entry.offset, entry.length)?);
+        if !matches(&entry, own) && matches(&entry, other) {
+            joined.get_mut(entry.offset as usize..)?.get_mut(..other.len())?.copy_from_slice(other);
+        }
+    }
+    Some(joined)
+}
+
 /// The content of a segment's chunk, headers of the chunk aside, if every row and record in it is right and it is all there.
 pub fn proves_chunk(pool: stere_format::PoolId, segment: u64, content: &[u8]) -> bool {
     let mut row_block = 1;
@@ -119,19 +135,8 @@ impl Log {
         let mut scratch = Vec::new();
         while row_block < end {
             let header = self.header_in(segment, whole, row_block);
-            let proven = header.and_then(|header| {
-                let row = whole.row(row_block, header.row_height, &mut scratch)?;
-                prove(header, row)
-            });
-            let height = match proven.filter(|contents| {
-                let needed = needed(contents);
-                let height = contents.header.row_height;
-                let has_digests = needed.digests.is_empty()
-                    || whole
-                        .row(row_block, height, &mut scratch)
-                        .is_some_and(|row| needed.has_digests_of(contents, row));
-                has_digests && (needed.is_any || self.is_newest(segment, &contents.header))
-            }) {
+            let proven = header.and_then(|header| self.prove_in(segment, whole, header, needed, &mut scratch));
+            let height = match proven {
                 Some(row) => {
                     verified.records += row.entries.len() as u64;
                     Some(row.header.row_height)
@@ -150,6 +155,58 @@ impl Log {
             row_block += height;
         }
         verified
+    }
+
+    /// A row in which every record is right, and which is not of a future that a crash cut off.
+    fn prove_in(
+        &self,
+        segment: &Arc<Segment>,
+        whole: &Whole,
+        header: RowHeader,
+        needed: &dyn Fn(&RowContents) -> Needed,
+        scratch: &mut Vec<u8>,
+    ) -> Option<RowContents> {
+        let row = whole.row(header.row_block, header.row_height, scratch)?;
+        let contents = prove(header, row)?;
+        let needed = needed(&contents);
+        let has_digests = needed.digests.is_empty() || needed.has_digests_of(&contents, row);
+        (has_digests && (needed.is_any || self.is_newest(segment, &contents.header))).then_some(contents)
+    }
+
+    /// Puts rows that `other` proves in the place of those that `whole` does not: `other` was read from other chunks, among them some that
+    /// nobody else asks, because they count as missing. Of a row that neither has whole the records are taken that `other` has right.
+    pub fn take_proven(
+        &self,
+        segment: &Arc<Segment>,
+        whole: &mut Whole,
+        other: &Whole,
+        needed: &dyn Fn(&RowContents) -> Needed,
+    ) {
+        let end = 1 + whole.blocks();
+        let (mut row_block, mut scratch, mut beside) = (1, Vec::new(), Vec::new());
+        while row_block < end {
+            let own = self.header_in(segment, whole, row_block);
+            if let Some(row) = own.and_then(|header| self.prove_in(segment, whole, header, needed, &mut scratch)) {
+                row_block += row.header.row_height;
+                continue;
+            }
+            let theirs = self.header_in(segment, other, row_block);
+            if let Some(row) = theirs.and_then(|header| self.prove_in(segment, other, header, needed, &mut scratch))
+                && let Some(bytes) = other.row(row_block, row.header.row_height, &mut scratch)
+            {
+                whole.put_row(row_block, bytes);
+                row_block += row.header.row_height;
+                continue;
+            }
+            let height = own.and_then(|header| {
+                let mine = whole.row(row_block, header.row_height, &mut scratch)?;
+                let theirs = other.row(row_block, header.row_height, &mut beside)?;
+                let joined = join(header, mine, theirs)?;
+                whole.put_row(row_block, &joined);
+                Some(header.row_height)
+            });
+            row_block += height.unwrap_or(1);
+        }
     }
 
     fn header_in(&self, segment: &Segment, whole: &Whole, row_block: u32) -> Option<RowHeader> {

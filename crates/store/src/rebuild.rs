@@ -185,7 +185,10 @@ impl Store {
     fn contents_of(&self, written: &Written) -> Result<Vec<SharedBuffer>, Error> {
         let Written { segment, place, slots, .. } = written;
         let Some(mut whole) = self.read_whole(segment, place)? else { return self.contents_as_they_lie(written) };
-        let verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        let mut verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        if (verified.damaged_records > 0 || verified.is_cut) && self.ask_missing_chunks(segment, place, &mut whole) {
+            verified = self.log.verify_whole(segment, &mut whole, &|row| self.needed_of(row));
+        }
         if verified.damaged_records > 0 || (verified.is_cut && segment.kind == SegmentKind::Data) {
             tracing::warn!(segment = segment.id, ?verified, "a segment is damaged; what is left of it is copied");
         }
@@ -198,6 +201,23 @@ impl Store {
         let chunks: Vec<usize> = slots.iter().map(|(chunk, _)| *chunk).collect();
         let contents = self.log.stripe.chunks_of(whole, &chunks).map_err(to_error)?;
         Ok(self.with_what_slots_have(written, contents, &verified.damaged))
+    }
+
+    /// Where the chunks that are there do not prove a row of a parity segment, missing ones whose devices are back are asked too, each of the
+    /// others left out in turn: what they were given before they went away may be right, and is not to be lost to what rot gives.
+    fn ask_missing_chunks(&self, segment: &Arc<Segment>, place: &SegmentChunks, whole: &mut Whole) -> bool {
+        if place.scheme.data == 1 || place.missing == 0 {
+            return false;
+        }
+        let as_if_whole = SegmentChunks { missing: 0, ..SegmentChunks::clone(place) };
+        let mut is_any = false;
+        for rotten in (0..place.chunks.len()).filter(|chunk| !place.is_missing(*chunk)) {
+            let blocks = segment.blocks_in_use();
+            let Ok(other) = self.log.stripe.read_whole(segment.id, &as_if_whole, blocks, 1 << rotten) else { continue };
+            self.log.take_proven(segment, whole, &other, &|row| self.needed_of(row));
+            is_any = true;
+        }
+        is_any
     }
 
     /// A missing copy that is filled keeps what its slot holds wherever nobody has anything right: it may have been written before the device
