@@ -26,6 +26,7 @@ mod reply;
 mod request;
 mod ring;
 mod session;
+mod umount_command;
 
 pub use awake::Awake;
 pub use directory::{DirectoryEntry, DirectoryWriter};

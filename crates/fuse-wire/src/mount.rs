@@ -2,7 +2,7 @@
 //!
 //! A `fuseblk` mount sits on a block device and in exchange gets what a plain `fuse` mount never does: SYNCFS on
 //! sync(2), and a DESTROY that umount(2) waits for. Any device does; `loop_device.rs` makes a tiny one.
-//! Read next: `fusermount.rs`, `mount_namespace.rs`, `loop_device.rs`, `named_source.rs`.
+//! Read next: `fusermount.rs`, `umount_command.rs`, `mount_namespace.rs`, `loop_device.rs`, `named_source.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -16,6 +16,7 @@ use crate::fusermount;
 use crate::loop_device::LoopDevice;
 use crate::mount_namespace;
 use crate::named_source;
+use crate::umount_command;
 
 #[cfg(test)]
 mod tests;
@@ -87,7 +88,18 @@ pub enum Unmount {
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     mountpoint: PathBuf,
-    by_fusermount: bool,
+    by: By,
+}
+
+/// Who unmounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The thread that asks: nothing waits for an answer of ours.
+    Ourselves,
+    /// umount(8), because the kernel lets the one who unmounts a `fuseblk` wait for our answer to DESTROY and nothing wakes him. If he were a
+    /// thread of ours and we were killed meanwhile, we would wait for ourselves, and sync(2) of the whole machine for us.
+    Umount,
+    Fusermount,
 }
 
 impl Unmounter {
@@ -98,10 +110,20 @@ impl Unmounter {
     /// any more is no error.
     pub fn unmount(&self, how: Unmount) -> Result<(), Error> {
         let path = self.mountpoint.clone();
-        let result = if self.by_fusermount {
-            fusermount::unmount(&path, how != Unmount::Normal)
-        } else {
-            unmount_directly(&path, how)
+        let result = match (self.by, how) {
+            (By::Fusermount, _) => fusermount::unmount(&path, how != Unmount::Normal),
+            // The connection is broken first, so nobody waits for an answer.
+            (By::Umount, Unmount::Normal | Unmount::Lazy) => match umount_command::unmount(&path, how == Unmount::Lazy)
+            {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!(
+                        "there is no umount(8) to ask: a kill before the end of unmounting would hang sync(2)"
+                    );
+                    unmount_directly(&path, how)
+                }
+                result => result,
+            },
+            (By::Umount, Unmount::Force) | (By::Ourselves, _) => unmount_directly(&path, how),
         };
         match result {
             Ok(()) => Ok(()),
@@ -153,15 +175,15 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
             return Err(Error::NotPermitted { path: mountpoint, source });
         }
         let file = fusermount::mount(&mountpoint, options)?;
-        let unmounter = Unmounter { mountpoint, by_fusermount: true };
+        let unmounter = Unmounter { mountpoint, by: By::Fusermount };
         return Ok(Mounted { file, unmounter, fuseblk: false });
     }
     let file = open_device()?;
-    let unmounter = Unmounter { mountpoint: mountpoint.clone(), by_fusermount: false };
+    let unmounter = |by| Unmounter { mountpoint: mountpoint.clone(), by };
     if options.block_device != BlockDevice::No {
         match mount_fuseblk_if_safe(&file, &mountpoint, options) {
             Ok(()) => {
-                return Ok(Mounted { file, unmounter, fuseblk: true });
+                return Ok(Mounted { file, unmounter: unmounter(By::Umount), fuseblk: true });
             }
             Err(error) if options.block_device == BlockDevice::Required => return Err(error),
             Err(error) => {
@@ -170,7 +192,7 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Mounted
         }
     }
     mount_directly(&file, &mountpoint, options, "fuse", &options.source)?;
-    Ok(Mounted { file, unmounter, fuseblk: false })
+    Ok(Mounted { file, unmounter: unmounter(By::Ourselves), fuseblk: false })
 }
 
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
