@@ -314,10 +314,11 @@ impl Library {
         if self.is_fed_by_people {
             state.note_hands(bay, (self.clock)());
         }
-        waiting.failures += u32::from(is_drives_fault || outcome.as_ref().is_err_and(RobotError::is_attention));
-        let is_tried = waiting.failures == 0 || waiting.failures >= TRIES_MAX;
+        // What the medium or the catalogue says is no failure of a drive, and final, whatever failed before.
+        let has_failed = is_drives_fault || outcome.as_ref().is_err_and(RobotError::is_attention);
+        waiting.failures += u32::from(has_failed);
         match outcome {
-            Err(error) if !is_tried => {
+            Err(error) if has_failed && waiting.failures < TRIES_MAX => {
                 tracing::warn!(library = self.options.name, %error, "a drive failed; it is tried once more");
                 state.waiting.push(waiting);
             }
@@ -411,6 +412,9 @@ impl Library {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
         if name.is_empty() || name.len() > CartridgeBlock::NAME_BYTES_MAX || !is_plain {
             return Err(RobotError::Name { name: name.to_owned() });
+        }
+        if self.options.is_read_only {
+            return Err(RobotError::NoRoom { set: self.options.set.clone() });
         }
         // The highest ordinal must be known.
         self.look_at_all()?;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::area::{self, Area, Areas};
 use crate::checksums::wishes_of;
@@ -17,6 +18,8 @@ use crate::single::AILMENTS;
 use crate::tertiary::TierCounts;
 
 pub(crate) const MIB: u64 = 1 << 20;
+/// No history takes so long, on the busiest machine: half a minute of processor time is the most that was seen.
+const STALL: Duration = Duration::from_secs(600);
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -256,8 +259,38 @@ fn run_and_repeat(seed: u64, request: &Request) -> Result<Summary, Failure> {
     Ok(first)
 }
 
+/// Histories that are being run, and since when.
+type UnderWay = Mutex<BTreeMap<u64, Instant>>;
+
+/// Ends the program when a history does not end: a call of the stack that never returns would else look like a slow machine.
+fn watch_for_stalls(under_way: &UnderWay, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_secs(1));
+        let stalled = |(seed, begun): (&u64, &Instant)| (begun.elapsed() > STALL).then_some(*seed);
+        if let Some(seed) = locked(under_way).iter().find_map(stalled) {
+            eprintln!("seed {seed}: has not ended after {} s: a call does not return", STALL.as_secs());
+            std::process::exit(1);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Runs all histories of a request; the seeds are `seed`, `seed + 1`, ...
 pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
+    let (under_way, is_over) = (UnderWay::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch_for_stalls(&under_way, &is_over));
+        let outcome = run_on_threads(request, failures_max, &under_way);
+        is_over.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        outcome
+    })
+}
+
+fn run_on_threads(request: &Request, failures_max: usize, under_way: &UnderWay) -> Outcome {
     let next = AtomicU64::new(0);
     let outcome = Mutex::new(Outcome::default());
     std::thread::scope(|scope| {
@@ -271,8 +304,10 @@ pub fn run_many(request: &Request, failures_max: usize) -> Outcome {
                         return;
                     }
                     let seed = request.seed + index;
+                    locked(under_way).insert(seed, Instant::now());
                     let result = run_and_repeat(seed, request);
-                    let mut outcome = outcome.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    locked(under_way).remove(&seed);
+                    let mut outcome = locked(&outcome);
                     outcome.histories += 1;
                     match result {
                         Ok(summary) => outcome.totals.add(&summary),

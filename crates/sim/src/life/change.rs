@@ -11,6 +11,9 @@ use stere_store::{Change, DeviceIn};
 use crate::history::{History, Stop};
 use crate::pool::{name_of, number_of};
 
+/// Of a device that comes to a pool which is filled.
+const FILLED_MEBIBYTES_MAX: u32 = 200;
+
 /// Devices of one machine; more than that make histories long.
 const DEVICES_MAX: usize = 9;
 
@@ -86,6 +89,11 @@ impl History {
         }
     }
 
+    /// How large a new device is. One that is filled is small: its content is kept in memory.
+    fn size_of_new(&self, mebibytes: u32) -> u32 {
+        if self.plan.may_fill { mebibytes.min(FILLED_MEBIBYTES_MAX) } else { mebibytes }
+    }
+
     fn buy(&mut self, mebibytes: u32, state: DeviceState, index: u16) -> Result<Option<(DeviceIn, DeviceEntry)>, Stop> {
         let Some(newest) = self.newest() else { return Ok(None) };
         let number = self.machine.add_device(u64::from(mebibytes) << 20, 512);
@@ -110,6 +118,7 @@ impl History {
     }
 
     pub(crate) fn add_device(&mut self, mebibytes: u32, spare: bool) -> Result<(), Stop> {
+        let mebibytes = self.size_of_new(mebibytes);
         if self.machine.device_count() >= DEVICES_MAX {
             return Ok(());
         }
@@ -121,6 +130,7 @@ impl History {
     }
 
     pub(crate) fn replace_device(&mut self, device: usize, mebibytes: u32) -> Result<(), Stop> {
+        let mebibytes = self.size_of_new(mebibytes);
         let Some(old) = self.member(device).filter(|_| self.machine.device_count() < DEVICES_MAX) else {
             return Ok(());
         };

@@ -68,3 +68,36 @@ fn a_beginning_that_cannot_be_read_for_a_while_loses_nothing() {
         assert_eq!(library.cartridges()[0].complaint, None);
     }
 }
+
+/// P-228: a block that cannot be read, behind a drive that was switched off and on, is an error after a bounded number of tries.
+#[test]
+fn an_unreadable_block_behind_a_reset_ends_as_an_error() {
+    let simulated = simulated(Model::INSTANT, 2, 2);
+    let library = Arc::new(open(&simulated));
+    library.put("a", &content(1, 20_000)).unwrap();
+    // Label, filemark, the first block of a, its second.
+    simulated.spoil("SIM001", [3]);
+    simulated.reset();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reader = library.clone();
+    std::thread::spawn(move || sender.send(whole(&reader, "a")));
+    let outcome = receiver.recv_timeout(Duration::from_secs(30)).expect("a read ends");
+    let error = outcome.expect_err("the block cannot be read").to_string();
+    assert!(error.contains("SIM001"), "{error}");
+    simulated.put_right();
+    assert_eq!(whole(&library, "a").unwrap(), content(1, 20_000));
+}
+
+/// P-228: nothing is put into a library that is opened to be read only, and that is said at once.
+#[test]
+fn a_library_that_is_only_read_takes_nothing() {
+    let simulated = simulated(Model::INSTANT, 1, 2);
+    open(&simulated).put("a", &content(1, 3000)).unwrap();
+    let library = Arc::new(open_with(&simulated, LibraryOptions { is_read_only: true, ..options() }));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let writes = library.clone();
+    std::thread::spawn(move || sender.send(writes.put("b", &content(2, 3000))));
+    let outcome = receiver.recv_timeout(Duration::from_secs(30)).expect("a put ends");
+    assert!(matches!(outcome, Err(RobotError::NoRoom { .. })), "{outcome:?}");
+    assert_eq!(whole(&library, "a").unwrap(), content(1, 3000));
+}
