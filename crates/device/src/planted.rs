@@ -174,11 +174,13 @@ pub enum Bug {
     AheadUnbounded,
     /// store, `tertiary/fetch.rs`: what was fetched ahead comes to devices (P-146).
     AheadToDevices,
+    /// store, `clean.rs`: segments are cleaned however little that frees, again and again (P-158).
+    CleanedForNothing,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 85] = [
+    pub const ALL: [Bug; 86] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -264,6 +266,7 @@ impl Bug {
         Bug::FollowersForgotten,
         Bug::AheadUnbounded,
         Bug::AheadToDevices,
+        Bug::CleanedForNothing,
     ];
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) random: Random,
     /// Writes and flushes so far; these are the points where power can go.
     events: u64,
+    /// To all devices, as they were asked.
+    written_bytes: u64,
     power_off_at: Option<u64>,
     /// The device that goes away at an event.
     away_at: Option<(u64, usize)>,
@@ -84,6 +86,7 @@ impl Machine {
             are_volumes_honest: false,
             random,
             events: 0,
+            written_bytes: 0,
             power_off_at: None,
             away_at: None,
             went_unflushed: None,
@@ -130,6 +133,11 @@ impl Machine {
     /// Writes and flushes so far.
     pub fn events(&self) -> u64 {
         self.state.lock().events
+    }
+
+    /// What devices were asked to write so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.state.lock().written_bytes
     }
 
     /// Lets power go off at the `events`-th write or flush from now on.
@@ -456,6 +464,7 @@ impl State {
         self.begin(device)?;
         let check = u64::from(stere_format::crc32c(&bytes));
         self.note(device, 2 ^ (check << 8), offset, bytes.len() as u64);
+        self.written_bytes += bytes.len() as u64;
         if self.boundary() {
             // The write that was under way may have arrived, wholly or in part.
             self.media[device].write(offset, bytes);

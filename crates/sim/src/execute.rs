@@ -126,6 +126,7 @@ impl History {
                 Ok(())
             }
             Operation::LonelySync { device, events } => self.lonely_sync(usize::from(*device), u64::from(*events)),
+            Operation::TryNearlyFull { seed } => self.try_nearly_full(*seed),
             Operation::TrySingle { ailment, verb } => self.try_single(*ailment, *verb),
             Operation::BringBack { device } => {
                 self.returning = Some(usize::from(*device)).filter(|device| *device < self.machine.device_count());

@@ -136,6 +136,8 @@ pub struct Summary {
     pub backups_proven: u64,
     /// Single copies that were there again after their device had not answered, by what it did not do.
     pub singles_kept: [u64; AILMENTS.len()],
+    /// Nearly full pools in which what was written stayed within its bound.
+    pub nearly_full: u64,
     pub trace: u64,
 }
 

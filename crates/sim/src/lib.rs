@@ -5,7 +5,7 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `library.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `nearly_full.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `library.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 pub mod accounts;
 pub mod area;
@@ -28,6 +28,7 @@ mod limits;
 pub mod lists;
 pub mod medium;
 pub mod model;
+mod nearly_full;
 pub mod observe;
 pub mod operation;
 pub mod places;

@@ -191,7 +191,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
          put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
          lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
          names: {} keys put away, {} times proven; tiers: {} times released in order, {} units came, {} went down, {} times followers known, {} fetched ahead, {} turns; \
-         backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence",
+         backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence; {} nearly full pools",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -231,6 +231,7 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.singles_kept[0],
         totals.singles_kept[1],
         totals.singles_kept[2],
+        totals.nearly_full,
     );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);

@@ -237,6 +237,10 @@ pub enum Operation {
         ailment: u8,
         verb: u8,
     },
+    /// Two users fill a pool of their own, beside this one, and make calls of all kinds in it.
+    TryNearlyFull {
+        seed: u64,
+    },
     /// The device comes back at the next mount.
     BringBack {
         device: u8,

@@ -96,6 +96,7 @@ pub struct Totals {
     pub backups_cut: u64,
     pub backups_proven: u64,
     pub singles_kept: [u64; AILMENTS.len()],
+    pub nearly_full: u64,
 }
 
 impl Totals {
@@ -137,6 +138,7 @@ impl Totals {
         for (total, count) in self.singles_kept.iter_mut().zip(summary.singles_kept) {
             *total += count;
         }
+        self.nearly_full += summary.nearly_full;
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -222,6 +224,10 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         // At the end, so that what comes before stays what it was.
         let mut drawn = Random::new(seed ^ 0x5191e);
         operations.push(Operation::TrySingle { ailment: drawn.below(3) as u8, verb: drawn.below(4) as u8 });
+    }
+    // Of the areas none takes part here. It takes as long as some ten histories.
+    if seed % 64 == 14 {
+        operations.push(Operation::TryNearlyFull { seed: Random::new(seed ^ 0xf011).next_u64() });
     }
     (plan, operations)
 }

@@ -22,7 +22,7 @@ fn request(histories: u64, faults: &[FaultKind]) -> Request {
     }
 }
 
-/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145, P-146, P-152: what the oracle demands of every history.
+/// P-1, P-2, P-4, P-6, P-8, P-15, P-104 to P-106, P-117, P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145, P-146, P-152, P-158: what the oracle demands of every history.
 #[test]
 fn histories_without_faults_pass() {
     let outcome = run::run_many(&request(150, &[]), 1);
@@ -38,6 +38,7 @@ fn histories_without_faults_pass() {
     assert!(totals.accounts_compared > 10 && totals.stored_reached > 5, "{totals:?}");
     assert!(totals.names_put_away > 100 && totals.names_proven > 2, "{totals:?}");
     assert!(totals.places_compared > 10 && totals.places_met > 10, "{totals:?}");
+    assert!(totals.nearly_full > 0, "{totals:?}");
 }
 
 /// P-137 to P-139, P-145, P-146: histories in which it matters how segments are used, recalled and kept together.
