@@ -70,9 +70,6 @@ pub enum Error {
     #[error("{device} could not be written while the pool was made: {source}")]
     Unwritable { device: String, source: DeviceError },
 
-    #[error("{device} did not take the newest superblock: {source}")]
-    NotLevelled { device: String, source: DeviceError },
-
     #[error(
         "the pool is in use by {owner}: its heartbeat on {device} moves; unmount it there first, or if that is not wanted find out how two machines reach this device"
     )]

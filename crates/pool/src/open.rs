@@ -67,18 +67,24 @@ impl Assembly {
     }
 
     /// Writes the newest superblock to devices that are behind: by one generation after a crash, by more if they were away. One
-    /// copy after the other, so that a torn write leaves one of them.
-    fn level(&self) -> Result<(), Error> {
+    /// copy after the other, so that a torn write leaves one of them. One that takes nothing stays behind, as if it had failed just after: the
+    /// store goes on without it as far as others suffice.
+    fn level(&self) -> Result<Vec<String>, Error> {
+        let mut behind = Vec::new();
         for member in self.members.iter().filter(|member| age(&member.superblock) < age(&self.newest)) {
             let superblock = self.newest_for(member);
             let bytes = superblock.encode()?;
-            let failed = |source| Error::NotLevelled { device: member.path.clone(), source };
-            for offset in superblock.layout.superblock_offsets_of_generation(superblock.generation) {
-                member.device.write_bytes(offset, &bytes).map_err(failed)?;
-                member.device.flush().map_err(failed)?;
+            let offsets = superblock.layout.superblock_offsets_of_generation(superblock.generation);
+            let written = offsets.into_iter().try_for_each(|offset| {
+                member.device.write_bytes(offset, &bytes)?;
+                member.device.flush()
+            });
+            if let Err(error) = written {
+                tracing::warn!(device = member.path, %error, "a device does not take the newest superblock");
+                behind.push(format!("{} takes no writes, and nothing new is put on it: {error}", member.path));
             }
         }
-        Ok(())
+        Ok(behind)
     }
 
     /// Opens the pool. `path_of` tells where a missing device was last, for the refusal.
@@ -116,7 +122,7 @@ impl Assembly {
             return Err(Error::ReadOnlyVersion { device: newer.path.clone(), major, minor });
         }
         if !read_only {
-            self.level()?;
+            warnings.extend(self.level()?);
         }
         let (store, recovery) = self.open_store(options, read_only)?;
         Ok(Opened { store, recovery, read_only, warnings, warnings_of_absent, floors })

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use stere_device::{Device, MemoryDevice};
+use stere_device::memory::Fault;
+use stere_device::{Device, MemoryDevice, Operation};
 use stere_format::{DeviceEntry, DeviceState, Key, PoolId, Scheme, Superblock};
 use stere_store::{Owner, Placement, Store, Wait};
 
@@ -67,6 +68,15 @@ fn change(store: &Store) {
     });
     changed.unwrap();
     store.commit(Wait::Allowed).unwrap();
+}
+
+/// How many of the first changes there are.
+fn changes_in(store: &Store) -> usize {
+    let is_there = |inode: &u64| {
+        let value = store.view(Wait::Allowed, |view| view.get(&Key::inode(*inode)));
+        value.unwrap_or_else(|error: stere_store::Error| panic!("{error}")).is_some()
+    };
+    (0..100).filter(is_there).count()
 }
 
 /// A blob of its own, as large as half a chunk.
@@ -574,6 +584,33 @@ fn a_crash_between_superblocks_leaves_nobody_out() {
         drop(opened);
         let generations: Vec<u64> = devices.iter().map(|device| superblock_of(device).generation).collect();
         assert!(generations.iter().all(|generation| *generation == generations[0]), "{generations:?}");
+    }
+}
+
+/// P-216: a device that is behind and takes no writes keeps nobody from mounting, whatever it is that fails; it is told, and what was
+/// written without it is there when it is well again.
+#[test]
+fn a_device_that_is_behind_and_takes_no_writes_is_told() {
+    for refused in [Operation::Write, Operation::Flush] {
+        let devices = make(&[64 * MIB; 3], 1);
+        let all: Vec<&Arc<MemoryDevice>> = devices.iter().collect();
+        let newest = superblock_of(&devices[2]);
+        for place in newest.layout.superblock_offsets_of_generation(newest.generation) {
+            devices[2].write_bytes(place, &vec![0; Superblock::SIZE]).unwrap();
+        }
+        let refuse = move |operation: Operation, _, _| (operation == refused).then_some(Fault::Error);
+        devices[2].set_fault_hook(Some(Box::new(refuse)));
+        let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
+        assert!(!opened.read_only);
+        let warnings = opened.warnings.join("\n");
+        assert!(warnings.contains("/images/2") && warnings.contains("takes no writes"), "{warnings}");
+        change(&opened.store);
+        let changed = changes_in(&opened.store);
+        opened.store.close().unwrap();
+        devices[2].set_fault_hook(None);
+        devices[2].lose_unflushed(|_| true);
+        let opened = assemble(&all).unwrap().open(&open_options(), &nowhere).unwrap();
+        assert_eq!(changes_in(&opened.store), changed, "nothing old wins");
     }
 }
 

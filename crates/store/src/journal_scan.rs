@@ -6,11 +6,14 @@
 //! and not within another record that is whole. Epochs are random numbers, so that nobody can guess one. Read next:
 //! `recover.rs`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Completion, Device};
-use stere_format::{BLOCK_BYTES, Counters, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock};
+use stere_format::{
+    BLOCK_BYTES, Counters, DeviceIndex, Epoch, JournalChanges, JournalHeader, JournalPosition, PoolId, Superblock,
+};
 use stere_stripe::Stripe;
 
 use crate::error::Error;
@@ -117,8 +120,9 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Writes records to the mirrors that lack them; those from `end` on were cut and stay as they are.
-    pub fn repair(&mut self, end: u64) -> Result<u64, Error> {
+    /// Writes records to the mirrors that lack them; those from `end` on were cut and stay as they are. Tells how many those are, and which
+    /// mirrors failed at it, so that others go on without them.
+    pub fn repair(&mut self, end: u64) -> (u64, Vec<DeviceIndex>) {
         let completion = Completion::new();
         let mut repaired = 0;
         for (header, bytes, mirrors) in self.lacking.drain(..) {
@@ -136,13 +140,13 @@ impl<'a> Scan<'a> {
                 }
             }
         }
-        if let Some((device, error)) = completion.wait().into_iter().next() {
-            return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
+        let written = completion.wait().into_iter().map(|(device, error)| (device as DeviceIndex, error));
+        let mut failed = BTreeSet::new();
+        for (device, error) in written.chain(self.stripe.flush()) {
+            tracing::warn!(device, %error, "the journal on a device could not be repaired");
+            failed.insert(device);
         }
-        if let Some((device, error)) = self.stripe.flush().into_iter().next() {
-            return Err(Error::Pool(format!("the journal on device {device} could not be repaired: {error}")));
-        }
-        Ok(repaired)
+        (repaired, failed.into_iter().collect())
     }
 
     fn epoch_of(&self, sequence: u64) -> Option<u32> {

@@ -360,7 +360,13 @@ impl Store {
             let is_proven = group.last_sequence <= scan.proven();
             self.apply_group(group, is_proven)?;
         }
-        report.records_repaired = if read_only { 0 } else { scan.repair(end.sequence)? };
+        if !read_only {
+            let (repaired, failed) = scan.repair(end.sequence);
+            report.records_repaired = repaired;
+            // The others have all of it; what is unproven on these is written elsewhere before it is shown.
+            journal.drop_failed_mirrors(&failed)?;
+            failed.iter().for_each(|device| self.log.stripe.suspend(*device));
+        }
         journal.position = end.position;
         journal.sequence = end.sequence;
         // Not more than was proven before: until the next commit is durable, what was not proven may have lost copies, and another

@@ -10,6 +10,7 @@ use stere_format::{
 };
 
 mod full;
+mod mirrors;
 mod overtaken;
 mod reuse;
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use stere_format::{Address, RecordSubject, SummaryEntry, record_checksum};
+use stere_format::{Address, ChunkPlace, RecordSubject, SummaryEntry, record_checksum};
 use stere_log::{RowContents, Segment};
 
 use crate::error::Error;
@@ -86,7 +86,7 @@ impl Store {
         Ok(rows.into_values().collect())
     }
 
-    /// Those of the rows that are not whole. With one copy a row is whole if it can be read.
+    /// Those of the rows that are not whole. With one copy a row is whole if it can be read, and its device keeps what it has.
     fn torn(&self, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
         let mut torn = Vec::new();
         for row in rows {
@@ -94,7 +94,8 @@ impl Store {
                 Some(contents) => row.segment.scheme.parity == 0 || self.is_row_whole(&row.segment, contents)?,
                 None => false,
             };
-            if !is_whole {
+            let is_kept = |place: &ChunkPlace| !self.log.stripe.is_suspended(place.device);
+            if !is_whole || !row.segment.chunks().iter().all(is_kept) {
                 torn.push(row);
             }
         }
