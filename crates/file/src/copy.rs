@@ -1,7 +1,11 @@
 //! Copying between files without moving bytes: whole blocks by reference, the rest by reading and writing.
+//!
+//! A call has an end: it copies so much at most, and less when whoever asked has got a signal. What was copied is told, and the
+//! caller asks for the rest.
 
 use std::ops::Range;
 
+use stere_device::waiting;
 use stere_store::Transaction;
 
 use crate::error::Error;
@@ -18,6 +22,8 @@ const SHARED_PER_STEP: usize = 256;
 const SHARED_BYTES_PER_STEP: u64 = 32 << 20;
 /// Bytes copied at a time where sharing is not possible.
 const COPY_BYTES: u64 = 1 << 20;
+/// Bytes that one call copies where sharing is not possible: both files are locked meanwhile, and in a full pool room is made for each.
+const COPY_BYTES_PER_CALL: u64 = 64 << 20;
 
 /// A copy from one place to another.
 pub(crate) struct Copy {
@@ -105,8 +111,7 @@ impl Files {
             let whole = Copy { from: from + head, to: to + head, length: shared };
             match self.share(context, source, target, content, &whole) {
                 Ok(copied) => done += copied,
-                // What was copied before the quota was used up is told.
-                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => {}
+                Err(error) if done > 0 && is_full(&error) => {}
                 Err(error) => return Err(error),
             }
             if done < head + shared {
@@ -117,8 +122,7 @@ impl Files {
         if tail.length > 0 {
             match self.copy_bytes(context, source, target, content, &tail) {
                 Ok(copied) => done += copied,
-                // What was copied before the quota was used up is told.
-                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => {}
+                Err(error) if done > 0 && is_full(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -134,15 +138,20 @@ impl Files {
         copy: &Copy,
     ) -> Result<u64, Error> {
         let mut done = 0;
-        while done < copy.length {
-            let length = COPY_BYTES.min(copy.length - done);
+        let end = copy.length.min(COPY_BYTES_PER_CALL);
+        while done < end {
+            let length = COPY_BYTES.min(end - done);
             let mut bytes = vec![0; length as usize];
             self.read_stored(context.wait, source, copy.from + done, &mut bytes)?;
-            let written = self.write_parts(context, target, content, copy.to + done, &bytes)?;
+            let written = self.write_parts(context, target, content, copy.to + done, &bytes);
+            let written = match written {
+                Err(error) if done > 0 && is_full(&error) => break,
+                written => written?,
+            };
             // The source may be the same file: what was written has to be where it is read.
             self.save_all(context, target, content)?;
             done += written as u64;
-            if written < bytes.len() {
+            if written < bytes.len() || waiting::is_given_up() {
                 break;
             }
         }
@@ -170,17 +179,24 @@ impl Files {
                 Ok::<_, Error>((step.0, value.size))
             });
             let (step, size) = match shared {
-                // What was copied before the quota was used up is told.
-                Err(Error::Store(stere_store::Error::OverLimit { .. })) if done > 0 => break,
+                Err(error) if done > 0 && is_full(&error) => break,
                 shared => shared?,
             };
             (content.size, content.stored_size) = (size, size);
             content.extents_end = content.extents_end.max((rest.to + step).next_multiple_of(BLOCK));
             done += step;
             self.note_written(target);
+            if waiting::is_given_up() {
+                break;
+            }
         }
         Ok(done)
     }
+}
+
+/// No room or quota is left: what was copied before is told.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Store(stere_store::Error::NoSpace | stere_store::Error::OverLimit { .. }))
 }
 
 fn lock_second<'a>(

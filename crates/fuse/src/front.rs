@@ -266,11 +266,12 @@ impl Front {
     /// A worker's turn.
     fn work(&self, job: Job) {
         let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Request(request) if self.may_need_volumes(request.opcode()) => {
-                // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
-                if let Some(request) = self.attempt(request, Wait::Devices) {
-                    self.recall(request);
-                }
+            Job::Request(request)
+                if matches!(request.opcode(), opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64) =>
+            {
+                // A long one is ended by a signal, and tells how far it came.
+                let waiter = Waiter::of(&request);
+                waiting::unless(move || waiter.is_interrupted(), || self.serve(request));
             }
             Job::Recall(request, turn) => {
                 let waiter = Waiter::of(&request);
@@ -286,7 +287,7 @@ impl Front {
                     searches.has_ended(uid);
                 }
             }
-            Job::Request(request) => self.wait_for(request),
+            Job::Request(request) => self.serve(request),
             Job::Retain(request) => {
                 // What was stored through a mapping before was accepted, and is refused once the file is retained.
                 self.invalidate(&CachedRange::whole(request.node()));
@@ -342,6 +343,17 @@ impl Front {
             _ => request.reply_error(libc::EINTR),
         };
         self.turns.ask(claim, begin, move || waiter.is_gone());
+    }
+
+    /// Does what a worker may wait for.
+    fn serve(&self, request: Request) {
+        if !self.may_need_volumes(request.opcode()) {
+            return self.wait_for(request);
+        }
+        // Who waits for a tertiary volume waits elsewhere, and not before those who wait for devices.
+        if let Some(request) = self.attempt(request, Wait::Devices) {
+            self.recall(request);
+        }
     }
 
     fn wait_for(&self, request: Request) {

@@ -19,6 +19,11 @@ impl Waiter {
         Waiter { thread: request.context().pid, cancel: request.cancel() }
     }
 
+    /// Whoever waits got a signal: what was done so far is told, where that is possible.
+    pub fn is_interrupted(&self) -> bool {
+        self.cancel.is_cancelled() || self.is_gone()
+    }
+
     /// Nobody waits any more.
     pub fn is_gone(&self) -> bool {
         if self.thread == 0 {
