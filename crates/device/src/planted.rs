@@ -50,6 +50,18 @@ pub enum Bug {
     MendingUnwritten,
     /// store, `rebuild.rs`: a chunk that cannot be read is moved as zeros, and its source freed (P-189).
     SalvagedZeros,
+    /// store, `mend.rs`: a device that says nothing is asked whether it answers again, and then never more (P-162).
+    SilentAskedOnce,
+    /// store, `devices.rs`: a device that is to be removed leaves with what could not be read from it (P-160).
+    RestDropped,
+    /// store, `devices.rs`: no spare takes the place of a device that is given up (P-20).
+    SpareStays,
+    /// pool, `claim.rs`: a heartbeat that lives is written over at once (P-157).
+    RivalUnwatched,
+    /// pool, `claim.rs`: an owner whose device another one has taken beats on (P-157).
+    RivalOverwritten,
+    /// pool, `claim.rs`: what was read before the pool was claimed is used as it is (P-157).
+    OutdatedBelieved,
     /// pool, `assemble.rs`: the oldest superblock speaks for the pool (P-21).
     StaleSuperblockWins,
     /// store, `devices.rs`: a device that takes the place of a lost one counts as holding what that held (P-22).
@@ -180,7 +192,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Bug; 86] = [
+    pub const ALL: [Bug; 92] = [
         Bug::CommitWithoutFlush,
         Bug::CheckpointWithoutFlush,
         Bug::EarlyReuse,
@@ -204,6 +216,12 @@ impl Bug {
         Bug::AbsenceForgotten,
         Bug::MendingUnwritten,
         Bug::SalvagedZeros,
+        Bug::SilentAskedOnce,
+        Bug::RestDropped,
+        Bug::SpareStays,
+        Bug::RivalUnwatched,
+        Bug::RivalOverwritten,
+        Bug::OutdatedBelieved,
         Bug::StaleSuperblockWins,
         Bug::ReplacementTrusted,
         Bug::SlowWaitedFor,

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use stere_device::planted::{Bug, is_planted};
 use stere_device::{Device, DeviceError};
 use stere_format::{DeviceId, Heartbeat, PoolId};
 
@@ -185,7 +186,7 @@ impl Claim {
             Seen::Beat(beat) => !beat.is_live || is_dead(beat),
             seen => !seen.is_live(),
         };
-        if seen.iter().all(is_free) {
+        if seen.iter().all(is_free) || is_planted(Bug::RivalUnwatched) {
             return self.begin_to_take();
         }
         self.phase = Phase::Watching { since_ms: now_ms, seen };
@@ -293,7 +294,8 @@ impl Hold {
     pub fn beat(&mut self, one: &Shared, now_ms: u64, is_dead: &dyn Fn(&Heartbeat) -> bool) -> Result<(), Error> {
         let failed = |source| Error::Heartbeat { device: one.path.clone(), source };
         let seen = one.look().map_err(failed)?;
-        let is_mine = matches!(&seen, Seen::Beat(beat) if beat.owner == self.me.owner);
+        let is_mine =
+            matches!(&seen, Seen::Beat(beat) if beat.owner == self.me.owner) || is_planted(Bug::RivalOverwritten);
         if !is_mine && self.is_met && seen.is_live() {
             return Err(one.in_use(&seen));
         }
@@ -339,6 +341,9 @@ impl Assembly {
 
     /// Whether devices changed since they were judged: an owner that has ended meanwhile wrote to them.
     pub fn is_outdated(&self) -> bool {
+        if is_planted(Bug::OutdatedBelieved) {
+            return false;
+        }
         self.members.iter().any(|member| match crate::identify(&*member.device) {
             crate::Holds::Member(identity) => identity.superblock.generation != member.read_generation,
             _ => true,

@@ -1,7 +1,7 @@
 //! Areas: what a history takes part in beside the usual. Which, its seed says, and what an area adds takes the place of other steps: so
 //! histories stay as many and as long as they are, whatever areas there come to be.
 //!
-//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`, `tiers.rs`.
+//! Read next: `lists.rs`, `records.rs`, `followers.rs`, `backups.rs`, `places.rs`, `accounts.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`.
 
 use crate::operation::Operation;
 use crate::random::Random;
@@ -27,6 +27,9 @@ pub enum Area {
     Cold,
     /// Units go down and come back as one, and it matters how segments are used and recalled (P-137 to P-139, P-145, P-146).
     Tiers,
+    /// Devices hang, spares take over, several machines want the pool. No seed picks it, for the usual histories have some of that
+    /// (P-157, P-160, P-162).
+    Failing,
 }
 
 impl Area {
@@ -42,6 +45,7 @@ impl Area {
             Area::Volumes,
             Area::Cold,
             Area::Tiers,
+            Area::Failing,
         ];
         all.into_iter().find(|area| format!("{area:?}").eq_ignore_ascii_case(name))
     }

@@ -16,6 +16,7 @@ use stere_device::{Buffer, Device, DeviceError, Operation, PendingRead, Piece, S
 
 use crate::accounts::OWNERS;
 use crate::fault::{FaultKind, FaultRates};
+use crate::hang::{Call, Patience};
 use crate::library::Cabinet;
 use crate::medium::{Ailment, Medium, Survival};
 use crate::plugins::Played;
@@ -45,7 +46,7 @@ pub struct Machine {
 pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct State {
-    media: Vec<Medium>,
+    pub(crate) media: Vec<Medium>,
     pub(crate) volumes: Vec<VolumeState>,
     /// A medium that belongs to none of them.
     pub(crate) stranger: VolumeState,
@@ -56,6 +57,8 @@ pub(crate) struct State {
     events: u64,
     /// To all devices, as they were asked.
     written_bytes: u64,
+    /// Calls to devices that hang, by somebody who set no bound.
+    pub(crate) waited_for_ever: u64,
     power_off_at: Option<u64>,
     /// The device that goes away at an event.
     away_at: Option<(u64, usize)>,
@@ -87,6 +90,7 @@ impl Machine {
             random,
             events: 0,
             written_bytes: 0,
+            waited_for_ever: 0,
             power_off_at: None,
             away_at: None,
             went_unflushed: None,
@@ -321,7 +325,7 @@ impl Machine {
         {
             let (from, mut to) = (self.state.lock(), fork.state.lock());
             to.media = from.media.clone();
-            to.media.iter_mut().for_each(|medium| medium.rates = FaultRates::none());
+            to.media.iter_mut().for_each(|medium| (medium.rates, medium.hang) = (FaultRates::none(), None));
             to.volumes = from.volumes.clone();
             // They are only read there.
             fork.libraries.lock().clone_from(&self.libraries.lock());
@@ -386,12 +390,12 @@ impl State {
     }
 
     /// Time, power and death, which all operations share. `Err` is the operating system's number.
-    fn begin(&mut self, device: usize) -> Result<(), i32> {
-        self.begin_or_leave(device, SLOW_NS)
+    fn begin(&mut self, device: usize, call: Call) -> Result<(), i32> {
+        self.begin_or_leave(device, call, SLOW_NS)
     }
 
     /// The same for somebody who waits so long at most.
-    fn begin_or_leave(&mut self, device: usize, patience_ns: u64) -> Result<(), i32> {
+    fn begin_or_leave(&mut self, device: usize, call: Call, patience_ns: u64) -> Result<(), i32> {
         if self.is_off {
             return Err(libc::EIO);
         }
@@ -399,6 +403,8 @@ impl State {
             return Err(libc::ENODEV);
         }
         self.count_request();
+        let patience = if patience_ns < SLOW_NS { Patience::Until(patience_ns) } else { Patience::Deadline };
+        self.answers(device, call, patience)?;
         if self.media[device].ailment == Some(Ailment::Silent) {
             self.clock_ns += SLOW_NS.min(patience_ns);
             return Err(if patience_ns < SLOW_NS { libc::ETIMEDOUT } else { libc::EIO });
@@ -441,7 +447,7 @@ impl State {
 
     fn read(&mut self, device: usize, offset: u64, buffer: &mut [u8], patience_ns: u64) -> Result<(), i32> {
         let begun_ns = self.clock_ns;
-        self.begin_or_leave(device, patience_ns)?;
+        self.begin_or_leave(device, Call::Read, patience_ns)?;
         self.slow_reads += u64::from(self.clock_ns - begun_ns >= SLOW_NS);
         self.note(device, 1, offset, buffer.len() as u64);
         let is_unreadable = self.media[device].ailment == Some(Ailment::Unreadable);
@@ -461,7 +467,13 @@ impl State {
     }
 
     fn write(&mut self, device: usize, offset: u64, bytes: Vec<u8>) -> Result<(), i32> {
-        self.begin(device)?;
+        match self.begin(device, Call::Write) {
+            Err(libc::ETIME) if self.media[device].hang.as_ref().is_some_and(|hang| hang.has_just_begun()) => {
+                self.leave_on_its_way(device, offset, bytes);
+                return Err(libc::ETIME);
+            }
+            begun => begun?,
+        }
         let check = u64::from(stere_format::crc32c(&bytes));
         self.note(device, 2 ^ (check << 8), offset, bytes.len() as u64);
         self.written_bytes += bytes.len() as u64;
@@ -498,7 +510,7 @@ impl State {
     }
 
     fn flush(&mut self, device: usize) -> Result<(), i32> {
-        self.begin(device)?;
+        self.begin(device, Call::Flush)?;
         self.note(device, 3, 0, 0);
         let is_unwritable = self.media[device].ailment == Some(Ailment::Unwritable);
         if self.boundary() || self.media[device].is_away || self.media[device].has_flush_failed || is_unwritable {
@@ -542,6 +554,9 @@ impl SimDevice {
     }
 
     fn error(&self, operation: Operation, offset: u64, number: i32) -> DeviceError {
+        if number == libc::ETIME {
+            return DeviceError::Silent { device: self.name() };
+        }
         let source = Arc::new(std::io::Error::from_raw_os_error(number));
         DeviceError::Io { device: self.name(), operation, offset, source }
     }
@@ -618,6 +633,18 @@ impl Device for SimDevice {
         check_range(&self.name(), Operation::Discard, offset, length, self.size_bytes)?;
         // Advice, which this device does not take: what was there stays there, the worse case for a bug that reads it.
         Ok(())
+    }
+
+    fn latency_us(&self) -> u32 {
+        self.machine.stalled_us(self.index)
+    }
+
+    fn set_deadline(&self, deadline: Option<Duration>) {
+        self.machine.set_deadline(self.index, deadline);
+    }
+
+    fn silent_for(&self) -> Option<Duration> {
+        self.machine.silent_for(self.index)
     }
 
     fn describe(&self) -> String {

@@ -128,6 +128,9 @@ impl History {
             Operation::LonelySync { device, events } => self.lonely_sync(usize::from(*device), u64::from(*events)),
             Operation::TryNearlyFull { seed } => self.try_nearly_full(*seed),
             Operation::TrySingle { ailment, verb } => self.try_single(*ailment, *verb),
+            Operation::TryHanging { moment } => self.try_hanging(*moment),
+            Operation::TryRivals => self.try_rivals(),
+            Operation::TryTakeover { manner } => self.try_takeover(*manner),
             Operation::BringBack { device } => {
                 self.returning = Some(usize::from(*device)).filter(|device| *device < self.machine.device_count());
                 Ok(())

@@ -30,6 +30,7 @@ use crate::places::PlacesKnown;
 use crate::pool::{Mounted, PoolConfig, superuser};
 use crate::random::Random;
 use crate::single::AILMENTS;
+use crate::takeover::MANNERS;
 use crate::tertiary::TierCounts;
 use crate::versions::Digests;
 
@@ -138,6 +139,12 @@ pub struct Summary {
     pub singles_kept: [u64; AILMENTS.len()],
     /// Nearly full pools in which what was written stayed within its bound.
     pub nearly_full: u64,
+    /// Devices that hung and answered again, and that never did.
+    pub hangs: [u64; 2],
+    /// Devices whose place a spare took and that came back intact, by how they had failed.
+    pub takeovers: [u64; MANNERS],
+    /// Mounts of pools that several machines reach, attempts that were refused, and owners that found another one.
+    pub rivals: [u64; 3],
     pub trace: u64,
 }
 
@@ -436,7 +443,7 @@ impl History {
     /// No device is held to be bad that did nothing wrong. A crash may have torn a superblock or two.
     fn check_nobody_is_accused(&self) -> Result<(), Stop> {
         // One that did not answer is held to be bad for a reason.
-        if self.plan.budget != Budget::None || self.summary.singles_kept != [0; AILMENTS.len()] {
+        if self.plan.budget != Budget::None || self.has_failed_for_a_while() {
             return Ok(());
         }
         let store = &self.mounted().store;
@@ -448,6 +455,11 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    fn has_failed_for_a_while(&self) -> bool {
+        let Summary { singles_kept, takeovers, .. } = self.summary;
+        singles_kept != [0; AILMENTS.len()] || takeovers != [0; MANNERS]
     }
 
     /// The names changed: one more state that a crash may leave.

@@ -5,7 +5,7 @@
 //! `docs/promises.md`, what can go wrong in `docs/faults.md`.
 //!
 //! Read next: `history.rs` (the rules), `execute.rs` (operations on both sides), `recovery.rs` (crashes), `device.rs` (devices),
-//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `nearly_full.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `library.rs`, `trials.rs`, `cold.rs`, `tiers.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
+//! `volume.rs` and `tertiary.rs` (volumes), `room.rs`, `nearly_full.rs`, `recalls.rs`, `burnt.rs`, `encryption.rs`, `versions.rs`, `checksums.rs`, `plugins.rs`, `retention.rs`, `unwaited.rs`, `places.rs`, `accounts.rs`, `library.rs`, `trials.rs`, `hanging.rs`, `takeover.rs`, `rivals.rs`, `cold.rs`, `tiers.rs`, `area.rs` (what only some take part in), `model.rs` (the reference), `operation.rs` (what is drawn), `run.rs` (seeds to outcomes).
 
 pub mod accounts;
 pub mod area;
@@ -21,6 +21,8 @@ mod execute;
 pub mod exhaustive;
 pub mod fault;
 pub mod followers;
+mod hang;
+mod hanging;
 pub mod history;
 pub mod library;
 mod life;
@@ -40,9 +42,11 @@ mod recalls;
 pub mod records;
 mod recovery;
 pub mod retention;
+mod rivals;
 mod room;
 pub mod run;
 mod single;
+mod takeover;
 pub mod tertiary;
 pub mod tiers;
 pub mod trials;

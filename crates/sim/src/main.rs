@@ -28,7 +28,7 @@ struct Arguments {
     /// Only histories of this profile: mixed, names, data, sync, churn or full.
     #[arg(long)]
     profile: Option<String>,
-    /// Only histories of this area: lists, records, followers, backups, places, accounts, volumes, cold or tiers.
+    /// Only histories of this area: lists, records, followers, backups, places, accounts, volumes, cold, tiers or failing.
     #[arg(long)]
     area: Option<String>,
     /// Histories run at the same time.
@@ -191,7 +191,8 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
          put off, {} times volumes alone gave back {} files, {} hours of errors outlasted; versions: {} read; \
          lists: {} times compared, {} proven; records: {} proven; places: {} times compared, {} segments met; accounts: {} times compared, {} limits of stored bytes reached; told afterwards: {} times compared; \
          names: {} keys put away, {} times proven; tiers: {} times released in order, {} units came, {} went down, {} times followers known, {} fetched ahead, {} turns; \
-         backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence; {} nearly full pools",
+         backups: {} done, {} cut, {} proven; single copies kept: {} while reads failed, {} while writes failed, {} in silence; {} nearly full pools; \
+         devices that hung: {} answered again, {} never; spares took over from devices that came back: {:?}; several machines: {} mounts, {} refused, {} lost",
         totals.with_volumes,
         tier.segments_uploaded,
         tier.segments_released,
@@ -232,6 +233,12 @@ fn run_all(request: &Request, arguments: &Arguments) -> ExitCode {
         totals.singles_kept[1],
         totals.singles_kept[2],
         totals.nearly_full,
+        totals.hangs[0],
+        totals.hangs[1],
+        totals.takeovers,
+        totals.rivals[0],
+        totals.rivals[1],
+        totals.rivals[2],
     );
     if totals.faults > 0 {
         let kinds = FaultKind::ALL.iter().zip(totals.faults_by_kind).filter(|(_, count)| *count > 0);

@@ -8,6 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::fault::FaultRates;
+use crate::hang::{DEADLINE_NS, Hang};
 use crate::random::Random;
 
 const PAGE: usize = 4096;
@@ -88,6 +89,10 @@ pub struct Medium {
     pub(crate) has_flush_failed: bool,
     /// What it does not do for a while.
     pub(crate) ailment: Option<Ailment>,
+    /// What does not come back from it.
+    pub(crate) hang: Option<Hang>,
+    /// How long its writes and flushes are waited for.
+    pub(crate) deadline_ns: Option<u64>,
 }
 
 impl Medium {
@@ -107,6 +112,8 @@ impl Medium {
             is_mortal: false,
             has_flush_failed: false,
             ailment: None,
+            hang: None,
+            deadline_ns: Some(DEADLINE_NS),
         }
     }
 
@@ -132,6 +139,8 @@ impl Medium {
     pub fn reopen(&mut self) {
         self.has_flush_failed = false;
         self.is_dead = false;
+        self.deadline_ns = Some(DEADLINE_NS);
+        self.hang.iter_mut().for_each(Hang::reopen);
     }
 
     pub(crate) fn make_unreadable(&mut self, offset: u64) {
@@ -237,6 +246,7 @@ impl Medium {
         // What survived is on the medium now.
         self.flush();
         self.has_flush_failed = false;
+        self.hang.iter_mut().for_each(Hang::power_off);
     }
 
     fn keep(&mut self, pending: &[Write], survives: impl Fn(usize) -> bool) {

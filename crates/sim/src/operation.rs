@@ -241,6 +241,16 @@ pub enum Operation {
     TryNearlyFull {
         seed: u64,
     },
+    /// A device hangs, in the middle of something, while others have what it holds; it answers after hours, or never.
+    TryHanging {
+        moment: u8,
+    },
+    /// A device fails for a while, a spare takes over, and the device comes back intact.
+    TryTakeover {
+        manner: u8,
+    },
+    /// Several machines reach a copy of the devices, and each wants to mount the pool.
+    TryRivals,
     /// The device comes back at the next mount.
     BringBack {
         device: u8,

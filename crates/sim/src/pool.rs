@@ -120,7 +120,11 @@ impl PoolConfig {
         for _ in 0..ASSEMBLED_AGAIN_MAX {
             assembled = assembled.or_else(|_| assemble(machine));
         }
-        let assembly = assembled?;
+        self.open(&assembled?, machine)
+    }
+
+    /// Mounts what was put together.
+    pub(crate) fn open(&self, assembly: &Assembly, machine: &Arc<Machine>) -> Result<Mounted, String> {
         let options = OpenOptions {
             memory_bytes: self.memory_bytes,
             cleaner: self.cleaner(),

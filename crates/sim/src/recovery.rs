@@ -176,7 +176,7 @@ impl History {
 }
 
 /// What one device keeps in a crash.
-fn survival(manner: CrashManner, random: &mut Random) -> Survival {
+pub(crate) fn survival(manner: CrashManner, random: &mut Random) -> Survival {
     match manner {
         CrashManner::Nothing => Survival::Nothing,
         CrashManner::Everything => Survival::Everything,

@@ -15,6 +15,7 @@ use crate::operation::{Generator, Operation, Profile};
 use crate::pool::PoolConfig;
 use crate::random::Random;
 use crate::single::AILMENTS;
+use crate::takeover::MANNERS;
 use crate::tertiary::TierCounts;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -97,6 +98,9 @@ pub struct Totals {
     pub backups_proven: u64,
     pub singles_kept: [u64; AILMENTS.len()],
     pub nearly_full: u64,
+    pub hangs: [u64; 2],
+    pub takeovers: [u64; MANNERS],
+    pub rivals: [u64; 3],
 }
 
 impl Totals {
@@ -139,6 +143,15 @@ impl Totals {
             *total += count;
         }
         self.nearly_full += summary.nearly_full;
+        for (total, count) in self.hangs.iter_mut().zip(summary.hangs) {
+            *total += count;
+        }
+        for (total, count) in self.takeovers.iter_mut().zip(summary.takeovers) {
+            *total += count;
+        }
+        for (total, count) in self.rivals.iter_mut().zip(summary.rivals) {
+            *total += count;
+        }
         self.with_volumes += u64::from(summary.tier.segments_uploaded > 0);
     }
 }
@@ -224,12 +237,29 @@ pub fn history_of(seed: u64, request: &Request) -> (Plan, Vec<Operation>) {
         // At the end, so that what comes before stays what it was.
         let mut drawn = Random::new(seed ^ 0x5191e);
         operations.push(Operation::TrySingle { ailment: drawn.below(3) as u8, verb: drawn.below(4) as u8 });
+        fail_devices(&mut operations, plan.pool.areas.has(Area::Failing), &mut drawn);
     }
     // Of the areas none takes part here. It takes as long as some ten histories.
     if seed % 64 == 14 {
         operations.push(Operation::TryNearlyFull { seed: Random::new(seed ^ 0xf011).next_u64() });
     }
     (plan, operations)
+}
+
+/// Whole devices fail for a while or for ever, a pool is fought for: one of these at the end, or several in their area.
+fn fail_devices(operations: &mut Vec<Operation>, is_area: bool, random: &mut Random) {
+    let hanging = |random: &mut Random| Operation::TryHanging { moment: random.below(8) as u8 };
+    let takeover = |random: &mut Random| Operation::TryTakeover { manner: random.below(MANNERS as u64) as u8 };
+    if is_area {
+        operations.extend([hanging(random), takeover(random), Operation::TryRivals]);
+        return;
+    }
+    match random.below(8) {
+        0..3 => operations.push(hanging(random)),
+        3 | 4 => operations.push(takeover(random)),
+        5 => operations.push(Operation::TryRivals),
+        _ => {}
+    }
 }
 
 /// Runs one history; a panic is a failure.

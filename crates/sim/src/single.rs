@@ -126,7 +126,7 @@ impl History {
     }
 
     /// The device that alone has the newest data.
-    fn device_of_single(&self) -> Option<usize> {
+    pub(crate) fn device_of_single(&self) -> Option<usize> {
         let segments = self.mounted().store.segments().all();
         let is_single = |placed: &stere_format::SegmentChunks| placed.scheme.width() == 1 && !placed.chunks.is_empty();
         let singles = segments.iter().filter(|segment| {

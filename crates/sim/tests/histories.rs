@@ -59,6 +59,17 @@ fn hours_of_errors_are_outlasted() {
     assert!(outcome.totals.tier.outlasted > 10, "{:?}", outcome.totals);
 }
 
+/// P-20, P-21, P-157, P-160, P-162, P-216: histories in which devices hang, spares take over, and several machines want the pool.
+#[test]
+fn histories_of_failing_devices_prove_something() {
+    let outcome = run::run_many(&Request { area: Some(Area::Failing), ..request(150, &FaultKind::ALL) }, 1);
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let totals = outcome.totals;
+    assert!(totals.hangs[0] > 10 && totals.hangs[1] > 2, "{totals:?}");
+    assert!(totals.takeovers.iter().sum::<u64>() > 10, "{totals:?}");
+    assert!(totals.rivals[0] > 20 && totals.rivals[1] > 20, "{totals:?}");
+}
+
 /// P-3, P-4, P-5: what copies bear does no harm, and what they do not bear gives no wrong byte.
 #[test]
 fn histories_with_faults_pass() {
@@ -107,7 +118,7 @@ mod planted {
         }
     }
 
-    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145 to P-148, P-152, P-189: each of these bugs breaks one of them.
+    /// P-1, P-2, P-4 to P-7, P-8, P-9, P-13, P-18 to P-23, P-30, P-31, P-50, P-60, P-62 to P-64, P-66, P-75, P-87, P-104 to P-106, P-111 to P-113, P-116 to P-118, P-120, P-121, P-124, P-128, P-129, P-137 to P-139, P-141 to P-143, P-145 to P-148, P-152, P-157, P-160, P-162, P-189: each of these bugs breaks one of them.
     #[test]
     fn every_planted_bug_is_found() {
         let mut missed = Vec::new();
@@ -155,6 +166,12 @@ mod planted {
                 Bug::ExchangeUnnoticed => Some(Area::Volumes),
                 Bug::StoredWhileEndless | Bug::OuterLimitForgotten | Bug::VolumeMovedAlone => Some(Area::Accounts),
                 Bug::UnfoldedInPart | Bug::UseOfNamesForgotten => Some(Area::Cold),
+                Bug::SilentAskedOnce
+                | Bug::RestDropped
+                | Bug::SpareStays
+                | Bug::RivalUnwatched
+                | Bug::RivalOverwritten
+                | Bug::OutdatedBelieved => Some(Area::Failing),
                 Bug::HeatForgotten
                 | Bug::ProvenIsUsed
                 | Bug::LastGoesFirst

@@ -436,8 +436,9 @@ impl Store {
         let removing = devices.iter().filter(|entry| entry.device_state() == DeviceState::Removing);
         let mut dropped = false;
         for entry in removing {
-            if self.chunks_on(entry.index) == 0 && devices.len() > 1 {
-                match self.remove_locked(mender, entry.index, false) {
+            let takes_rest = is_planted(Bug::RestDropped) && self.log.stripe.device(entry.index).is_none();
+            if (self.chunks_on(entry.index) == 0 || takes_rest) && devices.len() > 1 {
+                match self.remove_locked(mender, entry.index, takes_rest) {
                     Ok(()) => dropped = true,
                     // Somebody still reads there: the next step finds it empty.
                     Err(Error::NotEmpty { .. }) => {}
@@ -458,7 +459,7 @@ impl Store {
         };
         let largest =
             devices.iter().filter(is_ready).max_by_key(|entry| (entry.slot_count, std::cmp::Reverse(entry.index)));
-        let Some(spare) = largest else { return Ok(false) };
+        let Some(spare) = largest.filter(|_| !is_planted(Bug::SpareStays)) else { return Ok(false) };
         tracing::info!(device = spare.index, name = spare.name, "a spare takes over");
         self.change_entry(spare.index, |entry| entry.state = DeviceState::Active.code())?;
         Ok(true)

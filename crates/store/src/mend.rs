@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use stere_device::Completion;
+use stere_device::planted::{Bug, is_planted};
 use stere_format::{BLOCK_BYTES, DeviceIndex, DeviceState, Scheme, SegmentChunks, SegmentKind};
 use stere_log::Segment;
 
@@ -394,7 +395,7 @@ impl Store {
         for device in stripe.devices().iter().filter(|device| stripe.is_suspended(device.index())) {
             // The device itself, for one that failed a flush fails it for ever.
             // One that is silent is asked again when it answers.
-            let is_silent = device.device().silent_for().is_some();
+            let is_silent = device.device().silent_for().is_some() && !is_planted(Bug::SilentAskedOnce);
             if !is_silent && mender.resumed.insert(device.index()) && device.device().flush().is_ok() {
                 tracing::info!(device = device.index(), "a device that had failed answers again");
                 stripe.resume(device.index());
