@@ -1,18 +1,20 @@
 //! The test programs of all crates: built by one call of cargo, then run a few at a time, because many of them mostly wait
 //! (for mounts, servers, time) while others compute.
 //!
-//! Each runs as cargo would run it: in the folder of its crate. What one says is shown when it has failed. It is run again
+//! Each runs as cargo would run it: in the folder of its crate. The integration tests of a crate are one executable
+//! (`tests/all`), which is linked once and started once for each of its modules: tests of one module run side by side, and
+//! what one of them does to its process reaches no other module. What one says is shown when it has failed. It is run again
 //! alone then: if it fails again, the step fails; if not, it is named as UNSTABLE with what it said, to be looked into: it
 //! minds what runs beside it, or fails now and then. The slowest are told at the end. There are no tests in documentation comments, so rustdoc is not asked for any.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{self, program};
+use crate::command::{self, MINUTE, program};
 use crate::error::{Result, XtaskError};
 use crate::packages;
 use crate::subject::cargo;
@@ -22,6 +24,8 @@ const AT_ONCE: usize = 3;
 const BUILD_MAX: Duration = Duration::from_secs(60 * 60);
 /// One program: the longest takes two minutes on two idle processors.
 const PROGRAM_MAX: Duration = Duration::from_secs(30 * 60);
+/// The name of the one executable of a crate's integration tests.
+const ALL: &str = "all";
 const SLOWEST_SHOWN: usize = 8;
 /// Begun first, as they take longest: nothing is left to wait for alone at the end.
 const LONGEST: &[&str] = &["histories", "regressions", "stress", "tier", "failing"];
@@ -32,6 +36,8 @@ struct TestProgram {
     executable: PathBuf,
     /// Of its crate: where it runs.
     folder: PathBuf,
+    /// The tests to run, by their full names; all, if none is named.
+    tests: Vec<String>,
 }
 
 /// What cargo says in one line of JSON, if that is a test program.
@@ -44,15 +50,51 @@ fn test_program(line: &str) -> Option<TestProgram> {
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
     let package = folder.file_name()?.to_string_lossy().into_owned();
     let target = message["target"]["name"].as_str()?;
-    Some(TestProgram { name: format!("{package} {target}"), executable, folder })
+    Some(TestProgram { name: format!("{package} {target}"), executable, folder, tests: Vec::new() })
+}
+
+/// One program for each module, from what the executable lists.
+fn by_module(one: &TestProgram, listed: &str) -> Vec<TestProgram> {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let module = test.split_once("::").map_or("", |(module, _)| module);
+        modules.entry(module).or_default().push(test.to_owned());
+    }
+    let package = one.name.strip_suffix(ALL).unwrap_or(&one.name);
+    let program = |(module, tests): (&str, Vec<String>)| TestProgram {
+        name: format!("{package}{module}"),
+        tests,
+        executable: one.executable.clone(),
+        folder: one.folder.clone(),
+    };
+    modules.into_iter().map(program).collect()
+}
+
+/// The integration tests of a crate, one program for each of their modules.
+fn split(one: TestProgram) -> Result<Vec<TestProgram>> {
+    if !one.name.ends_with(ALL) {
+        return Ok(vec![one]);
+    }
+    let mut list = program(&[&one.executable.to_string_lossy(), "--list", "--format", "terse"]);
+    let listed = command::capture(list.current_dir(&one.folder).env("CARGO_MANIFEST_DIR", &one.folder), MINUTE)?;
+    let programs = by_module(&one, &listed);
+    match programs.is_empty() {
+        true => Err(XtaskError::found(format!("{} lists no test", one.executable.display()))),
+        false => Ok(programs),
+    }
 }
 
 fn build(root: &Path) -> Result<VecDeque<TestProgram>> {
     let words = ["test", "--workspace", "--release", "--quiet", "--no-run", "--message-format=json-render-diagnostics"];
     let said = command::capture(&mut cargo(root, &words), BUILD_MAX)?;
-    let mut programs: Vec<TestProgram> = said.lines().filter_map(test_program).collect();
-    if programs.is_empty() {
+    let executables: Vec<TestProgram> = said.lines().filter_map(test_program).collect();
+    if executables.is_empty() {
         return Err(XtaskError::found("cargo told of no test program: has the form of its messages changed?"));
+    }
+    println!("    {} executables built", executables.len());
+    let mut programs = Vec::new();
+    for one in executables {
+        programs.extend(split(one)?);
     }
     let rank = |one: &TestProgram| LONGEST.iter().position(|name| one.name.ends_with(name)).unwrap_or(LONGEST.len());
     programs.sort_by_key(rank);
@@ -69,6 +111,9 @@ struct Outcome {
 fn run_one(one: TestProgram, path: &std::ffi::OsStr) -> Outcome {
     let begun = Instant::now();
     let mut test = program(&[&one.executable.to_string_lossy()]);
+    if !one.tests.is_empty() {
+        test.arg("--exact").args(&one.tests);
+    }
     test.arg("--quiet").current_dir(&one.folder).env("CARGO_MANIFEST_DIR", &one.folder).env("PATH", path);
     let failure = match command::output(&mut test, PROGRAM_MAX) {
         Ok(output) if output.status.success() => {
@@ -114,7 +159,8 @@ pub fn run(root: &Path) -> Result<()> {
     let count = programs.len();
     println!("    {count} test programs built in {:.0} s", begun.elapsed().as_secs_f64());
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(packages::server_programs(root));
+    // What tests bring themselves comes before what happens to be installed: another version may say other things.
+    let places = packages::server_programs(root).into_iter().chain(std::env::split_paths(&path));
     let path = std::env::join_paths(places).unwrap_or(path);
     let mut outcomes = run_all(programs, &path);
     outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));

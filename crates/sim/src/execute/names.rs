@@ -111,7 +111,7 @@ impl History {
         };
         let (Some(inode), Some((directory, name))) = (inode, self.parent_of(path)?) else { return Ok(()) };
         // Where something counts that has several names depends on which was given last; what was locked for a name that goes stays with the
-        // file (`crates/naming/tests/several_names.rs` has the model of that).
+        // file (`crates/naming/tests/all/several_names.rs` has the model of that).
         if self.has_accounts() || self.has_lists() {
             return Ok(());
         }

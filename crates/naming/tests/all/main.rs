@@ -1,0 +1,53 @@
+//! Integration tests of names and inodes: one executable, a module for each subject.
+
+#[path = "../../../store/tests/support/mod.rs"]
+mod store_support;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accounts;
+mod basics;
+mod checksums;
+mod classes;
+mod cold;
+mod compress;
+mod copies_end;
+mod crash;
+mod dedup;
+mod differential;
+mod digests;
+mod encrypt;
+mod filling;
+mod find;
+mod find_index;
+mod fold;
+mod full;
+mod full_mixed;
+mod isolation;
+mod keeping;
+mod large;
+mod locks;
+mod new_files;
+mod permissions;
+mod places;
+mod places_tiered;
+mod quotas;
+mod quotas_metadata;
+mod quotas_stored;
+mod reconcile;
+mod records;
+mod retention;
+mod room;
+mod rot;
+mod rules;
+mod rules_changed;
+mod several_names;
+mod stored_anew;
+mod stress;
+mod threads;
+mod tiers;
+mod units;
+mod versions;
+mod versions_histories;
+mod versions_policy;
+mod watch;

@@ -1,0 +1,471 @@
+//! Files on a tertiary volume that is away: whoever needs its bytes is told, and nobody else notices (P-62).
+
+mod heat;
+use crate::support;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stere_device::{MemoryVolume, Patience, Volume, VolumeError, VolumeFault};
+use stere_format::VolumeEntry;
+use stere_naming::{FileSystem, ROOT, SetAttributes, SetMode, Wait};
+use support::files::{assert_clean, make};
+use support::volume::{add, add_volume, entry, segments_of};
+use support::{Rig, caller, reconcile};
+
+const LENGTH: usize = 300_000;
+
+fn content() -> Vec<u8> {
+    (0..LENGTH).map(|at| (at / 512 * 7 + at) as u8).collect()
+}
+
+/// A file that is on the volume, and on devices still.
+fn archived() -> (Rig, FileSystem, Arc<MemoryVolume>, u64) {
+    let (rig, fs) = Rig::new(2, 96 << 20);
+    let volume = add_volume(&fs);
+    let inode = make(&fs, ROOT, "cold", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    send_down(&fs, inode);
+    (rig, fs, volume, inode)
+}
+
+fn send_down(fs: &FileSystem, inode: u64) {
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
+    reconcile(fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+}
+
+fn release(fs: &FileSystem, inode: u64) {
+    assert!(fs.release_segments(&caller(3), &segments_of(fs, inode)).unwrap().segments > 0);
+    fs.store().checkpoint().unwrap();
+    assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "nearline");
+}
+
+/// A write of some text, by somebody who is not in the way of others.
+fn write(fs: &FileSystem, inode: u64, offset: u64, text: &[u8], expected: &mut [u8]) {
+    assert_eq!(fs.write(&caller(5), inode, offset, text, false).unwrap(), text.len());
+    expected[offset as usize..offset as usize + text.len()].copy_from_slice(text);
+}
+
+fn read(fs: &FileSystem, inode: u64) -> Vec<u8> {
+    let mut bytes = vec![0; LENGTH];
+    assert_eq!(fs.read(&caller(4), inode, 0, &mut bytes).unwrap(), LENGTH);
+    bytes
+}
+
+/// What is dirty is saved while its volume is away, and all of it is right.
+fn assert_saved_without(fs: &FileSystem, volume: &MemoryVolume, inode: u64, expected: &[u8]) {
+    volume.set_fault(Some(VolumeFault::Away));
+    fs.syncfs(&caller(5)).unwrap();
+    volume.set_fault(None);
+    assert_eq!(read(fs, inode), expected);
+    assert_clean(fs);
+}
+
+#[test]
+fn a_write_that_needs_a_volume_is_told_and_no_sync_fails_for_it() {
+    let (_rig, fs, volume, inode) = archived();
+    release(&fs, inode);
+    volume.set_fault(Some(VolumeFault::Away));
+    let refused = fs.write(&caller(5), inode, 5000, b"in the middle of a block", false);
+    assert_eq!(refused.unwrap_err().errno(), libc::EIO);
+    let mut expected = content();
+    // Whole blocks need nothing of what was there.
+    let block = vec![7; 8192];
+    write(&fs, inode, 40_960, &block, &mut expected);
+    let beside = make(&fs, ROOT, "beside", b"others go on");
+    fs.fsync(&caller(5), beside, false).unwrap();
+    fs.syncfs(&caller(5)).unwrap();
+    volume.set_fault(None);
+    write(&fs, inode, 5000, b"in the middle of a block", &mut expected);
+    // What was accepted needs the volume no more.
+    assert_saved_without(&fs, &volume, inode, &expected);
+}
+
+#[test]
+fn what_was_dirty_when_it_was_released_is_saved_without_its_volume() {
+    let (_rig, fs, volume, inode) = archived();
+    let mut expected = content();
+    for (offset, text) in [(10_u64, &b"at the beginning"[..]), (200_001, b"and behind")] {
+        write(&fs, inode, offset, text, &mut expected);
+    }
+    release(&fs, inode);
+    assert_saved_without(&fs, &volume, inode, &expected);
+}
+
+#[test]
+fn what_was_dirty_before_it_went_down_is_saved_without_its_volume() {
+    let (_rig, fs) = Rig::new(2, 96 << 20);
+    let volume = add_volume(&fs);
+    let inode = make(&fs, ROOT, "cold", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    let mut expected = content();
+    write(&fs, inode, 100, b"before anybody archived it", &mut expected);
+    send_down(&fs, inode);
+    release(&fs, inode);
+    assert_saved_without(&fs, &volume, inode, &expected);
+}
+
+#[test]
+fn who_needs_memory_does_not_wait_for_what_another_file_cannot_save() {
+    let (mut rig, fs) = Rig::new(2, 96 << 20);
+    rig.options.files.dirty_bytes_max = 256 << 10;
+    let fs = rig.reopen(fs, false);
+    let volume = add_volume(&fs);
+    let inode = make(&fs, ROOT, "cold", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    assert_eq!(fs.write(&caller(5), inode, 100, b"dirty", false).unwrap(), 5);
+    send_down(&fs, inode);
+    // Behind the back of whoever completes what is dirty.
+    assert!(fs.store().release(&segments_of(&fs, inode)).unwrap().segments > 0);
+    volume.set_fault(Some(VolumeFault::Away));
+    let other = make(&fs, ROOT, "other", b"");
+    for at in 0..40 {
+        assert_eq!(fs.write(&caller(6), other, at * 16_000, &[3; 12_000], false).unwrap(), 12_000);
+    }
+    assert_eq!(fs.syncfs(&caller(6)).unwrap_err().errno(), libc::EIO, "one file cannot be saved, and that is told");
+    fs.fsync(&caller(6), other, false).unwrap();
+    volume.set_fault(None);
+    fs.syncfs(&caller(6)).unwrap();
+    fs.store().commit(Wait::Allowed).unwrap();
+    let mut expected = content();
+    expected[100..105].copy_from_slice(b"dirty");
+    assert_eq!(read(&fs, inode), expected);
+}
+
+/// P-113. A removed volume's number is nobody's as long as a policy names it: what was meant for the one does not go to the other.
+#[test]
+fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
+    let (_rig, fs, _volume, inode) = archived();
+    fs.store().remove_volume(0).unwrap();
+    let newcomer = Arc::new(MemoryVolume::new("newcomer"));
+    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer.clone(), "tank", false).unwrap(), 1);
+    reconcile(&fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    assert_eq!(newcomer.list("segments/").unwrap(), [], "nobody sent it there");
+    assert_eq!(read(&fs, inode), content());
+    assert!(fs.parse_search("tier=#0").is_ok(), "who asks for it can be found");
+    // With nobody left that names it the number is free again, for what is sent there from then on.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    reconcile(&fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+    fs.store().remove_volume(1).unwrap();
+    assert_eq!(fs.store().add_volume(entry(2, "newcomer"), newcomer, "tank", true).unwrap(), 0);
+    assert_clean(&fs);
+}
+
+fn newcomer(name: &str) -> (VolumeEntry, Arc<MemoryVolume>) {
+    (entry(name.len() as u8, name), Arc::new(MemoryVolume::new(name)))
+}
+
+fn work(fs: &FileSystem) {
+    reconcile(fs);
+    while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
+}
+
+fn tier_of(fs: &FileSystem, inode: u64) -> String {
+    let value = fs.getxattr(&caller(3), inode, b"user.stere.tier").unwrap();
+    String::from_utf8(value).unwrap()
+}
+
+/// P-116. Where somebody asks for copies on both, one does not take over from the other.
+#[test]
+fn what_asks_for_two_volumes_is_not_left_with_one() {
+    let (_rig, fs, _cold, _inode) = archived();
+    let (entry, warm) = newcomer("warm");
+    assert_eq!(fs.store().add_volume(entry, warm, "tank", false).unwrap(), 1);
+    // There is nothing in it, so nothing is on both.
+    let asking = make(&fs, ROOT, "asking", b"");
+    fs.setxattr(&caller(3), asking, b"user.stere.tier", b"cold+warm", SetMode::Any, false).unwrap();
+    let said = fs.store().retire_volume(0, 1).unwrap_err().to_string();
+    assert!(said.contains("fewer copies") && said.contains("1 files or directories ask for both"), "{said}");
+    assert!(fs.store().heir_for(0).is_err());
+    fs.setxattr(&caller(3), asking, b"user.stere.tier", b"warm", SetMode::Any, false).unwrap();
+    assert_eq!(fs.store().heir_for(0).unwrap(), 1);
+    fs.store().retire_volume(0, 1).unwrap();
+    work(&fs);
+    assert_eq!(fs.store().volumes().len(), 1);
+}
+
+/// P-116. Who asked for a volume that is retired asks for its heir, and its number is nobody's until nobody does any more.
+#[test]
+fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
+    let (_rig, fs, cold, inode) = archived();
+    let (entry, warm) = newcomer("warm");
+    assert_eq!(fs.store().add_volume(entry, warm.clone(), "tank", false).unwrap(), 1);
+    fs.store().retire_volume(0, 1).unwrap();
+    let before = segments_of(&fs, inode);
+    work(&fs);
+    assert_eq!(
+        (segments_of(&fs, inode), tier_of(&fs, inode)),
+        (before, "warm".into()),
+        "nothing is stored anew for it"
+    );
+    assert_eq!(fs.store().volumes().len(), 1);
+    cold.set_fault(Some(VolumeFault::Away));
+    release(&fs, inode);
+    assert_eq!(read(&fs, inode), content());
+    // The next ones are retired as well, and whoever asks for the first gets to the last.
+    let (entry, third) = newcomer("third");
+    assert_eq!(fs.store().add_volume(entry, third.clone(), "tank", false).unwrap(), 2);
+    fs.store().retire_volume(1, 2).unwrap();
+    work(&fs);
+    let (entry, fourth) = newcomer("the-fourth");
+    assert_eq!(fs.store().add_volume(entry, fourth.clone(), "tank", false).unwrap(), 3, "0 and 1 lead to 2");
+    assert_eq!(tier_of(&fs, inode), "third");
+    let mut expected = content();
+    write(&fs, inode, 0, &[5; 8192], &mut expected);
+    fs.syncfs(&caller(5)).unwrap();
+    work(&fs);
+    let ends_there = fs.tier_file(&caller(3), inode).unwrap();
+    assert_eq!((ends_there.volumes, ends_there.waiting_bytes), (0b100, 0), "{ends_there:?}");
+    assert!(fourth.list("segments/").unwrap().is_empty());
+    // With nobody left that names it the number is free again.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    work(&fs);
+    fs.store().remove_volume(3).unwrap();
+    let (entry, _) = newcomer("fifth-of-all");
+    assert_eq!(fs.store().add_volume(entry, fourth, "tank", true).unwrap(), 0);
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"fifth-of-all", SetMode::Any, false).unwrap();
+    assert_eq!(tier_of(&fs, inode), "fifth-of-all");
+    assert_eq!(read(&fs, inode), expected);
+    assert_clean(&fs);
+}
+
+/// A volume that tells of the next read when it is asked for, and waits with it until it may go on.
+struct Held {
+    volume: MemoryVolume,
+    gate: Mutex<Option<(SyncSender<()>, Receiver<()>)>>,
+}
+
+impl Volume for Held {
+    fn put(&self, object: &str, bytes: &[u8]) -> Result<(), VolumeError> {
+        self.volume.put(object, bytes)
+    }
+
+    fn get(&self, object: &str, offset: u64, into: &mut [u8], patience: Patience) -> Result<(), VolumeError> {
+        if let Some((reached, may_go_on)) = self.gate.lock().take() {
+            reached.send(()).unwrap();
+            may_go_on.recv_timeout(PATIENCE).expect("somebody lets it go on");
+        }
+        self.volume.get(object, offset, into, patience)
+    }
+
+    fn length(&self, object: &str) -> Result<Option<u64>, VolumeError> {
+        self.volume.length(object)
+    }
+
+    fn delete(&self, object: &str) -> Result<(), VolumeError> {
+        self.volume.delete(object)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, VolumeError> {
+        self.volume.list(prefix)
+    }
+
+    fn describe(&self) -> String {
+        self.volume.describe()
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// While a write waits for the rest of its block, others may change that very block.
+fn write_while(meanwhile: impl FnOnce(&FileSystem, u64)) -> Vec<u8> {
+    let (_rig, fs) = Rig::new(2, 96 << 20);
+    let held = Arc::new(Held { volume: MemoryVolume::new("cold"), gate: Mutex::new(None) });
+    add(&fs, held.clone());
+    let inode = make(&fs, ROOT, "cold", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    send_down(&fs, inode);
+    release(&fs, inode);
+    // What is written from now on stays on devices.
+    fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
+    let (reached, is_reached) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    *held.gate.lock() = Some((reached, may_go_on));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs.write(&caller(5), inode, 5000, TEXT, false));
+        is_reached.recv_timeout(PATIENCE).expect("the rest of the block is on the volume");
+        meanwhile(&fs, inode);
+        go_on.send(()).unwrap();
+        assert_eq!(writer.join().unwrap().unwrap(), TEXT.len());
+    });
+    fs.syncfs(&caller(3)).unwrap();
+    let length = fs.getattr(&caller(3), inode).unwrap().size as usize;
+    let mut bytes = vec![0xFF; length];
+    assert_eq!(fs.read(&caller(4), inode, 0, &mut bytes).unwrap(), length);
+    assert_clean(&fs);
+    bytes
+}
+
+const TEXT: &[u8] = b"in the middle of a block";
+
+/// P-62: what a write read of its block is not used if somebody else changed the block meanwhile.
+#[test]
+fn a_block_that_changes_while_a_write_waits_for_it_keeps_what_changed() {
+    let block = vec![7; 4096];
+    let bytes = write_while(|fs, inode| {
+        assert_eq!(fs.write(&caller(6), inode, 4096, &block, false).unwrap(), block.len());
+        fs.fsync(&caller(6), inode, false).unwrap();
+    });
+    let mut expected = content();
+    expected[4096..8192].copy_from_slice(&block);
+    expected[5000..5000 + TEXT.len()].copy_from_slice(TEXT);
+    assert!(bytes == expected, "the block is not what both wrote");
+}
+
+#[test]
+fn a_file_that_is_cut_while_a_write_waits_for_it_stays_cut() {
+    let bytes = write_while(|fs, inode| {
+        let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        fs.setattr(&caller(6), inode, &empty).unwrap();
+        fs.syncfs(&caller(6)).unwrap();
+    });
+    let mut expected = vec![0; 5000 + TEXT.len()];
+    expected[5000..].copy_from_slice(TEXT);
+    assert!(bytes == expected, "what was cut off came back: {} bytes", bytes.len());
+}
+
+type Call = fn(&FileSystem, u64, usize) -> Result<(), stere_naming::Error>;
+
+fn long_name(number: usize) -> Vec<u8> {
+    format!("{number:0200}").into_bytes()
+}
+
+/// Everything that makes or changes names and attributes; the file it is given is called `cold`.
+const CALLS: [(&str, Call); 8] = [
+    ("create", |fs, _, number| {
+        let flags = stere_naming::OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        fs.create(&caller(3), ROOT, &long_name(number), 0o600, flags).map(drop)
+    }),
+    ("mkdir", |fs, _, number| fs.mkdir(&caller(3), ROOT, &long_name(number), 0o755).map(drop)),
+    ("symlink", |fs, _, number| fs.symlink(&caller(3), ROOT, &long_name(number), &[b'x'; 4000]).map(drop)),
+    ("mknod", |fs, _, number| fs.mknod(&caller(3), ROOT, &long_name(number), libc::S_IFIFO | 0o644, 0).map(drop)),
+    ("link", |fs, file, number| fs.link(&caller(3), file, ROOT, &long_name(number)).map(drop)),
+    ("rename", |fs, _, number| {
+        let from = if number == 0 { b"small".to_vec() } else { long_name(number - 1) };
+        fs.rename(&caller(3), ROOT, &from, ROOT, &long_name(number), 0)
+    }),
+    ("setxattr", |fs, file, number| {
+        let name = format!("user.{}", number % 50);
+        fs.setxattr(&caller(3), file, name.as_bytes(), &[number as u8; 50_000], SetMode::Any, false)
+    }),
+    ("tmpfile", |fs, _, _| {
+        let flags = stere_naming::OpenFlags { write: true, truncate: false, exclusive: true, read: false };
+        fs.tmpfile(&caller(3), ROOT, 0o600, flags).map(drop)
+    }),
+];
+
+/// P-110. A change of names or attributes that finds no room gets it from archived files; what is pinned stays, and then it is refused.
+#[test]
+fn names_and_attributes_get_room_from_archived_files() {
+    for (call_name, call) in CALLS {
+        let (_rig, fs) = Rig::new(2, 64 << 20);
+        add_volume(&fs);
+        make(&fs, ROOT, "small", b"small");
+        let inode = make(&fs, ROOT, "cold", &content().repeat(20));
+        fs.syncfs(&caller(3)).unwrap();
+        send_down(&fs, inode);
+        fs.set_pinned(Wait::Allowed, inode, true).unwrap();
+        let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
+            Ok(()) => false,
+            Err(error) => {
+                assert_eq!(error.errno(), libc::ENOSPC, "{call_name}: {error}");
+                true
+            }
+        };
+        // Whatever takes room, the larger first.
+        let filler = make(&fs, ROOT, "filler", b"");
+        let filled = (0..).find(|at| is_full(fs.write(&caller(3), filler, at << 16, &[7; 1 << 16], false).map(drop)));
+        let name = |number: usize| format!("filler{number}").into_bytes();
+        (0..).find(|number| is_full(fs.symlink(&caller(3), ROOT, &name(*number), &[b'x'; 4000]).map(drop)));
+        let refused = (0..20_000).find(|number| is_full(call(&fs, inode, *number)));
+        println!("{call_name}: {filled:?} writes, then {refused:?} calls");
+        let refused = refused.expect("the pool is full");
+        assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
+        fs.set_pinned(Wait::Allowed, inode, false).unwrap();
+        call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
+        assert_ne!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
+        assert_clean(&fs);
+    }
+}
+
+/// P-110: a write for which room ends in its middle gets room for the rest too, and is not cut short while archived files may go.
+#[test]
+fn a_write_is_not_cut_short_while_archived_files_may_go() {
+    for write_bytes in (400_000..1_000_000).step_by(57_123) {
+        let (_rig, fs) = Rig::new(2, 64 << 20);
+        add_volume(&fs);
+        let cold: Vec<u64> =
+            (0..8).map(|number| make(&fs, ROOT, &format!("cold{number}"), &content().repeat(10))).collect();
+        fs.syncfs(&caller(3)).unwrap();
+        cold.iter().for_each(|inode| send_down(&fs, *inode));
+        let is_online = |inode: &&u64| fs.tier_file(&caller(3), **inode).unwrap().residency() == "online";
+        let first_short = (0..400).find_map(|number| {
+            let inode = make(&fs, ROOT, &format!("new{number}"), b"");
+            let written = fs.write(&caller(3), inode, 0, &vec![number as u8; write_bytes], false);
+            (!written.as_ref().is_ok_and(|length| *length == write_bytes))
+                .then(|| format!("write {number}: {written:?}"))
+        });
+        let (first_short, online) = (first_short.expect("the pool fills up"), cold.iter().filter(is_online).count());
+        assert_eq!(online, 0, "of {write_bytes} bytes, {first_short}");
+        assert_clean(&fs);
+    }
+}
+
+/// Every thread of a number beyond 100 runs `updatedb`.
+#[derive(Debug)]
+struct Programs;
+
+impl stere_policy::Processes for Programs {
+    fn process(&self, task: u32) -> Option<stere_policy::Process> {
+        let executable = if task > 100 { b"/usr/bin/updatedb".to_vec() } else { b"/usr/bin/cat".to_vec() };
+        Some(stere_policy::Process { number: task, executable, ..stere_policy::Process::default() })
+    }
+}
+
+/// P-139: a program that is named is refused at once what is on volumes only, and nothing is asked of them for it; others get it.
+#[test]
+fn programs_that_are_named_are_refused() {
+    let (mut rig, fs, volume, inode) = archived();
+    let local = make(&fs, ROOT, "local", &content());
+    fs.syncfs(&caller(3)).unwrap();
+    release(&fs, inode);
+    rig.options.processes = Some(Arc::new(Programs));
+    rig.options.refused_programs = vec!["file".into(), "updatedb".into()];
+    let fs = Arc::new(rig.reopen(fs, false));
+    fs.store().attach_volume(0, volume.clone(), None, false).unwrap();
+    let mut out = vec![0; LENGTH];
+    let requests = volume.requests();
+    for _ in 0..3 {
+        let refused = fs.refusing_recalls(101, || fs.read(&caller(5), inode, 0, &mut out));
+        assert_eq!(refused.unwrap_err().errno(), libc::EPERM);
+    }
+    assert_eq!((volume.requests(), fs.store().wanted_back()), (requests, 0), "nothing is fetched");
+    assert_eq!(fs.refusing_recalls(101, || fs.read(&caller(5), local, 0, &mut out)).unwrap(), LENGTH);
+    for thread in [0, 100] {
+        assert_eq!(fs.refusing_recalls(thread, || fs.read(&caller(5), inode, 0, &mut out)).unwrap(), LENGTH);
+        assert!(out == content());
+    }
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, 4096, 1).unwrap(), 1);
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
+    assert_eq!(fs.volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
+}
+
+/// P-96. A file that is read from its beginning is one request in each segment that it lies in, in however many pieces it is read.
+#[test]
+fn a_recalled_file_costs_a_request_a_segment() {
+    let (_rig, fs, volume, inode) = archived();
+    release(&fs, inode);
+    let (before, expected) = (volume.requests(), content());
+    let mut bytes = vec![0; LENGTH];
+    for at in (0..LENGTH).step_by(16 << 10) {
+        let end = (at + (16 << 10)).min(LENGTH);
+        fs.read(&caller(4), inode, at as u64, &mut bytes[at..end]).unwrap();
+    }
+    assert!(bytes == expected);
+    assert_eq!(volume.requests() - before, segments_of(&fs, inode).len() as u64);
+}

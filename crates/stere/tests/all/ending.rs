@@ -1,0 +1,125 @@
+//! Mounts that begin and end beside others (P-184, P-185, P-186): held by other mounts, followed at once by the next command, begun without a device, interrupted.
+//! Needs root and /dev/fuse, and says loudly when it skips.
+
+use crate::support;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{World, can_mount};
+
+fn umount(world: &World) {
+    assert!(Command::new("umount").arg(world.mountpoint()).status().unwrap().success());
+}
+
+#[test]
+fn a_mount_that_others_hold_is_refused_by_their_names_and_ends_by_force() {
+    if !can_mount("a_mount_that_others_hold_is_refused_by_their_names_and_ends_by_force") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    std::fs::create_dir(world.mountpoint().join("below")).unwrap();
+    std::fs::write(world.mountpoint().join("below/file"), "kept").unwrap();
+    let bound = world.path("bound");
+    std::fs::create_dir(&bound).unwrap();
+    let mount = Command::new("mount").arg("--bind").arg(world.mountpoint().join("below")).arg(&bound).status();
+    assert!(mount.unwrap().success());
+    let begun = Instant::now();
+    world.refused("umount mount", 1, &["would stay in use", "/bound", "--lazy", "--force"]);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(
+        std::fs::read_to_string(world.mountpoint().join("below/file")).unwrap(),
+        "kept",
+        "nothing was unmounted"
+    );
+    // Somebody else unmounts it, and the bind mount keeps the file system.
+    umount(&world);
+    let begun = Instant::now();
+    world.refused("umount tank", 1, &["still in use elsewhere", "/bound"]);
+    world.refused("mount tank mount", 1, &["still serves it"]);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    world.ok("umount tank --force");
+    drop(Command::new("umount").arg("-l").arg(&bound).status());
+    world.ok("mount tank mount");
+    assert_eq!(std::fs::read_to_string(world.mountpoint().join("below/file")).unwrap(), "kept");
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+#[test]
+fn the_next_command_waits_for_a_mount_that_is_ending() {
+    if !can_mount("the_next_command_waits_for_a_mount_that_is_ending") {
+        return;
+    }
+    let world = World::with_pool();
+    for round in 0..12_u8 {
+        world.ok("mount tank mount");
+        std::fs::write(world.mountpoint().join("file"), vec![round; 3_000_000]).unwrap();
+        umount(&world);
+        if round % 2 == 0 {
+            world.ok("check tank");
+        }
+    }
+}
+
+/// P-185 and P-186.
+#[test]
+fn a_device_that_cannot_be_opened_is_missing() {
+    if !can_mount("a_device_that_cannot_be_opened_is_missing") {
+        return;
+    }
+    let world = World::with_pool();
+    world.ok("mount tank mount");
+    std::fs::write(world.mountpoint().join("file"), "kept").unwrap();
+    world.ok("umount mount");
+    std::fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+    let node = Command::new("mknod").arg(world.path("b.img")).args(["b", "240", "77"]).status().unwrap();
+    assert!(node.success());
+    let said = world.run("mount tank mount -o wait=0");
+    assert_eq!(said.code, 3, "degraded: {}", said.err);
+    assert_eq!(std::fs::read_to_string(world.mountpoint().join("file")).unwrap(), "kept");
+    // Of all pools, one of which is nowhere, each is told of; the shape of JSON is the same.
+    world.ok("create lake c.img,size=96M");
+    std::fs::rename(world.path("c.img"), world.path("c.away")).unwrap();
+    let all = world.run("status");
+    assert_ne!(all.code, 0);
+    assert!(all.out.contains("pool tank: degraded") && all.out.contains("pool lake: unreachable"), "{}", all.out);
+    let all = world.json("status --json");
+    assert_eq!((all[0]["pool"].as_str(), all[0]["state"].as_str()), (Some("lake"), Some("unreachable")), "{all}");
+    assert_eq!((all[1]["pool"].as_str(), all[1]["state"].as_str()), (Some("tank"), Some("at_risk")));
+    world.ok("pool export lake");
+    assert!(world.json("status --json").is_array(), "a list for one pool too");
+    assert!(world.json("status tank --json").is_object());
+    world.ok("umount mount");
+    // Devices that are named by their paths are no different, if one of them opens.
+    world.ok("pool export tank");
+    let said = world.run("mount a.img b.img mount");
+    assert_eq!(said.code, 3, "degraded: {}", said.err);
+    assert!(said.err.contains("b.img") && said.err.contains("cannot be opened"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(world.mountpoint().join("file")).unwrap(), "kept");
+    world.ok("umount mount");
+    let said = world.run("mount b.img mount");
+    assert_eq!(said.code, 1, "{}", said.err);
+}
+
+#[test]
+fn a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it() {
+    if !can_mount("a_mount_that_waits_says_so_and_ends_with_the_command_that_began_it") {
+        return;
+    }
+    let world = World::with_pool();
+    std::fs::rename(world.path("b.img"), world.path("b.away")).unwrap();
+    let mut command = world.command("mount tank mount -o wait=60s");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    child.kill().unwrap();
+    let said = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("waiting up to 60 s for device") && said.contains("b.img"), "{said}");
+    std::thread::sleep(Duration::from_secs(3));
+    std::fs::rename(world.path("b.away"), world.path("b.img")).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_ne!(world.run("umount mount").code, 0, "nothing was mounted afterwards");
+    world.ok("check tank");
+}

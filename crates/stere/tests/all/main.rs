@@ -1,0 +1,69 @@
+//! Integration tests of the command and the daemon: one executable, a module for each subject.
+
+#[path = "../support/remote.rs"]
+mod remote;
+#[path = "../support/s3.rs"]
+mod s3;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../../robot/tests/support/mod.rs"]
+mod tgt;
+
+mod agreement;
+mod backup;
+mod cached;
+mod capabilities;
+mod checksums;
+mod classes;
+mod costs;
+mod dedup;
+mod digests;
+mod discard;
+mod drills;
+mod encrypted;
+mod ending;
+mod failing;
+mod find;
+mod find_directory;
+mod find_slow;
+mod findings;
+mod fold;
+mod followers;
+mod forbidden;
+mod fstab;
+mod isolation;
+mod judges;
+mod keeping;
+mod known_loss;
+mod library;
+mod library_hostile;
+mod locks;
+mod media_trouble;
+mod mounted;
+mod multihost;
+mod namespaces;
+mod offline;
+mod people;
+mod placement;
+mod plugins;
+mod quotas;
+mod quotas_stored;
+mod reach;
+mod reader;
+mod recall_limits;
+mod records;
+mod rescue;
+mod retention;
+mod returns;
+mod robot;
+mod room;
+mod rules_lists;
+mod saved;
+mod stack;
+mod stack_followers;
+mod strangers;
+mod tier;
+mod tier_room;
+mod tier_waits;
+mod versions;
+mod watch;

@@ -1,0 +1,75 @@
+//! What `df` tells, on a real mount (P-188): what is removed is free for whoever asks next.
+
+use crate::support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{World, can_mount};
+
+const FILE_BYTES: usize = 12 << 20;
+
+fn available_bytes(world: &World) -> u64 {
+    let told = rustix::fs::statvfs(world.mountpoint()).unwrap();
+    told.f_bavail * told.f_frsize
+}
+
+/// Bytes that nothing makes smaller.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(FILE_BYTES).collect()
+}
+
+/// Fills the pool to the last byte; how many files that took.
+fn fill(folder: &Path) -> u64 {
+    for number in 0.. {
+        if fs::write(folder.join(number.to_string()), noise(number)).is_err() {
+            return number;
+        }
+    }
+    unreachable!("a pool is full at some point");
+}
+
+#[test]
+fn what_is_removed_is_free_for_who_asks_next() {
+    if !can_mount("what_is_removed_is_free_for_who_asks_next") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=192M b.img,size=192M c.img,size=384M");
+    world.ok("mount tank mount");
+    let point = world.mountpoint();
+    let empty = available_bytes(&world);
+    let count = fill(&point);
+    assert!(count > 8, "{count} files fit");
+    let full = available_bytes(&world);
+    assert!(full < FILE_BYTES as u64, "{full} bytes are free where nothing fits");
+    // The first makes up for what the last writes took beyond what is told.
+    fs::remove_file(point.join("0")).unwrap();
+    rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
+    // The next are free at once, one by one, but for what metadata may need.
+    for number in 1..5 {
+        let before = available_bytes(&world);
+        fs::remove_file(point.join(number.to_string())).unwrap();
+        rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
+        let gained = available_bytes(&world).saturating_sub(before);
+        assert!(
+            gained >= FILE_BYTES as u64 * 2 / 3,
+            "{number}: {gained} bytes more are free after {FILE_BYTES} were removed"
+        );
+    }
+    // And it can be had, at once.
+    fs::write(point.join("next"), noise(99)).unwrap();
+    for entry in fs::read_dir(&point).unwrap().flatten() {
+        fs::remove_file(entry.path()).unwrap();
+    }
+    rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
+    let all = available_bytes(&world);
+    assert!(all + (8 << 20) >= empty, "{empty} bytes were free when it was empty, {all} are now");
+    world.ok("umount mount");
+    world.ok("check tank");
+}
