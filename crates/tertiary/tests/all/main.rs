@@ -3,7 +3,7 @@
 #[path = "../support/behaviour.rs"]
 mod behaviour;
 #[path = "../../../stere/tests/support/remote.rs"]
-mod remote;
+mod remote_servers;
 
 mod remote;
 mod servers;

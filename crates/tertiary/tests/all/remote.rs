@@ -1,7 +1,7 @@
 //! WebDAV and SFTP with real servers, started here. What is not installed is skipped, loudly.
 
 use crate::behaviour;
-use crate::remote;
+use crate::remote_servers as remote;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
