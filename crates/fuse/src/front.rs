@@ -23,6 +23,8 @@ use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::lanes::{Lane, Lanes, Work};
 use crate::options::MountOptions;
+use crate::perform::Outcome;
+use crate::removals::Removals;
 use crate::searches::{self, Next, Searches};
 use crate::turns::{Claim, Come, Turn, Turns};
 use crate::waiter::Waiter;
@@ -63,6 +65,7 @@ pub(crate) struct Front {
     unmounter: OnceLock<Unmounter>,
     notifier: OnceLock<Notifier>,
     paged: Paged,
+    removals: Removals,
     /// Where the listings of open directories end, by handle.
     pub listings: Mutex<HashMap<u64, u64>>,
     panicked: AtomicBool,
@@ -90,6 +93,7 @@ impl Front {
             unmounter: OnceLock::new(),
             notifier: OnceLock::new(),
             paged: Paged::default(),
+            removals: Removals::default(),
             listings: Mutex::default(),
             panicked: AtomicBool::new(false),
             own: Weak::clone(own),
@@ -138,12 +142,29 @@ impl Front {
         Caller { uid: 0, gid: 0, groups: &[], umask: 0, now: now(), wait, process: 0 }
     }
 
+    /// Performs it, and again while removed files may be about to give their room.
+    fn perform_with_room(&self, request: &mut Request, wait: Wait) -> Outcome {
+        let mut tries = 0;
+        loop {
+            let outcome = self.perform(request, wait);
+            let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC)));
+            if is_full && wait == Wait::Never && self.removals.are_recent() {
+                return Err(Failure::WouldBlock);
+            }
+            if !is_full || wait == Wait::Never || !self.removals.may_bring_room(tries) {
+                self.removals.note(request.opcode());
+                return outcome;
+            }
+            tries += 1;
+        }
+    }
+
     /// Tries a request; gives it back when it has to wait and may not.
     fn attempt(&self, mut request: Request, wait: Wait) -> Option<Request> {
         if matches!(request.opcode(), opcode::READ | opcode::WRITE) {
             self.paged.note(&request);
         }
-        let outcome = self.perform(&mut request, wait);
+        let outcome = self.perform_with_room(&mut request, wait);
         let doubtful = match &outcome {
             Err(Failure::WouldBlock) => None,
             outcome => cached::doubtful(&request, outcome.is_ok()),

@@ -18,6 +18,7 @@ mod front;
 mod lanes;
 mod options;
 mod perform;
+mod removals;
 mod searches;
 mod session;
 mod turns;

@@ -17,7 +17,7 @@ use crate::answer::{Answer, Failure};
 use crate::front::Front;
 use directory::Listing;
 
-type Outcome = Result<Answer, Failure>;
+pub(crate) type Outcome = Result<Answer, Failure>;
 
 const UNSUPPORTED: Outcome = Err(Failure::Errno(libc::ENOSYS));
 

@@ -4,6 +4,7 @@ use crate::support;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::{World, can_mount};
 
@@ -70,6 +71,56 @@ fn what_is_removed_is_free_for_who_asks_next() {
     rustix::fs::syncfs(fs::File::open(&point).unwrap()).unwrap();
     let all = available_bytes(&world);
     assert!(all + (8 << 20) >= empty, "{empty} bytes were free when it was empty, {all} are now");
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
+const PIECE_BYTES: usize = 80 << 20;
+
+/// P-188: of two who each remove a file and ask for its room again, beside a busy machine, none is refused, although the kernel tells
+/// only after the removal that it has let go of the file.
+#[test]
+fn room_that_the_kernel_is_letting_go_of_is_waited_for() {
+    if !can_mount("room_that_the_kernel_is_letting_go_of_is_waited_for") {
+        return;
+    }
+    let world = World::new();
+    world.ok("create tank a.img,size=256M");
+    world.ok("mount tank mount");
+    let point = world.mountpoint();
+    let is_over = AtomicBool::new(false);
+    let set_aside = || {
+        let path = point.join("set aside");
+        let mut rounds = 0;
+        while !is_over.load(Ordering::Acquire) {
+            let file = fs::File::create(&path).unwrap();
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, PIECE_BYTES as u64)
+                .unwrap_or_else(|error| panic!("round {rounds}: {error}"));
+            drop(file);
+            fs::remove_file(&path).unwrap();
+            rounds += 1;
+        }
+        rounds
+    };
+    let spin = || {
+        while !is_over.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        let setting_aside = scope.spawn(set_aside);
+        (0..4).for_each(|_| drop(scope.spawn(spin)));
+        let content = vec![7; PIECE_BYTES];
+        let written = std::panic::catch_unwind(|| {
+            for round in 0..40 {
+                fs::write(point.join("written"), &content).unwrap_or_else(|error| panic!("round {round}: {error}"));
+                fs::remove_file(point.join("written")).unwrap();
+            }
+        });
+        is_over.store(true, Ordering::Release);
+        assert!(setting_aside.join().expect("room is set aside") > 40);
+        written.expect("room is written to");
+    });
     world.ok("umount mount");
     world.ok("check tank");
 }
