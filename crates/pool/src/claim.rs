@@ -296,7 +296,8 @@ impl Hold {
         let seen = one.look().map_err(failed)?;
         let is_mine =
             matches!(&seen, Seen::Beat(beat) if beat.owner == self.me.owner) || is_planted(Bug::RivalOverwritten);
-        if !is_mine && self.is_met && seen.is_live() {
+        // Also one that has ended: its owner took the pool while this one stood still, wrote to it and closed it.
+        if !is_mine && self.is_met && matches!(seen, Seen::Beat(_)) {
             return Err(one.in_use(&seen));
         }
         if !is_mine && seen.is_live() && !matches!(&seen, Seen::Beat(beat) if is_dead(beat)) {

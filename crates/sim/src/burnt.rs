@@ -15,7 +15,7 @@ use stere_rescue::{Attributes, Options, Report, Sink, SinkError, Told, VolumeSou
 
 use crate::content::Content;
 use crate::encryption::Encrypts;
-use crate::history::{History, Slot, Stop};
+use crate::history::{Budget, History, Slot, Stop};
 use crate::model::{Kind, Model, Node, ROOT};
 use crate::operation::Path;
 use crate::pool::caller;
@@ -192,6 +192,8 @@ impl History {
         self.summary.tier.files_rescued += down.len() as u64;
         let (one, other) = (tree.difference(&published, &down), tree.difference(&later, &down));
         match (one, other) {
+            // A fault that struck meanwhile may have cost a device's only copy of what was to be copied.
+            (Some(_), Some(_)) if self.plan.budget == Budget::Beyond && !self.is_calm() => Ok(()),
             (Some(one), Some(other)) => {
                 let damage = report.damage.first();
                 Err(Stop::Failure(format!("volumes alone give neither state: {one}; {other}; {damage:?}")))

@@ -184,6 +184,11 @@ impl History {
     fn part_with(&mut self, device: usize, single: u64) -> Result<(), Stop> {
         self.exposed = None;
         let Some(entry) = self.member(device) else { return self.verify_file(single) };
+        // A slot is free with the checkpoint after the one that emptied it.
+        for _ in 0..2 {
+            let checkpoint = self.mounted().store.checkpoint();
+            self.must("a checkpoint", checkpoint.map_err(Error::from))?;
+        }
         let usage = self.mounted().store.device_usage(entry.index).unwrap_or_default();
         let is_empty = usage.chunks == 0;
         if !is_empty && self.must_be_safe() {

@@ -238,6 +238,21 @@ fn an_owner_that_stood_still_stops_when_another_took_over() {
     }
 }
 
+/// P-157: the same when the other one has closed the pool meanwhile: what it wrote is not known to who stood still.
+#[test]
+fn an_owner_that_stood_still_stops_when_another_had_the_pool_and_closed_it() {
+    let shared = devices(2);
+    acquire(&mut Claim::new(claimant(1), shared.clone(), SETTLE_MS, false), 0).unwrap();
+    let mut stopped: Vec<Hold> = shared.iter().map(|_| Hold::claimed(claimant(1))).collect();
+    acquire(&mut Claim::new(claimant(2), shared.clone(), SETTLE_MS, false), 1000).unwrap();
+    shared.iter().for_each(|one| Hold::claimed(claimant(2)).end(one));
+    for (hold, one) in stopped.iter_mut().zip(&shared) {
+        let told = hold.beat(one, 60_000, &nobody_is_dead);
+        assert!(matches!(&told, Err(Error::InUseElsewhere { owner, .. }) if owner.contains("host2")), "{told:?}");
+        assert!(matches!(one.look().unwrap(), Seen::Beat(beat) if beat.owner == [2; 16] && !beat.is_live));
+    }
+}
+
 /// A disk that was away still shows its owner of then; it is taken after a watch, unless that owner moves.
 #[test]
 fn a_device_that_returns_is_watched_before_its_heartbeat_is_written_over() {
