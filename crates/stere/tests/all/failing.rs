@@ -409,6 +409,36 @@ fn is_mounted(point: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == point.to_str())
 }
 
+/// P-229: a device that hangs before the pool is mounted counts as missing after a bounded time: the pool comes up without it, and it is
+/// caught up when it answers.
+#[test]
+fn a_device_that_hangs_from_the_start_holds_no_mount_up() {
+    if !can_mount("a_device_that_hangs_from_the_start_holds_no_mount_up") {
+        return;
+    }
+    let world = with_devices(3, "96M");
+    mount(&world, "rw");
+    let before = write_files(&world, "before", 6, 200_000);
+    world.ok("umount mount");
+    fs::write(world.path("d1.img.hang"), "read").unwrap();
+    let start = Instant::now();
+    let output = world.command("mount tank mount -o wait=0").env("STERE_TEST_FAULTS", "1").output().unwrap();
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("d1"), "{said}");
+    assert_ne!(state_of(&world, "d1"), "online");
+    assert_eq!(world.run("status tank").code, 3);
+    assert_right(&world, &before);
+    let during = write_files(&world, "during", 6, 200_000);
+    fs::remove_file(world.path("d1.img.hang")).unwrap();
+    until("catching up", || state_of(&world, "d1") == "online" && world.run("status tank").code == 0);
+    assert_right(&world, &before);
+    assert_right(&world, &during);
+    world.ok("umount mount");
+    world.ok("check tank");
+}
+
 /// P-162: unmounting does not wait for a device that says nothing.
 #[test]
 fn a_silent_device_holds_no_unmount_up() {

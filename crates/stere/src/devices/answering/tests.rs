@@ -1,0 +1,18 @@
+//! Devices that answer, and one that does not.
+
+use super::*;
+
+/// P-229: while one waits for a device nobody else does.
+#[test]
+fn a_device_is_asked_by_one_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, [7; 8192]).expect("a file");
+    assert_eq!(check_within(&file, ANSWER_MAX).ok(), Some(()));
+    assert_eq!(check(&folder.path().join("nothing")).ok(), Some(()), "what is not there answers");
+    let key = folder.path().join("held");
+    lock(&UNDER_WAY).insert(key.clone(), Arc::default());
+    assert!(matches!(check(&key), Err(DeviceError::Silent { .. })), "somebody waits for it already");
+    lock(&UNDER_WAY).remove(&key);
+    assert_eq!(check(&key).ok(), Some(()));
+}
