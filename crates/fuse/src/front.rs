@@ -147,7 +147,7 @@ impl Front {
         let mut tries = 0;
         loop {
             let outcome = self.perform(request, wait);
-            let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC)));
+            let is_full = matches!(outcome, Err(Failure::Errno(libc::ENOSPC | libc::EDQUOT)));
             if is_full && wait == Wait::Never && self.removals.are_recent() {
                 return Err(Failure::WouldBlock);
             }

@@ -2,7 +2,7 @@
 //!
 //! A removed file is freed when its last handle is closed and the kernel has forgotten it. The kernel tells both after it has
 //! answered the callers (RELEASE and FORGET wait for nobody), so who removes a file and then asks for its room may come first. A call
-//! that finds no room just after something was removed is therefore repeated for a moment. Calls that may not wait are not.
+//! that finds no room, or meets a quota, just after something was removed is therefore repeated for a moment. Calls that may not wait are not.
 //! Read next: `front.rs`, the file layer's `orphan.rs`.
 
 use std::sync::OnceLock;
