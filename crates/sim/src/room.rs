@@ -9,7 +9,9 @@ use stere_naming::Error;
 use stere_store::TierMarks;
 
 use crate::history::{History, Stop};
+use crate::model::Node;
 use crate::pool::caller;
+use crate::tertiary::PIN_ATTRIBUTE;
 
 impl History {
     /// Segments that may be released: on all their volumes, and nothing in them is pinned.
@@ -74,7 +76,10 @@ impl History {
             return Ok(());
         }
         let left = self.may_go_down()?;
-        match left.is_empty() {
+        // What a pinned file held, and only versions hold since it was cut, the background looks at again, not every writer.
+        let is_pinned = |node: &Node| node.attributes.contains_key(PIN_ATTRIBUTE);
+        let were_pinned = self.plan.pool.keeps_versions && self.model.nodes.values().any(is_pinned);
+        match left.is_empty() || were_pinned {
             true => Ok(()),
             false => Err(Stop::Failure(format!("a write finds no room, and segments {left:?} may be released"))),
         }

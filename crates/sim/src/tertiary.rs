@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 400;
 const PIECE_BYTES: u64 = 4096;
 pub(crate) const TIER: &[u8] = b"user.stere.tier";
 /// What says that something stays on devices.
-const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
+pub(crate) const PIN_ATTRIBUTE: &[u8] = b"user.stere.pin";
 
 /// What histories did with volumes.
 #[derive(Debug, Clone, Copy, Default)]
