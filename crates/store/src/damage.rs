@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use stere_device::Device;
 use stere_format::{DamageValue, DeviceIndex, Key, SegmentKind};
 use stere_log::{Segment, Wait};
 
@@ -185,9 +186,16 @@ impl Store {
         // Of units of a stripe nobody can tell which is wrong.
         let is_blamed = |segment: &Arc<Segment>| blames_devices && segment.scheme.data == 1;
         let copies = self.log.segments.get(segment).filter(is_blamed);
-        let place = copies.map(|segment| segment.chunks()).unwrap_or_default();
-        let is_there = |index: &DeviceIndex| self.log.stripe.device(*index).is_some();
-        let devices = place.iter().map(|chunk| chunk.device).filter(is_there).collect();
+        // Who missed a chunk, is not there or does not answer has given nothing wrong.
+        let has_given = |index: &DeviceIndex| {
+            self.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none())
+        };
+        let holders = |segment: &Arc<Segment>| {
+            let placed = segment.placed();
+            let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| placed.missing & 1 << chunk == 0);
+            there.map(|(_, place)| place.device).filter(has_given).collect()
+        };
+        let devices = copies.as_ref().map(holders).unwrap_or_default();
         let on_volumes = self.log.segments.get(segment).is_some_and(|segment| segment.is_released());
         self.damage.note(blob, Harm { segment, range, devices, on_volumes });
     }

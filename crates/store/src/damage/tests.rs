@@ -163,3 +163,20 @@ fn a_failed_read_is_known() {
     assert!(store.review_damage(usize::MAX).unwrap());
     assert!(!store.has_damage());
 }
+
+/// P-161: a device that counts as having missed a chunk gave nothing wrong, and is not blamed for what the other one does not give.
+#[test]
+fn who_missed_a_chunk_is_not_blamed() {
+    let (rig, store) = Rig::new(&[DEVICE_BYTES; 2]);
+    store.detach_device(1, false).unwrap();
+    let files = some_files(Files { placement: placement(1, 1), bytes: 700_000 }, 10..12);
+    write(&store, &files);
+    store.checkpoint().unwrap();
+    store.attach_device(rig.device_in(1)).unwrap();
+    fail_reads(&rig, 0, 0);
+    assert!(files.iter().any(|(inode, _, length)| crate::tests::read_file(&store, *inode, *length).is_err()));
+    assert!(store.has_damage());
+    assert_eq!(store.health(0).unwrap().state, HealthState::Sick);
+    assert_eq!(store.health(1).unwrap().state, HealthState::Good);
+    rig.devices[0].set_fault_hook(None);
+}
