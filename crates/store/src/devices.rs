@@ -96,6 +96,11 @@ impl Store {
         self.log.segments.all().iter().filter(|segment| is_there(segment)).count() as u64
     }
 
+    fn has_live_chunks_on(&self, index: DeviceIndex) -> bool {
+        let is_there = |segment: &Segment| segment.chunks().iter().any(|place| place.device == index);
+        self.log.segments.all().iter().any(|segment| segment.live_bytes() > 0 && is_there(segment))
+    }
+
     /// Whether slots of a device wait to be free.
     fn is_left_on(&self, index: DeviceIndex) -> bool {
         let inner = self.inner.read();
@@ -437,7 +442,8 @@ impl Store {
         let mut dropped = false;
         for entry in removing {
             let takes_rest = is_planted(Bug::RestDropped) && self.log.stripe.device(entry.index).is_none();
-            if (self.chunks_on(entry.index) == 0 || takes_rest) && devices.len() > 1 {
+            // What is dead there goes with the checkpoints of the removal: where nothing is written nobody else makes one.
+            if (!self.has_live_chunks_on(entry.index) || takes_rest) && devices.len() > 1 {
                 match self.remove_locked(mender, entry.index, takes_rest) {
                     Ok(()) => dropped = true,
                     // Somebody still reads there: the next step finds it empty.

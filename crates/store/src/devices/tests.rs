@@ -688,3 +688,17 @@ fn an_open_segment_does_not_keep_a_device_that_is_to_go() {
     assert_readable(&store, &[(11, placement(2, 1), 200_000)]);
     drop(rig);
 }
+
+/// P-163: what died on a device while it is removed holds it in the pool no longer, though nothing else is written.
+#[test]
+fn a_device_with_nothing_but_dead_segments_leaves() {
+    let (_rig, store) = Rig::new(&[64 * MIB; 3]);
+    let files = some_files(Files { placement: placement(1, 1), bytes: 700_000 }, 10..22);
+    write(&store, &files);
+    store.checkpoint().unwrap();
+    store.set_device_state(2, DeviceState::Removing).unwrap();
+    files.iter().for_each(|(inode, _, _)| crate::tests::remove_file(&store, *inode));
+    mend(&store);
+    assert!(store.device_entries().iter().all(|entry| entry.index != 2), "{:?}", store.device_usage(2));
+    assert_clean(&store);
+}
