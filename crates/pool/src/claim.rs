@@ -129,6 +129,8 @@ enum Phase {
     /// Nobody has the pool; this many heartbeats are written.
     Taking {
         written: usize,
+        /// Live heartbeats that did not move: their owner may have woken since.
+        watched: Option<Vec<Seen>>,
     },
     /// The own heartbeats are written; rivals may have written too.
     Settling {
@@ -170,9 +172,9 @@ impl Claim {
         match &self.phase {
             Phase::Looking => Ok(self.look(now_ms, is_dead)),
             Phase::Watching { .. } => self.watch(now_ms),
-            Phase::Taking { written } => {
-                let written = *written;
-                Ok(self.take(written, now_ms))
+            Phase::Taking { written, watched } => {
+                let (written, watched) = (*written, watched.clone());
+                self.take(written, watched, now_ms)
             }
             Phase::Settling { until_ms } if now_ms < *until_ms => Ok(Next::Wait { milliseconds: *until_ms - now_ms }),
             Phase::Settling { .. } => self.settle(),
@@ -187,7 +189,7 @@ impl Claim {
             seen => !seen.is_live(),
         };
         if seen.iter().all(is_free) || is_planted(Bug::RivalUnwatched) {
-            return self.begin_to_take();
+            return self.begin_to_take(None);
         }
         self.phase = Phase::Watching { since_ms: now_ms, seen };
         Next::Wait { milliseconds: POLL_MS }
@@ -198,7 +200,7 @@ impl Claim {
         let now_seen = look_at_all(&self.devices);
         if now_seen == *seen {
             return Ok(match now_ms.saturating_sub(*since_ms) >= WATCH_MS {
-                true => self.begin_to_take(),
+                true => self.begin_to_take(Some(now_seen)),
                 false => Next::Wait { milliseconds: POLL_MS },
             });
         }
@@ -223,32 +225,45 @@ impl Claim {
         Ok(Next::Held)
     }
 
-    fn begin_to_take(&mut self) -> Next {
+    fn begin_to_take(&mut self, watched: Option<Vec<Seen>>) -> Next {
         if self.is_reader || self.devices.is_empty() {
             self.phase = Phase::Held;
             return Next::Held;
         }
-        self.phase = Phase::Taking { written: 0 };
+        self.phase = Phase::Taking { written: 0, watched };
         Next::Wait { milliseconds: 0 }
     }
 
-    /// Writes the next heartbeat. A device that takes none would take no data either.
-    fn take(&mut self, written: usize, now_ms: u64) -> Next {
+    /// Writes the next heartbeat. A device that takes none would take no data either. An owner that was watched and has woken since is not
+    /// written over; one that wakes just now sees the claim at its next beat, so the claim settles for longer than that takes.
+    fn take(&mut self, written: usize, mut watched: Option<Vec<Seen>>, now_ms: u64) -> Result<Next, Error> {
+        let now = self.devices[written].look().unwrap_or(Seen::Nothing);
+        if let Some(before) = &watched
+            && before[written] != now
+            && now.is_live()
+        {
+            let error = self.devices[written].in_use(&now);
+            self.withdraw();
+            return Err(error);
+        }
         let is_written = match self.devices[written].write(&self.me, 1, true) {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(device = self.devices[written].path, %error, "a device takes no heartbeat");
                 drop(self.devices.remove(written));
+                watched.iter_mut().for_each(|watched| drop(watched.remove(written)));
                 false
             }
         };
         let written = written + usize::from(is_written);
         if written < self.devices.len() {
-            self.phase = Phase::Taking { written };
-            return Next::Wait { milliseconds: 0 };
+            self.phase = Phase::Taking { written, watched };
+            return Ok(Next::Wait { milliseconds: 0 });
         }
-        self.phase = Phase::Settling { until_ms: now_ms + self.settle_ms };
-        Next::Wait { milliseconds: self.settle_ms }
+        let beat_ms = if watched.is_some() { u64::from(BEAT_INTERVAL_MS) } else { 0 };
+        let settle_ms = self.settle_ms + beat_ms;
+        self.phase = Phase::Settling { until_ms: now_ms + settle_ms };
+        Ok(Next::Wait { milliseconds: settle_ms })
     }
 
     /// Leaves nothing of the claim where it still stands.

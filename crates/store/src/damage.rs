@@ -187,9 +187,8 @@ impl Store {
         let is_blamed = |segment: &Arc<Segment>| blames_devices && segment.scheme.data == 1;
         let copies = self.log.segments.get(segment).filter(is_blamed);
         // Who missed a chunk, is not there or does not answer has given nothing wrong.
-        let has_given = |index: &DeviceIndex| {
-            self.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none())
-        };
+        let has_given =
+            |index: &DeviceIndex| self.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none());
         let holders = |segment: &Arc<Segment>| {
             let placed = segment.placed();
             let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| placed.missing & 1 << chunk == 0);

@@ -181,7 +181,8 @@ fn a_pool_that_was_closed_is_had_at_once_and_one_whose_owner_died_after_a_watch(
     hold.beat(&shared[0], 600, &nobody_is_dead).unwrap();
     let mut second = Claim::new(claimant(2), shared.clone(), SETTLE_MS, false);
     let held_ms = acquire(&mut second, 1000).unwrap();
-    assert!((1000 + WATCH_MS..1000 + WATCH_MS + 2 * POLL_MS + SETTLE_MS).contains(&held_ms), "{held_ms}");
+    let settle_ms = SETTLE_MS + u64::from(BEAT_INTERVAL_MS);
+    assert!((1000 + WATCH_MS..1000 + WATCH_MS + 2 * POLL_MS + settle_ms).contains(&held_ms), "{held_ms}");
     for one in &shared {
         Hold::new(claimant(2)).end(one);
     }
@@ -285,4 +286,34 @@ fn a_torn_heartbeat_is_watched_and_one_of_another_pool_is_nothing() {
     shared[0].device.write_bytes(OFFSET, &whole).unwrap();
     let other = Shared { pool: PoolId([8; 16]), ..shared[0].clone() };
     assert_eq!(acquire(&mut Claim::new(claimant(3), vec![other], SETTLE_MS, false), 0).unwrap(), SETTLE_MS);
+}
+
+/// P-157: an owner that stood still and wakes between the watch and the claim keeps the pool; one that wakes just behind the claim stops
+/// before the claim is held.
+#[test]
+fn an_owner_that_wakes_while_it_is_claimed_is_not_written_over() {
+    for wakes_behind in [false, true] {
+        let shared = devices(1);
+        acquire(&mut Claim::new(claimant(1), shared.clone(), SETTLE_MS, false), 0).unwrap();
+        let mut owner = Hold::claimed(claimant(1));
+        owner.beat(&shared[0], 1000, &nobody_is_dead).unwrap();
+        let mut claim = Claim::new(claimant(2), shared.clone(), SETTLE_MS, false);
+        let mut now_ms = 2000;
+        while !matches!(claim.phase, Phase::Taking { .. }) {
+            claim.step(now_ms, &nobody_is_dead).unwrap();
+            now_ms += POLL_MS;
+        }
+        if wakes_behind {
+            claim.step(now_ms, &nobody_is_dead).unwrap();
+            // What it wrote meanwhile is overwritten nowhere: it beats within an interval.
+            let next_ms = now_ms + u64::from(BEAT_INTERVAL_MS);
+            assert!(matches!(claim.step(next_ms, &nobody_is_dead), Ok(Next::Wait { .. })), "not held yet");
+            assert!(matches!(owner.beat(&shared[0], next_ms, &nobody_is_dead), Err(Error::InUseElsewhere { .. })));
+            assert_eq!(claim.step(next_ms + SETTLE_MS, &nobody_is_dead).unwrap(), Next::Held);
+        } else {
+            owner.beat(&shared[0], now_ms, &nobody_is_dead).unwrap();
+            assert!(matches!(claim.step(now_ms, &nobody_is_dead), Err(Error::InUseElsewhere { .. })));
+            owner.beat(&shared[0], now_ms + 1000, &nobody_is_dead).unwrap();
+        }
+    }
 }
