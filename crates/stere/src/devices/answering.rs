@@ -2,12 +2,12 @@
 //!
 //! Where the way to a device is cut (a network block device, a path that is queued for ever) its first read never ends, and whoever
 //! makes it cannot be killed. So a thread of its own reads a block first, which its asker leaves behind after a while. Invariant: of one
-//! path at most one such thread is under way; until it ends the device is silent for everybody in this process.
+//! path at most one such thread is under way, and whoever asks meanwhile waits for it too, but not beyond its time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
 
@@ -15,10 +15,16 @@ use stere_device::{Access, Device, DeviceError, FileDevice, FileOptions};
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 const BLOCK_BYTES: usize = 4096;
 
-#[derive(Default)]
 struct Asked {
+    begun: Instant,
     has_ended: Mutex<bool>,
     ended: Condvar,
+}
+
+impl Asked {
+    fn now() -> Arc<Asked> {
+        Arc::new(Asked { begun: Instant::now(), has_ended: Mutex::new(false), ended: Condvar::new() })
+    }
 }
 
 /// Paths that somebody waits for, or did.
@@ -34,29 +40,31 @@ pub fn check(path: &Path) -> Result<(), DeviceError> {
 }
 
 fn check_within(path: &Path, limit: Duration) -> Result<(), DeviceError> {
-    let silent = || Err(DeviceError::Silent { device: path.display().to_string() });
-    let asked = Arc::new(Asked::default());
-    {
-        let mut under_way = lock(&UNDER_WAY);
-        if under_way.contains_key(path) {
-            return silent();
-        }
-        let (own, at) = (asked.clone(), path.to_owned());
-        let asks = std::thread::Builder::new().name("stere-ask".into()).spawn(move || {
-            read_a_block(&at);
-            lock(&UNDER_WAY).remove(&at);
-            *lock(&own.has_ended) = true;
-            own.ended.notify_all();
-        });
-        // Without a thread it is asked by its opener.
-        if asks.is_err() {
-            return Ok(());
-        }
-        under_way.insert(path.to_owned(), asked.clone());
-    }
-    let waited = asked.ended.wait_timeout_while(lock(&asked.has_ended), limit, |has_ended| !*has_ended);
+    // Without a thread it is asked by its opener.
+    let Some(asked) = ask(path) else { return Ok(()) };
+    let left = limit.saturating_sub(asked.begun.elapsed());
+    let waited = asked.ended.wait_timeout_while(lock(&asked.has_ended), left, |has_ended| !*has_ended);
     let (has_ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
-    if *has_ended { Ok(()) } else { silent() }
+    if *has_ended { Ok(()) } else { Err(DeviceError::Silent { device: path.display().to_string() }) }
+}
+
+/// The thread that asks this path: the one under way, or a new one.
+fn ask(path: &Path) -> Option<Arc<Asked>> {
+    let mut under_way = lock(&UNDER_WAY);
+    if let Some(asked) = under_way.get(path) {
+        return Some(asked.clone());
+    }
+    let asked = Asked::now();
+    let (own, at) = (asked.clone(), path.to_owned());
+    let asks = move || {
+        read_a_block(&at);
+        lock(&UNDER_WAY).remove(&at);
+        *lock(&own.has_ended) = true;
+        own.ended.notify_all();
+    };
+    std::thread::Builder::new().name("stere-ask".into()).spawn(asks).ok()?;
+    under_way.insert(path.to_owned(), asked.clone());
+    Some(asked)
 }
 
 /// Past the page cache, which would answer for it.
