@@ -5,11 +5,10 @@
 //! that finds no room, or meets a quota, just after something was removed is therefore repeated for a moment. Calls that may not wait are not.
 //! Read next: `front.rs`, the file layer's `orphan.rs`.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse_wire::abi::opcode;
+use parking_lot::Mutex;
 
 /// How long after a removal what the kernel still has may be about to be let go of.
 const RECENT: Duration = Duration::from_secs(1);
@@ -20,27 +19,20 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// When something was removed last.
 #[derive(Default)]
 pub(crate) struct Removals {
-    begun: OnceLock<Instant>,
-    /// Milliseconds since `begun`, and one; zero if nothing was.
-    last_ms: AtomicU64,
+    last: Mutex<Option<Instant>>,
 }
 
 impl Removals {
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.begun.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
-    }
-
     /// Takes note of a call that may have removed something.
     pub fn note(&self, opcode: u32) {
         if matches!(opcode, opcode::UNLINK | opcode::RENAME | opcode::RENAME2) {
-            self.last_ms.store(self.now_ms(), Ordering::Release);
+            *self.last.lock() = Some(Instant::now());
         }
     }
 
     /// Whether something was removed just now.
     pub fn are_recent(&self) -> bool {
-        let last_ms = self.last_ms.load(Ordering::Acquire);
-        last_ms > 0 && u128::from(self.now_ms().saturating_sub(last_ms)) < RECENT.as_millis()
+        self.last.lock().is_some_and(|last| last.elapsed() < RECENT)
     }
 
     /// Waits a little for a call that found no room and was repeated so often; false if it is in vain.

@@ -237,14 +237,13 @@ impl Claim {
     /// Writes the next heartbeat. A device that takes none would take no data either. An owner that was watched and has woken since is not
     /// written over; one that wakes just now sees the claim at its next beat, so the claim settles for longer than that takes.
     fn take(&mut self, written: usize, mut watched: Option<Vec<Seen>>, now_ms: u64) -> Result<Next, Error> {
-        let now = self.devices[written].look().unwrap_or(Seen::Nothing);
-        if let Some(before) = &watched
-            && before[written] != now
-            && now.is_live()
-        {
-            let error = self.devices[written].in_use(&now);
-            self.withdraw();
-            return Err(error);
+        if let Some(before) = &watched {
+            let now = self.devices[written].look().unwrap_or(Seen::Nothing);
+            if before[written] != now && now.is_live() {
+                let error = self.devices[written].in_use(&now);
+                self.withdraw();
+                return Err(error);
+            }
         }
         let is_written = match self.devices[written].write(&self.me, 1, true) {
             Ok(()) => true,

@@ -191,7 +191,7 @@ impl Store {
             |index: &DeviceIndex| self.log.stripe.device(*index).is_some_and(|device| device.silent_for().is_none());
         let holders = |segment: &Arc<Segment>| {
             let placed = segment.placed();
-            let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| placed.missing & 1 << chunk == 0);
+            let there = placed.chunks.iter().enumerate().filter(|(chunk, _)| !placed.is_missing(*chunk));
             there.map(|(_, place)| place.device).filter(has_given).collect()
         };
         let devices = copies.as_ref().map(holders).unwrap_or_default();

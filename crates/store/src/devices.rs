@@ -5,6 +5,8 @@
 //! together, or not at all. Nothing is copied here: read next `mend.rs`, which moves and rebuilds what these changes ask for, and
 //! `forecast.rs`, which tells beforehand.
 
+use std::sync::Arc;
+
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Device};
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState, Scheme, Superblock};
@@ -91,14 +93,19 @@ impl Store {
         free.unwrap_or(taken.len() as DeviceIndex)
     }
 
+    /// Segments that have a chunk on a device.
+    fn segments_on(&self, index: DeviceIndex) -> Vec<Arc<Segment>> {
+        let mut segments = self.log.segments.all();
+        segments.retain(|segment| segment.chunks().iter().any(|place| place.device == index));
+        segments
+    }
+
     fn chunks_on(&self, index: DeviceIndex) -> u64 {
-        let is_there = |segment: &Segment| segment.chunks().iter().any(|place| place.device == index);
-        self.log.segments.all().iter().filter(|segment| is_there(segment)).count() as u64
+        self.segments_on(index).len() as u64
     }
 
     fn has_live_chunks_on(&self, index: DeviceIndex) -> bool {
-        let is_there = |segment: &Segment| segment.chunks().iter().any(|place| place.device == index);
-        self.log.segments.all().iter().any(|segment| segment.live_bytes() > 0 && is_there(segment))
+        self.segments_on(index).iter().any(|segment| segment.live_bytes() > 0)
     }
 
     /// Whether slots of a device wait to be free.

@@ -236,7 +236,6 @@ impl Library {
         let no_room = || RobotError::NoRoom { set: self.options.set.clone() };
         let known = self.state.lock().catalogue.known(barcode);
         match known.standing {
-            _ if self.options.is_read_only => return Err(no_room()),
             Standing::Ours if known.is_full => return Err(no_room()),
             Standing::Ours => {}
             Standing::Blank => {
