@@ -155,12 +155,7 @@ impl History {
 
     /// What the daemon does in every round of its repair.
     pub(crate) fn look_after_devices(&self) {
-        let store = &self.mounted().store;
-        let open = store.open_devices();
-        for device in store.pool_devices() {
-            let others = open.iter().filter(|index| **index != device.index()).count();
-            device.set_deadline(Some(Duration::from_nanos(DEADLINE_NS)).filter(|_| others > 0));
-        }
+        self.mounted().store.set_deadlines(Some(Duration::from_nanos(DEADLINE_NS)));
     }
 
     fn beside_hanging(&mut self, inode: u64, device: usize, moment: Moment) -> Result<(), Stop> {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::area::{self, Area, Areas};
 use crate::checksums::wishes_of;
@@ -303,15 +304,11 @@ fn watch_for_stalls(under_way: &UnderWay, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {
         std::thread::park_timeout(Duration::from_secs(1));
         let stalled = |(seed, begun): (&u64, &Instant)| (begun.elapsed() > STALL).then_some(*seed);
-        if let Some(seed) = locked(under_way).iter().find_map(stalled) {
+        if let Some(seed) = under_way.lock().iter().find_map(stalled) {
             eprintln!("seed {seed}: has not ended after {} s: a call does not return", STALL.as_secs());
             std::process::exit(1);
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Runs all histories of a request; the seeds are `seed`, `seed + 1`, ...
@@ -340,10 +337,10 @@ fn run_on_threads(request: &Request, failures_max: usize, under_way: &UnderWay) 
                         return;
                     }
                     let seed = request.seed + index;
-                    locked(under_way).insert(seed, Instant::now());
+                    under_way.lock().insert(seed, Instant::now());
                     let result = run_and_repeat(seed, request);
-                    locked(under_way).remove(&seed);
-                    let mut outcome = locked(&outcome);
+                    under_way.lock().remove(&seed);
+                    let mut outcome = outcome.lock();
                     outcome.histories += 1;
                     match result {
                         Ok(summary) => outcome.totals.add(&summary),
@@ -356,7 +353,7 @@ fn run_on_threads(request: &Request, failures_max: usize, under_way: &UnderWay) 
             });
         }
     });
-    let mut outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut outcome = outcome.into_inner();
     outcome.failed.sort_by_key(|failed| failed.seed);
     outcome
 }

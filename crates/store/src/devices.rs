@@ -6,6 +6,7 @@
 //! `forecast.rs`, which tells beforehand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stere_device::planted::{Bug, is_planted};
 use stere_device::{Buffer, Device};
@@ -91,6 +92,15 @@ impl Store {
         taken.dedup();
         let free = (0..).zip(&taken).find(|(index, taken)| index != *taken).map(|(index, _)| index);
         free.unwrap_or(taken.len() as DeviceIndex)
+    }
+
+    /// Devices may take so long for a write or flush, each for as long as there is another that writing can go on with.
+    pub fn set_deadlines(&self, timeout: Option<Duration>) {
+        let open = self.open_devices();
+        for device in self.pool_devices() {
+            let has_other = open.iter().any(|index| *index != device.index());
+            device.set_deadline(timeout.filter(|_| has_other));
+        }
     }
 
     /// Segments that have a chunk on a device.

@@ -65,7 +65,7 @@ pub fn start(
 ) -> Result<JoinHandle<()>> {
     let (rate_bytes, spare_after, scrub_every) = (options.repair_rate_bytes, options.spare, options.scrub);
     let (device_timeout, discards) = (options.device_timeout, options.discard);
-    daemon.running.set_deadlines(device_timeout);
+    daemon.running.store.set_deadlines(device_timeout);
     let run = move || {
         if daemon.running.read_only {
             return;
@@ -182,7 +182,7 @@ impl<F: Fn() -> u64> Repairer<F> {
             running.remember();
             self.entries.clone_from(&entries);
         }
-        running.set_deadlines(self.device_timeout);
+        running.store.set_deadlines(self.device_timeout);
         let silent: Vec<DeviceIndex> =
             entries.iter().map(|entry| entry.index).filter(|index| running.is_silent(*index)).collect();
         if self.silent.iter().any(|index| !silent.contains(index)) {

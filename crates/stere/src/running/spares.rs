@@ -1,7 +1,6 @@
 //! Devices that fail by themselves: hot spares take over, and who answers again is taken back.
 
 use std::path::Path;
-use std::time::Duration;
 
 use stere_device::{Access, Device, FileDevice, FileOptions};
 use stere_format::{DeviceEntry, DeviceIndex, DeviceState};
@@ -31,15 +30,6 @@ impl Running {
         match outcome {
             Outcome::Done(said) => Ok(said),
             Outcome::Forecast(forecast) => Ok(forecast.text),
-        }
-    }
-
-    /// A device may take so long for a write or flush, if there is another that writing can go on with.
-    pub fn set_deadlines(&self, timeout: Option<Duration>) {
-        let open = self.store.open_devices();
-        for device in self.store.pool_devices() {
-            let others = open.iter().filter(|index| **index != device.index()).count();
-            device.set_deadline(timeout.filter(|_| others > 0));
         }
     }
 
