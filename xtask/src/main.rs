@@ -1,4 +1,4 @@
-//! `cargo xtask`: the developer commands, test, sim, bench, soak and tidy.
+//! `cargo xtask`: the developer commands, test, sim, bench, soak, tidy and house.
 //!
 //! Read next: `test.rs` (what CI runs), `suites.rs` (the suites on a real mount), `bench.rs` (the benches).
 
@@ -6,6 +6,7 @@ mod bench;
 mod cleanup;
 mod command;
 mod error;
+mod house;
 mod packages;
 mod simulator;
 mod soak;
@@ -58,6 +59,15 @@ enum Command {
     },
     /// Checks of the source itself: heads of files, lengths, forbidden words, promises.
     Tidy,
+    /// Figures of the structure, each with its goal; fails when one is worse than `xtask/house.toml` records.
+    House {
+        /// Lowers the recorded figures to today's; never raises one.
+        #[arg(long)]
+        record: bool,
+        /// Fails while a goal is missed.
+        #[arg(long)]
+        strict: bool,
+    },
     /// One suite on one file system: to try a suite on a peer, or to run one on stere alone.
     Suite {
         suite: Suite,
@@ -92,6 +102,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run(&root, &arguments),
         Command::Soak { minutes, seed } => soak::run(&root, minutes, seed),
         Command::Tidy => tidy::run(&root),
+        Command::House { record, strict } => house::run(&root, record, strict),
         Command::Suite { suite, on, seed, times } => suites::run_one(&root, suite, on, seed, times),
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::command::{self, MINUTE};
 use crate::error::{Result, XtaskError};
+use crate::house;
 use crate::packages;
 use crate::simulator;
 use crate::steps::Steps;
@@ -35,6 +36,7 @@ fn check_style(root: &Path) -> Result<()> {
 pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     let mut steps = Steps::new("cargo xtask test").only(only);
     steps.step("tidy: the sources", || tidy::run(root));
+    steps.step("house: the structure", || house::run(root, false, false));
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));

@@ -10,6 +10,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use self::blank::blank;
+pub use self::source::function_ranges;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +62,7 @@ fn print(finding: &Finding, word: &str) {
 }
 
 /// Every text file that git knows or would take, with its path from the root.
-fn read_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+pub fn read_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut list =
         program(&["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]);
     let names = capture(list.current_dir(root), MINUTE)?;

@@ -108,10 +108,11 @@ pub fn test_lines(path: &Path, code: &str) -> Vec<bool> {
     let folders = ["tests", "benches", "fuzz", "examples"];
     let in_test_file = path.file_stem().is_some_and(|stem| stem == "tests")
         || path.components().any(|part| folders.iter().any(|folder| part.as_os_str() == *folder));
+    let all: Vec<&str> = code.lines().collect();
     let mut lines = vec![in_test_file; count];
     for (start, line) in code.lines().enumerate() {
         if line.contains("#[cfg(test)]") || line.contains("#[test]") {
-            let end = item_end(code, start);
+            let end = end_of_item(&all, start);
             lines[start..=end].fill(true);
         }
     }
@@ -120,11 +121,8 @@ pub fn test_lines(path: &Path, code: &str) -> Vec<bool> {
 
 fn check_functions(path: &Path, code: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (start, line) in code.lines().enumerate() {
-        if !starts_function(line) {
-            continue;
-        }
-        let length = item_end(code, start) - start + 1;
+    for (start, end) in function_ranges(code) {
+        let length = end - start + 1;
         if length > FUNCTION_LINES_MAX {
             findings.push(Finding::error(path, start + 1, format!("a function of {length} lines; split it")));
         } else if length > FUNCTION_LINES_GOOD {
@@ -135,6 +133,13 @@ fn check_functions(path: &Path, code: &str) -> Vec<Finding> {
     findings
 }
 
+/// The first and the last line of every function in `code`, whose comments and literals are blanked out.
+pub fn function_ranges(code: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = code.lines().collect();
+    let starts = (0..lines.len()).filter(|index| starts_function(lines[*index]));
+    starts.map(|start| (start, end_of_item(&lines, start))).collect()
+}
+
 fn starts_function(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let qualifiers = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe", "extern"];
@@ -142,9 +147,9 @@ fn starts_function(line: &str) -> bool {
 }
 
 /// The line on which the item that starts here ends: at its closing brace, or at `;` if it has none.
-fn item_end(code: &str, start: usize) -> usize {
+fn end_of_item(lines: &[&str], start: usize) -> usize {
     let (mut depth, mut opened, mut nested) = (0i32, false, 0i32);
-    for (index, line) in code.lines().enumerate().skip(start) {
+    for (index, line) in lines.iter().enumerate().skip(start) {
         for character in line.chars() {
             match character {
                 '{' => (depth, opened) = (depth + 1, true),
@@ -159,5 +164,5 @@ fn item_end(code: &str, start: usize) -> usize {
             }
         }
     }
-    code.lines().count().saturating_sub(1)
+    lines.len().saturating_sub(1)
 }
