@@ -1,4 +1,4 @@
-//! `cargo xtask`: the developer commands, test, sim, bench, soak, tidy and house.
+//! `cargo xtask`: the developer commands, test, sim, bench, soak, tidy, house and quick.
 //!
 //! Read next: `test.rs` (what CI runs), `suites.rs` (the suites on a real mount), `bench.rs` (the benches).
 
@@ -8,6 +8,7 @@ mod command;
 mod error;
 mod house;
 mod packages;
+mod quick;
 mod simulator;
 mod soak;
 mod steps;
@@ -57,8 +58,12 @@ enum Command {
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Checks of the source itself: heads of files, lengths, forbidden words, promises.
-    Tidy,
+    /// Checks of the source itself: heads of files, lengths, words, documents, commits, promises.
+    Tidy {
+        /// Lowers the accepted counts of old words to today's; never raises one.
+        #[arg(long)]
+        record: bool,
+    },
     /// Figures of the structure, each with its goal; fails when one is worse than `xtask/house.toml` records.
     House {
         /// Lowers the recorded figures to today's; never raises one.
@@ -67,6 +72,11 @@ enum Command {
         /// Fails while a goal is missed.
         #[arg(long)]
         strict: bool,
+    },
+    /// Formatting, unit tests and clippy of the crates that differ from main, and whether what depends on them compiles.
+    Quick {
+        /// Only this crate, by its name or its folder's, such as `tree`.
+        name: Option<String>,
     },
     /// One suite on one file system: to try a suite on a peer, or to run one on stere alone.
     Suite {
@@ -101,7 +111,8 @@ fn execute(command: Command) -> Result<()> {
         Command::Sim { arguments } => simulator::run(&root, &arguments),
         Command::Bench(arguments) => bench::run(&root, &arguments),
         Command::Soak { minutes, seed } => soak::run(&root, minutes, seed),
-        Command::Tidy => tidy::run(&root),
+        Command::Tidy { record } => tidy::run(&root, record),
+        Command::Quick { name } => quick::run(&root, name.as_deref()),
         Command::House { record, strict } => house::run(&root, record, strict),
         Command::Suite { suite, on, seed, times } => suites::run_one(&root, suite, on, seed, times),
     }

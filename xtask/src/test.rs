@@ -35,7 +35,7 @@ fn check_style(root: &Path) -> Result<()> {
 
 pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     let mut steps = Steps::new("cargo xtask test").only(only);
-    steps.step("tidy: the sources", || tidy::run(root));
+    steps.step("tidy: the sources", || tidy::run(root, false));
     steps.step("house: the structure", || house::run(root, false, false));
     steps.step("formatting and clippy", || check_style(root));
     steps.step("packages for the suites", packages::install_for_tests);

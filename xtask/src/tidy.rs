@@ -1,14 +1,18 @@
 //! `cargo xtask tidy`: what the compiler and clippy do not check about the sources.
 //!
-//! Heads and lengths of files, lengths of functions, words that must not be there, names of modules, and the promises: each
+//! Heads and lengths of files, lengths of functions, words that must not be there, names of modules, documents, subjects of
+//! commits, and the promises: each
 //! number in `docs/promises.md` is cited by a test, and no test cites one that is not there. Rust is looked at after
 //! comments and strings are blanked out (`blank.rs`), so a word in a message is not a finding. Read next: `source.rs`.
 
 mod blank;
+mod commits;
+mod markdown;
 mod promises;
 mod source;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use self::blank::blank;
 pub use self::source::function_ranges;
@@ -38,15 +42,26 @@ impl Finding {
     }
 }
 
-pub fn run(root: &Path) -> Result<()> {
-    let files = read_files(root)?;
+/// `record` lowers the counts of old words that are accepted to today's.
+pub fn run(root: &Path, record: bool) -> Result<()> {
+    let mut files = read_files(root)?;
+    if record {
+        let path = root.join(words::RATCHET);
+        fs::write(&path, words::lowered(&files)).at("write", &path)?;
+        files = read_files(root)?;
+    }
     let mut findings = Vec::new();
     for (path, text) in &files {
         if path.extension().is_some_and(|extension| extension == "rs") {
             findings.extend(source::check(path, text));
         }
+        if markdown::is_document(path) {
+            findings.extend(markdown::check(path, text));
+        }
         findings.extend(source::check_any(path, text));
     }
+    findings.extend(words::check(&files));
+    findings.extend(commits::check(root));
     findings.extend(promises::check(&files));
     findings.iter().filter(|finding| finding.is_warning).for_each(|finding| print(finding, "warning"));
     findings.retain(|finding| !finding.is_warning);

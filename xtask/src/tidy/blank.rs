@@ -21,6 +21,22 @@ pub fn blank(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// What stands in strings and characters, one a line, without what stands in comments.
+pub fn literals(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut said, mut before, mut position) = (Vec::new(), None, 0);
+    while position < bytes.len() {
+        let length = literal_length(&bytes[position..], before).clamp(0, bytes.len() - position);
+        if length > 0 && bytes[position] != b'/' {
+            said.extend_from_slice(&bytes[position..position + length]);
+            said.push(b'\n');
+        }
+        before = Some(if length == 0 { bytes[position] } else { b' ' });
+        position += length.max(1);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
 /// The length of the comment or literal that starts here; 0 if none does.
 fn literal_length(rest: &[u8], before: Option<u8>) -> usize {
     let follows_word = before.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

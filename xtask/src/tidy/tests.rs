@@ -62,3 +62,58 @@ fn promises_are_matched_both_ways() {
     assert_eq!(promises::check(&unknown).len(), 1, "P-33 is not promised");
     assert_eq!(promises::check(&[]).len(), 1, "the document must be there");
 }
+
+const GLOSSARY: &str = "# Glossary\n\n## Old words\n\n| `hull`, `put_away` | x |\n| \"tertiary volume\" | medium |\n";
+
+fn counted(path: &str, text: &str) -> std::collections::BTreeMap<String, usize> {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    words::count(&[file("docs/glossary.md", GLOSSARY), file(path, text)])
+}
+
+#[test]
+fn old_words_are_counted_in_names_and_not_in_comments() {
+    let code = "// hull\nlet hull_end = HullOfReads::new(\"hull\"); let hulled = names_put_away(hull_end);\n";
+    let found = counted("crates/x/src/a.rs", code);
+    assert_eq!((found["hull"], found["put_away"]), (2, 1));
+    assert_eq!(counted("crates/x/src/hull.rs", "")["hull"], 1, "a file's name is a name");
+    assert_eq!(counted("docs/a.md", "hull")["hull"], 0, "prose is free to use a word");
+}
+
+#[test]
+fn old_phrases_are_counted_in_documents_and_messages() {
+    assert_eq!(counted("docs/a.md", "a tertiary volume")["phrases"], 1);
+    assert_eq!(counted("crates/x/src/a.rs", "f(\"a tertiary volume\"); // tertiary volume")["phrases"], 1);
+}
+
+#[test]
+fn more_old_words_than_accepted_are_refused() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    let files = |accepted: &str| {
+        let code = file("crates/x/src/a.rs", "let hull = 1;");
+        [file("docs/glossary.md", GLOSSARY), file("xtask/words.toml", accepted), code]
+    };
+    assert_eq!(words::check(&files("hull = 1\n")), Vec::new());
+    assert_eq!(words::check(&files("hull = 0\n")).len(), 1);
+    assert_eq!(words::check(&files("")).len(), 1, "a word without a line may not stand at all");
+    assert!(words::lowered(&files("hull = 5\n")).contains("hull = 1\n"));
+    assert!(words::lowered(&files("hull = 0\n")).contains("hull = 0\n"), "it is never raised");
+    assert_eq!(words::check(&files("hull = 1\n")[1..]).len(), 1, "the glossary must be there");
+}
+
+#[test]
+fn documents_have_short_lines_and_sentences_with_a_subject() {
+    let long = "word ".repeat(21);
+    assert_eq!(markdown::check(Path::new("docs/a.md"), &long).len(), 1);
+    let free = format!("| {long} |\n    {long}\n```\n{long}\n```\n{}\n", "x".repeat(120));
+    assert_eq!(markdown::check(Path::new("docs/a.md"), &free), Vec::new());
+    let openings = |text: &str| markdown::openings(&[(PathBuf::from("docs/a.md"), text.to_owned())]);
+    assert_eq!(openings("Who waits goes on. What is cold\ngoes down. **Whoever lists** waits.\n"), 3);
+    assert_eq!(openings("## What cannot go wrong\n- Who waits\n- What is cold\n"), 3);
+    assert_eq!(openings("Who may read it? The owner, who may.\n"), 0);
+}
+
+#[test]
+fn subjects_of_commits_are_short() {
+    assert_eq!(commits::findings(&format!("abc {}", "x".repeat(72))), Vec::new());
+    assert_eq!(commits::findings(&format!("abc {}", "x".repeat(73))).len(), 1);
+}
