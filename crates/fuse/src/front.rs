@@ -340,11 +340,11 @@ impl Front {
 
     /// A request that needs a tertiary volume: is refused, or waits for its turn.
     fn recall(&self, request: Request) {
-        if self.filesystem.is_recall_refused(request.context().pid) {
+        if self.filesystem.recalls().is_recall_refused(request.context().pid) {
             // Whatever it needs of a volume is refused, so it waits for none.
             return self.wait_for(request);
         }
-        if !self.filesystem.recalls_wait() {
+        if !self.filesystem.recalls().recalls_wait() {
             return self.lanes.submit(Lane::Recalling, Job::Recall(request, None));
         }
         let (node, offset, length) = match request.operation() {
@@ -354,7 +354,7 @@ impl Front {
         };
         let volumes = match self.turns.are_by_volumes() {
             // What cannot be found out now is told when it is read.
-            true => self.filesystem.volumes_of_released(Wait::Devices, node, offset, length).unwrap_or(0),
+            true => self.filesystem.recalls().volumes_of_released(Wait::Devices, node, offset, length).unwrap_or(0),
             false => 0,
         };
         let claim = Claim { user: request.context().uid, volumes };
@@ -379,7 +379,7 @@ impl Front {
 
     fn wait_for(&self, request: Request) {
         let (filesystem, thread) = (&self.filesystem, request.context().pid);
-        let left = filesystem.refusing_recalls(thread, || self.attempt(request, Wait::Allowed));
+        let left = filesystem.recalls().refusing_recalls(thread, || self.attempt(request, Wait::Allowed));
         assert!(left.is_none(), "a request was waited for and is not answered");
     }
 

@@ -342,7 +342,7 @@ impl Searches {
             return Err(libc::ENOENT);
         }
         let text = std::str::from_utf8(name).map_err(|_| libc::EINVAL)?;
-        filesystem.parse_search(text).map_err(|_| libc::EINVAL)?;
+        filesystem.search().parse_search(text).map_err(|_| libc::EINVAL)?;
         let asker = asker_of(request);
         let node = self.state.lock().directory(&asker, name);
         Ok(entry(attributes(node, libc::S_IFDIR | 0o500, Some(&asker), 0)))
@@ -470,11 +470,11 @@ impl Searches {
         let known = self.state.lock().directories.get(&node).map(|known| (known.asker.clone(), known.search.clone()));
         let (asker, search) = known.ok_or(libc::ESTALE)?;
         let text = std::str::from_utf8(&search).map_err(|_| libc::EINVAL)?;
-        let search = filesystem.parse_search(text).map_err(|_| libc::EINVAL)?;
+        let search = filesystem.search().parse_search(text).map_err(|_| libc::EINVAL)?;
         let Asker { uid, gid, groups } = &asker;
         let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: now(), wait: Wait::Allowed, process: 0 };
         let errno = |error: stere_naming::Error| error.errno();
-        let mut find = filesystem.find(&caller, ROOT, b"", search).map_err(errno)?;
+        let mut find = filesystem.search().find(&caller, ROOT, b"", search).map_err(errno)?;
         let mut links = Links::default();
         while let Some(found) = find.step(&caller).map_err(errno)? {
             if is_gone() {

@@ -87,27 +87,27 @@ fn once(what: &str, rules: &str, pins_directory: bool, is_shared: bool) {
     let found = fill(&fs, is_shared);
     say(&fs, ROOT, "tier", "cold");
     fs.syncfs(&caller(3)).expect("saved");
-    while fs.reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
+    while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
     while fs.store().tertiary_step(true, &|_| Vec::new()).expect("copied out").is_busy {}
     (0..3).for_each(|_| fs.store().checkpoint().expect("a checkpoint"));
     // Not the first time that it is found out how segments were used.
     let used = fs.store().used_percent();
     fs.store().set_tier_marks(TierMarks::new(used, used - 1).expect("marks")).expect("marks");
-    fs.keep_room(&caller(2000)).expect("room");
-    fs.load_rules(&caller(4), rules).expect("rules");
+    fs.eviction().keep_room(&caller(2000)).expect("room");
+    fs.policy().load_rules(&caller(4), rules).expect("rules");
     if pins_directory {
         say(&fs, found[3].0, "pin", "yes");
     }
-    while fs.reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
+    while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
     let used = fs.store().used_percent();
     let low = (used / 2).max(1);
     fs.store().set_tier_marks(TierMarks::new(used, low).expect("marks")).expect("marks");
     let start = Instant::now();
-    let released = fs.keep_room(&caller(2001)).expect("room");
+    let released = fs.eviction().keep_room(&caller(2001)).expect("room");
     let took = start.elapsed();
     let start = Instant::now();
     for (_, file) in &found {
-        fs.unit_of(Wait::Allowed, *file).expect("asked");
+        fs.units().unit_of(Wait::Allowed, *file).expect("asked");
     }
     let unit = start.elapsed() / DIRECTORIES as u32;
     let left = fs.store().releasable_segments().len();
@@ -120,14 +120,14 @@ fn look() {
     let found = fill(&fs, false);
     say(&fs, ROOT, "tier", "cold");
     fs.syncfs(&caller(3)).expect("saved");
-    while fs.reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
+    while fs.reconciler().reconcile_step(&caller(3), 64 << 20).expect("reconciled") {}
     for looks_at_all in [true, false, true, false, true, false, true, false, true, false] {
         let file = found[7].1;
         fs.write(&caller(4), file, 0, b"changed", false).expect("a write");
         fs.syncfs(&caller(4)).expect("saved");
         let start = Instant::now();
-        fs.send_new_down(&caller(5), looks_at_all).expect("looked");
-        while fs.reconcile_step(&caller(5), 64 << 20).expect("reconciled") {}
+        fs.reconciler().send_new_down(&caller(5), looks_at_all).expect("looked");
+        while fs.reconciler().reconcile_step(&caller(5), 64 << 20).expect("reconciled") {}
         println!(
             "{:<40} {:>10.1?}",
             if looks_at_all { "a look at all names" } else { "a look at what was written" },

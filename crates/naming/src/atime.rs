@@ -1,5 +1,6 @@
 //! Times of access: kept in memory, saved in batches when the file system is synced or many have gathered.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -8,7 +9,8 @@ use stere_format::{InodeValue, Key, Timestamp};
 use stere_store::Wait;
 
 use crate::error::Error;
-use crate::{AccessTimes, Caller, FileSystem};
+use crate::inode::Core;
+use crate::{AccessTimes, Caller};
 
 const SHARDS: usize = 16;
 /// Saved in one transaction.
@@ -19,21 +21,22 @@ const KEPT_MAX: usize = 4096;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// Times of access that are not saved yet.
-pub(crate) struct LazyTimes {
+pub struct LazyTimes {
+    core: Arc<Core>,
     shards: [Mutex<FxHashMap<u64, Timestamp>>; SHARDS],
     count: AtomicUsize,
 }
 
 impl LazyTimes {
-    pub fn new() -> LazyTimes {
-        LazyTimes { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::new(0) }
+    pub(crate) fn new(core: Arc<Core>) -> LazyTimes {
+        LazyTimes { core, shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::new(0) }
     }
 
     fn shard(&self, inode: u64) -> &Mutex<FxHashMap<u64, Timestamp>> {
         &self.shards[(inode % SHARDS as u64) as usize]
     }
 
-    pub fn get(&self, inode: u64) -> Option<Timestamp> {
+    pub(crate) fn get(&self, inode: u64) -> Option<Timestamp> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -46,7 +49,7 @@ impl LazyTimes {
         }
     }
 
-    pub fn remove(&self, inode: u64) {
+    pub(crate) fn remove(&self, inode: u64) {
         if self.count.load(Ordering::Acquire) > 0 && self.shard(inode).lock().remove(&inode).is_some() {
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
@@ -73,11 +76,11 @@ impl LazyTimes {
     }
 }
 
-impl FileSystem {
+impl LazyTimes {
     /// Notes that an inode was read.
     pub(crate) fn note_access(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) {
-        let atime = self.lazy_times.get(inode).unwrap_or(value.atime);
-        let renew = match self.options.access_times {
+        let atime = self.get(inode).unwrap_or(value.atime);
+        let renew = match self.core.options.access_times {
             AccessTimes::Never => false,
             AccessTimes::Strict => atime != caller.now,
             AccessTimes::Relative => {
@@ -87,29 +90,30 @@ impl FileSystem {
             }
         };
         if renew && atime != caller.now {
-            self.lazy_times.set(inode, caller.now);
+            self.set(inode, caller.now);
         }
     }
 
+    /// Saves times of access when many have gathered.
     pub(crate) fn save_many_lazy_times(&self, wait: Wait) -> Result<(), Error> {
-        if self.lazy_times.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(wait) } else { Ok(()) }
+        if self.count.load(Ordering::Acquire) > KEPT_MAX { self.save_lazy_times(wait) } else { Ok(()) }
     }
 
     /// Saves all times of access; the caller commits.
     pub(crate) fn save_lazy_times(&self, wait: Wait) -> Result<(), Error> {
-        let mut all = self.lazy_times.all();
-        if self.store.has_folds() {
+        let mut all = self.all();
+        if self.core.store.has_folds() {
             // A time of access brings nothing back from a volume.
             let (away, here): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|(inode, _)| self.store.is_folded(&Key::inode(*inode)));
-            self.lazy_times.saved(&away);
+                all.into_iter().partition(|(inode, _)| self.core.store.is_folded(&Key::inode(*inode)));
+            self.saved(&away);
             all = here;
         }
         for batch in all.chunks(BATCH) {
-            self.store.update(wait, |transaction| {
+            self.core.store.update(wait, |transaction| {
                 for (inode, time) in batch {
                     // Somebody may have set the time since the list was made.
-                    if self.lazy_times.get(*inode) != Some(*time) {
+                    if self.get(*inode) != Some(*time) {
                         continue;
                     }
                     if let Some(mut value) = stere_file::inode_if_any(transaction, *inode)? {
@@ -119,7 +123,7 @@ impl FileSystem {
                 }
                 Ok::<_, Error>(())
             })?;
-            self.lazy_times.saved(batch);
+            self.saved(batch);
         }
         Ok(())
     }

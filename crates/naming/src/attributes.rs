@@ -1,16 +1,12 @@
-//! Attributes of inodes: looking up, reading and setting them.
-
-use std::cell::RefCell;
+//! Attributes of inodes: what is shown and set, and what follows for set-id bits.
 
 use stere_file::{HAS_VERSIONS, Keys, OF_VERSIONS};
 use stere_format::{FileKind, InodeValue, Timestamp};
-use stere_plugin::EventKind;
 use stere_store::Transaction;
 
 use crate::error::Error;
-use crate::names::{check_name, weight};
-use crate::plugins::Doing;
-use crate::{Caller, FileSystem, Wait, acl, versions, xattr};
+use crate::names::weight;
+use crate::{Caller, acl, versions, xattr};
 
 /// What `stat` tells of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,155 +104,8 @@ pub struct SetAttributes {
     pub kill_suid_sgid: bool,
 }
 
-impl FileSystem {
-    /// Finds a name. "." and ".." work for every inode, as NFS needs.
-    pub fn lookup(&self, caller: &Caller<'_>, parent: u64, name: &[u8]) -> Result<Attributes, Error> {
-        if name == b"." {
-            return self.existing(caller, parent);
-        }
-        if name == b".." {
-            return self.existing(caller, self.parent(caller, parent)?);
-        }
-        check_name(name)?;
-        self.note_use(caller, parent);
-        let removals = self.files.removals();
-        let (inode, value) = self.store.view(caller.wait, |view| {
-            let Some(found) = self.names.find(view, parent, name)? else {
-                // The name's directory decides which error it is.
-                let value = crate::directory(view, parent)?;
-                self.name_key(view, parent, &value)?;
-                return Err(Error::NotFound);
-            };
-            self.note_encrypted(parent, found.key);
-            let value = stere_file::inode_if_any(view, found.inode)?;
-            let value = value.ok_or_else(|| {
-                Error::Damaged(format!("inode {} has a name but does not exist; run `stere check`", found.inode))
-            })?;
-            self.note_place(parent, &found, &value);
-            Ok((found.inode, value))
-        })?;
-        let value = self.files.refresh(caller.wait, inode, value, removals)?.ok_or(Error::NotFound)?;
-        self.shown(caller.wait, inode, value)
-    }
-
-    /// Attributes of an inode.
-    pub fn getattr(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
-        self.shown(caller.wait, inode, value)
-    }
-
-    /// As `getattr`, for inodes that are looked for by their number: what was removed is not found.
-    fn existing(&self, caller: &Caller<'_>, inode: u64) -> Result<Attributes, Error> {
-        let value = self.files.attributes(caller.wait, inode)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
-        self.shown(caller.wait, inode, value)
-    }
-
-    /// Attributes as users see them: with times of access that are not saved yet.
-    pub(crate) fn shown(&self, wait: Wait, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
-        let mut attributes = Attributes::of(inode, &value);
-        if self.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
-            // What is on tertiary volumes only takes no room here.
-            let released = self.released_bytes(wait, inode)?;
-            let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);
-            // Programs that copy sparse files (tar -S) store zeros for a file of no blocks, without reading it.
-            attributes.blocks_512 = local.max(1);
-        }
-        if let Some(atime) = self.lazy_times.get(inode) {
-            attributes.atime = atime;
-        }
-        attributes.is_fleeting |= self.must_know_names_used(wait, inode, &value)?;
-        if self.is_removed_in_use(&value, inode) {
-            // Who has it open removed it, and may rely on seeing that (so do lock files).
-            attributes.nlink = 0;
-        }
-        Ok(attributes)
-    }
-
-    /// Target of a symbolic link.
-    pub fn readlink(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        if value.kind() != Some(FileKind::Symlink) {
-            return Err(Error::Invalid("not a symbolic link"));
-        }
-        let target = self.target(inode, &value)?;
-        self.note_access(caller, inode, &value);
-        Ok(target)
-    }
-
-    /// Sets attributes, all in one step.
-    pub fn setattr(&self, caller: &Caller<'_>, inode: u64, set: &SetAttributes) -> Result<Attributes, Error> {
-        self.note_use(caller, inode);
-        let watched = if set.size.is_some() { self.watched(caller, inode)? } else { None };
-        let outcome = self.setattr_unwatched(caller, inode, set);
-        self.saw_cut(caller, watched, &outcome);
-        outcome
-    }
-
-    pub(crate) fn setattr_unwatched(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        set: &SetAttributes,
-    ) -> Result<Attributes, Error> {
-        if let Some(size) = set.size {
-            let doing = Doing { offset: size, ..Doing::default() };
-            self.judge(caller, EventKind::Write, inode, doing)?;
-            self.check_writable(caller.wait, inode)?;
-            self.keep_before_change(caller, inode)?;
-        }
-        if set.atime.is_some() {
-            // Before too, so that nobody saves an older one after this.
-            self.lazy_times.remove(inode);
-        }
-        let value = self.changing(caller, inode, set.size, |transaction, value| {
-            self.check_no_version(inode, value)?;
-            apply(transaction, caller, inode, value, set)?;
-            self.follow_access(transaction, inode, value)
-        })?;
-        if set.atime.is_some() {
-            self.lazy_times.remove(inode);
-        }
-        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
-            self.note_facts_changed(inode);
-            if value.kind() == Some(FileKind::Directory) {
-                self.note_directory_changed(caller.wait);
-            }
-        }
-        match self.shown(caller.wait, inode, value.clone()) {
-            // It is done, and must not be done again.
-            Err(Error::WouldBlock) => Ok(Attributes::of(inode, &value)),
-            outcome => outcome,
-        }
-    }
-
-    /// Changes an inode's attributes (and its size) in one transaction.
-    pub(crate) fn changing(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        size: Option<u64>,
-        change: impl Fn(&mut Transaction<'_>, &mut InodeValue) -> Result<(), Error>,
-    ) -> Result<InodeValue, Error> {
-        let refused = RefCell::new(None);
-        let change = |transaction: &mut Transaction<'_>, value: &mut InodeValue| {
-            change(transaction, value).map_err(|error| {
-                refused.replace(Some(error));
-                stere_file::Error::Refused
-            })
-        };
-        let done = match size {
-            Some(size) => self.files.set_size(&caller.context(), inode, size, &change),
-            None => self.files.change_attributes(&caller.context(), inode, &change),
-        };
-        match done {
-            // What the store said (a node is missing, say) it says itself, after its own repetition.
-            Err(stere_file::Error::Refused) => Err(refused.take().unwrap_or(Error::Stale)),
-            done => Ok(done?),
-        }
-    }
-}
-
-fn apply(
+/// Applies what is to be set to an inode, with what follows for set-id bits, capabilities and ACLs.
+pub(crate) fn apply(
     transaction: &mut Transaction<'_>,
     caller: &Caller<'_>,
     inode: u64,

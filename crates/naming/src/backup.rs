@@ -3,21 +3,31 @@
 //! Invariant: what is encrypted in the pool leaves it only as its owner reads it, never through a backup.
 //! Read next: `crates/backup` (what lies at a destination), `docs/design/backup.md`.
 
+use std::sync::Arc;
+
 use stere_device::planted::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{BackupValue, Key};
 use stere_store::Wait;
 
+use crate::Caller;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
+use crate::inode::Core;
+use crate::tier::Tiers;
 
 /// Destinations that a pool may have.
 pub const BACKUPS_MAX: u64 = 16;
 
-impl FileSystem {
+/// What the pool knows of backups.
+pub struct Backups {
+    pub(crate) core: Arc<Core>,
+    pub(crate) tiers: Arc<Tiers>,
+}
+
+impl Backups {
     /// The destinations of backups with their numbers.
-    pub fn backups(&self, wait: Wait) -> Result<Vec<(u64, BackupValue)>, Error> {
-        self.store.view(wait, |view| {
+    pub fn list(&self, wait: Wait) -> Result<Vec<(u64, BackupValue)>, Error> {
+        self.core.store.view(wait, |view| {
             let mut found = Vec::new();
             for number in 1..=BACKUPS_MAX {
                 let Some(bytes) = view.get(&Key::backup(number))? else { continue };
@@ -32,7 +42,7 @@ impl FileSystem {
 
     /// Notes a destination: a new one without a number.
     pub fn put_backup(&self, caller: &Caller<'_>, number: Option<u64>, value: &BackupValue) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             let mut free = None;
             for one in (1..=BACKUPS_MAX).filter(|_| number.is_none()) {
                 if transaction.get(&Key::backup(one))?.is_none() {
@@ -49,7 +59,7 @@ impl FileSystem {
 
     /// Forgets a destination; what lies there stays.
     pub fn remove_backup(&self, caller: &Caller<'_>, number: u64) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.delete(Key::backup(number));
             Ok(())
         })
@@ -57,11 +67,11 @@ impl FileSystem {
 
     /// Whether a file, or a name on its path, is encrypted.
     pub fn is_encrypted(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        if !self.files.keyring().has_keys() || is_planted(Bug::CopiedInTheClear) {
+        if !self.core.files.keyring().has_keys() || is_planted(Bug::CopiedInTheClear) {
             return Ok(false);
         }
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        self.is_secret(caller.wait, inode, &value)
+        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        self.tiers.is_secret(caller.wait, inode, &value)
     }
 
     /// Reads as `read` does, without anybody being asked or told, and without a time of access.
@@ -72,6 +82,6 @@ impl FileSystem {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, Error> {
-        Ok(self.files.read_unnoted(&caller.context(), inode, offset, out)?.length)
+        Ok(self.core.files.read_unnoted(&caller.context(), inode, offset, out)?.length)
     }
 }

@@ -12,9 +12,10 @@ use stere_file::named_in::{directories_of, has_several_names};
 use stere_format::FileKind;
 use stere_policy::{Class, Name, parse_name};
 
+use crate::Caller;
 use crate::error::Error;
+use crate::policy::PolicyProvenance;
 use crate::rules::Matched;
-use crate::{Caller, FileSystem};
 
 /// What an attribute may tell at most, with room for the last line.
 const TEXT_BYTES_MAX: usize = 60 * 1024;
@@ -28,17 +29,17 @@ struct Said {
     settings: Vec<u8>,
 }
 
-impl FileSystem {
+impl PolicyProvenance {
     /// A line for each place that says something of how this is stored, the strongest first.
     pub(crate) fn chain(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
         // Who may ask for what holds is told why, also where that is said above what he may read, as `source.<key>` does.
-        let reachable = self.reachable(caller, inode)?;
+        let reachable = self.visibility.reachable(caller, inode)?;
         let caller = &Caller { uid: 0, ..*caller };
         let (upward, hidden) = self.upward(caller, inode, reachable.as_ref())?;
-        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
+        let value = self.core.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
         let is_file = value.kind() == Some(FileKind::File);
         let mut matched = match is_file {
-            true => self.matched(caller.wait, caller.now, inode, reachable.as_ref())?,
+            true => self.rules.matched(caller.wait, caller.now, inode, reachable.as_ref())?,
             false => Vec::new(),
         };
         self.add_matched_above(caller, &upward, is_file, &mut matched)?;
@@ -92,9 +93,9 @@ impl FileSystem {
         matched: &mut Vec<Matched>,
     ) -> Result<(), Error> {
         for directory in upward.iter().skip(usize::from(is_file)) {
-            for mut of_directory in self.matched_of(caller.wait, caller.now, *directory, None, None)? {
+            for mut of_directory in self.residency.matched_of(caller.wait, caller.now, *directory, None, None)? {
                 if *directory != upward[0] {
-                    let path = self.path_of(caller.wait, *directory)?;
+                    let path = self.core.path_of(caller.wait, *directory)?;
                     let last = of_directory.rules.last_mut();
                     last.into_iter().for_each(|rule| {
                         rule.push_str(&format!(", which matches {}", String::from_utf8_lossy(&path)));
@@ -114,7 +115,7 @@ impl FileSystem {
         inode: u64,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<(Vec<u64>, usize), Error> {
-        self.store.view(caller.wait, |view| {
+        self.core.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let (mut upward, mut hidden) = (vec![inode], 0);
             for directory in directories_of(view, inode, &value)? {
@@ -137,8 +138,8 @@ impl FileSystem {
 
     /// What is set and locked at one inode, as `KEY=VALUE` each.
     fn said_at(&self, caller: &Caller<'_>, inode: u64) -> Result<Said, Error> {
-        let mut said = Said { path: self.path_of(caller.wait, inode)?, locks: Vec::new(), settings: Vec::new() };
-        for name in self.listxattr(caller, inode)? {
+        let mut said = Said { path: self.core.path_of(caller.wait, inode)?, locks: Vec::new(), settings: Vec::new() };
+        for name in self.attributes(caller, inode)? {
             let (to, key) = match parse_name(&name) {
                 None | Some(Err(_) | Ok(Name::Rules | Name::Computed(_))) => continue,
                 Some(Ok(Name::Lock(_) | Name::ListLock(_) | Name::RetainLock)) => {
@@ -146,13 +147,13 @@ impl FileSystem {
                 }
                 Some(Ok(_)) => (&mut said.settings, name.rsplit(|byte| *byte == b'.').next()),
             };
-            let value = self.getxattr(caller, inode, &name)?;
+            let value = self.attribute(caller, inode, &name)?;
             if !to.is_empty() {
                 to.push(b' ');
             }
             to.extend([key.unwrap_or_default(), b"=", &value[..]].concat());
             let class = std::str::from_utf8(&value).ok().filter(|_| key == Some(b"class"));
-            if let Some(class) = class.and_then(|name| self.files.resolver().classes().find(name)) {
+            if let Some(class) = class.and_then(|name| self.core.files.resolver().classes().find(name)) {
                 to.extend(self.settings_of(class).into_bytes());
             }
         }
@@ -160,18 +161,18 @@ impl FileSystem {
     }
 
     fn default_line(&self) -> Vec<u8> {
-        let resolver = self.files.resolver();
+        let resolver = self.core.files.resolver();
         let (class, name) = (resolver.default_class(), resolver.classes().name(resolver.default_class()));
         format!("default class of the pool: class={name}{}", self.settings_of(class)).into_bytes()
     }
 
     /// What a class sets, in parentheses.
     fn settings_of(&self, class: Class) -> String {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let settings = classes.get(classes.resolve(class)).map(|definition| definition.settings()).unwrap_or_default();
         let settings: Vec<String> = settings
             .into_iter()
-            .map(|(setting, value)| format!("{}={}", setting.word(), self.with_name(setting, value)))
+            .map(|(setting, value)| format!("{}={}", setting.word(), self.words.with_name(setting, value)))
             .collect();
         let keeping = classes.get(classes.resolve(class)).into_iter().flat_map(|definition| definition.keeping());
         let keeping = keeping.map(|(keep, value)| format!("{}={value}", keep.word()));

@@ -8,18 +8,21 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use stere_file::inode_if_any;
-use stere_format::{ClassKeeping, ClassValue, FileKind, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
+use stere_format::{ClassKeeping, ClassValue, InodeValue, Key, PLACE_NUMBER_MIN, RuledMore, Site, key};
 use stere_policy::{
-    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Encryption, Keep, Keeping, Own, PolicyError, Setting, Switches,
-    Versions, is_class_name,
+    CLASS_NAME_BYTES_MAX, Class, Classes, Definition, Keep, Keeping, Own, PolicyError, Setting, Switches, Versions,
 };
 use stere_store::{Store, Transaction, Wait};
 
 use crate::error::Error;
-use crate::rules::HAS_RULES;
-use crate::{Caller, FileSystem, ROOT};
+use crate::inode::Core;
+use crate::plugins::PluginRegistry;
+use crate::rules::{HAS_RULES, PolicyRules};
+use crate::words::PolicyWords;
+use crate::{Caller, ROOT};
 
 /// Noted one by one at most; where more have a class, one walk over the pool does it.
 const NOTED_MAX: usize = 1024;
@@ -92,7 +95,7 @@ fn read_class(classes: &mut Classes, class: Class, bytes: &[u8]) {
     }
 }
 
-fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
+pub(crate) fn encode(definition: &Definition, now_seconds: i64) -> Vec<u8> {
     let Own { copies, parity_data: parity_k, parity: parity_m, compression, redundancy, encryption, .. } =
         definition.own;
     let (name, into) = (definition.name.clone(), definition.into.map(Class::code));
@@ -165,11 +168,6 @@ pub(crate) fn index_member(transaction: &mut Transaction<'_>, inode: u64, before
     after.difference(&before).for_each(|key| transaction.put(*key, &[1]));
 }
 
-fn unknown(name: &str) -> Error {
-    let (key, expected) = (Setting::Class.word(), Setting::Class.expected());
-    PolicyError::BadValue { key, value: name.to_owned(), expected }.into()
-}
-
 const REDUNDANCY: [Setting; 3] = [Setting::Copies, Setting::Parity, Setting::Redundancy];
 
 /// What a class sets after these keys were set; a key without a value is as the class was built in, or says nothing.
@@ -212,9 +210,17 @@ fn with_settings(class: Class, before: Own, settings: &[(String, String)]) -> Re
     Ok(own)
 }
 
-impl FileSystem {
+/// The classes that a pool defines, and whom a change of one concerns.
+pub struct PolicyClasses {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rules: Arc<PolicyRules>,
+    pub(crate) registry: Arc<PluginRegistry>,
+    pub(crate) words: Arc<PolicyWords>,
+}
+
+impl PolicyClasses {
     /// As `with_settings`; plugins and versions too, which are lists.
-    fn with_lists(
+    pub(crate) fn with_lists(
         &self,
         caller: &Caller<'_>,
         class: Class,
@@ -227,7 +233,7 @@ impl FileSystem {
         let (lists, others): (Vec<_>, Vec<_>) = settings.iter().partition(is_list);
         let numbered = |(key, value): &(String, String)| {
             let place = Setting::from_word(key).filter(|setting| matches!(setting, Setting::On | Setting::Only));
-            let number = place.map(|setting| self.with_place_number(setting, value.as_bytes())).transpose()?;
+            let number = place.map(|setting| self.words.with_place_number(setting, value.as_bytes())).transpose()?;
             let value = number.map_or_else(|| value.clone(), |number| String::from_utf8_lossy(&number).into_owned());
             Ok::<_, Error>((key.clone(), value))
         };
@@ -239,7 +245,7 @@ impl FileSystem {
                 continue;
             }
             match key.as_str() {
-                "plugins" => own.plugins = self.plugins_wish(caller, value)?,
+                "plugins" => own.plugins = self.registry.plugins_wish(caller, value)?,
                 _ if value.is_empty() => own.versions = None,
                 _ => own.versions = Some(Versions::parse(value.as_bytes())?),
             }
@@ -247,24 +253,9 @@ impl FileSystem {
         Ok(own)
     }
 
-    /// A policy's class by its number.
-    pub(crate) fn with_class_number(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
-        if name.is_empty() {
-            return Ok(Vec::new());
-        }
-        let text = String::from_utf8_lossy(name);
-        let class = self.files.resolver().classes().find(&text).ok_or_else(|| unknown(&text))?;
-        Ok(class.text().into_bytes())
-    }
-
-    /// The other way.
-    pub(crate) fn with_class_name(&self, text: String) -> String {
-        Class::from_text(&text).map_or(text, |class| self.files.resolver().classes().name(class))
-    }
-
     /// All classes in use.
-    pub fn classes(&self, wait: Wait) -> Result<Vec<ClassInfo>, Error> {
-        let classes = self.files.resolver().classes();
+    pub fn list(&self, wait: Wait) -> Result<Vec<ClassInfo>, Error> {
+        let classes = self.core.files.resolver().classes();
         let infos = classes.in_use().map(|(class, definition)| {
             let (mut members, mut rules) = (0, 0);
             for one in classes.all_of(class) {
@@ -274,10 +265,10 @@ impl FileSystem {
                 rules += u64::from(self.rules.name_class(one));
             }
             let settings = definition.settings().into_iter().map(|(setting, value)| match setting {
-                Setting::On | Setting::Only => (setting.word(), self.with_place_words(value)),
+                Setting::On | Setting::Only => (setting.word(), self.words.with_place_words(value)),
                 _ => (setting.word(), value),
             });
-            let plugins = self.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
+            let plugins = self.registry.plugins_wish_text(definition.own.plugins).map(|text| ("plugins", text));
             let versions = definition.own.versions.map(|versions| ("versions", versions.text()));
             let keeping = definition.keeping().map(|(keep, value)| (keep.word(), value));
             let settings = settings.chain(plugins).chain(versions).chain(keeping).collect();
@@ -289,11 +280,11 @@ impl FileSystem {
 
     /// Whether anything has this class itself, or by rules; the pool's default class is what all else has.
     pub fn is_class_used(&self, wait: Wait, class: Class) -> Result<bool, Error> {
-        if class == self.files.resolver().default_class() || self.rules.name_class(class) {
+        if class == self.core.files.resolver().default_class() || self.rules.name_class(class) {
             return Ok(true);
         }
         let of = [Key::class_member, Key::class_rules];
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut is_any = false;
             for key in of {
                 view.scan(key(class.code(), 0), key(class.code(), u64::MAX), |_, _| {
@@ -306,7 +297,7 @@ impl FileSystem {
     }
 
     fn count(&self, wait: Wait, from: Key, to: Key) -> Result<u64, Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut count = 0;
             view.scan(from, to, |_, _| {
                 count += 1;
@@ -316,99 +307,15 @@ impl FileSystem {
         })
     }
 
-    /// Defines a class.
-    pub fn create_class(&self, caller: &Caller<'_>, name: &str, settings: &[(String, String)]) -> Result<(), Error> {
-        if !is_class_name(name) {
-            return Err(Error::Invalid("a class's name is 1 to 64 letters, digits, '-', '_' and '.'"));
-        }
-        let _one_at_a_time = self.rules.changing_classes();
-        let mut classes = (*self.files.resolver().classes()).clone();
-        if classes.find(name).is_some() {
-            return Err(Error::Invalid("there is a class of this name; change that one, or choose another name"));
-        }
-        if classes.find_even_deleted(name).is_some() {
-            return Err(Error::Invalid(
-                "a class of this name was deleted, and rules that name it still mean what it became; choose another name",
-            ));
-        }
-        let class = classes.unused().ok_or(Error::Invalid("a pool has 240 classes in all its life; change one"))?;
-        let own = self.with_lists(caller, class, Own::default(), settings)?;
-        if own.is_empty() {
-            return Err(Error::Invalid("a class sets something, for example copies=3 or compress=zstd"));
-        }
-        classes.put(class, Definition { name: name.to_owned(), own, into: None });
-        self.put_class(caller, classes, class)
-    }
-
-    /// Makes a class set something else; what has it is brought in line in the background. Tells whether it was otherwise before.
-    pub fn change_class(&self, caller: &Caller<'_>, name: &str, settings: &[(String, String)]) -> Result<bool, Error> {
-        let _one_at_a_time = self.rules.changing_classes();
-        let mut classes = (*self.files.resolver().classes()).clone();
-        let class = classes.find(name).ok_or_else(|| unknown(name))?;
-        let definition = classes.get(class).cloned().ok_or_else(|| unknown(name))?;
-        let own = self.with_lists(caller, class, definition.own, settings)?;
-        if own == definition.own {
-            return Ok(false);
-        }
-        classes.put(class, Definition { own, ..definition });
-        self.put_class(caller, classes, class)?;
-        Ok(true)
-    }
-
-    /// Deletes a class; what has it belongs to another one from now on.
-    pub fn delete_class(&self, caller: &Caller<'_>, name: &str, into: &str) -> Result<(), Error> {
-        let _one_at_a_time = self.rules.changing_classes();
-        let mut classes = (*self.files.resolver().classes()).clone();
-        let class = classes.find(name).ok_or_else(|| unknown(name))?;
-        let heir = classes.find(into).ok_or_else(|| unknown(into))?;
-        if class.is_built_in() {
-            return Err(Error::Invalid("a built-in class can be changed and not deleted"));
-        }
-        if class == heir {
-            return Err(Error::Invalid("what has the class must belong to another one; name it with --into"));
-        }
-        let definition = classes.get(class).cloned().ok_or_else(|| unknown(name))?;
-        classes.put(class, Definition { into: Some(heir), ..definition });
-        self.put_class(caller, classes, class)
-    }
-
-    /// Writes a class as it is in `classes`, notes whom that concerns, and lets it hold.
-    fn put_class(&self, caller: &Caller<'_>, classes: Classes, class: Class) -> Result<(), Error> {
-        if classes.encryption(class).is_some_and(Encryption::is_on) {
-            self.check_default_key()?;
-        }
-        let resolver = self.files.resolver();
-        let before = resolver.classes();
-        let definition = classes.get(class).ok_or(Error::Stale)?;
-        let bytes = encode(definition, caller.now.seconds);
-        let _until_it_holds = self.changing_policy();
-        self.store.update(caller.wait, |transaction| {
-            transaction.put(Key::class(class.code()), &bytes);
-            self.note_watched(transaction, classes.switches(class))?;
-            if classes.versions(class).is_some() {
-                self.begin_versions(transaction);
-            }
-            let says_names = [before.keeping(class), classes.keeping(class)].iter().any(|said| said.says(Keep::Names));
-            for inode in self.concerned(transaction, &before, class)? {
-                self.note_reconcile(transaction, inode)?;
-                let value = if says_names { inode_if_any(transaction, inode)? } else { None };
-                if value.is_some_and(|value| value.kind() == Some(FileKind::Directory)) {
-                    self.note_names_anew(transaction, caller, inode);
-                }
-            }
-            Ok::<_, Error>(())
-        })?;
-        self.begin_to_watch(classes.switches(class));
-        resolver.set_classes(classes);
-        self.rules.note_first_change();
-        self.keeping_changed();
-        Ok(())
-    }
-
     /// Below whom to look when a class changes.
-    fn concerned(&self, transaction: &mut Transaction<'_>, classes: &Classes, class: Class) -> Result<Vec<u64>, Error> {
+    pub(crate) fn concerned(
+        &self,
+        transaction: &mut Transaction<'_>,
+        classes: &Classes,
+        class: Class,
+    ) -> Result<Vec<u64>, Error> {
         let all_of = if classes.get(class).is_some() { classes.all_of(class) } else { Vec::new() };
-        let is_everywhere = class == self.files.resolver().default_class()
+        let is_everywhere = class == self.core.files.resolver().default_class()
             || all_of.iter().any(|one| self.rules.name_class(*one))
             || (class.is_built_in() && transaction.get(&Key::classes_indexed())?.is_none());
         if is_everywhere {
@@ -428,7 +335,7 @@ impl FileSystem {
         if transaction.get(&Key::places_indexed())?.is_none() || self.rules.name_places(numbers) {
             return Ok(vec![ROOT]);
         }
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let mut concerned = Vec::new();
         for (class, definition) in classes.in_use() {
             if [definition.own.on, definition.own.only].iter().any(|number| numbers.contains(number)) {

@@ -17,18 +17,28 @@ mod uses;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stere_format::{Key, NamesUse, key};
-use stere_store::{Store, Transaction, Wait, passing_over};
+use stere_store::{Transaction, Wait, passing_over};
 
+use crate::atime::LazyTimes;
 use crate::error::Error;
-use crate::{Caller, FileSystem, keeping};
+use crate::inode::Core;
+use crate::keeping::ResidencyPolicy;
+use crate::saying::FlaggedInodes;
+use crate::tier::Tiers;
+use crate::{Caller, keeping};
 
-/// What a mount knows of it.
-#[derive(Default)]
-pub(crate) struct Cold {
+/// Sends metadata that nobody uses down to media, and reloads it.
+pub struct Offload {
+    pub(crate) core: Arc<Core>,
+    pub(crate) flagged: Arc<FlaggedInodes>,
+    pub(crate) residency: Arc<ResidencyPolicy>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) access_times: Arc<LazyTimes>,
     /// Whether anybody says something, or notes are left.
     is_on: AtomicBool,
     uses: Mutex<uses::Uses>,
@@ -47,11 +57,17 @@ fn seconds(caller: &Caller<'_>) -> u64 {
     u64::try_from(caller.now.seconds).unwrap_or(0)
 }
 
-impl Cold {
+impl Offload {
     /// Reads whether there is anything to do.
-    pub fn load(store: &Store) -> Result<Cold, Error> {
+    pub(crate) fn load(
+        core: Arc<Core>,
+        flagged: Arc<FlaggedInodes>,
+        residency: Arc<ResidencyPolicy>,
+        tiers: Arc<Tiers>,
+        access_times: Arc<LazyTimes>,
+    ) -> Result<Offload, Error> {
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
-        let is_on = store.view(Wait::Allowed, |view| {
+        let is_on = core.store.view(Wait::Allowed, |view| {
             let mut is_on = false;
             let mut note = |is_it: bool| {
                 is_on |= is_it;
@@ -61,14 +77,17 @@ impl Cold {
             view.scan(from, to, |key, _| note(key.kind == key::kind::NAMES_AGE))?;
             Ok::<_, Error>(is_on)
         })?;
-        let cold = Cold { is_said_anew: AtomicBool::new(true), ..Cold::default() };
-        cold.switch(store, is_on);
-        Ok(cold)
+        let (uses, round) = Default::default();
+        let (is_on_now, is_said_anew) = (AtomicBool::new(is_on), AtomicBool::new(true));
+        let offload =
+            Offload { core, flagged, residency, tiers, access_times, is_on: is_on_now, uses, round, is_said_anew };
+        offload.switch(is_on || offload.residency.ruled(Wait::Allowed)?.names);
+        Ok(offload)
     }
 
-    fn switch(&self, store: &Store, is_on: bool) {
+    fn switch(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Release);
-        store.note_unfolded(is_on);
+        self.core.store.note_unfolded(is_on);
     }
 
     fn is_on(&self) -> bool {
@@ -76,15 +95,15 @@ impl Cold {
     }
 }
 
-impl FileSystem {
+impl Offload {
     /// There is something to do from now on.
     pub(crate) fn begin_to_put_away(&self) {
-        self.cold.switch(&self.store, true);
+        self.switch(true);
     }
 
     /// All notes are looked at in the next round: something else is said of names.
     pub(crate) fn look_at_all_names(&self) {
-        self.cold.is_said_anew.store(true, Ordering::Release);
+        self.is_said_anew.store(true, Ordering::Release);
     }
 
     /// A directory came to lie elsewhere, with all that is below it.
@@ -94,9 +113,9 @@ impl FileSystem {
         caller: &Caller<'_>,
         directory: u64,
     ) -> Result<(), Error> {
-        if self.cold.is_on() {
+        if self.is_on() {
             note_new(transaction, caller, directory);
-            let mut uses = self.cold.uses.lock();
+            let mut uses = self.uses.lock();
             uses.note(directory, seconds(caller));
             uses.has_news = true;
         }
@@ -105,22 +124,22 @@ impl FileSystem {
 
     /// Puts away some names that nobody used for long enough. Tells whether there is more to do.
     pub(crate) fn put_away_cold(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
-        if !self.cold.is_on() {
+        if !self.is_on() {
             return Ok(false);
         }
-        let mut round = self.cold.round.lock();
+        let mut round = self.round.lock();
         // None of this brings anything back.
         passing_over(|| self.step_round(caller, &mut round, budget))
     }
 
     /// The shortest age that any directory says, or rules and classes, and whether any says something.
     fn ages(&self, wait: Wait) -> Result<(Option<u64>, bool), Error> {
-        let saying = self.all_that_say(wait, key::kind::NAMES_AGE, Key::names_age)?;
-        let mut ages: BTreeSet<u64> = self.store.view(wait, |view| {
+        let saying = self.flagged.all_that_say(wait, key::kind::NAMES_AGE, Key::names_age)?;
+        let mut ages: BTreeSet<u64> = self.core.store.view(wait, |view| {
             let own = |inode: &u64| Ok(keeping::own(view, *inode)?.names_seconds);
             saying.iter().filter_map(|inode| own(inode).transpose()).collect::<Result<_, Error>>()
         })?;
-        let ruled = self.ruled(wait)?;
+        let ruled = self.residency.ruled(wait)?;
         ages.extend(ruled.shortest_seconds);
         Ok((ages.into_iter().find(|age| *age > 0), !saying.is_empty() || ruled.names))
     }

@@ -2,22 +2,32 @@
 //!
 //! Read next: `digests.rs` of stere-file, which keeps them only while they are so.
 
+use std::sync::Arc;
+
 use stere_file::DigestKind;
 
+use crate::Caller;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
+use crate::inode::Core;
+use crate::room::Eviction;
 
-impl FileSystem {
+/// Digests of whole contents.
+pub struct Digests {
+    pub(crate) core: Arc<Core>,
+    pub(crate) eviction: Arc<Eviction>,
+}
+
+impl Digests {
     /// A digest of a file's content as it is, in hexadecimal digits.
     pub(crate) fn digest_text(&self, caller: &Caller<'_>, inode: u64, kind: DigestKind) -> Result<Vec<u8>, Error> {
-        let digests = self.files.content_digests(caller.wait, inode)?;
+        let digests = self.core.files.content_digests(caller.wait, inode)?;
         let digest = digests.and_then(|digests| kind.of(&digests)).ok_or(Error::NoAttribute)?;
         Ok(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
     }
 
     /// For one who is about to read all of a file: a token that is good until its content changes.
     pub fn begin_digest(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
-        Ok(self.files.begin_digest(&caller.context(), inode)?)
+        Ok(self.core.files.begin_digest(&caller.context(), inode)?)
     }
 
     /// Stores the digest of what was read since the token was given; tells whether it still is the content, and so is stored.
@@ -29,6 +39,7 @@ impl FileSystem {
         kind: DigestKind,
         digest: [u8; 32],
     ) -> Result<bool, Error> {
-        self.with_room(caller, || Ok(self.files.store_digest(&caller.context(), inode, token, kind, digest)?))
+        self.eviction
+            .with_room(caller, || Ok(self.core.files.store_digest(&caller.context(), inode, token, kind, digest)?))
     }
 }

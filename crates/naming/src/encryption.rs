@@ -14,21 +14,22 @@ use stere_crypt::{CryptError, DataKey, KeyState, Keyring, PassphraseCost, Secret
 use stere_file::{Keys, inode_if_any};
 use stere_format::dirent::DirentView;
 use stere_format::{BlobValue, EncryptionKey, FileKind, InodeValue, Key, WrappedKey, Wrapping, key};
-use stere_policy::{Effective, Encryption, Rule, RuleSet, Setting};
+use stere_policy::{Effective, Encryption, Rule, RuleSet};
 use stere_store::{Store, Wait};
 use zeroize::Zeroizing;
 
+use crate::Caller;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::{ENCRYPTED, SEQUENCE_FIRST, damaged};
 use crate::walk::Met;
-use crate::{Caller, FileSystem};
 
 /// Names that one transaction encrypts at most.
 const NAMES_PER_STEP: usize = 64;
 
 /// What the kernel may have in memory of encrypted files and directories.
 #[derive(Default)]
-pub(crate) struct Seen {
+struct Seen {
     directories: Mutex<FxHashSet<u64>>,
     files: Mutex<FxHashSet<u64>>,
 }
@@ -109,9 +110,19 @@ fn check_key_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-impl FileSystem {
+/// The keys of the pool, and what the kernel may know of what they encrypt.
+pub struct EncryptionKeys {
+    core: Arc<Core>,
+    seen: Seen,
+}
+
+impl EncryptionKeys {
+    pub(crate) fn new(core: Arc<Core>) -> EncryptionKeys {
+        EncryptionKeys { core, seen: Seen::default() }
+    }
+
     fn keyring(&self) -> &Arc<Keyring> {
-        self.files.keyring()
+        self.core.files.keyring()
     }
 
     /// The key that new names of a directory are encrypted with; an error if it is locked.
@@ -124,7 +135,7 @@ impl FileSystem {
         if !self.keyring().has_keys() {
             return Ok(None);
         }
-        let encryption = self.files.effective(keys, directory, value)?.wish.encryption;
+        let encryption = self.core.files.effective(keys, directory, value)?.wish.encryption;
         let number = self.keyring().meant(encryption)?;
         // Whoever asks for it is about to tell the kernel a name.
         self.note_encrypted(directory, number.unwrap_or(0));
@@ -142,7 +153,7 @@ impl FileSystem {
         if !self.keyring().has_keys() {
             return Ok(false);
         }
-        let wish = |value| Ok::<_, Error>(self.files.effective(keys, inode, value)?.wish.encryption);
+        let wish = |value| Ok::<_, Error>(self.core.files.effective(keys, inode, value)?.wish.encryption);
         Ok(wish(before)? != wish(named)?)
     }
 
@@ -151,13 +162,13 @@ impl FileSystem {
         if !self.keyring().has_keys() {
             return Ok(());
         }
-        let effective = self.store.view(caller.wait, |view| {
+        let effective = self.core.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let is_file = value.kind() == Some(FileKind::File);
-            Ok::<_, Error>(if is_file { Some(self.files.effective(view, inode, &value)?) } else { None })
+            Ok::<_, Error>(if is_file { Some(self.core.files.effective(view, inode, &value)?) } else { None })
         })?;
         let Some(effective) = effective.filter(|effective| effective.wish.encryption.is_on()) else { return Ok(()) };
-        self.files.check_key(&effective)?;
+        self.core.files.check_key(&effective)?;
         self.seen.files.lock().insert(inode);
         Ok(())
     }
@@ -197,7 +208,7 @@ impl FileSystem {
 
     /// Refuses rules that encrypt while the key is locked that they mean.
     pub(crate) fn check_rules_key(&self, set: &RuleSet) -> Result<(), Error> {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let of_class = |rule: &Rule| rule.own.class().and_then(|class| classes.encryption(class));
         let is_on = |rule: &Rule| rule.own.encryption().or(of_class(rule)).is_some_and(Encryption::is_on);
         if !set.rules().iter().any(is_on) {
@@ -213,48 +224,6 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A policy's value as it is kept: with keys, classes and volumes by their numbers.
-    pub(crate) fn with_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
-        if setting == Setting::Class {
-            return self.with_class_number(value);
-        }
-        if setting == Setting::Tier {
-            return self.tier_numbers(value);
-        }
-        if matches!(setting, Setting::On | Setting::Only) {
-            return self.with_place_number(setting, value);
-        }
-        if setting != Setting::Encrypt || matches!(value, b"" | b"no") {
-            return Ok(value.to_vec());
-        }
-        let text = String::from_utf8_lossy(value).into_owned();
-        let by_name = self.keyring().find(&text).and_then(|record| Encryption::with_key(record.number));
-        let Some(encryption) = by_name.or_else(|| Encryption::from_text(&text)) else {
-            let (key, expected) = (setting.word(), setting.expected());
-            return Err(stere_policy::PolicyError::BadValue { key, value: text, expected }.into());
-        };
-        self.keyring().meant(encryption)?;
-        Ok(encryption.text().into_bytes())
-    }
-
-    /// The other way.
-    pub(crate) fn with_name(&self, setting: Setting, text: String) -> String {
-        if setting == Setting::Class {
-            return self.with_class_name(text);
-        }
-        if setting == Setting::Tier {
-            return self.tier_names(text);
-        }
-        if matches!(setting, Setting::On | Setting::Only) {
-            return self.with_place_words(text);
-        }
-        if setting != Setting::Encrypt {
-            return text;
-        }
-        let number = Encryption::from_text(&text).and_then(Encryption::key);
-        number.and_then(|number| self.keyring().name_of(number)).unwrap_or(text)
-    }
-
     fn wanted_key(&self, effective: &Effective) -> Result<u16, CryptError> {
         Ok(self.keyring().meant(effective.wish.encryption)?.unwrap_or(0))
     }
@@ -266,7 +235,7 @@ impl FileSystem {
         }
         // Without such a key nothing can be as it should.
         let wanted = self.wanted_key(effective).unwrap_or(u16::MAX);
-        self.store.view(caller.wait, |view| {
+        self.core.store.view(caller.wait, |view| {
             let mut count = 0;
             view.scan(Key::dirent(inode, 0), Key::dirent(inode, u64::MAX), |_, bytes| {
                 count += u64::from(DirentView::decode(bytes).is_ok_and(|entry| entry.key != wanted));
@@ -298,11 +267,11 @@ impl FileSystem {
 
     /// Names from a sequence on that are not encrypted as asked for, and where to go on.
     fn other_names(&self, wait: Wait, directory: u64, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let Some(value) = inode_if_any(view, directory)? else { return Ok((Vec::new(), None)) };
-            let wanted = self.wanted_key(&self.files.effective(view, directory, &value)?).unwrap_or(u16::MAX);
+            let wanted = self.wanted_key(&self.core.files.effective(view, directory, &value)?).unwrap_or(u16::MAX);
             // Found without a key, whoever has one.
-            let plain = self.shelf(view, directory, &value)?.map(|shelf| shelf.sequence);
+            let plain = self.core.version_directory(view, directory, &value)?.map(|shelf| shelf.sequence);
             let (mut others, mut next, mut failure) = (Vec::new(), None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
                 match DirentView::decode(bytes) {
@@ -323,9 +292,9 @@ impl FileSystem {
         if others.is_empty() {
             return Ok((0, None));
         }
-        let locked = self.store.update(caller.wait, |transaction| {
+        let locked = self.core.store.update(caller.wait, |transaction| {
             let Some(mut value) = inode_if_any(transaction, directory)? else { return Ok(0) };
-            let effective = self.files.effective(transaction, directory, &value)?;
+            let effective = self.core.files.effective(transaction, directory, &value)?;
             let key = match self.wanted_key(&effective) {
                 Ok(0) => None,
                 Ok(number) => match self.keyring().open_key(number) {
@@ -339,7 +308,7 @@ impl FileSystem {
                 // It may be gone by now.
                 if transaction.get(&Key::dirent(directory, *sequence))?.is_some() {
                     let is_done =
-                        self.names.reencrypt(transaction, directory, &mut value, *sequence, key.as_deref())?;
+                        self.core.names.reencrypt(transaction, directory, &mut value, *sequence, key.as_deref())?;
                     locked += u64::from(!is_done);
                 }
             }
@@ -352,9 +321,9 @@ impl FileSystem {
     }
 
     fn reencrypt_target(&self, caller: &Caller<'_>, inode: u64) -> Result<u64, Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             let Some(mut value) = inode_if_any(transaction, inode)? else { return Ok(0) };
-            let effective = self.files.effective(transaction, inode, &value)?;
+            let effective = self.core.files.effective(transaction, inode, &value)?;
             let wanted = self.wanted_key(&effective).unwrap_or(u16::MAX);
             let is_encrypted = value.flags & ENCRYPTED != 0;
             let number = value.symlink_target.first_chunk::<2>().map_or(0, |number| u16::from_le_bytes(*number));
@@ -396,11 +365,11 @@ impl FileSystem {
 
     fn put_key(&self, caller: &Caller<'_>, record: EncryptionKey) -> Result<(), Error> {
         let (key, bytes) = (Key::encryption_key(record.number), record.encode());
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.put(key, &bytes);
             Ok::<_, Error>(())
         })?;
-        self.store.commit(caller.wait)?;
+        self.core.store.commit(caller.wait)?;
         self.keyring().put(record);
         Ok(())
     }
@@ -468,14 +437,14 @@ impl FileSystem {
         // From here on nothing more is told of it, and what was told can still be found out.
         self.keyring().begin_lock(number);
         let locked = self.stale(caller.wait).and_then(|stale| {
-            self.files.finish_lock(&caller.context(), number)?;
+            self.core.files.finish_lock(&caller.context(), number)?;
             Ok(stale)
         });
         if locked.is_err() {
             self.keyring().abandon_lock(number);
         }
         let stale = locked?;
-        self.store.commit(caller.wait)?;
+        self.core.store.commit(caller.wait)?;
         Ok(stale)
     }
 
@@ -497,11 +466,11 @@ impl FileSystem {
         let directories: Vec<u64> = self.seen.directories.lock().iter().copied().collect();
         let mut stale = Stale { inodes: self.seen.files.lock().iter().copied().collect(), names: Vec::new() };
         for directory in directories {
-            let (names, links) = self.store.view(wait, |view| {
+            let (names, links) = self.core.store.view(wait, |view| {
                 let (mut names, mut links) = (Vec::new(), Vec::new());
                 view.scan(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), |key, bytes| {
                     if let Some(entry) = DirentView::decode(bytes).ok().filter(|entry| entry.key != 0) {
-                        let name = self.names.shown_before(directory, key.position, &entry).into_owned();
+                        let name = self.core.names.shown_before(directory, key.position, &entry).into_owned();
                         names.push((directory, name));
                         links.extend((entry.kind == FileKind::Symlink).then_some(entry.inode));
                     }
@@ -552,7 +521,7 @@ impl FileSystem {
         };
         let tree = |tree: u8| (Key::new(tree, 0, 0, 0), Key::new(tree + 1, 0, 0, 0));
         let (from, to) = tree(key::tree::NAMES);
-        self.store.for_each_key(from, to, |key, bytes| match key.kind {
+        self.core.store.for_each_key(from, to, |key, bytes| match key.kind {
             key::kind::DIRENT => {
                 used.names += u64::from(DirentView::decode(bytes).is_ok_and(|entry| entry.key == record.number));
             }
@@ -564,7 +533,7 @@ impl FileSystem {
             _ => {}
         })?;
         let (from, to) = tree(key::tree::BLOBS);
-        self.store.for_each_key(from, to, |_, bytes| {
+        self.core.store.for_each_key(from, to, |_, bytes| {
             used.records += u64::from(BlobValue::decode(bytes).is_ok_and(|value| value.key == record.number));
         })?;
         Ok(used)

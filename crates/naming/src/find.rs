@@ -17,6 +17,7 @@ mod subject;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use stere_file::OF_VERSIONS;
@@ -26,10 +27,15 @@ use stere_format::key::{kind, tree};
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Level, RuleError, Search, SearchWords};
 
+use crate::atime::LazyTimes;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::damaged;
-use crate::{Attributes, Caller, FileSystem};
-
+use crate::policy::PolicyProvenance;
+use crate::stat::Stat;
+use crate::tier::Tiers;
+use crate::words::PolicyWords;
+use crate::{Attributes, Caller};
 use noted::Noted;
 use places::Places;
 use subject::File;
@@ -56,7 +62,7 @@ pub struct Found {
 
 /// A search under way.
 pub struct Find<'a> {
-    filesystem: &'a FileSystem,
+    search: &'a Searches,
     start: u64,
     start_name: Vec<u8>,
     is_directory: bool,
@@ -97,16 +103,26 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
-impl FileSystem {
+/// Finds files by what is known of them.
+pub struct Searches {
+    pub(crate) core: Arc<Core>,
+    pub(crate) access_times: Arc<LazyTimes>,
+    pub(crate) words: Arc<PolicyWords>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) provenance: Arc<PolicyProvenance>,
+    pub(crate) stat: Arc<Stat>,
+}
+
+impl Searches {
     /// Parses a search as this pool understands its words.
     pub fn parse_search(&self, text: &str) -> Result<Search, RuleError> {
-        let classes = self.files.resolver().classes();
-        let devices: Vec<String> = self.store.device_entries().into_iter().map(|entry| entry.name).collect();
+        let classes = self.core.files.resolver().classes();
+        let devices: Vec<String> = self.core.store.device_entries().into_iter().map(|entry| entry.name).collect();
         // What policies still ask for is found although its volume was removed.
-        let removed = self.store.numbers_in_policies().unwrap_or_default().into_keys().map(|number| 1 << number);
-        let volumes = self.store.volumes().into_iter().map(|entry| entry.name);
-        let volumes: Vec<String> = volumes.chain(removed.map(|set| self.store.tier_names(set))).collect();
-        let people = self.options.people.as_deref();
+        let removed = self.core.store.numbers_in_policies().unwrap_or_default().into_keys().map(|number| 1 << number);
+        let volumes = self.core.store.volumes().into_iter().map(|entry| entry.name);
+        let volumes: Vec<String> = volumes.chain(removed.map(|set| self.core.store.tier_names(set))).collect();
+        let people = self.core.options.people.as_deref();
         let words = SearchWords { classes: &classes, people, devices: &devices, volumes: &volumes };
         Search::parse(text, &words)
     }
@@ -115,7 +131,7 @@ impl FileSystem {
     /// the caller may get as far as there, whoever asks has made sure.
     pub fn find(&self, caller: &Caller<'_>, start: u64, name: &[u8], search: Search) -> Result<Find<'_>, Error> {
         let mut find = self.find_without_index(caller, start, name, search.clone())?;
-        find.by_notes = self.names_are_counted(caller.wait)?;
+        find.by_notes = self.core.names_are_counted(caller.wait)?;
         if find.is_directory
             && let Some(candidates) = candidates::candidates(self, caller, &search)?
         {
@@ -132,7 +148,8 @@ impl FileSystem {
         name: &[u8],
         search: Search,
     ) -> Result<Find<'_>, Error> {
-        let value = self.files.attributes(caller.wait, start)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
+        let value =
+            self.core.files.attributes(caller.wait, start)?.filter(|value| value.nlink > 0).ok_or(Error::Stale)?;
         let is_directory = value.kind() == Some(FileKind::Directory);
         let (mut by_inode, mut by_name, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for step in search.into_steps() {
@@ -144,7 +161,7 @@ impl FileSystem {
         }
         let stage = if is_directory { Stage::Inodes(0) } else { Stage::Inodes(start) };
         Ok(Find {
-            filesystem: self,
+            search: self,
             start,
             start_name: name.to_vec(),
             is_directory,
@@ -178,7 +195,7 @@ impl Find<'_> {
         match self.stage {
             Stage::Inodes(from) if self.is_directory => {
                 self.noted.forget();
-                let removals = self.filesystem.files.removals();
+                let removals = self.search.core.files.removals();
                 let (inodes, next) = self.read_inodes(caller, from)?;
                 for (inode, value) in inodes {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
@@ -194,7 +211,7 @@ impl Find<'_> {
             }
             Stage::Candidates(at) => {
                 self.noted.forget();
-                let removals = self.filesystem.files.removals();
+                let removals = self.search.core.files.removals();
                 let end = self.candidates.len().min(at + BATCH);
                 for (inode, value) in self.read_candidates(caller, &self.candidates[at..end])? {
                     unless_away(self.look_at_inode(caller, inode, value, removals, &mut found))?;
@@ -245,7 +262,7 @@ impl Find<'_> {
         inodes.sort_unstable();
         let mut directories = BTreeSet::new();
         for some in inodes.chunks(BATCH) {
-            directories.extend(self.filesystem.store.view(caller.wait, |view| {
+            directories.extend(self.search.core.store.view(caller.wait, |view| {
                 let mut found = BTreeSet::new();
                 for inode in some {
                     if let Some(value) = stere_file::inode_if_any(view, *inode)? {
@@ -267,7 +284,7 @@ impl Find<'_> {
     /// Inodes from this number on, and where to go on.
     fn read_inodes(&self, caller: &Caller<'_>, from: u64) -> Result<Inodes, Error> {
         let end = Key::new(tree::NAMES + 1, 0, 0, 0);
-        self.filesystem.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.wait, |view| {
             let (mut inodes, mut keys, mut at) = (Vec::with_capacity(BATCH), 0, from);
             loop {
                 let (mut passed_over, mut next, mut failure) = (0, None, None);
@@ -299,7 +316,7 @@ impl Find<'_> {
     }
 
     fn read_candidates(&self, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<(u64, InodeValue)>, Error> {
-        self.filesystem.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.wait, |view| {
             let read = |inode: &u64| match stere_file::inode_if_any(view, *inode) {
                 Ok(value) => Ok(value.map(|value| (*inode, value))),
                 Err(error) => unless_away(Err(error.into())).map(|()| None),
@@ -316,7 +333,7 @@ impl Find<'_> {
         removals: u64,
         found: &mut Vec<Found>,
     ) -> Result<(), Error> {
-        let Some(value) = self.filesystem.files.refresh(caller.wait, inode, value, removals)? else { return Ok(()) };
+        let Some(value) = self.search.core.files.refresh(caller.wait, inode, value, removals)? else { return Ok(()) };
         self.looked_at += 1;
         if value.nlink == 0 || value.flags & OF_VERSIONS != 0 {
             return Ok(());
@@ -325,7 +342,7 @@ impl Find<'_> {
         if is_directory {
             self.directories.push_back(inode);
         }
-        let mut file = File::new(self.filesystem, caller, inode, &value);
+        let mut file = File::new(self.search, caller, inode, &value);
         if !all_hold(&self.by_inode, &mut file)? {
             return Ok(());
         }
@@ -334,9 +351,9 @@ impl Find<'_> {
         }
         let name = match value.kind() {
             Some(FileKind::Directory) => {
-                self.places.name(self.filesystem, caller, value.parent, inode)?.map(|name| name.to_vec())
+                self.places.name(self.search, caller, value.parent, inode)?.map(|name| name.to_vec())
             }
-            Some(FileKind::File) if value.nlink == 1 => self.noted.name(self.filesystem, caller, inode, &value)?,
+            Some(FileKind::File) if value.nlink == 1 => self.noted.name(self.search, caller, inode, &value)?,
             _ => None,
         };
         match name {
@@ -352,8 +369,8 @@ impl Find<'_> {
 
     /// What is searched itself: that the caller gets there is known.
     fn look_at_start(&mut self, caller: &Caller<'_>, inode: u64, found: &mut Vec<Found>) -> Result<(), Error> {
-        let Some(value) = self.filesystem.files.attributes(caller.wait, inode)? else { return Ok(()) };
-        let mut file = File::new(self.filesystem, caller, inode, &value);
+        let Some(value) = self.search.core.files.attributes(caller.wait, inode)? else { return Ok(()) };
+        let mut file = File::new(self.search, caller, inode, &value);
         file.place(&self.start_name, b"");
         let steps = [&self.by_inode, &self.by_name, &self.others];
         for part in steps {
@@ -362,7 +379,7 @@ impl Find<'_> {
             }
         }
         let is_readable = file.may_read()?;
-        let attributes = self.filesystem.shown(caller.wait, inode, value)?;
+        let attributes = self.search.stat.shown(caller.wait, inode, value)?;
         found.push(Found { path: Vec::new(), attributes, is_readable });
         Ok(())
     }
@@ -376,12 +393,12 @@ impl Find<'_> {
         at: &Name<'_>,
         found: &mut Vec<Found>,
     ) -> Result<(), Error> {
-        let mut file = File::new(self.filesystem, caller, inode, value);
+        let mut file = File::new(self.search, caller, inode, value);
         file.place(at.name, b"");
         if !all_hold(&self.by_name, &mut file)? {
             return Ok(());
         }
-        let Some(above) = self.places.path(self.filesystem, caller, at.parent)? else { return Ok(()) };
+        let Some(above) = self.places.path(self.search, caller, at.parent)? else { return Ok(()) };
         let slash: &[u8] = if above.is_empty() { b"" } else { b"/" };
         let path = [&above[..], slash, at.name].concat();
         file.place(at.name, &path);
@@ -389,7 +406,7 @@ impl Find<'_> {
             return Ok(());
         }
         let is_readable = file.may_read()?;
-        let attributes = self.filesystem.shown(caller.wait, inode, value.clone())?;
+        let attributes = self.search.stat.shown(caller.wait, inode, value.clone())?;
         found.push(Found { path, attributes, is_readable });
         Ok(())
     }
@@ -402,7 +419,7 @@ impl Find<'_> {
         from: u64,
         found: &mut Vec<Found>,
     ) -> Result<Option<u64>, Error> {
-        match self.places.path(self.filesystem, caller, directory) {
+        match self.places.path(self.search, caller, directory) {
             Ok(None) | Err(Error::Elsewhere(..)) => return Ok(None),
             path => drop(path?),
         }
@@ -420,9 +437,9 @@ impl Find<'_> {
         at: &Name<'_>,
         found: &mut Vec<Found>,
     ) -> Result<(), Error> {
-        let value = self.filesystem.files.attributes(caller.wait, inode)?;
+        let value = self.search.core.files.attributes(caller.wait, inode)?;
         let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
-        let mut file = File::new(self.filesystem, caller, inode, &value);
+        let mut file = File::new(self.search, caller, inode, &value);
         if all_hold(&self.by_inode, &mut file)? {
             self.look_at(caller, inode, &value, at, found)?;
         }
@@ -431,13 +448,13 @@ impl Find<'_> {
 
     /// The names that are to be looked at among some names of a directory.
     fn read_names(&self, caller: &Caller<'_>, directory: u64, from: u64) -> Result<NamesRead, Error> {
-        self.filesystem.store.view(caller.wait, |view| {
+        self.search.core.store.view(caller.wait, |view| {
             let (mut names, mut keys, mut next, mut failure) = (Vec::new(), 0, None, None);
             view.scan(Key::dirent(directory, from), Key::dirent(directory, u64::MAX), |key, bytes| {
                 keys += 1;
                 match DirentView::decode(bytes) {
                     Ok(entry) if self.by_each_name.contains(&entry.inode) => {
-                        let (name, _) = self.filesystem.names.shown(directory, key.position, &entry);
+                        let (name, _) = self.search.core.names.shown(directory, key.position, &entry);
                         names.push((entry.inode, name.into_owned()));
                     }
                     Ok(_) => {}

@@ -7,7 +7,7 @@
 //!
 //! Memory: for each inode below, the ranges of its keys. Read next: the store's `fold.rs`, `docs/design/folding.md`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use stere_file::accounts::accounting;
@@ -17,13 +17,15 @@ use stere_format::{
     NamedInValue, key,
 };
 use stere_policy::Switch;
-use stere_store::{FoldInfo, TierFile, ToFold, View, Wait};
+use stere_store::{FoldInfo, ToFold, View, Wait};
 
+use crate::Caller;
+use crate::cold::Offload;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
 use crate::policy::nearest;
-use crate::walk::{Entry, Walk, path_and_form, read_names};
-use crate::{Caller, FileSystem};
+use crate::walk::{Entry, Walk, read_names};
 
 /// Bytes of keys that are put away together, about: what one look below costs at least.
 pub(crate) const BUNDLE_BYTES: usize = 64 << 10;
@@ -58,7 +60,7 @@ struct Level {
 
 /// What is gathered of a subtree, from below upwards.
 pub(crate) struct Gathered<'a> {
-    pub filesystem: &'a FileSystem,
+    pub core: &'a Core,
     pub wait: Wait,
     /// Inodes that the pool's lists name.
     pub listed: &'a BTreeSet<u64>,
@@ -109,24 +111,24 @@ pub(crate) fn whole(inode: u64) -> KeyRange {
     (Key::inode(inode), Key::inode(inode + 1))
 }
 
-impl FileSystem {
+impl Offload {
     /// Puts away what is below the directories in this one, as far as it is on tertiary volumes only. The caller commits.
     pub fn fold_below(&self, caller: &Caller<'_>, directory: u64) -> Result<FoldOutcome, Error> {
-        let value = self.store.view(caller.wait, |view| crate::directory(view, directory))?;
+        let value = self.core.store.view(caller.wait, |view| crate::directory(view, directory))?;
         let tertiary = self.where_names_go(caller, directory)?;
         if !self.is_counted_and_indexed(caller.wait)? {
             return Err(Error::NotPermitted("files are still being counted or indexed; try again in a while"));
         }
-        self.save_lazy_times(caller.wait)?;
+        self.access_times.save_lazy_times(caller.wait)?;
         let listed = self.listed_inodes(caller.wait)?;
         let mut outcome = FoldOutcome::default();
         let mut next = Some(0);
         while let Some(from) = next {
-            let (entries, behind) = read_names(&self.store, &self.names, caller.wait, directory, from)?;
+            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
             next = behind;
             for entry in entries.iter().filter(|entry| entry.kind == FileKind::Directory) {
                 let mut gathered = Gathered {
-                    filesystem: self,
+                    core: &self.core,
                     wait: caller.wait,
                     listed: &listed,
                     volume: value.volume,
@@ -144,12 +146,12 @@ impl FileSystem {
 
     /// The volumes that names below a directory go to: those of its files.
     pub(crate) fn where_names_go(&self, caller: &Caller<'_>, directory: u64) -> Result<u16, Error> {
-        let effective = self.effective(caller, directory)?;
-        let tertiary = self.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
+        let effective = self.core.effective(caller, directory)?;
+        let tertiary = self.core.files.tertiary(effective.wish.tier).filter(|set| *set != 0);
         let Some(tertiary) = tertiary else {
             return Err(Error::NotPermitted("names go where their files go; archive the directory first"));
         };
-        if !self.store.may_have_names(tertiary) {
+        if !self.core.store.may_have_names(tertiary) {
             return Err(Error::NotPermitted(
                 "a volume that these files go to was added with metadata=no, so no names go there",
             ));
@@ -173,10 +175,10 @@ impl FileSystem {
             let ranges = next_bundle(&mut pieces);
             let is_free = || {
                 let mut inodes = ranges.iter().copied().flat_map(inodes_of);
-                !inodes.any(|inode| self.files.is_in_memory(inode))
+                !inodes.any(|inode| self.core.files.is_in_memory(inode))
             };
             let what = ToFold { directory, ranges: &ranges, tertiary };
-            let Some(keys) = self.store.fold(&what, &is_free)? else {
+            let Some(keys) = self.core.store.fold(&what, &is_free)? else {
                 outcome.staying += 1;
                 return Ok(());
             };
@@ -188,7 +190,7 @@ impl FileSystem {
 
     /// Whether all that goes over inodes one by one has come to its end, and would not bring back what is put away.
     pub(crate) fn is_counted_and_indexed(&self, wait: Wait) -> Result<bool, Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let is_counted = accounting(view)?.is_none_or(|value| value.counted == AccountingValue::ALL);
             let index = view.get(&Key::find_index())?.and_then(|bytes| FindIndexValue::decode(&bytes).ok());
             let names_known = named_in_known(view)? == Some(NamedInValue::ALL);
@@ -210,7 +212,7 @@ impl FileSystem {
             kind::KEEPING_RULES,
         ];
         let lists = [Key::retention, Key::follow, Key::versions_many];
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut listed = BTreeSet::new();
             view.scan(Key::new(tree::SYSTEM, 0, 0, 0), Key::new(tree::SYSTEM + 1, 0, 0, 0), |key, _| {
                 listed.extend(of_inodes.contains(&key.kind).then_some(key.object));
@@ -226,59 +228,11 @@ impl FileSystem {
         })
     }
 
-    /// The folds below an inode, by the directories that they were said of. What is itself put away counts as below.
-    fn folds_below(&self, wait: Wait, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
-        let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
-        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
-        for fold in self.store.folds(wait)? {
-            let is_below = match known.get(&fold.directory) {
-                Some(is_below) => *is_below,
-                None => {
-                    let is_below = self.is_below(wait, fold.directory, root)?;
-                    known.insert(fold.directory, is_below);
-                    is_below
-                }
-            };
-            if is_below {
-                below.entry(fold.directory).or_default().push(fold);
-            }
-        }
-        Ok(below)
-    }
-
-    /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
-    fn is_below(&self, wait: Wait, inode: u64, root: u64) -> Result<bool, Error> {
-        let found = stere_store::passing_over(|| {
-            self.store.view(wait, |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))))
-        });
-        if matches!(found, Err(Error::Elsewhere(..))) { Ok(true) } else { Ok(found?.is_some()) }
-    }
-
-    /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
-    pub(crate) fn names_put_away(&self, wait: Wait, root: u64) -> Result<Vec<crate::TierMet>, Error> {
-        if !self.store.has_folds() {
-            return Ok(Vec::new());
-        }
-        let mut all = Vec::new();
-        for (directory, folds) in self.folds_below(wait, root)? {
-            let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
-            for fold in folds {
-                file.add(&self.store, &fold.blob, u64::from(fold.blob.value.address.length));
-                segments.insert(fold.blob.segment_id());
-            }
-            let is_here = !self.store.is_folded(&Key::inode(directory));
-            let found = if is_here { path_and_form(&self.store, &self.names, wait, directory)? } else { None };
-            let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
-            all.push(crate::TierMet { inode: directory, path, file, segments, used_seconds: 0, is_tiered: true });
-        }
-        Ok(all)
-    }
-
     /// Brings back all names below an inode. How many keys those were.
     pub fn unfold_below(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
         let mut keys = 0;
-        for fold in self.folds_below(caller.wait, root)?.into_values().flatten() {
-            self.store.unfold(caller.wait, fold.number)?;
+        for fold in self.tiers.folds_below(caller.wait, root)?.into_values().flatten() {
+            self.core.store.unfold(caller.wait, fold.number)?;
             keys += u64::from(fold.keys);
         }
         Ok(keys + self.unfold_within(caller, root)?)
@@ -286,22 +240,22 @@ impl FileSystem {
 
     /// The same of what was put away for a directory above: which of that lies below, only the names tell, so they are looked at.
     fn unfold_within(&self, caller: &Caller<'_>, root: u64) -> Result<u64, Error> {
-        let folds = self.store.folds(caller.wait)?;
+        let folds = self.core.store.folds(caller.wait)?;
         let above: BTreeSet<u64> = folds.iter().map(|fold| fold.directory).collect();
         let within = |view: &View<'_>| nearest(view, root, |at, _| Ok(above.contains(&at).then_some(())));
-        if above.is_empty() || self.store.view(caller.wait, within)?.is_none() {
+        if above.is_empty() || self.core.store.view(caller.wait, within)?.is_none() {
             return Ok(0);
         }
-        let kind = self.files.attributes(caller.wait, root)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
+        let kind = self.core.files.attributes(caller.wait, root)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
         let mut walk = Walk::new(root, kind, Vec::new(), Form::Plain);
-        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
-            self.store.view(caller.wait, |view| {
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
+            self.core.store.view(caller.wait, |view| {
                 let first = |inode| Key::new(key::tree::NAMES, inode, 0, 0);
                 view.scan(first(met.inode), first(met.inode + 1), |_, _| ControlFlow::Continue(()))
             })?;
         }
         let count = |folds: &[FoldInfo]| folds.iter().map(|fold| u64::from(fold.keys)).sum::<u64>();
-        Ok(count(&folds).saturating_sub(count(&self.store.folds(caller.wait)?)))
+        Ok(count(&folds).saturating_sub(count(&self.core.store.folds(caller.wait)?)))
     }
 }
 
@@ -333,7 +287,7 @@ impl Gathered<'_> {
                 continue;
             }
             if let Some(from) = level.next_sequence {
-                let (store, names) = (&self.filesystem.store, &self.filesystem.names);
+                let (store, names) = (&self.core.store, &self.core.names);
                 (level.entries, level.next_sequence) = read_names(store, names, self.wait, level.directory, from)?;
                 continue;
             }
@@ -351,16 +305,16 @@ impl Gathered<'_> {
     }
 
     fn is_away(&self, key: &Key) -> bool {
-        self.filesystem.store.is_folded(key)
+        self.core.store.is_folded(key)
     }
 
     /// Whether nothing but its name leads to an inode, nobody uses it, and all of its content is on volumes only.
     pub fn may_go(&self, inode: u64, is_directory: bool) -> Result<bool, Error> {
-        let filesystem = self.filesystem;
-        if self.listed.contains(&inode) || filesystem.files.is_in_memory(inode) {
+        let core = self.core;
+        if self.listed.contains(&inode) || core.files.is_in_memory(inode) {
             return Ok(false);
         }
-        let value = filesystem.store.view(self.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = core.store.view(self.wait, |view| stere_file::inode_if_any(view, inode))?;
         let is_plain = |value: &InodeValue| {
             let links = if is_directory { value.nlink > 0 } else { value.nlink == 1 };
             let of_versions = stere_file::HAS_VERSIONS | stere_file::OF_VERSIONS;
@@ -373,7 +327,7 @@ impl Gathered<'_> {
     fn is_on_volumes_only(&self, inode: u64) -> Result<bool, Error> {
         let mut at = Some(Key::extent(inode, 0));
         while let Some(from) = at {
-            let (all, next) = self.filesystem.store.view(self.wait, |view| {
+            let (all, next) = self.core.store.view(self.wait, |view| {
                 let (mut blobs, mut next, mut count, mut all) = (Vec::new(), None, 0, true);
                 view.scan(from, Key::extent(inode, u64::MAX), |key, bytes| {
                     match ExtentValue::decode(bytes) {
@@ -399,9 +353,9 @@ impl Gathered<'_> {
 
     /// Takes what is here of a range of keys, in pieces that fit into bundles.
     pub fn take(&mut self, range: KeyRange) -> Result<(), Error> {
-        for (mut from, to) in self.filesystem.store.ranges_here(range) {
+        for (mut from, to) in self.core.store.ranges_here(range) {
             loop {
-                let (bytes, next) = self.filesystem.store.view(self.wait, |view| measure(view, from, to))?;
+                let (bytes, next) = self.core.store.view(self.wait, |view| measure(view, from, to))?;
                 if bytes > 0 {
                     self.pieces.push(Piece { range: (from, next.unwrap_or(to)), bytes });
                 }

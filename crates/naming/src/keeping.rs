@@ -18,14 +18,15 @@ use rustc_hash::FxHashMap;
 use stere_file::named_in::{directories_of, has_several_names};
 use stere_file::{Keys, inode_if_any};
 use stere_format::{FileKind, InodeValue, Key, Timestamp, key};
-use stere_policy::{Classes, Keep, Keeping, KeptBy, MatchedRules, Rule, Said, Source, Statements};
+use stere_policy::{Classes, Keep, Keeping, KeptBy, MatchedRules, Rule, Said, Statements};
 use stere_store::Wait;
 
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
-use crate::reach::NOT_SHOWN;
-use crate::rules::HAS_RULES;
-use crate::{Caller, FileSystem, ROOT, xattr};
+use crate::rules::{HAS_RULES, PolicyRules};
+use crate::saying::FlaggedInodes;
+use crate::{Caller, ROOT, xattr};
 
 pub(crate) use set::own;
 
@@ -67,9 +68,11 @@ impl Ruled {
     }
 }
 
-/// What is remembered.
-#[derive(Default)]
-pub(crate) struct Kept {
+/// What of files stays on devices, and in what company.
+pub struct ResidencyPolicy {
+    core: Arc<Core>,
+    flagged: Arc<FlaggedInodes>,
+    rules: Arc<PolicyRules>,
     /// Owners, groups and modes of directories that changed, which rules may ask for.
     changes: AtomicU64,
     ruled: Mutex<Option<(Count, Ruled)>>,
@@ -95,27 +98,32 @@ pub(crate) fn said(keys: &impl Keys, inode: u64, value: &InodeValue, classes: Op
     })
 }
 
-impl FileSystem {
+impl ResidencyPolicy {
+    pub(crate) fn new(core: Arc<Core>, flagged: Arc<FlaggedInodes>, rules: Arc<PolicyRules>) -> ResidencyPolicy {
+        let (changes, ruled, directories) = Default::default();
+        ResidencyPolicy { core, flagged, rules, changes, ruled, directories }
+    }
+
     /// See [`Count`].
     pub(crate) fn keeping_count(&self) -> Count {
-        (self.files.resolver().generation(), self.saying.changes() + self.kept.changes.load(Ordering::Acquire))
+        (self.core.files.resolver().generation(), self.flagged.changes() + self.changes.load(Ordering::Acquire))
     }
 
     /// A directory got another owner, group or mode: rules may match it otherwise now, and speak for what is below it.
     pub(crate) fn note_directory_changed(&self, wait: Wait) {
         // Who cannot tell whether there are any rules may not wait: what was made out is forgotten.
         if self.ruled(wait).map_or(true, |ruled| ruled.by_rules) {
-            self.kept.changes.fetch_add(1, Ordering::AcqRel);
+            self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// Which keys rules and classes say something of.
     pub(crate) fn ruled(&self, wait: Wait) -> Result<Ruled, Error> {
         let count = self.keeping_count();
-        if let Some((_, ruled)) = self.kept.ruled.lock().filter(|(known, _)| *known == count) {
+        if let Some((_, ruled)) = self.ruled.lock().filter(|(known, _)| *known == count) {
             return Ok(ruled);
         }
-        let (mut ruled, classes) = (Ruled::default(), self.files.resolver().classes());
+        let (mut ruled, classes) = (Ruled::default(), self.core.files.resolver().classes());
         for (_, definition) in classes.in_use() {
             ruled.add(&definition.own.keeping);
         }
@@ -132,17 +140,17 @@ impl FileSystem {
         pool_rules.iter().for_each(|set| add(&mut ruled, set.rules()));
         ruled.may_be_anywhere = ruled.is_any();
         for directory in self.directories_with_such_rules(wait)? {
-            let text = self.store.view(wait, |view| xattr::get(view, directory, crate::rules::ATTRIBUTE))?;
+            let text = self.core.store.view(wait, |view| xattr::get(view, directory, crate::rules::ATTRIBUTE))?;
             let set = text.and_then(|text| self.rules.parse_stored(directory, &text, &classes));
             set.iter().for_each(|set| add(&mut ruled, set.rules()));
         }
-        *self.kept.ruled.lock() = Some((count, ruled));
+        *self.ruled.lock() = Some((count, ruled));
         Ok(ruled)
     }
 
     /// The directories whose rules say something of this.
     pub(crate) fn directories_with_such_rules(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        self.all_that_say(wait, key::kind::KEEPING_RULES, Key::keeping_rules)
+        self.flagged.all_that_say(wait, key::kind::KEEPING_RULES, Key::keeping_rules)
     }
 
     /// All that is said of a directory and above it.
@@ -150,11 +158,11 @@ impl FileSystem {
         let count = self.keeping_count();
         let (mut way, mut at, mut above) = (Vec::new(), directory, None);
         while way.len() < DEPTH_MAX && above.is_none() {
-            let known = self.kept.directories.lock();
+            let known = self.directories.lock();
             above = known.1.get(&at).filter(|_| known.0 == count).cloned();
             drop(known);
             if above.is_none() {
-                let Some(value) = self.store.view(wait, |view| inode_if_any(view, at))? else { break };
+                let Some(value) = self.core.store.view(wait, |view| inode_if_any(view, at))? else { break };
                 let parent = value.parent;
                 way.push((at, value));
                 if parent == at {
@@ -166,17 +174,17 @@ impl FileSystem {
         if let (true, Some(above)) = (way.is_empty(), &above) {
             return Ok(above.clone());
         }
-        let (ruled, classes) = (self.ruled(wait)?, self.files.resolver().classes());
-        let default = classes.keeping(self.files.resolver().default_class());
+        let (ruled, classes) = (self.ruled(wait)?, self.core.files.resolver().classes());
+        let default = classes.keeping(self.core.files.resolver().default_class());
         let mut statements = above.unwrap_or_else(|| Arc::new(Statements::of_pool(default)));
         let mut is_certain = true;
         for (inode, value) in way.iter().rev() {
             let speaking = ruled.by_classes.then_some(&*classes);
-            let mut says = self.store.view(wait, |view| said(view, *inode, value, speaking))?;
+            let mut says = self.core.store.view(wait, |view| said(view, *inode, value, speaking))?;
             says.has_rules &= ruled.by_rules;
             let mut matched = Vec::new();
             if ruled.by_rules && value.parent != *inode {
-                let name = self.store.view(wait, |view| self.names.name_of(view, *inode, value))?;
+                let name = self.core.store.view(wait, |view| self.core.names.name_of(view, *inode, value))?;
                 is_certain &= name.as_ref().is_none_or(|(_, form)| *form != Form::Opaque);
                 let name = name.map(|(name, form)| (value.parent, name, form));
                 matched = self.matched_keeping(wait, name, value, Timestamp::default(), &ruled)?;
@@ -184,7 +192,7 @@ impl FileSystem {
             statements = statements.below(*inode, &says, &matched);
             // What was made out without knowing a name holds until somebody can read it.
             if is_certain {
-                let mut known = self.kept.directories.lock();
+                let mut known = self.directories.lock();
                 if known.0 != count || known.1.len() >= REMEMBERED_MAX {
                     *known = (count, FxHashMap::default());
                 }
@@ -205,7 +213,7 @@ impl FileSystem {
     ) -> Result<Vec<MatchedRules>, Error> {
         let Some((directory, name, form)) = name else { return Ok(Vec::new()) };
         if form != Form::Opaque {
-            return Ok(self.scopes(wait, directory)?.keeping(&name, value, now, &mut |_, _| {}));
+            return Ok(self.rules.scopes(wait, directory)?.keeping(&name, value, now, &mut |_, _| {}));
         }
         let keeping = Keeping { pin: ruled.pin.then_some(true), ..Keeping::default() };
         Ok(vec![MatchedRules { place: None, overrides: true, keeping, has_class: false }])
@@ -213,25 +221,26 @@ impl FileSystem {
 
     /// What is said of a file by each of its names, or of a directory.
     fn all_statements(&self, wait: Wait, now: Timestamp, inode: u64) -> Result<Vec<Arc<Statements>>, Error> {
-        let value = self.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         if value.kind() == Some(FileKind::Directory) {
             return Ok(vec![self.statements(wait, inode)?]);
         }
-        let (ruled, classes) = (self.ruled(wait)?, self.files.resolver().classes());
+        let (ruled, classes) = (self.ruled(wait)?, self.core.files.resolver().classes());
         let speaking = ruled.by_classes.then_some(&*classes);
-        let says = self.store.view(wait, |view| said(view, inode, &value, speaking))?;
-        let directories = self.store.view(wait, |view| directories_of(view, inode, &value))?;
+        let says = self.core.store.view(wait, |view| said(view, inode, &value, speaking))?;
+        let directories = self.core.store.view(wait, |view| directories_of(view, inode, &value))?;
         let mut names: Vec<InDirectory> = Vec::new();
         if !ruled.by_rules {
             names.extend(directories.iter().map(|directory| (*directory, None)));
         } else if has_several_names(&value) {
-            let some = self.some_names(wait, inode, &value)?;
+            let some = self.core.some_names(wait, inode, &value)?;
             names.extend(some.into_iter().map(|one| (one.directory, Some((one.name, one.form)))));
             // By more names than anybody looks at it inherits all the same.
             let met: BTreeSet<u64> = names.iter().map(|(directory, _)| *directory).collect();
             names.extend(directories.iter().filter(|directory| !met.contains(directory)).map(|one| (*one, None)));
         } else {
-            names.push((value.parent, self.store.view(wait, |view| self.names.name_of(view, inode, &value))?));
+            names
+                .push((value.parent, self.core.store.view(wait, |view| self.core.names.name_of(view, inode, &value))?));
         }
         let mut all = Vec::new();
         for (directory, name) in names {
@@ -275,83 +284,9 @@ impl FileSystem {
         inode: u64,
         of: impl Fn(&Keeping) -> Option<T>,
     ) -> Result<Option<(T, KeptBy, u64)>, Error> {
-        let Some(value) = self.store.view(wait, |view| inode_if_any(view, inode))? else { return Ok(None) };
+        let Some(value) = self.core.store.view(wait, |view| inode_if_any(view, inode))? else { return Ok(None) };
         let directory = if value.kind() == Some(FileKind::Directory) { inode } else { value.parent };
         Ok(self.statements(wait, directory)?.kept(of).map(|(found, by)| (found, by, begins_at(by))))
-    }
-
-    /// What holds for an inode, and who says so.
-    pub(crate) fn effective_keep(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        keep: Keep,
-    ) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let (keeping, by) = self.keep_of(caller, inode, keep)?.ok_or(Error::NoAttribute)?;
-        let text = keeping.text(keep).ok_or(Error::NoAttribute)?;
-        Ok((text.into_bytes(), self.keep_source(caller, inode, (keep, keeping), by)?))
-    }
-
-    fn keep_of(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Option<(Keeping, KeptBy)>, Error> {
-        if keep == Keep::Pin {
-            let found = self.pin_of(caller.wait, caller.now, inode)?;
-            return Ok(found.map(|(pin, by)| (Keeping { pin: Some(pin), ..Keeping::default() }, by)));
-        }
-        let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
-        Ok(self.kept_in(caller.wait, inode, of)?.map(|(keeping, by, _)| (keeping, by)))
-    }
-
-    fn keep_source(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        held: (Keep, Keeping),
-        by: KeptBy,
-    ) -> Result<Vec<u8>, Error> {
-        let source = match by {
-            KeptBy::Object(object) => Source::Inode(object),
-            KeptBy::Lock(object) => Source::Lock(object),
-            KeptBy::Pool => Source::Pool,
-            KeptBy::Rule { place, object } => return self.keep_rule_source(caller, inode, held, place, object),
-        };
-        self.source_text(caller, inode, source, &[])
-    }
-
-    /// The rules of that place that match something and say of the key what holds.
-    fn keep_rule_source(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        held: (Keep, Keeping),
-        place: Option<u64>,
-        object: u64,
-    ) -> Result<Vec<u8>, Error> {
-        let reachable = self.reachable(caller, inode)?;
-        let among = reachable.as_ref().filter(|_| object == inode);
-        for above in [Some(object).filter(|object| *object != inode), place].into_iter().flatten() {
-            if !self.may_be_told(caller, inode, above)? {
-                return Ok([b"a rule ", NOT_SHOWN].concat());
-            }
-        }
-        let mut texts = Vec::new();
-        for matched in self.matched_of(caller.wait, caller.now, object, Some(held), among)? {
-            if matched.directory == place {
-                texts.extend(matched.rules);
-            }
-        }
-        texts.dedup();
-        if texts.is_empty() && reachable.is_some() {
-            return Ok([b"a rule ", NOT_SHOWN].concat());
-        }
-        if texts.is_empty() {
-            return Ok(b"a rule that may match what nobody can read now".to_vec());
-        }
-        let whose = place.map_or(Ok(b"the pool".to_vec()), |place| self.path_of(caller.wait, place))?;
-        let mut text = [b"rule of ", &whose[..], b": ", texts.join("; ").as_bytes()].concat();
-        if object != inode {
-            text.extend([b", which matches ", &*self.path_of(caller.wait, object)?].concat());
-        }
-        Ok(text)
     }
 
     /// The rules that match something and say what of it stays on devices (of one key what holds, or anything), by all of its names.
@@ -363,19 +298,19 @@ impl FileSystem {
         held: Option<(Keep, Keeping)>,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<crate::rules::Matched>, Error> {
-        let value = self.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let value = self.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
         let mut names = Vec::new();
         if has_several_names(&value) {
-            let some = self.some_names(wait, inode, &value)?.into_iter();
+            let some = self.core.some_names(wait, inode, &value)?.into_iter();
             let some = some.filter(|one| among.is_none_or(|among| among.contains(&one.directory)));
             names.extend(some.map(|one| (one.directory, one.name, one.form)));
         } else if value.parent != inode {
-            let name = self.store.view(wait, |view| self.names.name_of(view, inode, &value))?;
+            let name = self.core.store.view(wait, |view| self.core.names.name_of(view, inode, &value))?;
             names.extend(name.map(|(name, form)| (value.parent, name, form)));
         }
         let mut matched = Vec::new();
         for (directory, name, _) in names.into_iter().filter(|(_, _, form)| *form != Form::Opaque) {
-            let scopes = self.scopes(wait, directory)?;
+            let scopes = self.rules.scopes(wait, directory)?;
             let says = |rule: &&&Rule| {
                 let keeping = stere_policy::keeping_of(rule, &scopes.classes);
                 held.map_or(!keeping.is_empty(), |(keep, held)| keeping.only(keep) == held)
@@ -389,5 +324,25 @@ impl FileSystem {
             });
         }
         Ok(matched)
+    }
+}
+
+impl ResidencyPolicy {
+    /// Refuses what a class that the administrator locked contradicts, here or above.
+    pub(crate) fn check_keep_locks(&self, caller: &Caller<'_>, inode: u64, asked: &[Keeping]) -> Result<(), Error> {
+        for keep in Keep::ALL {
+            let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
+            let mut said = asked.iter().filter_map(of).peekable();
+            if said.peek().is_none() {
+                continue;
+            }
+            let held = self.statements_by_first_name(caller.wait, caller.now, inode)?.kept(of);
+            if let Some((locked, KeptBy::Lock(_))) = held
+                && said.any(|one| one != locked)
+            {
+                return Err(xattr::contradicts_a_lock());
+            }
+        }
+        Ok(())
     }
 }

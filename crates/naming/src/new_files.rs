@@ -8,29 +8,30 @@ use std::collections::BTreeSet;
 
 use stere_format::FileKind;
 
+use crate::Caller;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
+use crate::reconcile::Reconciler;
 
 /// More files are looked at by their directories; where there are more of those, all of what goes down is.
 const LOOKED_AT_MAX: usize = 1024;
 
-impl FileSystem {
+impl Reconciler {
     /// Whether something was written, or waits for its unit to be quiet, since somebody looked.
     pub fn is_anything_new(&self) -> bool {
-        self.files.is_any_written()
+        self.core.files.is_any_written()
     }
 
     /// Has what was written since this was called last sent down, as policies say, or all that they say it of.
     pub fn send_new_down(&self, caller: &Caller<'_>, looks_at_all: bool) -> Result<(), Error> {
         self.try_new_again(caller)?;
-        let written = self.files.take_written().filter(|_| !looks_at_all);
+        let written = self.core.files.take_written().filter(|_| !looks_at_all);
         let concerned = match written {
             Some(inodes) => self.where_written(caller, inodes)?,
             None => None,
         };
         let roots = match concerned {
             Some(roots) => roots,
-            None => self.tiered_roots(caller.wait)?,
+            None => self.tiers.tiered_roots(caller.wait)?,
         };
         for root in roots {
             match self.reconcile_new(caller, root) {
@@ -46,14 +47,15 @@ impl FileSystem {
     fn where_written(&self, caller: &Caller<'_>, inodes: BTreeSet<u64>) -> Result<Option<BTreeSet<u64>>, Error> {
         let (mut concerned, mut parents) = (BTreeSet::new(), BTreeSet::new());
         for inode in inodes {
-            let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
             let Some(value) = value else { continue };
             let goes_down = match value.kind() {
                 Some(FileKind::File) => {
                     let effective = self
+                        .core
                         .store
-                        .view(caller.wait, |view| Ok::<_, Error>(self.files.effective(view, inode, &value)?))?;
-                    self.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0)
+                        .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
+                    self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0)
                 }
                 // A unit that was not quiet.
                 Some(FileKind::Directory) => true,

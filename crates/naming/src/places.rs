@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use stere_file::StoredFact;
-use stere_format::{PlaceValue, Site};
-use stere_policy::{ANYWHERE_WORD, Places, PolicyError, Setting};
-use stere_store::{Lies, Store};
+use stere_format::PlaceValue;
+use stere_policy::{ANYWHERE_WORD, Places};
+use stere_store::Store;
 
+use crate::Caller;
+use crate::classes::PolicyClasses;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
 
 /// Tags, classes or names of devices with commas (or `|`) between them, each once and in order.
-fn words_of(text: &str) -> Option<Vec<String>> {
+pub(crate) fn words_of(text: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = text.split([',', '|']).map(|word| word.trim().to_owned()).collect();
     words.sort_unstable();
     words.dedup();
@@ -44,50 +44,20 @@ impl Places for Numbering<'_> {
     }
 }
 
-impl FileSystem {
-    /// The number of a place for its words.
-    pub(crate) fn with_place_number(&self, setting: Setting, value: &[u8]) -> Result<Vec<u8>, Error> {
-        if matches!(value, b"") || value == ANYWHERE_WORD.as_bytes() {
-            return Ok(value.to_vec());
-        }
-        let text = String::from_utf8_lossy(value).into_owned();
-        let Some(words) = words_of(&text) else {
-            let (key, expected) = (setting.word(), setting.expected());
-            return Err(PolicyError::BadValue { key, value: text, expected }.into());
-        };
-        Ok(format!("#{}", self.store.place_number(&words)?).into_bytes())
-    }
-
-    /// The other way.
-    pub(crate) fn with_place_words(&self, text: String) -> String {
-        let number = text.strip_prefix('#').and_then(|number| number.parse().ok());
-        number.and_then(|number| self.store.place_words(number)).map_or(text, |words| words.join(","))
-    }
-
-    /// Bytes of a fact that do not lie where a file wants them, and whether that is for want of room where they must.
-    pub(crate) fn misplaced(&self, fact: &StoredFact, wanted: Site) -> (u64, bool) {
-        match fact.lies {
-            // What is shared lies as another file wants it.
-            _ if fact.site != wanted => (fact.bytes - if wanted.only == 0 { fact.shared_bytes } else { 0 }, false),
-            Lies::Well => (0, false),
-            Lies::Movable => (fact.bytes, false),
-            Lies::Wrongly => (fact.bytes, true),
-        }
-    }
-
+impl PolicyClasses {
     /// Devices came, went or are labelled otherwise: notes those files to be looked at whose policy names a place that means other devices
     /// now. What lies elsewhere than its segment notes is not their business: mending moves it.
     pub fn follow_labels(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        let changed = self.store.take_changed_places();
+        let changed = self.core.store.take_changed_places();
         if changed.is_empty() {
             return Ok(());
         }
-        let noted = self.store.update(caller.wait, |transaction| {
+        let noted = self.core.store.update(caller.wait, |transaction| {
             let concerned = self.concerned_by_places(transaction, &changed)?;
-            concerned.into_iter().try_for_each(|inode| self.note_reconcile(transaction, inode))
+            concerned.into_iter().try_for_each(|inode| self.core.reconcile.note(transaction, inode))
         });
         if noted.is_err() {
-            self.store.put_changed_places(changed);
+            self.core.store.put_changed_places(changed);
         }
         noted
     }

@@ -8,26 +8,24 @@
 mod events;
 mod following;
 
-pub(crate) use events::Doing;
-pub(crate) use following::Pass;
-pub use following::{FollowChange, FollowInfo, FollowList};
+pub(crate) use events::{Doing, Notes, PluginEvents};
+pub use following::{AsynchronousEvents, FollowChange, FollowInfo, FollowList};
 
 use std::sync::Arc;
 
-use stere_file::{Plugins, inode_if_any, own_stack, set_own_stack};
-use stere_format::{BlobValue, FileKind, InodeValue, Key, PluginRecord, PluginStack, StackMember, key};
+use stere_file::{Plugins, own_stack};
+use stere_format::{BlobValue, InodeValue, Key, PluginRecord, PluginStack, StackMember, key};
 use stere_plugin::{EventKind, Events, PluginFailure, StackFailure};
-use stere_store::{Store, Wait};
+use stere_store::Store;
 
-use stere_policy::Own;
-
+use crate::Caller;
 use crate::error::Error;
-use crate::xattr::Say;
-use crate::{Caller, FileSystem, SetMode, xattr};
+use crate::inode::Core;
 
 /// The attribute that says which plugins.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.plugins";
-const NONE: &[u8] = b"none";
+/// No plugins, as people write it.
+pub(crate) const NONE: &[u8] = b"none";
 /// Numbers of plugins and stacks end here.
 const NUMBER_MAX: u16 = 60_000;
 
@@ -104,9 +102,14 @@ fn next_number(last: Option<u16>) -> Result<u16, Error> {
     if number > NUMBER_MAX { Err(Error::TooMany("plugins in this pool")) } else { Ok(number) }
 }
 
-impl FileSystem {
+/// The plugins and stacks that a pool has.
+pub struct PluginRegistry {
+    pub(crate) core: Arc<Core>,
+}
+
+impl PluginRegistry {
     pub(crate) fn plugins(&self) -> &Arc<Plugins> {
-        self.files.plugins()
+        self.core.files.plugins()
     }
 
     /// All plugins that were not removed.
@@ -143,7 +146,7 @@ impl FileSystem {
         let number = next_number(self.plugins().list().last().map(|(number, _)| *number))?;
         let pieces = module.chunks(PluginRecord::PIECE_BYTES).zip(1..);
         for (piece, at) in pieces {
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 transaction.put(Key::plugin(number, at), piece);
                 Ok::<_, Error>(())
             })?;
@@ -152,11 +155,11 @@ impl FileSystem {
         let (module_bytes, added_seconds) = (module.len() as u32, caller.now.seconds);
         let record = PluginRecord { name: name.into(), module_bytes, added_seconds, is_removed: false };
         let bytes = record.encode();
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.put(Key::plugin(number, 0), &bytes);
             Ok::<_, Error>(())
         })?;
-        self.store.commit(caller.wait)?;
+        self.core.store.commit(caller.wait)?;
         self.plugins().put_plugin(number, record, module.into());
         Ok(number)
     }
@@ -183,14 +186,14 @@ impl FileSystem {
             let record = PluginRecord { is_removed: true, ..record };
             let bytes = record.encode();
             let pieces = (record.module_bytes as usize).div_ceil(PluginRecord::PIECE_BYTES) as u64;
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 transaction.put(Key::plugin(number, 0), &bytes);
                 (1..=pieces).for_each(|piece| transaction.delete(Key::plugin(number, piece)));
                 Ok::<_, Error>(())
             })?;
             self.plugins().put_plugin(number, record, Arc::new([]));
         }
-        Ok(self.store.commit(caller.wait)?)
+        Ok(self.core.store.commit(caller.wait)?)
     }
 
     /// Records that passed one of these stacks, and files and directories that ask for one, from what is stored.
@@ -198,11 +201,11 @@ impl FileSystem {
         let tree = |tree: u8| (Key::new(tree, 0, 0, 0), Key::new(tree + 1, 0, 0, 0));
         let (mut records, mut policies) = (0, 0);
         let (from, to) = tree(key::tree::BLOBS);
-        self.store.for_each_key(from, to, |_, bytes| {
+        self.core.store.for_each_key(from, to, |_, bytes| {
             records += u64::from(BlobValue::decode(bytes).is_ok_and(|value| stacks.contains(&value.stack)));
         })?;
         let (from, to) = tree(key::tree::NAMES);
-        self.store.for_each_key(from, to, |key, bytes| {
+        self.core.store.for_each_key(from, to, |key, bytes| {
             if key.kind == key::kind::INODE {
                 let Ok(value) = InodeValue::decode(bytes) else { return };
                 let ruled = stere_file::rule_decision(&value).plugins().map(|plugins| plugins - 1);
@@ -212,7 +215,7 @@ impl FileSystem {
                 policies += u64::from(asks);
             }
         })?;
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let by_class = |definition: &stere_policy::Definition| {
             definition.own.plugins.checked_sub(1).is_some_and(|stack| stacks.contains(&stack))
         };
@@ -243,7 +246,7 @@ impl FileSystem {
     }
 
     /// The number of the stack that a text means: names of plugins, each with its parameters behind a colon.
-    fn stack_of_text(&self, caller: &Caller<'_>, text: &[u8]) -> Result<u16, Error> {
+    pub(crate) fn stack_of_text(&self, caller: &Caller<'_>, text: &[u8]) -> Result<u16, Error> {
         let bad = |why: &str| {
             let (key, value) = ("plugins", String::from_utf8_lossy(text).into_owned());
             tracing::info!(value, why, "plugins that were asked for are refused");
@@ -270,7 +273,7 @@ impl FileSystem {
             None => {
                 let number = next_number(self.plugins().stacks().last().map(|(number, _)| *number))?;
                 let bytes = stack.encode();
-                self.store.update(caller.wait, |transaction| {
+                self.core.store.update(caller.wait, |transaction| {
                     transaction.put(Key::plugin_stack(number), &bytes);
                     Ok::<_, Error>(())
                 })?;
@@ -282,73 +285,8 @@ impl FileSystem {
         Ok(number)
     }
 
-    /// Says which plugins a file, or what is in a directory, has from now on; without a value what is above decides again.
-    pub(crate) fn set_plugins(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        value: Option<&[u8]>,
-        mode: SetMode,
-        say: Say,
-    ) -> Result<(), Error> {
-        let stack = match value {
-            None | Some(b"") => None,
-            Some(NONE) => Some(0),
-            Some(text) => Some(self.stack_of_text(caller, text)?),
-        };
-        let _until_it_holds = self.changing_policy();
-        self.changing_attribute(caller, inode, |transaction, inode_value| {
-            if !matches!(inode_value.kind(), Some(FileKind::File | FileKind::Directory)) {
-                return Err(Error::NotPermitted("policy can be set on files and directories"));
-            }
-            let plugins = stack.map_or(0, |stack| stack + 1);
-            xattr::check_mode(mode, say.of(inode_value).plugins != 0)?;
-            match say {
-                Say::Own => {
-                    let asked = Own { plugins, ..Own::default() };
-                    self.check_list_locks(transaction, inode, inode_value, &[asked])?;
-                    set_own_stack(inode_value, stack);
-                }
-                Say::Lock => stere_file::set_own_locks(inode_value, Own { plugins, ..say.of(inode_value) }),
-            }
-            // What is stored already is brought in line in the background; the note makes that survive a crash.
-            self.note_reconcile(transaction, inode)
-        })?;
-        self.files.resolver().invalidate();
-        self.rules.note_change();
-        Ok(())
-    }
-
-    fn stack_text(&self, stack: u16) -> Vec<u8> {
+    pub(crate) fn stack_text(&self, stack: u16) -> Vec<u8> {
         self.plugins().text(stack).map_or_else(|| NONE.to_vec(), String::into_bytes)
-    }
-
-    /// What an inode says itself.
-    pub(crate) fn own_plugins(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        let stack = say.of(&value).plugins.checked_sub(1);
-        stack.map(|stack| self.stack_text(stack)).ok_or(Error::NoAttribute)
-    }
-
-    /// Which plugins an inode has, and who said so.
-    pub(crate) fn effective_plugins(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let effective = self.effective(caller, inode)?;
-        let source = self.source_text(caller, inode, effective.plugins_source, &["plugins", "class"])?;
-        Ok((self.stack_text(effective.plugins), source))
-    }
-
-    /// What came of a call on a file's content; where a plugin failed, that is told with the file's path.
-    pub(crate) fn told<T>(&self, wait: Wait, inode: u64, outcome: Result<T, stere_file::Error>) -> Result<T, Error> {
-        if let Err(stere_file::Error::Plugin(failure)) = &outcome {
-            self.tell(wait, inode, failure);
-        }
-        Ok(outcome?)
-    }
-
-    fn tell(&self, wait: Wait, inode: u64, failure: &StackFailure) {
-        let path = self.path_of(wait, inode).unwrap_or_else(|_| format!("inode {inode}").into_bytes());
-        let path = String::from_utf8_lossy(&path).into_owned();
-        tracing::error!(path, "{failure}; what was to be done to this file was not done");
     }
 }
 

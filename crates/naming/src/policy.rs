@@ -1,17 +1,25 @@
 //! Facts about an inode's policy and data, answered by reading attributes that are never listed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use stere_file::{DigestKind, Keys, StoredFact, inode_if_any};
 use stere_format::{DeviceIndex, InodeValue, Scheme};
-use stere_policy::{Computed, Setting, Source};
+use stere_policy::{Computed, Effective, Setting, Source, Switch};
 
+use crate::digest::Digests;
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
-use crate::reach::NOT_SHOWN;
-use crate::{Caller, FileSystem};
+use crate::inode::Core;
+use crate::keeping::ResidencyPolicy;
+use crate::plugins::PluginRegistry;
+use crate::reach::{NOT_SHOWN, PathVisibility};
+use crate::rules::PolicyRules;
+use crate::tier::Tiers;
+use crate::unkept::UnmetPolicies;
+use crate::words::PolicyWords;
+use crate::{Caller, ROOT};
 
-/// Extents looked at for one answer of `layout`.
-const LAYOUT_EXTENTS: usize = 1024;
 /// Directories above one another beyond which metadata is damaged.
 const DEPTH_MAX: usize = 4096;
 
@@ -35,6 +43,15 @@ pub(crate) fn nearest<T>(
     Ok(None)
 }
 
+/// The domain that a policy says, by the number of who says it; what rules and the pool say is about the whole pool.
+pub(crate) fn dedup_domain(effective: &Effective) -> Option<u64> {
+    let (is_on, source) = effective.switches[Switch::Dedup as usize];
+    is_on.then_some(match source {
+        Source::Inode(inode) | Source::Lock(inode) => inode,
+        Source::Rule | Source::Pool => ROOT,
+    })
+}
+
 /// Bytes of a file that lie on the same devices in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutRun {
@@ -55,13 +72,27 @@ pub struct LayoutRun {
 }
 
 impl LayoutRun {
-    fn lies_like(&self, other: &LayoutRun) -> bool {
+    pub(crate) fn lies_like(&self, other: &LayoutRun) -> bool {
         let place = |run: &LayoutRun| (run.scheme, run.volumes, run.survives, run.released_in);
         place(self) == place(other) && self.devices == other.devices
     }
 }
 
-impl FileSystem {
+/// Answers what holds for an inode, who decided it, and how its data is stored.
+pub struct PolicyProvenance {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rules: Arc<PolicyRules>,
+    pub(crate) registry: Arc<PluginRegistry>,
+    pub(crate) words: Arc<PolicyWords>,
+    pub(crate) residency: Arc<ResidencyPolicy>,
+    pub(crate) visibility: Arc<PathVisibility>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) encryption: Arc<EncryptionKeys>,
+    pub(crate) unmet: Arc<UnmetPolicies>,
+    pub(crate) digests: Arc<Digests>,
+}
+
+impl PolicyProvenance {
     /// The value of a computed attribute.
     pub(crate) fn computed(&self, caller: &Caller<'_>, inode: u64, computed: Computed) -> Result<Vec<u8>, Error> {
         match computed {
@@ -79,24 +110,17 @@ impl FileSystem {
             Computed::State => self.state(caller, inode),
             Computed::Where => self.devices(caller, inode),
             Computed::Stored => self.stored(caller, inode),
-            Computed::Sha256 => self.digest_text(caller, inode, DigestKind::Sha256),
-            Computed::Blake3 => self.digest_text(caller, inode, DigestKind::Blake3),
+            Computed::Sha256 => self.digests.digest_text(caller, inode, DigestKind::Sha256),
+            Computed::Blake3 => self.digests.digest_text(caller, inode, DigestKind::Blake3),
             Computed::Survives => self.survives(caller, inode),
-            Computed::Residency => Ok(self.tier_file(caller, inode)?.residency().as_bytes().to_vec()),
+            Computed::Residency => Ok(self.tiers.tier_file(caller, inode)?.residency().as_bytes().to_vec()),
         }
     }
 
-    pub(crate) fn effective(&self, caller: &Caller<'_>, inode: u64) -> Result<stere_policy::Effective, Error> {
-        self.store.view(caller.wait, |view| {
-            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            Ok(self.files.effective(view, inode, &value)?)
-        })
-    }
-
     fn effective_setting(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
-        let effective = self.effective(caller, inode)?;
-        let value = effective.value(setting, self.files.device_count()).ok_or(Error::NoAttribute)?;
-        Ok(self.with_name(setting, value).into_bytes())
+        let effective = self.core.effective(caller, inode)?;
+        let value = effective.value(setting, self.core.files.device_count()).ok_or(Error::NoAttribute)?;
+        Ok(self.words.with_name(setting, value).into_bytes())
     }
 
     fn source_of(&self, caller: &Caller<'_>, inode: u64, setting: Setting) -> Result<Vec<u8>, Error> {
@@ -107,7 +131,7 @@ impl FileSystem {
             }
             _ => &[setting.word(), "class"],
         };
-        let source = self.effective(caller, inode)?.source(setting);
+        let source = self.core.effective(caller, inode)?.source(setting);
         self.source_text(caller, inode, source, related)
     }
 
@@ -119,16 +143,18 @@ impl FileSystem {
         source: Source,
         keys: &[&str],
     ) -> Result<Vec<u8>, Error> {
-        if let Some(text) = self.instead_of(caller, inode, source)? {
+        if let Some(text) = self.visibility.instead_of(caller, inode, source)? {
             return Ok(text);
         }
         let text = match source {
             Source::Pool => b"default class of the pool".to_vec(),
             Source::Inode(number) if number == inode => b"set here".to_vec(),
             Source::Lock(number) if number == inode => b"locked here by the administrator".to_vec(),
-            Source::Lock(number) => [b"locked by the administrator at ", &*self.path_of(caller.wait, number)?].concat(),
+            Source::Lock(number) => {
+                [b"locked by the administrator at ", &*self.core.path_of(caller.wait, number)?].concat()
+            }
             Source::Rule => self.rule_source(caller, inode, keys)?,
-            Source::Inode(number) => [b"inherited from ", &*self.path_of(caller.wait, number)?].concat(),
+            Source::Inode(number) => [b"inherited from ", &*self.core.path_of(caller.wait, number)?].concat(),
         };
         Ok(text)
     }
@@ -136,15 +162,15 @@ impl FileSystem {
     /// The rules that matched the file and say something about one of these keys.
     fn rule_source(&self, caller: &Caller<'_>, inode: u64, keys: &[&str]) -> Result<Vec<u8>, Error> {
         let says = |rule: &String| keys.iter().any(|word| rule.contains(&format!("{word}=")));
-        let reachable = self.reachable(caller, inode)?;
-        for matched in self.matched(caller.wait, caller.now, inode, reachable.as_ref())? {
+        let reachable = self.visibility.reachable(caller, inode)?;
+        for matched in self.rules.matched(caller.wait, caller.now, inode, reachable.as_ref())? {
             let rules: Vec<String> = matched.rules.into_iter().filter(says).collect();
             if rules.is_empty() {
                 continue;
             }
             let whose = match matched.directory {
                 None => b"the pool".to_vec(),
-                Some(number) => self.path_of(caller.wait, number)?,
+                Some(number) => self.core.path_of(caller.wait, number)?,
             };
             return Ok([b"rule of ", &whose[..], b": ", rules.join("; ").as_bytes()].concat());
         }
@@ -155,16 +181,16 @@ impl FileSystem {
     }
 
     pub(crate) fn state(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let lost_bytes = crate::lost::unreadable_bytes(&self.store, caller.wait, inode)?;
+        let lost_bytes = crate::lost::unreadable_bytes(&self.core.store, caller.wait, inode)?;
         if lost_bytes > 0 {
             return Ok(format!("lost: {lost_bytes} bytes cannot be read from the devices that are there").into_bytes());
         }
-        let effective = self.effective(caller, inode)?;
-        let wanted = self.files.scheme_now(&effective);
-        let facts = self.facts(caller, inode, &effective)?;
+        let effective = self.core.effective(caller, inode)?;
+        let wanted = self.core.files.scheme_now(&effective);
+        let facts = self.core.facts(caller, inode, &effective)?;
         // What is shared with a file that wants more stays with the better of both.
-        let tertiary = self.files.tertiary(effective.wish.tier);
-        let site = self.files.site_of(&effective);
+        let tertiary = self.core.files.tertiary(effective.wish.tier);
+        let site = self.core.files.site_of(&effective);
         let mut wrongly = 0;
         let mut pending_of = |fact: &StoredFact| match fact.scheme == wanted {
             _ if tertiary.is_some_and(|set| set != fact.tertiary) => fact.bytes,
@@ -184,12 +210,12 @@ impl FileSystem {
             false if fact.scheme.parity >= wanted.parity => fact.bytes - fact.shared_bytes,
             false => fact.bytes,
         };
-        let waiting = self.tier_file(caller, inode)?.waiting_bytes;
+        let waiting = self.tiers.tier_file(caller, inode)?.waiting_bytes;
         let pending: u64 = facts.iter().map(&mut pending_of).sum::<u64>().max(waiting);
-        if let Some(why) = self.why_effective_unkept(&effective) {
+        if let Some(why) = self.unmet.why_effective_unkept(&effective) {
             return Ok(format!("impossible: {why}").into_bytes());
         }
-        if let Some((rule, why)) = self.why_rules_unkept(caller.wait, inode)? {
+        if let Some((rule, why)) = self.unmet.why_rules_unkept(caller.wait, inode)? {
             return Ok(format!("impossible: rule '{rule}': {why}").into_bytes());
         }
         if wrongly > 0 {
@@ -197,14 +223,14 @@ impl FileSystem {
                 format!("impossible: {wrongly} bytes lie elsewhere, and the devices that only= names have no room");
             return Ok(why.into_bytes());
         }
-        let pending_names = self.pending_names(caller, inode, &effective)?;
+        let pending_names = self.encryption.pending_names(caller, inode, &effective)?;
         if pending_names > 0 {
             return Ok(format!("pending {pending_names} names").into_bytes());
         }
         if pending > 0 {
             return Ok(format!("pending {pending} bytes").into_bytes());
         }
-        let devices = self.files.devices_for(&effective);
+        let devices = self.core.files.devices_for(&effective);
         if wanted.parity < effective.wish.scheme.survives_at_least(devices) {
             // Devices would be enough, and some are away, or are leaving.
             return Ok(self.away(&effective).into_bytes());
@@ -214,71 +240,44 @@ impl FileSystem {
 
     /// Which devices are missed by what is written now.
     fn away(&self, effective: &stere_policy::Effective) -> String {
-        let (allowed, open) = (self.store.devices_allowed(effective.wish.only), self.store.open_devices());
-        let entries = self.store.device_entries().into_iter();
+        let (allowed, open) = (self.core.store.devices_allowed(effective.wish.only), self.core.store.open_devices());
+        let entries = self.core.store.device_entries().into_iter();
         let is_missed =
             |entry: &stere_format::DeviceEntry| allowed.contains(&entry.index) && !open.contains(&entry.index);
         let names: Vec<String> = entries.filter(is_missed).map(|entry| entry.name).collect();
         format!("away: {}", names.join(", "))
     }
 
-    pub(crate) fn facts(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        effective: &stere_policy::Effective,
-    ) -> Result<Vec<StoredFact>, Error> {
-        Ok(self.files.stored_facts(&caller.context(), inode, effective)?)
-    }
-
     fn survives(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let effective = self.effective(caller, inode)?;
-        let facts = self.facts(caller, inode, &effective)?;
+        let effective = self.core.effective(caller, inode)?;
+        let facts = self.core.facts(caller, inode, &effective)?;
         let stored = facts.iter().map(|fact| fact.survives).min();
         let survives = match stored {
             Some(survives) => survives,
             // Nothing is stored yet: what new data would get.
-            None => self.files.scheme_now(&effective).parity,
+            None => self.core.files.scheme_now(&effective).parity,
         };
         Ok(survives.to_string().into_bytes())
     }
 
-    /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
-    pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
-        let (extents, next) = stere_file::stored_extents(&self.store, caller.wait, inode, from, LAYOUT_EXTENTS)?;
-        let mut runs: Vec<LayoutRun> = Vec::new();
-        for extent in extents {
-            let (start, end) = (extent.start, extent.end());
-            let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
-            let (volumes, survives) = (extent.blob.volumes(), self.store.losses_borne(&extent.blob));
-            let released_in = devices.is_empty().then(|| extent.blob.segment_id());
-            let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
-            match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
-                Some(last) => last.end = end,
-                None => runs.push(run),
-            }
-        }
-        Ok((runs, next))
-    }
-
     fn stored(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let facts = self.facts(caller, inode, &self.effective(caller, inode)?)?;
+        let facts = self.core.facts(caller, inode, &self.core.effective(caller, inode)?)?;
         let stored: u64 = facts.iter().map(|fact| fact.stored_bytes).sum();
         Ok(stored.to_string().into_bytes())
     }
 
     pub(crate) fn devices(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let facts = self.facts(caller, inode, &self.effective(caller, inode)?)?;
+        let facts = self.core.facts(caller, inode, &self.core.effective(caller, inode)?)?;
         let indices: BTreeSet<u16> = facts.iter().flat_map(|fact| fact.devices.iter().copied()).collect();
-        let entries = self.store.device_entries();
+        let entries = self.core.store.device_entries();
         let names = indices.iter().map(|index| {
             let entry = entries.iter().find(|entry| entry.index == *index);
             entry.map_or_else(|| format!("device {index}"), |entry| entry.name.clone())
         });
         let mut names: Vec<String> = names.collect();
-        let volumes = self.tier_file(caller, inode)?.volumes;
+        let volumes = self.tiers.tier_file(caller, inode)?.volumes;
         if volumes != 0 {
-            names.extend(self.store.tier_names(volumes).split('+').map(str::to_owned));
+            names.extend(self.core.store.tier_names(volumes).split('+').map(str::to_owned));
         }
         Ok(names.join(" ").into_bytes())
     }

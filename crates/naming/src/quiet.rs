@@ -6,26 +6,29 @@
 //! memory only: after a mount waiting begins anew, so nothing waits for ever. Read next: `reconcile.rs`, `units.rs`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_format::FileKind;
 use stere_store::Wait;
 
+use crate::Caller;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
 use crate::policy::nearest;
-use crate::units::UnitsOf;
+use crate::units::{Units, UnitsOf};
 use crate::walk::{Walk, path_and_form};
-use crate::{Caller, FileSystem};
 
 /// Without a change for so long a unit is quiet.
 pub const UNIT_QUIET_SECONDS: i64 = 120;
 /// For longer none is waited for.
 pub const UNIT_WAIT_SECONDS_MAX: i64 = 3600;
 
-/// Units that are waited for.
-#[derive(Default)]
-pub(crate) struct Quiet {
+/// Units that are waited for until nobody writes in them.
+pub struct Quiescence {
+    core: Arc<Core>,
+    units: Arc<Units>,
     /// Since when.
     since: Mutex<BTreeMap<u64, i64>>,
 }
@@ -37,20 +40,22 @@ pub(crate) struct Found {
     waits: BTreeMap<u64, bool>,
 }
 
-impl FileSystem {
-    /// As `reconcile`, by who looks for new files now and then: units that are being written are left for later.
-    pub fn reconcile_new(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.reconcile_as(caller, inode, true)
+impl Quiescence {
+    pub(crate) fn new(core: Arc<Core>, units: Arc<Units>) -> Quiescence {
+        Quiescence { core, units, since: Mutex::default() }
     }
 
     /// Everything below a directory was sent down: who is waited for there is waited for from now on.
     pub(crate) fn wait_anew_below(&self, wait: Wait, root: u64) -> Result<(), Error> {
-        let waiting: Vec<u64> = self.quiet.since.lock().keys().copied().collect();
+        let waiting: Vec<u64> = self.since.lock().keys().copied().collect();
         for unit in waiting {
-            let is_below =
-                self.store.view(wait, |view| nearest(view, unit, |at, _| Ok((at == root).then_some(()))))?.is_some();
+            let is_below = self
+                .core
+                .store
+                .view(wait, |view| nearest(view, unit, |at, _| Ok((at == root).then_some(()))))?
+                .is_some();
             if is_below {
-                self.quiet.since.lock().remove(&unit);
+                self.since.lock().remove(&unit);
             }
         }
         Ok(())
@@ -58,32 +63,32 @@ impl FileSystem {
 
     /// Whether a file is left where it is for now.
     pub(crate) fn waits_for_unit(&self, caller: &Caller<'_>, inode: u64, found: &mut Found) -> Result<bool, Error> {
-        let Some(unit) = self.unit_among(caller.wait, inode, &mut found.known)? else { return Ok(false) };
+        let Some(unit) = self.units.unit_among(caller.wait, inode, &mut found.known)? else { return Ok(false) };
         if let Some(waits) = found.waits.get(&unit) {
             return Ok(*waits);
         }
         let now = caller.now.seconds;
         let is_quiet = now - self.changed_last(caller.wait, unit)? >= UNIT_QUIET_SECONDS;
-        let mut since = self.quiet.since.lock();
+        let mut since = self.since.lock();
         let waits = !is_quiet && now - *since.entry(unit).or_insert(now) < UNIT_WAIT_SECONDS_MAX;
         if !waits {
             since.remove(&unit);
         }
         found.waits.insert(unit, waits);
         if waits {
-            self.files.note_written(unit);
+            self.core.files.note_written(unit);
         }
         Ok(waits)
     }
 
     /// When anything below a directory was changed last, in seconds.
     fn changed_last(&self, wait: Wait, directory: u64) -> Result<i64, Error> {
-        let found = path_and_form(&self.store, &self.names, wait, directory)?;
+        let found = path_and_form(&self.core.store, &self.core.names, wait, directory)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let mut walk = Walk::new(directory, FileKind::Directory, path, form).passing_over();
         let mut last = i64::MIN;
-        while let Some(met) = walk.next(&self.store, &self.names, wait)? {
-            let value = self.store.view(wait, |view| stere_file::inode_if_any(view, met.inode))?;
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, wait)? {
+            let value = self.core.store.view(wait, |view| stere_file::inode_if_any(view, met.inode))?;
             last = value.map_or(last, |value| last.max(value.ctime.seconds));
         }
         Ok(last)

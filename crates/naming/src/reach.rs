@@ -5,14 +5,16 @@
 //! groups speaks against him. Of a file with one name everything is told: he came by it. Read next: `chain.rs`, `policy.rs`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use stere_file::inode_if_any;
 use stere_file::named_in::{directories_of, has_several_names};
 use stere_policy::Source;
 
 use crate::error::Error;
+use crate::inode::Core;
 use crate::policy::nearest;
-use crate::{Caller, FileSystem, acl};
+use crate::{Caller, acl};
 
 /// Directories above one another beyond which metadata is damaged.
 const DEPTH_MAX: usize = 4096;
@@ -20,13 +22,18 @@ const DEPTH_MAX: usize = 4096;
 /// Who decided, where that must not be told.
 pub(crate) const NOT_SHOWN: &[u8] = b"by another name (not shown: you cannot reach it)";
 
-impl FileSystem {
+/// Which paths an asker may be told.
+pub struct PathVisibility {
+    pub(crate) core: Arc<Core>,
+}
+
+impl PathVisibility {
     /// The directories with names of a file that whoever asks can reach; none if there is nothing to hide from him.
     pub(crate) fn reachable(&self, asker: &Caller<'_>, inode: u64) -> Result<Option<BTreeSet<u64>>, Error> {
         if asker.uid == 0 {
             return Ok(None);
         }
-        let found = self.store.view(asker.wait, |view| {
+        let found = self.core.store.view(asker.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             let several = has_several_names(&value).then(|| directories_of(view, inode, &value)).transpose()?;
             Ok::<_, Error>(several)
@@ -42,7 +49,7 @@ impl FileSystem {
     }
 
     fn may_search_all_above(&self, asker: &Caller<'_>, directory: u64) -> Result<bool, Error> {
-        self.store.view(asker.wait, |view| {
+        self.core.store.view(asker.wait, |view| {
             let mut at = directory;
             for _ in 0..DEPTH_MAX {
                 let Some(value) = inode_if_any(view, at)? else { return Ok(false) };
@@ -61,7 +68,7 @@ impl FileSystem {
     /// Whether the path of a directory may be told to who asks about a file: it lies above a name that he can reach.
     pub(crate) fn may_be_told(&self, asker: &Caller<'_>, inode: u64, directory: u64) -> Result<bool, Error> {
         let Some(reachable) = self.reachable(asker, inode)? else { return Ok(true) };
-        self.store.view(asker.wait, |view| {
+        self.core.store.view(asker.wait, |view| {
             for name in &reachable {
                 if nearest(view, *name, |at, _| Ok((at == directory).then_some(())))?.is_some() {
                     return Ok(true);

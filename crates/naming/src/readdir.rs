@@ -1,16 +1,23 @@
 //! Listing directories in the order in which names were made, with cookies that stay valid whatever changes.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use stere_file::inode_if_any;
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
 use stere_store::View;
 
+use crate::atime::LazyTimes;
 use crate::attributes::Attributes;
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
+use crate::features::Features;
+use crate::inode::Core;
 use crate::names::{Names, SEQUENCE_FIRST, damaged};
-use crate::{Caller, FileSystem, Wait, directory};
+use crate::namespace::Namespace;
+use crate::stat::Stat;
+use crate::{Caller, directory};
 
 /// Names read from the store at a time.
 const BATCH: usize = 128;
@@ -49,28 +56,26 @@ struct BatchEntry {
     value: Option<InodeValue>,
 }
 
-impl FileSystem {
-    /// Lists the names behind `cookie` (0: from the start) until `visit` breaks. With `plus`, with attributes.
-    pub fn readdir(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        cookie: u64,
-        plus: bool,
-        visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        self.readdir_before(caller, inode, cookie..u64::MAX, plus, visit)
+/// Lists directories.
+pub(crate) struct Listing {
+    pub(crate) core: Arc<Core>,
+    pub(crate) access_times: Arc<LazyTimes>,
+    pub(crate) encryption: Arc<EncryptionKeys>,
+    pub(crate) stat: Arc<Stat>,
+}
+
+impl Listing {
+    pub(crate) fn new(namespace: &Namespace, features: &Features) -> Listing {
+        Listing {
+            core: namespace.core.clone(),
+            access_times: namespace.access_times.clone(),
+            encryption: namespace.encryption.clone(),
+            stat: features.stat.clone(),
+        }
     }
 
-    /// The cookie that the next name made in a directory will have. A listing that ends before it ends, whatever is made or renamed
-    /// meanwhile.
-    pub fn directory_end(&self, wait: Wait, inode: u64) -> Result<u64, Error> {
-        let value = self.store.view(wait, |view| directory(view, inode))?;
-        Ok(value.next_dirent_sequence.max(SEQUENCE_FIRST))
-    }
-
-    /// As `readdir`, without the names whose cookies are at or behind the end of `cookies`.
-    pub fn readdir_before(
+    /// Lists names with these cookies until `visit` breaks. With `plus`, with attributes.
+    pub(crate) fn list(
         &self,
         caller: &Caller<'_>,
         inode: u64,
@@ -79,14 +84,13 @@ impl FileSystem {
         visit: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let Range { start: cookie, end } = cookies;
-        self.note_use(caller, inode);
-        let (value, shelf) = self.store.view(caller.wait, |view| {
+        let (value, shelf) = self.core.store.view(caller.wait, |view| {
             let value = directory(view, inode)?;
-            let shelf = self.shelf(view, inode, &value)?;
+            let shelf = self.core.version_directory(view, inode, &value)?;
             Ok::<_, Error>((value, shelf))
         })?;
         if cookie == 0 {
-            self.note_access(caller, inode, &value);
+            self.access_times.note_access(caller, inode, &value);
         }
         let dots = [(COOKIE_DOT, &b"."[..], inode), (COOKIE_DOT_DOT, b"..", value.parent)];
         let mut batch = None;
@@ -113,7 +117,7 @@ impl FileSystem {
             };
             let Some(last) = batch.entries.last() else { return Ok(()) };
             next = last.sequence + 1;
-            let removals = self.files.removals();
+            let removals = self.core.files.removals();
             for entry in &batch.entries {
                 if entry.sequence >= end {
                     return Ok(());
@@ -155,9 +159,9 @@ impl FileSystem {
         removals: u64,
         handed_out: bool,
     ) -> Result<Option<Attributes>, Error> {
-        match self.files.refresh(caller.wait, inode, value.clone(), removals) {
+        match self.core.files.refresh(caller.wait, inode, value.clone(), removals) {
             Ok(None) => Ok(None),
-            Ok(Some(value)) => match self.shown(caller.wait, inode, value) {
+            Ok(Some(value)) => match self.stat.shown(caller.wait, inode, value) {
                 Err(Error::WouldBlock) if handed_out => Ok(None),
                 outcome => outcome.map(Some),
             },
@@ -167,7 +171,7 @@ impl FileSystem {
     }
 
     fn batch(&self, caller: &Caller<'_>, inode: u64, from: u64, plus: bool) -> Result<Batch, Error> {
-        self.store.view(caller.wait, |view| {
+        self.core.store.view(caller.wait, |view| {
             let mut batch = self.read_names(view, inode, from)?;
             if plus {
                 for entry in &mut batch.entries {
@@ -179,8 +183,8 @@ impl FileSystem {
     }
 
     fn read_names(&self, view: &View<'_>, inode: u64, from: u64) -> Result<Batch, Error> {
-        let (batch, key) = read_names(&self.names, view, inode, from)?;
-        self.note_encrypted(inode, key);
+        let (batch, key) = read_names(&self.core.names, view, inode, from)?;
+        self.encryption.note_encrypted(inode, key);
         Ok(batch)
     }
 }

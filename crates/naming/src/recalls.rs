@@ -8,31 +8,36 @@ use std::sync::Arc;
 
 use stere_store::{RecallMode, Wait, waiting};
 
-use crate::FileSystem;
 use crate::error::Error;
+use crate::inode::Core;
 
 /// Extents looked at in one view.
 const EXTENTS: usize = 256;
 
-impl FileSystem {
+/// Which callers may have content fetched from tertiary media, and which media a call needs.
+pub struct Recalls {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Recalls {
     /// Whether who reads what is on tertiary volumes only waits for it on this mount.
     pub fn recalls_wait(&self) -> bool {
-        self.store.recall_mode() == RecallMode::Block
+        self.core.store.recall_mode() == RecallMode::Block
     }
 
     /// Whether any programs are refused what is on tertiary volumes only.
     pub fn has_refused_programs(&self) -> bool {
-        !self.options.refused_programs.is_empty() && self.options.processes.is_some()
+        !self.core.options.refused_programs.is_empty() && self.core.options.processes.is_some()
     }
 
     /// Whether the program that this task runs is one of them.
     pub fn is_recall_refused(&self, task: u32) -> bool {
-        let Some(processes) = self.options.processes.as_ref().filter(|_| task != 0 && self.has_refused_programs())
+        let Some(processes) = self.core.options.processes.as_ref().filter(|_| task != 0 && self.has_refused_programs())
         else {
             return false;
         };
         let names = processes.names(task);
-        self.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
+        self.core.options.refused_programs.iter().any(|program| stere_policy::is_named(&names, program))
     }
 
     /// Works for this task: what is on tertiary volumes only is refused at once if its program is one of those.
@@ -49,7 +54,7 @@ impl FileSystem {
         let (end, mut set) = (offset.saturating_add(length), 0);
         let mut from = Some(offset);
         while let Some(at) = from.filter(|at| *at < end) {
-            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
             let touched = extents.iter().take_while(|extent| extent.start < end);
             set |=
                 touched.filter(|extent| extent.blob.is_released()).fold(0, |set, extent| set | extent.blob.volumes());

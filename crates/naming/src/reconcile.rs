@@ -6,20 +6,31 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stere_device::planted::{Bug, is_planted};
 use stere_file::{SharedWishes, Twins};
 use stere_format::{FileKind, Key, key};
-use stere_policy::{Decision, Effective, Source, Switch};
-use stere_store::{Store, Transaction, Wait};
+use stere_policy::Decision;
+use stere_store::{Store, Wait};
 
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
+use crate::policy::dedup_domain;
+use crate::quiet::Quiescence;
+use crate::reconcile_queue::{number_of, put_note};
+use crate::retention::Retentions;
+use crate::rules::PolicyRules;
+use crate::tier::Tiers;
+use crate::units::Units;
+use crate::versions::Versions;
 use crate::walk::{Met, Walk, path_and_form, path_of};
-use crate::{Caller, FileSystem, ROOT, quiet};
+use crate::{Caller, quiet};
 
 /// Names looked at in one step at most.
 const NAMES_PER_STEP: usize = 512;
@@ -85,16 +96,18 @@ struct State {
 }
 
 /// The work of a file system.
-#[derive(Default)]
-pub(crate) struct Reconciler {
+pub struct Reconciler {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rules: Arc<PolicyRules>,
+    pub(crate) units: Arc<Units>,
+    pub(crate) quiescence: Arc<Quiescence>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) encryption: Arc<EncryptionKeys>,
+    pub(crate) retention: Arc<Retentions>,
     state: Mutex<State>,
-    has_new_notes: AtomicBool,
-    /// Of what is noted, what may wait until units are quiet.
-    patient: Mutex<BTreeSet<u64>>,
     /// Where content was met that may be met again.
     twins: Mutex<Twins>,
-    /// Held (for reading) from before a change of policy notes work until everybody asks what holds anew.
-    changing: RwLock<()>,
 }
 
 /// Work that cannot go on for now.
@@ -118,18 +131,6 @@ pub struct ReconcileStatus {
     pub files: u64,
     /// Blobs that cannot be read, so they stay as they are.
     pub damaged_blobs: u64,
-}
-
-/// Notes that what lies below an inode is to be looked at.
-fn note(transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
-    let key = Key::reconcile(inode);
-    let number = transaction.get(&key)?.map_or(0, |bytes| number_of(&bytes));
-    transaction.put(key, &(number + 1).to_le_bytes());
-    Ok(())
-}
-
-fn number_of(bytes: &[u8]) -> u64 {
-    bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
 fn read_notes(store: &Store, wait: Wait) -> Result<Vec<(u64, u64)>, Error> {
@@ -173,78 +174,76 @@ impl State {
     }
 }
 
-impl FileSystem {
-    /// To be held by who changes policy: until it is let go nobody begins with work that the change notes.
-    pub(crate) fn changing_policy(&self) -> RwLockReadGuard<'_, ()> {
-        self.reconciler.changing.read()
-    }
+/// What the reconciler works with.
+pub(crate) struct ReconcilerParts {
+    pub core: Arc<Core>,
+    pub rules: Arc<PolicyRules>,
+    pub units: Arc<Units>,
+    pub quiescence: Arc<Quiescence>,
+    pub tiers: Arc<Tiers>,
+    pub versions: Arc<Versions>,
+    pub encryption: Arc<EncryptionKeys>,
+    pub retention: Arc<Retentions>,
+}
 
-    /// Notes that what lies below an inode is to be looked at, with the change that makes it necessary.
-    pub(crate) fn note_reconcile(&self, transaction: &mut Transaction<'_>, inode: u64) -> Result<(), Error> {
-        note(transaction, inode)?;
-        self.reconciler.patient.lock().remove(&inode);
-        // Looked at under the store's lock, which this transaction holds until the note is there.
-        self.reconciler.has_new_notes.store(true, Ordering::Release);
-        Ok(())
+impl Reconciler {
+    pub(crate) fn new(parts: ReconcilerParts) -> Reconciler {
+        let ReconcilerParts { core, rules, units, quiescence, tiers, versions, encryption, retention } = parts;
+        let (state, twins) = Default::default();
+        Reconciler { core, rules, units, quiescence, tiers, versions, encryption, retention, state, twins }
     }
 
     /// Looks at everything below an inode, and moves what does not lie as its policy says. Goes on in `reconcile_step`.
     pub fn reconcile(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.reconcile_as(caller, inode, false)
+        self.core.request_reconcile(caller, inode)
     }
 
     pub(crate) fn reconcile_as(&self, caller: &Caller<'_>, inode: u64, is_patient: bool) -> Result<(), Error> {
         // Whoever waits for nobody comes first.
         let is_asked = |view: &stere_store::View<'_>| Ok::<_, Error>(view.get(&Key::reconcile(inode))?.is_some());
-        if is_patient && self.store.view(caller.wait, is_asked)? {
-            let is_blocked = self.reconciler.state.lock().blocked.iter().any(|(root, _, _)| *root == inode);
+        if is_patient && self.core.store.view(caller.wait, is_asked)? {
+            let is_blocked = self.state.lock().blocked.iter().any(|(root, _, _)| *root == inode);
             return if is_blocked { self.try_again(caller, inode) } else { Ok(()) };
         }
-        self.store.update(caller.wait, |transaction| {
-            let value = stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
-            match value.kind() {
-                Some(FileKind::File | FileKind::Directory) => {
-                    self.note_reconcile(transaction, inode)?;
-                    if is_patient {
-                        self.reconciler.patient.lock().insert(inode);
-                    }
-                    Ok(())
-                }
-                _ => Err(Error::NotPermitted("only files and directories are stored by policy")),
+        self.core.store.update(caller.wait, |transaction| {
+            self.core.put_reconcile_request(transaction, inode)?;
+            if is_patient {
+                self.core.reconcile.patient.lock().insert(inode);
             }
+            Ok(())
         })
     }
 
     /// What was blocked is tried again, as patiently as before.
     fn try_again(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
-            note(transaction, inode)?;
-            self.reconciler.has_new_notes.store(true, Ordering::Release);
+        self.core.store.update(caller.wait, |transaction| {
+            put_note(transaction, inode)?;
+            self.core.reconcile.has_new_notes.store(true, Ordering::Release);
             Ok(())
         })
     }
 
     /// The same for new files, and for all that goes down.
     pub(crate) fn try_new_again(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        let blocked: Vec<u64> = self.reconciler.state.lock().blocked.iter().map(|(root, _, _)| *root).collect();
+        let blocked: Vec<u64> = self.state.lock().blocked.iter().map(|(root, _, _)| *root).collect();
         if blocked.is_empty() {
             return Ok(());
         }
-        let roots = self.tiered_roots(caller.wait)?;
-        let is_new = |inode: &u64| roots.contains(inode) || self.reconciler.patient.lock().contains(inode);
+        let roots = self.tiers.tiered_roots(caller.wait)?;
+        let is_new = |inode: &u64| roots.contains(inode) || self.core.reconcile.patient.lock().contains(inode);
         blocked.into_iter().filter(is_new).try_for_each(|inode| self.try_again(caller, inode))
     }
 
     /// Whether there is work.
     pub fn is_reconciling(&self, wait: Wait) -> Result<bool, Error> {
-        let mut state = self.reconciler.state.lock();
-        state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
+        let mut state = self.state.lock();
+        state.load(&self.core.store, wait, &self.core.reconcile.has_new_notes)?;
         Ok(state.in_hand.is_some() || !state.pending.is_empty())
     }
 
     /// Stops the work for now, or lets it go on; what was blocked is then tried again.
     pub fn pause_reconcile(&self, is_paused: bool) {
-        let mut state = self.reconciler.state.lock();
+        let mut state = self.state.lock();
         state.is_paused = is_paused;
         if !is_paused {
             for (root, number, _) in std::mem::take(&mut state.blocked) {
@@ -255,10 +254,11 @@ impl FileSystem {
 
     /// How far the work is.
     pub fn reconcile_status(&self, wait: Wait) -> Result<ReconcileStatus, Error> {
-        let mut state = self.reconciler.state.lock();
-        state.load(&self.store, wait, &self.reconciler.has_new_notes)?;
-        let path =
-            |inode| Ok::<_, Error>(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()));
+        let mut state = self.state.lock();
+        state.load(&self.core.store, wait, &self.core.reconcile.has_new_notes)?;
+        let path = |inode| {
+            Ok::<_, Error>(path_of(&self.core.store, &self.core.names, wait, inode)?.unwrap_or_else(|| b"?".to_vec()))
+        };
         let current = state.in_hand.map(|(root, _)| root);
         let others = state.pending.iter().copied().filter(|root| Some(*root) != current);
         let pending = current.into_iter().chain(others).map(path).collect::<Result<Vec<_>, Error>>()?;
@@ -275,8 +275,8 @@ impl FileSystem {
 
     /// A piece of the work: moves about so many bytes. Tells whether there is more to do.
     pub fn reconcile_step(&self, caller: &Caller<'_>, budget_bytes: u64) -> Result<bool, Error> {
-        let mut state = self.reconciler.state.lock();
-        state.load(&self.store, caller.wait, &self.reconciler.has_new_notes)?;
+        let mut state = self.state.lock();
+        state.load(&self.core.store, caller.wait, &self.core.reconcile.has_new_notes)?;
         // One at a time: who comes while another one works has nothing to do.
         if state.is_paused || (state.in_hand.is_some() && state.job.is_none()) {
             return Ok(false);
@@ -293,7 +293,7 @@ impl FileSystem {
         drop(state);
         let mut progress = Progress { budget_bytes, ..Progress::default() };
         let outcome = self.work(caller, &mut job, &mut progress);
-        let mut state = self.reconciler.state.lock();
+        let mut state = self.state.lock();
         state.moved_bytes += progress.moved_bytes;
         state.files += progress.files;
         state.damaged_blobs += progress.damaged_blobs;
@@ -309,19 +309,19 @@ impl FileSystem {
                 return if matches!(error, Error::NoSpace) { Ok(!state.pending.is_empty()) } else { Err(error) };
             }
         }
-        let has_new_notes = self.reconciler.has_new_notes.load(Ordering::Acquire);
+        let has_new_notes = self.core.reconcile.has_new_notes.load(Ordering::Acquire);
         Ok(!state.pending.is_empty() || has_new_notes)
     }
 
     fn begin(&self, state: &mut State, caller: &Caller<'_>) -> Result<Option<Job>, Error> {
         let Some(root) = state.pending.pop_front() else { return Ok(None) };
-        let begun = self.store.view(caller.wait, |view| {
+        let begun = self.core.store.view(caller.wait, |view| {
             let Some(note) = view.get(&Key::reconcile(root))? else { return Ok(None) };
             let kind = stere_file::inode_if_any(view, root)?.and_then(|value| value.kind());
             Ok::<_, Error>(Some((number_of(&note), kind)))
         })?;
         let Some((number, kind)) = begun else { return Ok(None) };
-        if self.reconciler.changing.try_write().is_none() {
+        if self.core.reconcile.changing.try_write().is_none() {
             // The note may be of a change that does not hold everywhere yet. The work stays where it was.
             state.pending.push_front(root);
             return Ok(None);
@@ -331,9 +331,9 @@ impl FileSystem {
             Some(unit) => (unit, Some(FileKind::Directory)),
             None => (root, kind),
         };
-        let found = path_and_form(&self.store, &self.names, caller.wait, start)?;
+        let found = path_and_form(&self.core.store, &self.core.names, caller.wait, start)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
-        let rule_changes = self.rules.changes();
+        let rule_changes = self.core.policy.changes();
         let beginning = Beginning { inode: start, kind: kind.unwrap_or(FileKind::Symlink), path, form };
         let (shared, linked) = (SharedWishes::default(), FxHashMap::default());
         Ok(Some(Job {
@@ -349,7 +349,7 @@ impl FileSystem {
             locked_names: 0,
             rule_changes,
             linked,
-            patient: self.reconciler.patient.lock().contains(&root).then(quiet::Found::default),
+            patient: self.core.reconcile.patient.lock().contains(&root).then(quiet::Found::default),
         }))
     }
 
@@ -359,9 +359,9 @@ impl FileSystem {
         if state.gathered.remove(&root) || is_planted(Bug::UnitGoesApart) {
             return Ok(None);
         }
-        let Some(unit) = self.unit_of(caller.wait, root)?.filter(|unit| *unit != root) else { return Ok(None) };
+        let Some(unit) = self.units.unit_of(caller.wait, root)?.filter(|unit| *unit != root) else { return Ok(None) };
         for other in &state.pending {
-            if self.unit_of(caller.wait, *other)? == Some(unit) {
+            if self.units.unit_of(caller.wait, *other)? == Some(unit) {
                 state.gathered.insert(*other);
             }
         }
@@ -371,7 +371,7 @@ impl FileSystem {
     /// Takes the note away, unless it was made anew meanwhile.
     fn finish(&self, state: &mut State, caller: &Caller<'_>, job: &Job) -> Result<(), Error> {
         if job.patient.is_none() {
-            self.wait_anew_below(caller.wait, job.root)?;
+            self.quiescence.wait_anew_below(caller.wait, job.root)?;
         }
         if job.waiting_bytes > 0 {
             let why = format!(
@@ -390,12 +390,12 @@ impl FileSystem {
             return Ok(());
         }
         let key = Key::reconcile(job.root);
-        if self.rules.changes() != job.rule_changes {
+        if self.core.policy.changes() != job.rule_changes {
             // What was decided on the way may be by the old rules: once more.
             state.pending.push_back(job.root);
             return Ok(());
         }
-        let is_done = self.store.update(caller.wait, |transaction| {
+        let is_done = self.core.store.update(caller.wait, |transaction| {
             let number = transaction.get(&key)?.map(|bytes| number_of(&bytes));
             if number == Some(job.number) {
                 transaction.delete(key);
@@ -403,10 +403,10 @@ impl FileSystem {
             Ok::<_, Error>(number.is_none_or(|number| number == job.number))
         })?;
         if is_done {
-            self.reconciler.patient.lock().remove(&job.root);
+            self.core.reconcile.patient.lock().remove(&job.root);
         } else {
             // Asked for again while it was done.
-            self.reconciler.has_new_notes.store(true, Ordering::Release);
+            self.core.reconcile.has_new_notes.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -420,13 +420,13 @@ impl FileSystem {
                     return Ok(false);
                 }
                 let left = progress.budget_bytes - progress.moved_bytes;
-                let done = self.files.reconcile(&context, inode, from, left, &mut job.shared)?;
+                let done = self.core.files.reconcile(&context, inode, from, left, &mut job.shared)?;
                 progress.moved_bytes += done.moved_bytes;
                 progress.damaged_blobs += u64::from(done.damaged_blobs);
                 job.waiting_bytes += done.waiting_bytes;
                 job.locked_bytes += done.locked_bytes;
                 if done.moved_bytes > 0 {
-                    self.note_stored_anew(inode);
+                    self.encryption.note_stored_anew(inode);
                 }
                 job.file = done.next.map(|next| (inode, next));
                 progress.files += u64::from(job.file.is_none());
@@ -439,32 +439,32 @@ impl FileSystem {
                     return Ok(false);
                 }
                 let left = progress.budget_bytes - progress.moved_bytes;
-                let mut twins = self.reconciler.twins.lock();
-                let done = self.files.deduplicate(&context, inode, from, left, domain, &mut twins)?;
+                let mut twins = self.twins.lock();
+                let done = self.core.files.deduplicate(&context, inode, from, left, domain, &mut twins)?;
                 progress.moved_bytes += done.compared_bytes;
                 job.twin = done.next.map(|next| (inode, next, domain));
             }
-            match job.walk.next(&self.store, &self.names, caller.wait)? {
+            match job.walk.next(&self.core.store, &self.core.names, caller.wait)? {
                 None if job.shared.begin_separating() => job.walk = job.beginning.walk(),
                 None => return Ok(true),
                 Some(met) if met.kind == FileKind::File => {
-                    let is_version = self.review_version(caller, &met)?;
+                    let is_version = self.versions.review_version(caller, &met)?;
                     if !is_version {
                         self.review_met(caller, job, &met)?;
-                        self.pass_versions_on(caller, met.inode)?;
+                        self.versions.pass_versions_on(caller, met.inode)?;
                     }
                     if !is_version && let Some(directory) = job.walk.directory(&met) {
-                        self.await_retention_of_met(caller, met.inode, directory)?;
+                        self.retention.await_retention_of_met(caller, met.inode, directory)?;
                     }
                     let waits = match &mut job.patient {
-                        Some(found) => self.waits_for_unit(caller, met.inode, found)?,
+                        Some(found) => self.quiescence.waits_for_unit(caller, met.inode, found)?,
                         None => false,
                     };
                     job.file = (!waits).then_some((met.inode, 0));
                 }
                 Some(met) => {
-                    self.review_version(caller, &met)?;
-                    job.locked_names += self.reencrypt_names(caller, &met)?;
+                    self.versions.review_version(caller, &met)?;
+                    job.locked_names += self.encryption.reencrypt_names(caller, &met)?;
                 }
             }
         }
@@ -473,16 +473,16 @@ impl FileSystem {
 
     /// Among which files content of this one is to be found again, if it is to be at all: those below the same directory that says so.
     fn dedup_domain(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<u64>, Error> {
-        self.store.view(caller.wait, |view| {
+        self.core.store.view(caller.wait, |view| {
             let Some(value) = stere_file::inode_if_any(view, inode)? else { return Ok(None) };
-            Ok::<_, Error>(dedup_domain(&self.files.effective(view, inode, &value)?))
+            Ok::<_, Error>(dedup_domain(&self.core.files.effective(view, inode, &value)?))
         })
     }
 
     /// Lets the rules decide anew for a file that the walk came to. Of a file with several names the stricter holds, so less is
     /// decided only when all its names were met.
     fn review_met(&self, caller: &Caller<'_>, job: &mut Job, met: &Met) -> Result<(), Error> {
-        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, met.inode))?;
+        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, met.inode))?;
         let Some(value) = value.filter(|value| value.nlink > 0) else { return Ok(()) };
         if job.walk.form() == Form::Opaque {
             // Rules ask for names, and nobody can read them now.
@@ -490,11 +490,11 @@ impl FileSystem {
         }
         let directory = job.walk.directory(met).unwrap_or(value.parent);
         let before = stere_file::rule_decision(&value);
-        let (mut decision, by) = self.decide(caller, directory, job.walk.path(), met.inode)?;
+        let (mut decision, by) = self.rules.decide(caller, directory, job.walk.path(), met.inode)?;
         if value.nlink > 1 {
             let is_known = job.linked.contains_key(&met.inode) || job.linked.len() < LINKED_MAX;
             let (so_far, count) = job.linked.get(&met.inode).copied().unwrap_or_default();
-            let classes = self.files.resolver().classes();
+            let classes = self.core.files.resolver().classes();
             decision = decision.or_more(&so_far, &classes);
             if is_known {
                 job.linked.insert(met.inode, (decision, count + 1));
@@ -508,25 +508,10 @@ impl FileSystem {
             let hidden = format!("inode {}", met.inode);
             let is_plain = job.walk.form() == Form::Plain;
             let path = if is_plain { job.walk.path() } else { hidden.as_bytes() };
-            self.put_decision(caller, path, met.inode, decision, &by)?;
+            self.rules.put_decision(caller, path, met.inode, decision, &by)?;
         }
         Ok(())
     }
-
-    /// The path of an inode from the root of the pool; the root where it has no name.
-    pub fn path_of(&self, wait: Wait, inode: u64) -> Result<Vec<u8>, Error> {
-        assert!(inode >= ROOT, "inodes are numbered from the root");
-        Ok(path_of(&self.store, &self.names, wait, inode)?.unwrap_or_else(|| b"(without a name)".to_vec()))
-    }
-}
-
-/// The domain that a policy says, by the number of who says it; what rules and the pool say is about the whole pool.
-pub(crate) fn dedup_domain(effective: &Effective) -> Option<u64> {
-    let (is_on, source) = effective.switches[Switch::Dedup as usize];
-    is_on.then_some(match source {
-        Source::Inode(inode) | Source::Lock(inode) => inode,
-        Source::Rule | Source::Pool => ROOT,
-    })
 }
 
 /// What one step did.
@@ -536,6 +521,13 @@ struct Progress {
     moved_bytes: u64,
     files: u64,
     damaged_blobs: u64,
+}
+
+impl Reconciler {
+    /// As `reconcile`, by who looks for new files now and then: units that are being written are left for later.
+    pub fn reconcile_new(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
+        self.reconcile_as(caller, inode, true)
+    }
 }
 
 #[cfg(test)]

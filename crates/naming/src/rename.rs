@@ -5,15 +5,15 @@ use std::sync::Arc;
 use stere_device::planted::{Bug, is_planted};
 use stere_file::{Gone, Keys, Unlink, inode_if_any};
 use stere_format::FileKind;
-use stere_plugin::EventKind;
-use stere_store::Transaction;
+use stere_store::{Transaction, Wait};
 
 use crate::error::Error;
+use crate::name_changes::NameChanges;
 use crate::names::{Found, check_name};
-use crate::plugins::Doing;
-use crate::remove::{Attempt, Removed};
+use crate::pipeline::Renaming;
+use crate::remove::{Attempt, Removed, victim as found_victim};
 use crate::rules::Scopes;
-use crate::{Caller, FileSystem, ROOT, directory, living_directory, put_changed_directory, versions};
+use crate::{Caller, ROOT, directory, living_directory, put_changed_directory, versions};
 
 /// Fail when the new name exists.
 pub const RENAME_NOREPLACE: u32 = 1;
@@ -26,7 +26,7 @@ pub const RENAME_WHITEOUT: u32 = 4;
 const DEPTH_MAX: usize = 65_536;
 
 /// A rename, with what its names mean now.
-struct Rename<'a> {
+pub(crate) struct Rename<'a> {
     parent: u64,
     name: &'a [u8],
     new_parent: u64,
@@ -43,38 +43,10 @@ impl Rename<'_> {
     }
 }
 
-impl FileSystem {
-    /// Renames.
-    pub fn rename(
-        &self,
-        caller: &Caller<'_>,
-        parent: u64,
-        name: &[u8],
-        new_parent: u64,
-        new_name: &[u8],
-        flags: u32,
-    ) -> Result<(), Error> {
-        self.note_use(caller, parent);
-        self.note_use(caller, new_parent);
-        let source = self.watched_name(caller, parent, name)?;
-        let target = self.watched_name(caller, new_parent, new_name)?;
-        let place = if source.is_some() { self.place(caller, new_parent)? } else { None };
-        let outcome =
-            self.with_room(caller, || self.rename_unwatched(caller, parent, name, new_parent, new_name, flags));
-        let is_exchange = flags == RENAME_EXCHANGE;
-        self.saw_renamed(caller, [source, target], (place.as_ref(), new_name), is_exchange, &outcome);
-        outcome
-    }
-
-    fn rename_unwatched(
-        &self,
-        caller: &Caller<'_>,
-        parent: u64,
-        name: &[u8],
-        new_parent: u64,
-        new_name: &[u8],
-        flags: u32,
-    ) -> Result<(), Error> {
+impl NameChanges {
+    /// Begins a rename: what is asked for must be one that there is. The rules of both directories are looked up once.
+    pub fn begin_rename<'a>(&self, caller: &Caller<'_>, asked: &Renaming<'a>) -> Result<Rename<'a>, Error> {
+        let Renaming { parent, name, new_parent, new_name, flags, .. } = *asked;
         let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
         if flags & !known != 0 || flags == known {
             return Err(Error::Invalid("rename knows NOREPLACE or EXCHANGE, one at a time"));
@@ -85,63 +57,60 @@ impl FileSystem {
                 return Err(Error::Invalid("\".\" and \"..\" cannot be renamed"));
             }
         }
-        let scopes = [self.scopes(caller.wait, parent)?, self.scopes(caller.wait, new_parent)?];
-        let rename = Rename { parent, name, new_parent, new_name, flags, scopes };
-        let _until_it_holds = self.changing_policy();
-        let mut may_keep = self.may_keep_removed();
-        loop {
-            let target = self.store.view(caller.wait, |view| self.names.find(view, new_parent, new_name))?;
-            self.judge_rename(caller, &rename, target.as_ref())?;
-            let attempt = match target {
-                Some(target) if flags == 0 => {
-                    let attempt = self.files.removing(&caller.context(), target.inode, |transaction, unlink| {
-                        self.rename_over(transaction, unlink, caller, &rename, &target, may_keep)
-                    });
-                    if may_keep && matches!(attempt, Err(Error::NoSpace)) {
-                        // Full is never stuck: then what is replaced goes for good.
-                        self.note_full();
-                        may_keep = false;
-                        continue;
-                    }
-                    self.lazy_times.remove(target.inode);
-                    attempt?
-                }
-                _ => self.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, &rename))?,
-            };
-            if let Attempt::Done(directory_moved) = attempt {
-                if directory_moved {
-                    self.files.resolver().invalidate();
-                    self.rules.note_change();
-                }
-                return Ok(());
-            }
-        }
+        let scopes = [self.rules.scopes(caller.wait, parent)?, self.rules.scopes(caller.wait, new_parent)?];
+        Ok(Rename { parent, name, new_parent, new_name, flags, scopes })
     }
 
-    /// Asks the plugins of what is renamed, and of what goes by that.
-    fn judge_rename(&self, caller: &Caller<'_>, rename: &Rename<'_>, target: Option<&Found>) -> Result<(), Error> {
-        let (name, new_name) = (rename.name, rename.new_name);
-        let source = self.store.view(caller.wait, |view| self.names.find(view, rename.parent, name))?;
-        if let Some(source) = source {
-            self.prepare_move(caller, source.inode, source.kind, rename.new_parent)?;
-            self.judge(caller, EventKind::Rename, source.inode, Doing { name, new_name, ..Doing::default() })?;
-        }
-        match target {
-            Some(target) if rename.flags == RENAME_EXCHANGE => {
-                self.prepare_move(caller, target.inode, target.kind, rename.parent)?;
-                let doing = Doing { name: new_name, new_name: name, ..Doing::default() };
-                self.judge(caller, EventKind::Rename, target.inode, doing)
-            }
+    /// What the two names mean now.
+    pub fn meant_by(&self, wait: Wait, rename: &Rename<'_>) -> Result<[Option<Found>; 2], Error> {
+        self.core.store.view(wait, |view| {
+            let source = self.core.names.find(view, rename.parent, rename.name)?;
+            Ok([source, self.core.names.find(view, rename.new_parent, rename.new_name)?])
+        })
+    }
+
+    /// Renames, if the new name still means `target`.
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        rename: &Rename<'_>,
+        target: Option<Found>,
+        may_keep: &mut bool,
+    ) -> Result<Attempt<()>, Error> {
+        let attempt = match target {
             Some(target) if rename.flags == 0 => {
-                self.judge(caller, EventKind::Delete, target.inode, Doing { name: new_name, ..Doing::default() })
+                let over = |may_keep: bool| {
+                    self.core.files.removing(&caller.context(), target.inode, |transaction, unlink| {
+                        self.rename_over(transaction, unlink, caller, rename, &target, may_keep)
+                    })
+                };
+                let mut attempt = over(*may_keep);
+                if *may_keep && matches!(attempt, Err(Error::NoSpace)) {
+                    // Full is never stuck: then what is replaced goes for good.
+                    self.versions.note_full();
+                    *may_keep = false;
+                    attempt = over(false);
+                }
+                self.access_times.remove(target.inode);
+                attempt?
             }
-            _ => Ok(()),
-        }
+            _ => self.core.store.update(caller.wait, |transaction| self.rename_plain(transaction, caller, rename))?,
+        };
+        Ok(match attempt {
+            Attempt::Done(directory_moved) => {
+                if directory_moved {
+                    self.core.files.resolver().invalidate();
+                    self.core.policy.note_change();
+                }
+                Attempt::Done(())
+            }
+            Attempt::Moved => Attempt::Moved,
+        })
     }
 
     /// Renames where the new name is free, or both are exchanged. Tells whether a directory changed its parent, or its
     /// name where names decide something.
-    fn rename_plain(
+    pub(crate) fn rename_plain(
         &self,
         transaction: &mut Transaction<'_>,
         caller: &Caller<'_>,
@@ -149,7 +118,7 @@ impl FileSystem {
     ) -> Result<Attempt<bool>, Error> {
         let source = self.source(transaction, rename)?;
         living_directory(transaction, rename.new_parent)?;
-        let target = self.names.find(transaction, rename.new_parent, rename.new_name)?;
+        let target = self.core.names.find(transaction, rename.new_parent, rename.new_name)?;
         match target {
             Some(_) if rename.flags == RENAME_NOREPLACE => Err(Error::Exists),
             Some(target) if rename.flags == RENAME_EXCHANGE => {
@@ -166,9 +135,9 @@ impl FileSystem {
 
     fn source(&self, transaction: &mut Transaction<'_>, rename: &Rename<'_>) -> Result<Found, Error> {
         directory(transaction, rename.parent)?;
-        let source = self.names.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
+        let source = self.core.names.find(transaction, rename.parent, rename.name)?.ok_or(Error::NotFound)?;
         for inode in [rename.parent, source.inode] {
-            self.check_no_version_in(transaction, inode)?;
+            self.versions.check_no_version_in(transaction, inode)?;
         }
         if source.inode == ROOT {
             return Err(Error::Busy);
@@ -177,7 +146,7 @@ impl FileSystem {
     }
 
     /// Renames over an existing name, whose inode loses a link.
-    fn rename_over(
+    pub(crate) fn rename_over(
         &self,
         transaction: &mut Transaction<'_>,
         unlink: &Unlink,
@@ -187,7 +156,7 @@ impl FileSystem {
         may_keep: bool,
     ) -> Result<Removed<bool>, Error> {
         let source = self.source(transaction, rename)?;
-        if self.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
+        if self.core.names.find(transaction, rename.new_parent, rename.new_name)? != Some(*expected) {
             return Ok((Attempt::Moved, Gone::Stays));
         }
         // Two names of one file: nothing happens.
@@ -198,25 +167,27 @@ impl FileSystem {
         match (source.kind == FileKind::Directory, expected.kind == FileKind::Directory) {
             (true, false) => return Err(Error::NotADirectory),
             (false, true) => return Err(Error::IsADirectory),
-            (true, true) if !self.is_empty_of_names(transaction, expected.inode)? => return Err(Error::NotEmpty),
+            (true, true) if !self.versions.is_empty_of_names(transaction, expected.inode)? => {
+                return Err(Error::NotEmpty);
+            }
             _ => {}
         }
-        let mut victim = self.victim(transaction, expected)?;
+        let mut victim = found_victim(transaction, expected)?;
         for inode in [rename.new_parent, source.inode, expected.inode] {
-            self.check_no_version_in(transaction, inode)?;
+            self.versions.check_no_version_in(transaction, inode)?;
         }
         if !is_planted(Bug::RetainedReplaced) {
             stere_file::check_changeable(&victim, caller.now)?;
         }
-        self.forget_rules(transaction, expected.inode, &victim)?;
-        self.close_volume_at(transaction, expected.inode, &victim)?;
+        self.rules.forget_rules(transaction, expected.inode, &victim)?;
+        self.quotas.close_volume_at(transaction, expected.inode, &victim)?;
         let place = (rename.new_parent, rename.new_name);
         let is_directory = expected.kind == FileKind::Directory;
-        let is_shelved = is_directory && self.shelve_directory(transaction, caller, place, expected.inode)?;
+        let is_shelved = is_directory && self.versions.shelve_directory(transaction, caller, place, expected.inode)?;
         if is_shelved {
-            victim = self.victim(transaction, expected)?;
+            victim = found_victim(transaction, expected)?;
         }
-        let is_kept = may_keep && self.keep_removed(transaction, unlink, caller, place, expected, &victim)?;
+        let is_kept = may_keep && self.versions.keep_removed(transaction, unlink, caller, place, expected, &victim)?;
         let moved = self.move_name(transaction, caller, rename, &source, Some(expected))?;
         if is_kept {
             return Ok((Attempt::Done(moved), Gone::Stays));
@@ -238,24 +209,24 @@ impl FileSystem {
         let is_directory = source.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;
         // Not out of a directory whose names nobody can read.
-        self.name_key(transaction, rename.parent, &from)?;
-        self.names.remove(transaction, rename.parent, &mut from, source)?;
+        self.encryption.name_key(transaction, rename.parent, &from)?;
+        self.core.names.remove(transaction, rename.parent, &mut from, source)?;
         if is_directory && !same_parent {
             from.nlink = from.nlink.saturating_sub(1);
         }
         put_changed_directory(transaction, rename.parent, &mut from, caller.now);
         // Read again: it may be the same directory.
         let mut to = directory(transaction, rename.new_parent)?;
-        let key = self.name_key(transaction, rename.new_parent, &to)?;
+        let key = self.encryption.name_key(transaction, rename.new_parent, &to)?;
         let sequence = match over {
             Some(over) => {
-                self.names.replace(transaction, rename.new_parent, over, source.inode, source.kind)?;
+                self.core.names.replace(transaction, rename.new_parent, over, source.inode, source.kind)?;
                 if over.kind == FileKind::Directory {
                     to.nlink = to.nlink.saturating_sub(1);
                 }
                 over.sequence
             }
-            None => self.names.insert(
+            None => self.core.names.insert(
                 transaction,
                 rename.new_parent,
                 &mut to,
@@ -286,13 +257,13 @@ impl FileSystem {
         }
         check_not_below(transaction, source, rename.new_parent)?;
         check_not_below(transaction, target, rename.parent)?;
-        self.check_no_version_in(transaction, target.inode)?;
+        self.versions.check_no_version_in(transaction, target.inode)?;
         for parent in [rename.parent, rename.new_parent] {
             let value = directory(transaction, parent)?;
-            self.name_key(transaction, parent, &value)?;
+            self.encryption.name_key(transaction, parent, &value)?;
         }
-        self.names.replace(transaction, rename.parent, source, target.inode, target.kind)?;
-        self.names.replace(transaction, rename.new_parent, target, source.inode, source.kind)?;
+        self.core.names.replace(transaction, rename.parent, source, target.inode, target.kind)?;
+        self.core.names.replace(transaction, rename.new_parent, target, source.inode, source.kind)?;
         let source_is_directory = source.kind == FileKind::Directory;
         let target_is_directory = target.kind == FileKind::Directory;
         let mut from = directory(transaction, rename.parent)?;
@@ -324,43 +295,43 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let (here, there) = ((rename.parent, rename.name), (rename.new_parent, rename.new_name));
         let ((old_directory, _), (parent, name)) = if goes { (here, there) } else { (there, here) };
-        let before = self.victim(transaction, found)?;
+        let before = found_victim(transaction, found)?;
         let mut value = before.clone();
         stere_file::check_changeable(&value, caller.now)?;
-        let held = self.files.effective(transaction, found.inode, &value)?;
+        let held = self.core.files.effective(transaction, found.inode, &value)?;
         let old_parent = std::mem::replace(&mut value.parent, parent);
         let scopes = &rename.scopes[usize::from(goes)];
         if found.kind == FileKind::File && value.nlink == 1 {
-            self.apply_rules(scopes, name, &mut value, caller.now);
+            self.rules.apply_rules(scopes, name, &mut value, caller.now);
         }
         let (from, to) = ((old_directory, found.sequence), (parent, sequence));
-        self.names_change(transaction, found.inode, &before, &mut value, Some(from), Some(to))?;
+        self.multiple_names.names_change(transaction, found.inode, &before, &mut value, Some(from), Some(to))?;
         if value.parent == parent {
             versions::note_name(&mut value, sequence);
         }
         // Paths change below a directory, and other names of a file count too: that is found out in the background.
-        let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.is_current(scopes);
+        let is_open = found.kind == FileKind::Directory || value.nlink > 1 || !self.rules.is_current(scopes);
         if is_open && rename.has_rules() {
-            self.note_reconcile(transaction, found.inode)?;
+            self.core.reconcile.note(transaction, found.inode)?;
         }
         // What is inherited changes with the directory.
         let may_differ = old_parent != parent || !scopes.is_empty();
         if may_differ && matches!(found.kind, FileKind::File | FileKind::Directory | FileKind::Symlink) {
-            let after = self.files.effective(transaction, found.inode, &value)?;
+            let after = self.core.files.effective(transaction, found.inode, &value)?;
             if after.wish != held.wish {
-                self.note_reconcile(transaction, found.inode)?;
+                self.core.reconcile.note(transaction, found.inode)?;
             }
         }
         if found.kind == FileKind::Directory && (old_parent != parent || rename.has_rules()) {
-            self.note_moved(transaction, caller, found.inode)?;
+            self.offload.note_moved(transaction, caller, found.inode)?;
         }
         match found.kind {
-            FileKind::Directory if old_parent != parent && self.retains(transaction, parent)? => {
-                self.note_reconcile(transaction, found.inode)?;
+            FileKind::Directory if old_parent != parent && self.retention.retains(transaction, parent)? => {
+                self.core.reconcile.note(transaction, found.inode)?;
             }
-            _ => self.await_retention(transaction, found.inode, &value)?,
+            _ => self.retention.await_retention(transaction, found.inode, &value)?,
         }
-        self.count_where_it_lies(transaction, found.inode, &mut value)?;
+        self.quotas.count_where_it_lies(transaction, found.inode, &mut value)?;
         value.ctime = caller.now;
         stere_file::put_inode(transaction, found.inode, &value);
         Ok(())

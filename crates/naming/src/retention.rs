@@ -7,18 +7,20 @@
 //! Read next: `stere_policy::Retain`, `docs/design/retention.md`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use stere_device::planted::{Bug, is_planted};
 use stere_file::named_in::directories_of;
 use stere_file::{Keys, OF_VERSIONS, check_changeable, inode_if_any, own_retain, set_own_retain};
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Retain, Retention, Source};
-use stere_store::{Store, Transaction, Wait};
+use stere_policy::{Retain, Retention};
+use stere_store::{Transaction, Wait};
 
 use crate::error::Error;
+use crate::inode::Core;
 use crate::policy::nearest;
-use crate::{Caller, FileSystem, SetMode, xattr};
+use crate::{Caller, SetMode, xattr};
 
 /// The attribute that says how long.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.retain";
@@ -31,9 +33,9 @@ const FILES_PER_STEP: usize = 1024;
 /// How often the list is looked at, in seconds.
 const LOOK_SECONDS: i64 = 10;
 
-/// Retention in memory.
-#[derive(Default)]
-pub(crate) struct Retentions {
+/// Retention of files, and the list of those that wait for it.
+pub struct Retentions {
+    core: Arc<Core>,
     /// Whether anything in the pool ever was to be retained.
     is_used: AtomicBool,
     next_look: AtomicI64,
@@ -43,12 +45,18 @@ pub(crate) struct Retentions {
 
 impl Retentions {
     /// Reads whether the pool has any.
-    pub fn load(store: &Store) -> Result<Retentions, Error> {
-        let marker = store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::retention(0))?.is_some()))?;
-        Ok(Retentions { is_used: AtomicBool::new(marker), ..Retentions::default() })
+    pub(crate) fn load(core: Arc<Core>) -> Result<Retentions, Error> {
+        let marker = core.store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::retention(0))?.is_some()))?;
+        Ok(Retentions {
+            core,
+            is_used: AtomicBool::new(marker),
+            next_look: AtomicI64::new(0),
+            next_inode: AtomicU64::new(0),
+        })
     }
 
-    pub fn is_used(&self) -> bool {
+    /// Whether anything in the pool ever was to be retained.
+    pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
 }
@@ -60,7 +68,12 @@ fn said_above(keys: &impl Keys, directory: u64) -> Result<Option<(u64, Retain)>,
 }
 
 /// The same for a file by all of its names: what keeps it longest from `now` on.
-fn said_of_file(keys: &impl Keys, inode: u64, value: &InodeValue, now: i64) -> Result<Option<(u64, Retain)>, Error> {
+pub(crate) fn said_of_file(
+    keys: &impl Keys,
+    inode: u64,
+    value: &InodeValue,
+    now: i64,
+) -> Result<Option<(u64, Retain)>, Error> {
     let mut longest: Option<(u64, Retain)> = None;
     for directory in directories_of(keys, inode, value)? {
         let said = said_above(keys, directory)?;
@@ -80,7 +93,7 @@ fn is_locked(keys: &impl Keys, inode: u64) -> Result<bool, Error> {
     Ok(nearest(keys, inode, lock)?.is_some())
 }
 
-impl FileSystem {
+impl Retentions {
     /// From now on only root says here and below how long files are retained; without a value whoever owns them does again.
     pub(crate) fn lock_retain(
         &self,
@@ -94,7 +107,7 @@ impl FileSystem {
                 "retain can be locked to none only: then nobody but root retains anything there",
             ));
         }
-        self.changing_attribute(caller, inode, |transaction, inode_value| {
+        self.core.changing_attribute(caller, inode, |transaction, inode_value| {
             if inode_value.kind() != Some(FileKind::Directory) {
                 return Err(Error::NotPermitted("retention is locked for what is in a directory"));
             }
@@ -120,8 +133,8 @@ impl FileSystem {
         let text = value.filter(|text| !text.is_empty());
         let now = caller.now.seconds;
         // Before the note can be seen that files are to be looked at.
-        self.retentions.is_used.store(true, Ordering::Release);
-        self.changing(caller, inode, None, |transaction, value| {
+        self.is_used.store(true, Ordering::Release);
+        self.core.changing(caller, inode, None, |transaction, value| {
             let is_file = match value.kind() {
                 Some(FileKind::File) => true,
                 Some(FileKind::Directory) => false,
@@ -147,35 +160,9 @@ impl FileSystem {
                 transaction.delete(Key::retention(inode));
                 return Ok(());
             }
-            self.note_reconcile(transaction, inode)
+            self.core.reconcile.note(transaction, inode)
         })?;
         Ok(())
-    }
-
-    /// What an inode says itself.
-    pub(crate) fn own_retain_text(&self, caller: &Caller<'_>, inode: u64) -> Result<Vec<u8>, Error> {
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        let retain = own_retain(&value).ok_or(Error::NoAttribute)?;
-        Ok(retain.text(value.kind() == Some(FileKind::Directory)).into_bytes())
-    }
-
-    /// What holds for an inode, and who said so.
-    pub(crate) fn effective_retain(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let (value, above) = self.store.view(caller.wait, |view| {
-            let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
-            let above = said_of_file(view, inode, &value, caller.now.seconds)?;
-            Ok::<_, Error>((value, above))
-        })?;
-        let is_directory = value.kind() == Some(FileKind::Directory);
-        if let Some(own) = own_retain(&value) {
-            let is_over = !is_directory && check_changeable(&value, caller.now).is_ok();
-            let source: &[u8] = if is_over { b"set here, and over" } else { b"set here" };
-            return Ok((own.text(is_directory).into_bytes(), source.to_vec()));
-        }
-        let (directory, retain) = above.ok_or(Error::NoAttribute)?;
-        let source = self.source_text(caller, inode, Source::Inode(directory), &[])?;
-        let when: &[u8] = if is_directory { b"" } else { b", when it has been left alone for so long" };
-        Ok((retain.text(true).into_bytes(), [&source[..], when].concat()))
     }
 
     /// A file comes to lie in a directory, or is met there: if it is to be retained, it goes on the list.
@@ -185,29 +172,24 @@ impl FileSystem {
         inode: u64,
         value: &InodeValue,
     ) -> Result<(), Error> {
-        let is_open = self.retentions.is_used() && value.kind() == Some(FileKind::File) && own_retain(value).is_none();
+        let is_open = self.is_used() && value.kind() == Some(FileKind::File) && own_retain(value).is_none();
         if is_open && said_of_file(transaction, inode, value, 0)?.is_some() {
             transaction.put(Key::retention(inode), &[1]);
         }
         Ok(())
     }
 
-    /// Whether anything in the pool ever was to be retained.
-    pub(crate) fn retentions_are_used(&self) -> bool {
-        self.retentions.is_used()
-    }
-
     /// Whether files that come to lie in a directory are to be retained.
     pub(crate) fn retains(&self, keys: &impl Keys, directory: u64) -> Result<bool, Error> {
-        Ok(self.retentions.is_used() && said_above(keys, directory)?.is_some())
+        Ok(self.is_used() && said_above(keys, directory)?.is_some())
     }
 
     /// As `await_retention`, for a file that a walk met.
     pub(crate) fn await_retention_of_met(&self, caller: &Caller<'_>, inode: u64, parent: u64) -> Result<(), Error> {
-        if !self.store.view(caller.wait, |view| self.retains(view, parent))? {
+        if !self.core.store.view(caller.wait, |view| self.retains(view, parent))? {
             return Ok(());
         }
-        self.store.update(caller.wait, |transaction| match inode_if_any(transaction, inode)? {
+        self.core.store.update(caller.wait, |transaction| match inode_if_any(transaction, inode)? {
             Some(value) => self.await_retention(transaction, inode, &value),
             None => Ok(()),
         })
@@ -215,13 +197,13 @@ impl FileSystem {
 
     /// Begins the retention of files that have been left alone long enough, some of them. Tells whether there are more to look at.
     pub(crate) fn begin_retentions(&self, caller: &Caller<'_>) -> Result<bool, Error> {
-        let (now, due) = (caller.now.seconds, self.retentions.next_look.load(Ordering::Acquire));
+        let (now, due) = (caller.now.seconds, self.next_look.load(Ordering::Acquire));
         // A clock that was set back makes nothing wait for long.
-        if !self.retentions.is_used() || (now < due && due - now <= LOOK_SECONDS) {
+        if !self.is_used() || (now < due && due - now <= LOOK_SECONDS) {
             return Ok(false);
         }
-        let from = self.retentions.next_inode.load(Ordering::Acquire).max(1);
-        let waiting = self.store.view(caller.wait, |view| {
+        let from = self.next_inode.load(Ordering::Acquire).max(1);
+        let waiting = self.core.store.view(caller.wait, |view| {
             let mut waiting = Vec::new();
             view.scan(Key::retention(from), Key::retention(u64::MAX), |key, _| {
                 waiting.push(key.position);
@@ -235,20 +217,20 @@ impl FileSystem {
             outcome = outcome.and(self.begin_retention(caller, *inode));
         }
         let next = waiting.last().filter(|_| waiting.len() == FILES_PER_STEP).map(|last| last + 1);
-        self.retentions.next_inode.store(next.unwrap_or(0), Ordering::Release);
+        self.next_inode.store(next.unwrap_or(0), Ordering::Release);
         if next.is_none() {
-            self.retentions.next_look.store(now + LOOK_SECONDS, Ordering::Release);
+            self.next_look.store(now + LOOK_SECONDS, Ordering::Release);
         }
         outcome.map(|()| next.is_some())
     }
 
     fn begin_retention(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        if self.files.is_in_memory(inode) {
+        if self.core.files.is_in_memory(inode) {
             // It is open, or not all of it is saved.
             return Ok(());
         }
         let now = caller.now.seconds;
-        let known = self.store.view(caller.wait, |view| {
+        let known = self.core.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.filter(|value| value.nlink > 0 && own_retain(value).is_none());
             let value = value.filter(|value| value.flags & OF_VERSIONS == 0);
             let said = |value| said_of_file(view, inode, value, now);
@@ -256,7 +238,7 @@ impl FileSystem {
             Ok::<_, Error>(value.zip(above))
         })?;
         let Some((value, (_, retain))) = known else {
-            return self.store.update(caller.wait, |transaction| {
+            return self.core.store.update(caller.wait, |transaction| {
                 transaction.delete(Key::retention(inode));
                 Ok(())
             });
@@ -265,7 +247,7 @@ impl FileSystem {
         if !is_due(&value) {
             return Ok(());
         }
-        self.changing(caller, inode, None, |transaction, value| {
+        self.core.changing(caller, inode, None, |transaction, value| {
             if is_due(value) && own_retain(value).is_none() {
                 let until = retain.begins(now).map(Retention::Until);
                 set_own_retain(value, until.map(|retention| Retain { retention, after: 0 }));

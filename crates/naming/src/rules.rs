@@ -13,26 +13,25 @@ mod scopes;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use stere_file::Plugins;
 use stere_file::named_in::has_several_names;
 use stere_format::{DecodeError, InodeValue, Key, PLACE_NUMBER_MIN, RuleLogValue, RulesValue, Timestamp, key};
-use stere_policy::{
-    Class, Classes, Decision, Keep, Keeping, Own, People, Places, Rule, RuleSet, Setting, Stacks, Switches, Vocabulary,
-};
+use stere_policy::{Class, Classes, Decision, Places, Rule, RuleSet, Stacks, Vocabulary};
 use stere_store::{Store, Transaction, Wait};
 
-pub use forecast::{KeepingCounts, RuleChange, RulesForecast};
-pub(crate) use scopes::{Matched, Scopes, Watches};
-
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
+use crate::inode::{Core, OneName};
 use crate::places::{Known, Numbering};
-use crate::several_names::OneName;
+use crate::plugins::PluginRegistry;
 use crate::walk::path_of;
-use crate::{Caller, FileSystem, ROOT, xattr};
+use crate::{Caller, xattr};
+
+pub use forecast::{Forecasts, KeepingCounts, RuleChange, RulesForecast};
+pub(crate) use scopes::{Matched, Scopes, Watches};
 
 /// Flag of directories that have rules of their own.
 pub(crate) const HAS_RULES: u32 = 8;
@@ -45,9 +44,11 @@ const UNDERSTOOD_MAX: usize = 1024;
 /// Changes that the log keeps.
 const LOG_ENTRIES_MAX: u64 = 1000;
 
-/// Rules in memory.
-#[derive(Default)]
-pub(crate) struct Rules {
+/// Rules in memory, and what they decide.
+pub struct PolicyRules {
+    core: Arc<Core>,
+    registry: Arc<PluginRegistry>,
+    encryption: Arc<EncryptionKeys>,
     kept: Mutex<FxHashMap<u64, Arc<Scopes>>>,
     /// Of directories, as they were understood last.
     understood: Mutex<FxHashMap<u64, Understood>>,
@@ -57,23 +58,19 @@ pub(crate) struct Rules {
     switching: Mutex<()>,
     /// Held by who changes a class.
     class_changes: Mutex<()>,
-    /// Counts changes of rules, and of what they depend on, that took effect.
-    changes: AtomicU64,
-    /// Whether there are, or were since the mount, any rules.
-    has_any: AtomicBool,
     next_log_entry: AtomicU64,
     /// When what changes by itself is looked at next, in seconds.
     next_review: AtomicU64,
     /// Files that were closed or changed since they were looked at.
     changed: Mutex<BTreeSet<u64>>,
-    people: Option<Arc<dyn People>>,
-    plugins: Option<Arc<Plugins>>,
-    places: Option<Known>,
+    places: Known,
     /// About what all rules of directories take in memory, and how much they may while others are kept beside those in use.
     weight: Arc<AtomicUsize>,
     weight_max: usize,
 }
 
+/// What rules of directories may take in memory unless the mount says otherwise.
+const WEIGHT_MAX: usize = 32 << 20;
 /// Of rules in memory those stay, when there are too many, that take less than this part of what all may.
 const LIGHT_DIVISOR: usize = 256;
 
@@ -103,7 +100,7 @@ impl Stacks for NamedStacks {
 }
 
 /// Collects from the pool's lists, entry by entry in the order of their numbers.
-fn collect<T: Default>(store: &Store, wait: Wait, add: impl Fn(&mut T, u8, u64, &[u8])) -> Result<T, Error> {
+pub(crate) fn collect<T: Default>(store: &Store, wait: Wait, add: impl Fn(&mut T, u8, u64, &[u8])) -> Result<T, Error> {
     store.view(wait, |view| {
         let mut found = T::default();
         let (from, to) = (Key::new(key::tree::SYSTEM, 0, 0, 0), Key::new(key::tree::SYSTEM + 1, 0, 0, 0));
@@ -120,26 +117,44 @@ fn understood<T>(what: &str, number: u64, decoded: Result<T, DecodeError>) -> Op
     decoded.map_err(|error| tracing::error!(number, %error, "{what} is not understood")).ok()
 }
 
-impl Rules {
+impl PolicyRules {
     /// Reads what the pool says.
-    pub fn load(
-        store: &Arc<Store>,
-        classes: &Classes,
-        people: Option<Arc<dyn People>>,
-        plugins: Arc<Plugins>,
-        weight_max: usize,
-    ) -> Result<Rules, Error> {
-        let places = Some(Known(store.clone()));
-        let rules = Rules { people, plugins: Some(plugins), places, weight_max, ..Rules::default() };
+    pub(crate) fn load(
+        core: Arc<Core>,
+        registry: Arc<PluginRegistry>,
+        encryption: Arc<EncryptionKeys>,
+    ) -> Result<PolicyRules, Error> {
+        let weight_max = match core.options.rules_bytes_max {
+            0 => WEIGHT_MAX,
+            weight_max => weight_max,
+        };
+        let (store, classes) = (core.store.clone(), core.files.resolver().classes());
+        let rules = PolicyRules {
+            places: Known(store.clone()),
+            core,
+            registry,
+            encryption,
+            kept: Mutex::default(),
+            understood: Mutex::default(),
+            pool: Mutex::default(),
+            #[cfg(test)]
+            switching: Mutex::default(),
+            class_changes: Mutex::default(),
+            next_log_entry: AtomicU64::new(0),
+            next_review: AtomicU64::new(0),
+            changed: Mutex::default(),
+            weight: Arc::default(),
+            weight_max,
+        };
         type Last = (u64, Option<RulesVersion>);
-        let (last_entry, newest) = collect(store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
+        let (last_entry, newest) = collect(&store, Wait::Allowed, |last: &mut Last, kind, number, bytes| match kind {
             key::kind::RULE_LOG => last.0 = number,
             key::kind::RULES => last.1 = version_of(number, bytes),
             _ => {}
         })?;
         rules.next_log_entry.store(last_entry + 1, Ordering::Release);
         if let Some(newest) = newest {
-            match RuleSet::parse_stored(&newest.rules.text, true, rules.vocabulary(classes)) {
+            match RuleSet::parse_stored(&newest.rules.text, true, rules.vocabulary(&classes)) {
                 Ok(set) => rules.put_pool(newest.version, set),
                 // What cannot be understood decides nothing; what was decided before stays as it is.
                 Err(error) => tracing::error!(%error, "the pool's rules are not understood; load them anew"),
@@ -150,9 +165,9 @@ impl Rules {
 
     /// What words in rules mean here.
     pub fn vocabulary<'a>(&'a self, classes: &'a Classes) -> Vocabulary<'a> {
-        let stacks = self.plugins.as_deref().map(|plugins| plugins as &dyn Stacks);
-        let places = self.places.as_ref().map(|places| places as &dyn Places);
-        Vocabulary { classes, people: self.people.as_deref(), stacks, places }
+        let stacks: &dyn Stacks = &**self.core.files.plugins();
+        let places: &dyn Places = &self.places;
+        Vocabulary { classes, people: self.core.options.people.as_deref(), stacks: Some(stacks), places: Some(places) }
     }
 
     /// Rules that were understood when they were set; a newer stere may have set them.
@@ -197,26 +212,15 @@ impl Rules {
         }
     }
 
-    fn put_pool(&self, version: u64, set: RuleSet) {
+    pub(crate) fn put_pool(&self, version: u64, set: RuleSet) {
         #[cfg(test)]
         let _held = self.switching.lock();
         *self.pool.lock() = (version, (!set.is_empty()).then(|| Arc::new(set)));
     }
 
-    /// See `changes`; the same for ever where there are no rules.
-    pub fn changes(&self) -> u64 {
-        if self.has_any.load(Ordering::Acquire) { self.changes.load(Ordering::Acquire) } else { 0 }
-    }
-
     /// One change of a class at a time.
     pub fn changing_classes(&self) -> MutexGuard<'_, ()> {
         self.class_changes.lock()
-    }
-
-    /// As `note_change`, and from now on it is counted.
-    pub fn note_first_change(&self) {
-        self.has_any.store(true, Ordering::Release);
-        self.note_change();
     }
 
     /// The pool's rules, if it has any.
@@ -241,26 +245,22 @@ impl Rules {
     pub fn hold_pool(&self) -> impl Sized + '_ {
         self.switching.lock()
     }
-
-    pub fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-    }
 }
 
-impl FileSystem {
+impl PolicyRules {
     /// The rules that apply in a directory.
     pub(crate) fn scopes(&self, wait: Wait, directory: u64) -> Result<Arc<Scopes>, Error> {
-        let generation = self.files.resolver().generation();
-        if let Some(scopes) = self.rules.kept.lock().get(&directory).filter(|kept| kept.generation == generation) {
+        let generation = self.core.files.resolver().generation();
+        if let Some(scopes) = self.kept.lock().get(&directory).filter(|kept| kept.generation == generation) {
             return Ok(scopes.clone());
         }
         let scopes = self.read_scopes(wait, directory, generation, None)?;
         if !scopes.is_empty() {
-            self.rules.has_any.store(true, Ordering::Release);
+            self.core.policy.note_rules();
         }
         let scopes = Arc::new(scopes);
-        self.rules.keep_to_weight();
-        let mut kept = self.rules.kept.lock();
+        self.keep_to_weight();
+        let mut kept = self.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
@@ -270,7 +270,7 @@ impl FileSystem {
 
     /// Whether what is known of a directory's rules is still so; asked within the transaction that relies on it.
     pub(crate) fn is_current(&self, scopes: &Scopes) -> bool {
-        scopes.generation == self.files.resolver().generation()
+        scopes.generation == self.core.files.resolver().generation()
     }
 
     /// Notes in a file what the rules decide for it under this name; true where that changes something.
@@ -302,7 +302,7 @@ impl FileSystem {
         inode: u64,
     ) -> Result<(Decision, Vec<String>), Error> {
         let scopes = self.scopes(caller.wait, directory)?;
-        let value = self.files.attributes(caller.wait, inode)?.filter(|_| !scopes.is_empty());
+        let value = self.core.files.attributes(caller.wait, inode)?.filter(|_| !scopes.is_empty());
         let Some(value) = value else { return Ok(Default::default()) };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let mut by: Vec<String> = Vec::new();
@@ -322,10 +322,10 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let by = if by.is_empty() { "no rule any more".to_owned() } else { by.join("; ") };
         let text = format!("{}: {by}", String::from_utf8_lossy(path));
-        let number = self.rules.next_log_entry.fetch_add(1, Ordering::AcqRel);
-        let version = self.rules.pool.lock().0;
+        let number = self.next_log_entry.fetch_add(1, Ordering::AcqRel);
+        let version = self.pool.lock().0;
         let entry = RuleLogValue { seconds: caller.now.seconds, inode, version, text };
-        self.changing(caller, inode, None, |transaction, value| {
+        self.core.changing(caller, inode, None, |transaction, value| {
             stere_file::set_rule_decision(value, decision);
             transaction.put(Key::rule_log(number), &entry.encode());
             if let Some(old) = number.checked_sub(LOG_ENTRIES_MAX) {
@@ -344,13 +344,13 @@ impl FileSystem {
         inode: u64,
         among: Option<&BTreeSet<u64>>,
     ) -> Result<Vec<Matched>, Error> {
-        let Some(value) = self.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
+        let Some(value) = self.core.files.attributes(wait, inode)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         if has_several_names(&value) {
             let is_meant = |one: &OneName| among.is_none_or(|among| among.contains(&one.directory));
-            let some = self.some_names(wait, inode, &value)?.into_iter().filter(is_meant);
+            let some = self.core.some_names(wait, inode, &value)?.into_iter().filter(is_meant);
             names.extend(some.map(|one| (one.directory, one.name)));
-        } else if let Some(path) = path_of(&self.store, &self.names, wait, inode)? {
+        } else if let Some(path) = path_of(&self.core.store, &self.core.names, wait, inode)? {
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path);
             names.push((value.parent, name.to_vec()));
         }
@@ -366,78 +366,18 @@ impl FileSystem {
         Ok(matched)
     }
 
-    /// Sets or removes a directory's own rules.
-    pub(crate) fn set_rules(&self, caller: &Caller<'_>, inode: u64, text: Option<&[u8]>) -> Result<(), Error> {
-        let text = text.filter(|text| !text.is_empty());
-        let (mut named, mut asked, mut lists, mut keeps_versions) = (Vec::new(), Vec::new(), Vec::new(), false);
-        let mut new_set = None;
-        if let Some(text) = text {
-            let set = self.parse_rules(caller, &String::from_utf8_lossy(text), false)?;
-            named = index_entries(&set, inode);
-            keeps_versions = set.rules().iter().any(|rule| rule.own.versions.is_some());
-            let settings = |rule: &Rule| {
-                let own = rule.own;
-                Setting::ALL.into_iter().filter(move |key| own.get(*key).is_some()).map(move |key| (key, own))
-            };
-            asked = set.rules().iter().flat_map(settings).collect();
-            lists = set.rules().iter().map(|rule| rule.own).collect();
-            let keepings: Vec<Keeping> = lists.iter().map(|own: &Own| own.keeping).collect();
-            self.check_keep_locks(caller, inode, &keepings)?;
-            new_set = Some(set);
-        }
-        let says = asked.iter().fold(Switches::default(), |says, (_, own)| says.or_more(own.switches));
-        let _until_it_holds = self.changing_policy();
-        self.changing(caller, inode, None, |transaction, value| {
-            if value.kind() != Some(stere_format::FileKind::Directory) {
-                return Err(Error::NotPermitted("rules can be set on directories"));
-            }
-            self.check_locks(transaction, inode, value, &asked)?;
-            self.check_list_locks(transaction, inode, value, &lists)?;
-            self.note_watched(transaction, says)?;
-            if keeps_versions {
-                self.begin_versions(transaction);
-            }
-            value.ctime = caller.now;
-            let old_set = self.own_rules(transaction, inode, value)?;
-            self.note_keeping_rules(transaction, caller, inode, [old_set.as_deref(), new_set.as_ref()]);
-            self.forget_rules(transaction, inode, value)?;
-            named.iter().for_each(|key| transaction.put(*key, &[1]));
-            match text {
-                Some(text) => {
-                    xattr::put(transaction, inode, ATTRIBUTE, text)?;
-                    value.flags |= HAS_RULES | xattr::HAS_ATTRIBUTES;
-                }
-                None => {
-                    xattr::remove(transaction, inode, ATTRIBUTE)?;
-                    value.flags &= !HAS_RULES;
-                }
-            }
-            self.note_reconcile(transaction, inode)
-        })?;
-        self.begin_to_watch(says);
-        self.files.resolver().invalidate();
-        self.saying.note_change();
-        self.rules.note_first_change();
-        self.keeping_changed();
-        if let Some(text) = text {
-            // Ready for the first file.
-            self.rules.parse_stored(inode, text, &self.files.resolver().classes());
-        }
-        Ok(())
-    }
-
     /// Rules that somebody sets now.
     pub(crate) fn parse_rules(&self, caller: &Caller<'_>, text: &str, may_override: bool) -> Result<RuleSet, Error> {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         // Stacks of plugins that they name have a number before they are understood.
         let named = NamedStacks::default();
-        let places = Numbering(&self.store);
-        let vocabulary = Vocabulary { stacks: Some(&named), places: Some(&places), ..self.rules.vocabulary(&classes) };
+        let places = Numbering(&self.core.store);
+        let vocabulary = Vocabulary { stacks: Some(&named), places: Some(&places), ..self.vocabulary(&classes) };
         RuleSet::parse(text, may_override, vocabulary).map_err(stere_policy::PolicyError::from)?;
-        self.make_stacks(caller, &named.0.into_inner())?;
-        let set = RuleSet::parse(text, may_override, self.rules.vocabulary(&classes))
-            .map_err(stere_policy::PolicyError::from)?;
-        self.check_rules_key(&set)?;
+        self.registry.make_stacks(caller, &named.0.into_inner())?;
+        let set =
+            RuleSet::parse(text, may_override, self.vocabulary(&classes)).map_err(stere_policy::PolicyError::from)?;
+        self.encryption.check_rules_key(&set)?;
         Ok(set)
     }
 
@@ -465,47 +405,12 @@ impl FileSystem {
             0 => None,
             _ => xattr::get(keys, directory, ATTRIBUTE)?,
         };
-        Ok(text.and_then(|text| self.rules.parse_stored(directory, &text, &self.files.resolver().classes())))
-    }
-
-    /// Makes these the pool's rules. What they change is done in the background.
-    pub fn load_rules(&self, caller: &Caller<'_>, text: &str) -> Result<u64, Error> {
-        let set = self.parse_rules(caller, text, true)?;
-        let last_version: u64 = collect(&self.store, caller.wait, |last, kind, number, _| {
-            if kind == key::kind::RULES {
-                *last = number;
-            }
-        })?;
-        let version = last_version + 1;
-        let says = set.rules().iter().fold(Switches::default(), |says, rule| says.or_more(rule.own.switches));
-        let classes = self.files.resolver().classes();
-        let old = self.rules.pool_rules();
-        let all = || old.iter().flat_map(|set| set.rules()).chain(set.rules());
-        let says_names = all().any(|rule| stere_policy::keeping_of(rule, &classes).says(Keep::Names));
-        let entry = RulesValue { seconds: caller.now.seconds, user: caller.uid, text: text.to_owned() }.encode();
-        let _until_it_holds = self.changing_policy();
-        self.store.update(caller.wait, |transaction| {
-            transaction.put(Key::rules(version), &entry);
-            self.note_watched(transaction, says)?;
-            if set.rules().iter().any(|rule| rule.own.versions.is_some()) {
-                self.begin_versions(transaction);
-            }
-            if says_names {
-                self.note_names_anew(transaction, caller, ROOT);
-            }
-            self.note_reconcile(transaction, ROOT)
-        })?;
-        self.begin_to_watch(says);
-        self.rules.put_pool(version, set);
-        self.files.resolver().invalidate();
-        self.rules.note_first_change();
-        self.keeping_changed();
-        Ok(version)
+        Ok(text.and_then(|text| self.parse_stored(directory, &text, &self.core.files.resolver().classes())))
     }
 
     /// All that the pool's rules ever were, oldest first.
     pub fn rules_history(&self, wait: Wait) -> Result<Vec<RulesVersion>, Error> {
-        collect(&self.store, wait, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
+        collect(&self.core.store, wait, |history: &mut Vec<RulesVersion>, kind, number, bytes| {
             if kind == key::kind::RULES {
                 history.extend(version_of(number, bytes));
             }
@@ -514,7 +419,7 @@ impl FileSystem {
 
     /// What rules changed of files that existed, oldest first.
     pub fn rule_log(&self, wait: Wait) -> Result<Vec<RuleLogValue>, Error> {
-        collect(&self.store, wait, |log: &mut Vec<RuleLogValue>, kind, number, bytes| {
+        collect(&self.core.store, wait, |log: &mut Vec<RuleLogValue>, kind, number, bytes| {
             if kind == key::kind::RULE_LOG {
                 log.extend(understood("an entry of the rules' log", number, RuleLogValue::decode(bytes)));
             }
@@ -543,7 +448,7 @@ pub(crate) fn classes_of(set: &RuleSet) -> Vec<Class> {
 }
 
 /// Where rules of a directory stand in the indexes of the classes and places that they name, and of those that ask for redundancy.
-fn index_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
+pub(crate) fn index_entries(set: &RuleSet, directory: u64) -> Vec<Key> {
     let classes = classes_of(set).into_iter().map(|class| Key::class_rules(class.code(), directory));
     let places = places_of(set).into_iter().map(|number| Key::place_rules(number, directory));
     let asks_for_redundancy = set.rules().iter().any(|rule| rule.own.scheme_wish().is_some());

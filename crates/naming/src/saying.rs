@@ -1,26 +1,32 @@
-//! Which inodes the pool has a key of some kind of, remembered: such keys lie among all others of the pool's own, so finding them takes as
-//! long as there are of those.
+//! Caches which inodes own a system key of each kind; finding them takes a full scan of the pool's own keys.
 //!
-//! Invariant: what is remembered was read after the last change that has returned; whoever changes such a key says so when it took effect.
+//! Invariant: what is cached was read after the last change that has returned; each change of such a key is noted here when it
+//! took effect. Read next: `tier`, `keeping` (residency policy), `units`, which ask.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use stere_format::Key;
+use stere_format::key::tree::SYSTEM;
+use stere_store::{View, Wait};
 
 use crate::error::Error;
+use crate::inode::Core;
 
 /// More are not remembered.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// By kind of key, the inodes.
 #[derive(Default)]
-pub(crate) struct Saying {
+struct Remembered {
     changes: AtomicU64,
     known: Mutex<FxHashMap<u8, Vec<u64>>>,
 }
 
-impl Saying {
+impl Remembered {
     /// The inodes with a key of this kind; `read` finds them out where that is not known.
     pub fn of(&self, kind: u8, read: impl FnOnce() -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
         let before = self.changes.load(Ordering::Acquire);
@@ -49,15 +55,68 @@ impl Saying {
     }
 }
 
+/// Finds the inodes that own a system key of some kind.
+pub struct FlaggedInodes {
+    core: Arc<Core>,
+    remembered: Remembered,
+}
+
+/// The inodes of which the pool has a key of this kind, among all keys of its own.
+pub(crate) fn system_keys(view: &View<'_>, kind: u8) -> Result<Vec<u64>, Error> {
+    let mut inodes = Vec::new();
+    view.scan(Key::new(SYSTEM, 0, 0, 0), Key::new(SYSTEM + 1, 0, 0, 0), |key, _| {
+        inodes.extend((key.kind == kind).then_some(key.object));
+        ControlFlow::Continue(())
+    })?;
+    Ok(inodes)
+}
+
+impl FlaggedInodes {
+    pub(crate) fn new(core: Arc<Core>) -> FlaggedInodes {
+        FlaggedInodes { core, remembered: Remembered::default() }
+    }
+
+    /// Counts changes that took effect.
+    pub(crate) fn changes(&self) -> u64 {
+        self.remembered.changes()
+    }
+
+    /// A key was put or deleted.
+    pub(crate) fn note_change(&self) {
+        self.remembered.note_change();
+    }
+
+    /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
+    pub(crate) fn all_that_say(&self, wait: Wait, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
+        let known = self.remembered.of(kind, || self.core.store.view(wait, |view| system_keys(view, kind)))?;
+        let (there, gone): (Vec<u64>, Vec<u64>) = self.core.store.view(wait, |view| {
+            let (mut there, mut gone) = (Vec::new(), Vec::new());
+            for inode in known.iter().copied() {
+                let is_there = stere_file::inode_if_any(view, inode)?.is_some();
+                if is_there { there.push(inode) } else { gone.push(inode) }
+            }
+            Ok::<_, Error>((there, gone))
+        })?;
+        if !gone.is_empty() {
+            self.core.store.update(wait, |transaction| {
+                gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));
+                Ok::<_, Error>(())
+            })?;
+            self.note_change();
+        }
+        Ok(there)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_read_once_until_something_changes() {
-        let saying = Saying::default();
+        let saying = Remembered::default();
         let mut reads = 0;
-        let mut of = |saying: &Saying, kind, found: Vec<u64>| {
+        let mut of = |saying: &Remembered, kind, found: Vec<u64>| {
             saying.of(kind, || {
                 reads += 1;
                 Ok(found)
@@ -75,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_changes_while_it_is_read_is_not_remembered() {
-        let saying = Saying::default();
+        let saying = Remembered::default();
         let old = saying.of(1, || {
             saying.note_change();
             Ok(vec![7])

@@ -6,37 +6,37 @@
 //! Here too: pools from before learn where names lie, in steps. Invariant: `stere_file::named_in`. Read next: `docs/design/policy.md`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stere_file::Keys;
-use stere_file::named_in::{NamePlace, count_name, directories_of, has_several_names, named_in_known, note_names};
+use stere_file::named_in::{NamePlace, count_name, has_several_names, named_in_known, note_names};
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key, NamedInValue, key};
 use stere_policy::{Effective, Own, Switch, Versions, Wish};
-use stere_store::{Transaction, Wait};
+use stere_store::Transaction;
 
+use crate::accounting::Quotas;
 use crate::error::Error;
-use crate::names::{Form, damaged};
-use crate::{Caller, FileSystem, classes};
+use crate::inode::Core;
+use crate::retention::Retentions;
+use crate::{Caller, classes, tier};
 
 /// Names of a pool from before that are counted in one step.
 const NAMES_PER_STEP: usize = 128;
-/// Names of one file that are looked up to tell which rules match it.
-pub(crate) const SHOWN_MAX: usize = 16;
 
 /// What of a policy decides how a file is stored and looked after, whoever said it.
 fn content_of(effective: &Effective) -> (Wish, u16, Option<Versions>, [bool; Switch::ALL.len()]) {
     (effective.wish, effective.plugins, effective.versions, effective.switches.map(|(is_on, _)| is_on))
 }
 
-/// A name of a file.
-pub(crate) struct OneName {
-    pub directory: u64,
-    pub name: Vec<u8>,
-    pub form: Form,
+/// What holds for files with several names.
+pub struct MultipleNames {
+    pub(crate) core: Arc<Core>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) retention: Arc<Retentions>,
 }
 
-impl FileSystem {
+impl MultipleNames {
     /// Names of an inode change: one goes, or one comes, or both. `before` is the inode as it was, `value` as it is to be, with its count of links and
     /// the directory that is to be its `parent` if that has a name of it; the caller puts it. What is stored otherwise now is noted.
     pub(crate) fn names_change(
@@ -51,17 +51,17 @@ impl FileSystem {
         if !has_several_names(before) && !has_several_names(value) {
             return Ok(());
         }
-        let held = self.files.effective(transaction, inode, before)?;
+        let held = self.core.files.effective(transaction, inode, before)?;
         note_names(transaction, inode, before, value, from, to)?;
         if value.kind() == Some(FileKind::File) {
             self.keep_for_good(transaction, inode, &held, value)?;
         }
-        let now = self.files.effective(transaction, inode, value)?;
+        let now = self.core.files.effective(transaction, inode, value)?;
         // A name that is gone asks for nothing any more, by rules too.
         let is_ruled = from.is_some() && !stere_file::rule_decision(value).is_nothing();
         let is_stored = matches!(value.kind(), Some(FileKind::File | FileKind::Symlink));
         if is_stored && (is_ruled || content_of(&now) != content_of(&held)) {
-            self.note_reconcile(transaction, inode)?;
+            self.core.reconcile.note(transaction, inode)?;
         }
         Ok(())
     }
@@ -82,8 +82,8 @@ impl FileSystem {
         if value.parent != before.parent {
             // Removing is never refused for a quota.
             transaction.set_owed();
-            self.count_where_it_lies(transaction, inode, value)?;
-            self.await_retention(transaction, inode, value)?;
+            self.quotas.count_where_it_lies(transaction, inode, value)?;
+            self.retention.await_retention(transaction, inode, value)?;
         }
         Ok(())
     }
@@ -97,66 +97,31 @@ impl FileSystem {
         value: &mut InodeValue,
     ) -> Result<(), Error> {
         let locks = stere_file::own_locks(value);
-        let kept = held.locks_beyond(&self.files.effective(transaction, inode, value)?, locks);
+        let kept = held.locks_beyond(&self.core.files.effective(transaction, inode, value)?, locks);
         let named = classes::Named::of(value);
         if kept != locks {
             stere_file::set_own_locks(value, kept);
         }
         let encryption = held.wish.encryption;
-        if encryption.is_on() && self.files.effective(transaction, inode, value)?.wish.encryption != encryption {
+        if encryption.is_on() && self.core.files.effective(transaction, inode, value)?.wish.encryption != encryption {
             let own = stere_file::own_policy(value);
             stere_file::set_own_policy(value, Own { encryption: encryption.code(), ..own });
         }
         if kept != locks {
             classes::index_member(transaction, inode, named, classes::Named::of(value));
-            self.note_tiered(transaction, inode, [stere_file::own_policy(value), kept])?;
+            tier::note_tiered(transaction, inode, [stere_file::own_policy(value), kept])?;
         }
         Ok(())
     }
 
-    /// So many names of a file, by which it is shown first of all.
-    pub(crate) fn some_names(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Vec<OneName>, Error> {
-        self.store.view(wait, |view| {
-            let mut found = Vec::new();
-            for directory in directories_of(view, inode, value)?.into_iter().take(SHOWN_MAX) {
-                let mut failure = None;
-                view.visit(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), &mut |key, bytes| {
-                    match DirentView::decode(bytes) {
-                        Ok(entry) if entry.inode == inode => {
-                            let (name, form) = self.names.shown(directory, key.position, &entry);
-                            found.push(OneName { directory, name: name.into_owned(), form });
-                        }
-                        Ok(_) => {}
-                        Err(error) => failure = Some(damaged(directory, &error)),
-                    }
-                    let is_enough = found.len() >= SHOWN_MAX || failure.is_some();
-                    if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                })?;
-                if let Some(failure) = failure {
-                    return Err(failure);
-                }
-            }
-            Ok(found)
-        })
-    }
-
-    /// Whether it is known of all files with several names in which directories those lie.
-    pub(crate) fn names_are_counted(&self, wait: Wait) -> Result<bool, Error> {
-        if !self.names_are_counted.load(Ordering::Acquire) {
-            let known = self.store.view(wait, |view| named_in_known(view))?;
-            self.names_are_counted.store(known == Some(NamedInValue::ALL), Ordering::Release);
-        }
-        Ok(self.names_are_counted.load(Ordering::Acquire))
-    }
-
     /// In a pool from before, counts some names that are not counted yet. Tells whether there are more.
     pub(crate) fn count_names(&self, caller: &Caller<'_>) -> Result<bool, Error> {
-        if self.names_are_counted.load(Ordering::Acquire) {
+        if self.core.names_are_counted.load(Ordering::Acquire) {
             return Ok(false);
         }
         // What was put away has one name each, and stays away.
         let is_done = stere_store::passing_over(|| {
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 let known = named_in_known(transaction)?.unwrap_or(NamedInValue::NOTHING);
                 if known == NamedInValue::ALL {
                     return Ok(true);
@@ -167,7 +132,7 @@ impl FileSystem {
             })
         })?;
         if is_done {
-            self.names_are_counted.store(true, Ordering::Release);
+            self.core.names_are_counted.store(true, Ordering::Release);
         }
         Ok(!is_done)
     }
@@ -222,17 +187,17 @@ impl FileSystem {
         if is_one && value.parent == directory {
             return Ok(());
         }
-        let held = self.files.effective(transaction, inode, &value)?;
+        let held = self.core.files.effective(transaction, inode, &value)?;
         let changed = count_name(transaction, inode, &value, directory)?;
         let mut after = changed.clone().unwrap_or_else(|| value.clone());
         if changed.is_some() {
             transaction.set_owed();
-            self.count_where_it_lies(transaction, inode, &mut after)?;
+            self.quotas.count_where_it_lies(transaction, inode, &mut after)?;
             stere_file::put_inode(transaction, inode, &after);
         }
-        let now = self.files.effective(transaction, inode, &after)?;
+        let now = self.core.files.effective(transaction, inode, &after)?;
         if after.kind() == Some(FileKind::File) && content_of(&now) != content_of(&held) {
-            self.note_reconcile(transaction, inode)?;
+            self.core.reconcile.note(transaction, inode)?;
         }
         Ok(())
     }

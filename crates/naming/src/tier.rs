@@ -3,17 +3,21 @@
 //! The store moves segments and knows no files; here it is found out which segments a file or a directory stands for. Nothing is
 //! fetched by any of this: only extents and the segment table are looked at. Read next: `walk.rs`, the store's `tertiary.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Class, Encryption, Own, PolicyError, Setting};
-use stere_store::{Released, TierFile, Transaction, View, Wait};
+use stere_policy::{Class, Encryption, Own};
+use stere_store::{FoldInfo, Released, TierFile, Transaction, Wait};
 
+use crate::Caller;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
+use crate::policy::{LayoutRun, nearest};
+use crate::saying::system_keys;
 use crate::walk::{Walk, path_and_form};
-use crate::{Caller, FileSystem, keeping};
 
 /// Deeper than any path.
 const DEPTH_MAX: usize = 4096;
@@ -38,65 +42,29 @@ pub struct TierMet {
     pub is_tiered: bool,
 }
 
-/// The inodes of which the pool has a key of this kind, among all keys of its own.
-fn system_keys(view: &View<'_>, kind: u8) -> Result<Vec<u64>, Error> {
-    use stere_format::key::tree::SYSTEM;
-    let mut inodes = Vec::new();
-    view.scan(Key::new(SYSTEM, 0, 0, 0), Key::new(SYSTEM + 1, 0, 0, 0), |key, _| {
-        inodes.extend((key.kind == kind).then_some(key.object));
-        ControlFlow::Continue(())
-    })?;
-    Ok(inodes)
+/// Keeps the list of inodes whose owners sent something down, with the change that says so.
+pub(crate) fn note_tiered(transaction: &mut Transaction<'_>, inode: u64, says: [Own; 2]) -> Result<(), Error> {
+    let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class().and_then(Class::tier).is_some());
+    let key = Key::tiered(inode);
+    match (is_tiered, transaction.get(&key)?.is_some()) {
+        (true, false) => transaction.put(key, &[1]),
+        (false, true) => transaction.delete(key),
+        _ => {}
+    }
+    Ok(())
 }
 
-impl FileSystem {
-    /// `#SET` in what policy says, as names of volumes.
-    pub(crate) fn tier_names(&self, text: String) -> String {
-        match text.strip_prefix('#').and_then(|set| set.parse().ok()) {
-            Some(set) => self.store.tier_names(set),
-            None if text == "usual" => self.store.tier_names(self.store.usual_tier()),
-            None => text,
-        }
-    }
+/// Finds where files lie.
+pub struct Tiers {
+    pub(crate) core: Arc<Core>,
+}
 
-    /// Names of volumes as policy keeps them.
-    pub(crate) fn tier_numbers(&self, value: &[u8]) -> Result<Vec<u8>, Error> {
-        let text = std::str::from_utf8(value).ok();
-        match text {
-            Some("" | "none") => Ok(value.to_vec()),
-            _ => {
-                let set = text.and_then(|text| self.store.tiers_of(text)).ok_or_else(|| PolicyError::BadValue {
-                    key: Setting::Tier.word(),
-                    value: String::from_utf8_lossy(value).into_owned(),
-                    expected: Setting::Tier.expected(),
-                })?;
-                Ok(format!("#{set}").into_bytes())
-            }
-        }
-    }
-
-    /// Keeps the list of inodes whose owners sent something down, with the change that says so.
-    pub(crate) fn note_tiered(
-        &self,
-        transaction: &mut Transaction<'_>,
-        inode: u64,
-        says: [Own; 2],
-    ) -> Result<(), Error> {
-        let is_tiered = says.iter().any(|own| own.tiers != 0 || own.class().and_then(Class::tier).is_some());
-        let key = Key::tiered(inode);
-        match (is_tiered, transaction.get(&key)?.is_some()) {
-            (true, false) => transaction.put(key, &[1]),
-            (false, true) => transaction.delete(key),
-            _ => {}
-        }
-        Ok(())
-    }
-
+impl Tiers {
     /// The inodes below which files are sent down.
     pub fn tiered_roots(&self, wait: Wait) -> Result<BTreeSet<u64>, Error> {
         // Deleted classes may have become one that sends files down.
-        let of_classes = self.files.resolver().classes().all_of(Class::Archive);
-        self.store.view(wait, |view| {
+        let of_classes = self.core.files.resolver().classes().all_of(Class::Archive);
+        self.core.store.view(wait, |view| {
             let mut roots: BTreeSet<u64> = system_keys(view, stere_format::key::kind::TIERED)?.into_iter().collect();
             for class in &of_classes {
                 let (from, to) = (Key::class_member(class.code(), 0), Key::class_member(class.code(), u64::MAX));
@@ -109,110 +77,20 @@ impl FileSystem {
         })
     }
 
-    /// Says that what is below an inode stays on devices, or that it need not any more.
-    pub fn set_pinned(&self, wait: Wait, inode: u64, is_pinned: bool) -> Result<(), Error> {
-        self.forget_hopeless();
-        let changed = self.store.update(wait, |transaction| {
-            stere_file::inode_if_any(transaction, inode)?.ok_or(Error::Stale)?;
-            match is_pinned {
-                true => transaction.put(Key::pinned(inode), &[1]),
-                false => transaction.delete(Key::pinned(inode)),
-            }
-            Ok(())
-        });
-        self.saying.note_change();
-        changed
-    }
-
-    /// The inodes of which somebody said that what is below them stays on devices; those that were removed since are forgotten.
-    pub fn pinned_roots(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        let saying = self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
-        self.store.view(wait, |view| {
-            let mut pinned = Vec::new();
-            for inode in &saying {
-                pinned.extend((keeping::own(view, *inode)?.pin == Some(true)).then_some(*inode));
-            }
-            Ok(pinned)
-        })
-    }
-
-    /// Whether something below what is pinned need not be, because somebody said so nearer.
-    fn has_exceptions_of_pins(&self, wait: Wait, roots: usize) -> Result<bool, Error> {
-        let saying = self.all_that_say(wait, stere_format::key::kind::PINNED, Key::pinned)?;
-        Ok(saying.len() > roots || self.ruled(wait)?.pin)
-    }
-
-    /// The inodes of which the pool has a key of this kind; keys of those that were removed since are forgotten.
-    pub(crate) fn all_that_say(&self, wait: Wait, kind: u8, key_of: impl Fn(u64) -> Key) -> Result<Vec<u64>, Error> {
-        let known = self.saying.of(kind, || self.store.view(wait, |view| system_keys(view, kind)))?;
-        let (there, gone): (Vec<u64>, Vec<u64>) = self.store.view(wait, |view| {
-            let (mut there, mut gone) = (Vec::new(), Vec::new());
-            for inode in known.iter().copied() {
-                let is_there = stere_file::inode_if_any(view, inode)?.is_some();
-                if is_there { there.push(inode) } else { gone.push(inode) }
-            }
-            Ok::<_, Error>((there, gone))
-        })?;
-        if !gone.is_empty() {
-            self.store.update(wait, |transaction| {
-                gone.iter().for_each(|inode| transaction.delete(key_of(*inode)));
-                Ok::<_, Error>(())
-            })?;
-            self.saying.note_change();
-        }
-        Ok(there)
-    }
-
-    /// Segments that hold something which stays on devices because somebody said so of it, or of what is above it.
-    pub fn pinned_segments(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
-        let roots = self.pinned_roots(caller.wait)?;
-        let asks = self.has_exceptions_of_pins(caller.wait, roots.len())?;
-        self.segments_below(caller, roots, &|inode| if asks { self.is_pinned(caller, inode) } else { Ok(true) })
-    }
-
-    /// Segments of all files below these that are asked for.
-    pub(crate) fn segments_below(
-        &self,
-        caller: &Caller<'_>,
-        roots: Vec<u64>,
-        is_asked_for: &dyn Fn(u64) -> Result<bool, Error>,
-    ) -> Result<BTreeSet<u64>, Error> {
-        let (mut segments, mut outcome) = (BTreeSet::new(), Ok(()));
-        for root in roots {
-            let walked = self.tier_walk(caller, root, &mut |met| match is_asked_for(met.inode) {
-                Ok(true) => {
-                    segments.extend(met.segments);
-                    ControlFlow::Continue(())
-                }
-                Ok(false) => ControlFlow::Continue(()),
-                Err(error) => {
-                    outcome = Err(error);
-                    ControlFlow::Break(())
-                }
-            });
-            match walked {
-                // It was removed meanwhile.
-                Err(Error::Stale) => {}
-                walked => walked?,
-            }
-        }
-        outcome.map(|()| segments)
-    }
-
     /// Gives up the chunks of these segments on devices, as far as all their volumes have them. Nothing that is dirty needs them then.
     pub fn release_segments(&self, caller: &Caller<'_>, segments: &[u64]) -> Result<Released, Error> {
-        self.files.complete_dirty_blocks(&caller.context())?;
-        Ok(self.store.release(segments)?)
+        self.core.files.complete_dirty_blocks(&caller.context())?;
+        Ok(self.core.store.release(segments)?)
     }
 
     /// Asks for these segments to come back to devices, and for the files in them to lie there where their policy says: what it came to say
     /// while they were on volumes only was of no matter until now.
     pub fn bring_back(&self, caller: &Caller<'_>, segments: &[u64], inodes: &[u64]) -> Result<(), Error> {
-        self.store.want_back(segments);
+        self.core.store.want_back(segments);
         for inode in inodes {
             match self.lies_as_asked(caller, *inode) {
                 Ok(true) => {}
-                Ok(false) => self.reconcile(caller, *inode)?,
+                Ok(false) => self.core.request_reconcile(caller, *inode)?,
                 // It was removed meanwhile.
                 Err(Error::Stale) => {}
                 Err(error) => return Err(error),
@@ -223,10 +101,10 @@ impl FileSystem {
 
     /// Whether all segments of a file note the place that its policy names.
     fn lies_as_asked(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        let site = self.files.site_of(&self.effective(caller, inode)?);
+        let site = self.core.files.site_of(&self.core.effective(caller, inode)?);
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.store, caller.wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, caller.wait, inode, at, EXTENTS)?;
             if extents.iter().any(|extent| extent.blob.site() != site) {
                 return Ok(false);
             }
@@ -245,9 +123,9 @@ impl FileSystem {
         let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
             for extent in &extents {
-                file.add(&self.store, &extent.blob, extent.stored_bytes());
+                file.add(&self.core.store, &extent.blob, extent.stored_bytes());
                 if extent.blob.tertiary_wanted() != 0 {
                     segments.insert(extent.blob.segment_id());
                 }
@@ -262,7 +140,7 @@ impl FileSystem {
         let mut bytes = 0;
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
             let released = extents.iter().filter(|extent| extent.blob.is_released());
             bytes += released.map(|extent| u64::from(extent.length).next_multiple_of(BLOCK)).sum::<u64>();
             from = next;
@@ -277,19 +155,21 @@ impl FileSystem {
         root: u64,
         visit: &mut dyn FnMut(TierMet) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let value = self.inode_value(caller.wait, root)?.ok_or(Error::Stale)?;
-        let found = path_and_form(&self.store, &self.names, caller.wait, root)?;
+        let value = self.core.inode_value(caller.wait, root)?.ok_or(Error::Stale)?;
+        let found = path_and_form(&self.core.store, &self.core.names, caller.wait, root)?;
         let (path, form) = found.filter(|(path, _)| path != b"/").unwrap_or((Vec::new(), Form::Plain));
         let mut walk = Walk::new(root, value.kind().unwrap_or(FileKind::Symlink), path, form).passing_over();
-        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
             if met.kind != FileKind::File {
                 continue;
             }
-            let Some(value) = self.inode_value(caller.wait, met.inode)? else { continue };
+            let Some(value) = self.core.inode_value(caller.wait, met.inode)? else { continue };
             let (file, segments) = self.tier_facts(caller.wait, met.inode)?;
-            let effective =
-                self.store.view(caller.wait, |view| Ok::<_, Error>(self.files.effective(view, met.inode, &value)?))?;
-            let is_tiered = self.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
+            let effective = self
+                .core
+                .store
+                .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, met.inode, &value)?))?;
+            let is_tiered = self.core.files.tertiary(effective.wish.tier).is_some_and(|set| set != 0);
             let used_seconds = value.atime.seconds.max(value.mtime.seconds);
             let path = walk.path().to_vec();
             let met = TierMet { inode: met.inode, path, file, segments, used_seconds, is_tiered };
@@ -308,11 +188,11 @@ impl FileSystem {
     /// An inode and its path, for those who write down what a volume holds. None where a name on the way, or the content, is encrypted:
     /// that is written down nowhere in the clear.
     pub fn named_inode(&self, wait: Wait, inode: u64) -> Result<Option<(Vec<u8>, InodeValue)>, Error> {
-        let Some(value) = self.inode_value(wait, inode)? else { return Ok(None) };
+        let Some(value) = self.core.inode_value(wait, inode)? else { return Ok(None) };
         if self.is_secret(wait, inode, &value)? {
             return Ok(None);
         }
-        let found = path_and_form(&self.store, &self.names, wait, inode)?;
+        let found = path_and_form(&self.core.store, &self.core.names, wait, inode)?;
         Ok(found.filter(|(_, form)| *form == Form::Plain).map(|(path, _)| (path, value)))
     }
 
@@ -320,7 +200,8 @@ impl FileSystem {
     pub(crate) fn is_secret(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
         let (mut inode, mut value) = (inode, value.clone());
         for _ in 0..DEPTH_MAX {
-            let effective = self.store.view(wait, |view| Ok::<_, Error>(self.files.effective(view, inode, &value)?))?;
+            let effective =
+                self.core.store.view(wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, &value)?))?;
             if effective.wish.encryption != Encryption::NO {
                 return Ok(true);
             }
@@ -328,13 +209,78 @@ impl FileSystem {
                 return Ok(false);
             }
             inode = value.parent;
-            let Some(above) = self.inode_value(wait, inode)? else { return Ok(true) };
+            let Some(above) = self.core.inode_value(wait, inode)? else { return Ok(true) };
             value = above;
         }
         Ok(true)
     }
+}
 
-    fn inode_value(&self, wait: Wait, inode: u64) -> Result<Option<InodeValue>, Error> {
-        self.store.view(wait, |view| Ok(stere_file::inode_if_any(view, inode)?))
+impl Tiers {
+    /// The folds below an inode, by the directories that they were said of. What is itself put away counts as below.
+    pub(crate) fn folds_below(&self, wait: Wait, root: u64) -> Result<BTreeMap<u64, Vec<FoldInfo>>, Error> {
+        let mut below: BTreeMap<u64, Vec<FoldInfo>> = BTreeMap::new();
+        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
+        for fold in self.core.store.folds(wait)? {
+            let is_below = match known.get(&fold.directory) {
+                Some(is_below) => *is_below,
+                None => {
+                    let is_below = self.is_below(wait, fold.directory, root)?;
+                    known.insert(fold.directory, is_below);
+                    is_below
+                }
+            };
+            if is_below {
+                below.entry(fold.directory).or_default().push(fold);
+            }
+        }
+        Ok(below)
+    }
+
+    /// Whether `root` is the inode or above it; what lies below something that was put away counts as below.
+    fn is_below(&self, wait: Wait, inode: u64, root: u64) -> Result<bool, Error> {
+        let found = stere_store::passing_over(|| {
+            self.core.store.view(wait, |view| nearest(view, inode, |at, _| Ok((at == root).then_some(()))))
+        });
+        if matches!(found, Err(Error::Elsewhere(..))) { Ok(true) } else { Ok(found?.is_some()) }
+    }
+
+    /// Where the names are that were put away below an inode, as if those of each directory it was said of were a file of it.
+    pub(crate) fn names_put_away(&self, wait: Wait, root: u64) -> Result<Vec<crate::TierMet>, Error> {
+        if !self.core.store.has_folds() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for (directory, folds) in self.folds_below(wait, root)? {
+            let (mut file, mut segments) = (TierFile::default(), BTreeSet::new());
+            for fold in folds {
+                file.add(&self.core.store, &fold.blob, u64::from(fold.blob.value.address.length));
+                segments.insert(fold.blob.segment_id());
+            }
+            let is_here = !self.core.store.is_folded(&Key::inode(directory));
+            let found =
+                if is_here { path_and_form(&self.core.store, &self.core.names, wait, directory)? } else { None };
+            let path = found.map_or_else(|| b"?".to_vec(), |(path, _)| path);
+            all.push(crate::TierMet { inode: directory, path, file, segments, used_seconds: 0, is_tiered: true });
+        }
+        Ok(all)
+    }
+
+    /// Where a file lies from `from` on, run by run, and where to go on; `None` at the end.
+    pub fn layout(&self, caller: &Caller<'_>, inode: u64, from: u64) -> Result<(Vec<LayoutRun>, Option<u64>), Error> {
+        let (extents, next) = stere_file::stored_extents(&self.core.store, caller.wait, inode, from, EXTENTS)?;
+        let mut runs: Vec<LayoutRun> = Vec::new();
+        for extent in extents {
+            let (start, end) = (extent.start, extent.end());
+            let (scheme, devices) = (extent.blob.scheme(), extent.blob.devices());
+            let (volumes, survives) = (extent.blob.volumes(), self.core.store.losses_borne(&extent.blob));
+            let released_in = devices.is_empty().then(|| extent.blob.segment_id());
+            let run = LayoutRun { start, end, scheme, devices, volumes, survives, released_in };
+            match runs.last_mut().filter(|last| last.end == start && last.lies_like(&run)) {
+                Some(last) => last.end = end,
+                None => runs.push(run),
+            }
+        }
+        Ok((runs, next))
     }
 }

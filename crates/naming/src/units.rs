@@ -8,20 +8,24 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{Key, key};
 use stere_store::{Belonging, Describe, Parts, Repacked, Wait};
 
+use crate::Caller;
 use crate::error::Error;
-use crate::tier::{EXTENTS, TierMet};
-use crate::{Caller, FileSystem};
+use crate::inode::Core;
+use crate::keeping::ResidencyPolicy;
+use crate::saying::FlaggedInodes;
+use crate::tier::{EXTENTS, TierMet, Tiers};
 
 /// Units that were asked for since something was recalled of them, and are on their way; when, in seconds, of those of which parts come,
 /// which nobody tells when they are there.
 #[derive(Default)]
-pub(crate) struct Coming(Mutex<BTreeMap<u64, Option<i64>>>);
+struct Coming(Mutex<BTreeMap<u64, Option<i64>>>);
 
 /// So long a unit of which parts were asked for is not asked for again: its readers take them meanwhile.
 const COMING_SECONDS: i64 = 60;
@@ -33,17 +37,35 @@ pub(crate) struct UnitsOf(BTreeMap<u64, Option<u64>>);
 /// Directories that are remembered at a time.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-impl FileSystem {
+/// Directories whose subtrees are units.
+pub struct Units {
+    core: Arc<Core>,
+    flagged: Arc<FlaggedInodes>,
+    residency: Arc<ResidencyPolicy>,
+    tiers: Arc<Tiers>,
+    coming: Coming,
+}
+
+impl Units {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        flagged: Arc<FlaggedInodes>,
+        residency: Arc<ResidencyPolicy>,
+        tiers: Arc<Tiers>,
+    ) -> Units {
+        Units { core, flagged, residency, tiers, coming: Coming::default() }
+    }
+
     /// The directory whose subtree is the unit that an inode is in.
     pub fn unit_of(&self, wait: Wait, inode: u64) -> Result<Option<u64>, Error> {
         let is_heard = |is_unit: &bool| *is_unit || !is_planted(Bug::UnitNoIgnored);
-        let found = self.kept_in(wait, inode, |keeping| keeping.unit.filter(is_heard))?;
+        let found = self.residency.kept_in(wait, inode, |keeping| keeping.unit.filter(is_heard))?;
         Ok(found.filter(|(is_unit, ..)| *is_unit).map(|(_, _, begins_at)| begins_at))
     }
 
     /// The same for many files one after the other.
     pub(crate) fn unit_among(&self, wait: Wait, inode: u64, known: &mut UnitsOf) -> Result<Option<u64>, Error> {
-        let value = self.store.view(wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = self.core.store.view(wait, |view| stere_file::inode_if_any(view, inode))?;
         let Some(directory) = value.map(|value| value.parent) else { return Ok(None) };
         if let Some(unit) = known.0.get(&directory) {
             return Ok(*unit);
@@ -58,7 +80,7 @@ impl FileSystem {
 
     /// Whether any directory says something of units, or rules and classes do.
     pub(crate) fn has_units(&self, wait: Wait) -> Result<bool, Error> {
-        Ok(!self.saying_units(wait)?.is_empty() || self.ruled(wait)?.unit)
+        Ok(!self.saying_units(wait)?.is_empty() || self.residency.ruled(wait)?.unit)
     }
 
     /// When the youngest member of each unit that a directory says was used, for the segments that the unit lies in. `used` tells it of
@@ -104,7 +126,7 @@ impl FileSystem {
 
     /// The directories that say something of units; what removed ones said is forgotten.
     pub(crate) fn saying_units(&self, wait: Wait) -> Result<Vec<u64>, Error> {
-        self.all_that_say(wait, key::kind::UNIT, Key::unit)
+        self.flagged.all_that_say(wait, key::kind::UNIT, Key::unit)
     }
 
     /// Nothing is on its way any more: the next recall of anything asks for its unit anew.
@@ -114,15 +136,15 @@ impl FileSystem {
 
     /// Who is told at once that something was recalled, where there are units.
     pub fn wake_on_recalls(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.files.set_wake_on_recall(wake);
+        self.core.files.set_wake_on_recall(wake);
     }
 
     /// Asks for all of the units back of which something was recalled since this was last called: those segments that are on volumes
     /// only, in the order in which they lie there, or of a unit that lies scattered its parts of them. Of how many segments something was asked for.
     pub fn stage_units(&self, caller: &Caller<'_>) -> Result<u64, Error> {
-        let recalled = self.files.take_recalled();
+        let recalled = self.core.files.take_recalled();
         let has_units = self.has_units(caller.wait)?;
-        self.files.await_recalls(has_units);
+        self.core.files.await_recalls(has_units);
         // Also while nobody recalls anything: what is recalled next may be wanted back by its reader when this is looked at.
         self.forget_units_that_came(caller.now.seconds);
         if recalled.is_empty() || !has_units {
@@ -138,7 +160,7 @@ impl FileSystem {
                 continue;
             }
             let parts = self.released_parts(caller, unit, &mut known)?;
-            let (segments, parts) = self.store.want_together(parts);
+            let (segments, parts) = self.core.store.want_together(parts);
             asked_for += segments + parts;
             self.coming.0.lock().insert(unit, Some(caller.now.seconds).filter(|_| parts > 0));
         }
@@ -147,7 +169,7 @@ impl FileSystem {
 
     /// What was asked for a while ago, or is here, may be asked for again.
     fn forget_units_that_came(&self, now_seconds: i64) {
-        let is_on_its_way = self.store.asked_back() > 0;
+        let is_on_its_way = self.core.store.asked_back() > 0;
         self.coming.0.lock().retain(|_, since| match since {
             // A clock that goes back keeps nobody from asking.
             Some(since) => (*since..*since + COMING_SECONDS).contains(&now_seconds),
@@ -164,7 +186,7 @@ impl FileSystem {
         visit: &mut dyn FnMut(TierMet) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut failed = None;
-        let walked = self.tier_walk(caller, unit, &mut |met| {
+        let walked = self.tiers.tier_walk(caller, unit, &mut |met| {
             // Names below are units of their own where a directory says so.
             let is_in = self.unit_among(caller.wait, met.inode, known).is_ok_and(|of| of == Some(unit));
             failed = if is_in { visit(met).err() } else { None };
@@ -209,13 +231,13 @@ impl FileSystem {
         let known = RefCell::new(known);
         let unit_of = |inode| self.unit_among(caller.wait, inode, &mut known.borrow_mut()).unwrap_or(None);
         let belonging = Belonging { units: &units, unit_of: &unit_of };
-        Ok(self.store.repack_step(volumes, live_percent_max, &belonging, describe)?)
+        Ok(self.core.store.repack_step(volumes, live_percent_max, &belonging, describe)?)
     }
 
     fn add_parts(&self, wait: Wait, inode: u64, parts: &mut Parts) -> Result<(), Error> {
         let mut from = Some(0);
         while let Some(at) = from {
-            let (extents, next) = stere_file::stored_extents(&self.store, wait, inode, at, EXTENTS)?;
+            let (extents, next) = stere_file::stored_extents(&self.core.store, wait, inode, at, EXTENTS)?;
             extents.iter().for_each(|extent| parts.add(&extent.blob));
             from = next;
         }

@@ -4,16 +4,18 @@
 //! counts as one that the pool has: what it holds up is told by its own state. Read next: `classes.rs`, `places.rs`.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use stere_file::OF_VERSIONS;
 use stere_format::{Key, PLACE_NUMBER_MIN};
 use stere_policy::{Class, Classes, Effective, Rule, SchemeWish};
 use stere_store::Wait;
 
+use crate::Caller;
 use crate::error::Error;
-use crate::rules::HAS_RULES;
+use crate::inode::Core;
+use crate::rules::{HAS_RULES, PolicyRules};
 use crate::walk::path_of;
-use crate::{Caller, FileSystem};
 
 /// Entries of indexes looked at for one answer.
 const LOOKED_AT_MAX: usize = 1024;
@@ -31,15 +33,21 @@ fn plural(number: usize, word: &str) -> String {
     if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }
 
-impl FileSystem {
+/// Policies that the devices of the pool cannot keep.
+pub struct UnmetPolicies {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rules: Arc<PolicyRules>,
+}
+
+impl UnmetPolicies {
     /// Why no new data can be as this asks for, if that is so whichever devices are attached.
     pub(crate) fn why_unkept(&self, scheme: Option<SchemeWish>, only: u8) -> Option<String> {
         let devices = match only {
-            0 => self.files.device_count(),
-            only => self.store.devices_of_place(only),
+            0 => self.core.files.device_count(),
+            only => self.core.store.devices_of_place(only),
         };
         if devices == 0 {
-            let words = self.store.place_words(only).unwrap_or_default().join(",");
+            let words = self.core.store.place_words(only).unwrap_or_default().join(",");
             return Some(format!(
                 "no device has the tag, class or name {words}, so nothing can be written there; give it to one with `stere device label`, or unset only="
             ));
@@ -64,11 +72,11 @@ impl FileSystem {
 
     /// The same of a class by its name.
     pub fn why_class_unkept(&self, name: &str) -> Option<String> {
-        self.why_unkept_in_class(self.files.resolver().classes().find(name)?)
+        self.why_unkept_in_class(self.core.files.resolver().classes().find(name)?)
     }
 
     fn why_unkept_in_class(&self, class: Class) -> Option<String> {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         // They say what they do where the devices allow it.
         let is_lenient = matches!(class, Class::Normal | Class::Archive);
         if is_lenient && classes.get(class).is_some_and(|now| now.own == Classes::built_in(class).own) {
@@ -79,7 +87,7 @@ impl FileSystem {
     }
 
     fn why_rule_unkept(&self, rule: &Rule) -> Option<String> {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let class = rule.own.class().map(|class| classes.wish(class));
         let scheme = rule.own.scheme_wish().or(class.map(|wish| wish.scheme));
         let only = match (rule.own.only, class) {
@@ -102,9 +110,9 @@ impl FileSystem {
 
     /// The first rule of a directory itself that cannot be kept, and why.
     pub(crate) fn why_rules_unkept(&self, wait: Wait, directory: u64) -> Result<Option<(String, String)>, Error> {
-        let set = self.store.view(wait, |view| {
+        let set = self.core.store.view(wait, |view| {
             let value = stere_file::inode_if_any(view, directory)?.filter(|value| value.flags & HAS_RULES != 0);
-            value.map_or(Ok(None), |value| self.own_rules(view, directory, &value))
+            value.map_or(Ok(None), |value| self.rules.own_rules(view, directory, &value))
         })?;
         let unkept = |rule: &Rule| self.why_rule_unkept(rule).map(|why| (rule.text.clone(), why));
         Ok(set.and_then(|set| set.rules().iter().find_map(unkept)))
@@ -113,9 +121,9 @@ impl FileSystem {
     /// Policies that the devices there are cannot keep: so many at most, and whether there may be more.
     pub fn unkept_policies(&self, caller: &Caller<'_>, most: usize) -> Result<(Vec<Unkept>, bool), Error> {
         let mut found: Vec<Unkept> = self.unkept_rule_of_pool().into_iter().collect();
-        let default = self.files.resolver().default_class();
+        let default = self.core.files.resolver().default_class();
         if let Some(why) = self.why_unkept_in_class(default) {
-            let name = self.files.resolver().classes().name(default);
+            let name = self.core.files.resolver().classes().name(default);
             found.push(Unkept { by: format!("class {name}, which is the pool's default"), why });
         }
         let (own, ruled, mut has_more) = self.that_may_be_unkept(caller.wait)?;
@@ -133,28 +141,29 @@ impl FileSystem {
 
     fn unkept_at(&self, caller: &Caller<'_>, inode: u64, is_ruled: bool) -> Result<Option<Unkept>, Error> {
         // Of what was removed there are entries for a while.
-        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
+        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?;
         if value.is_none_or(|value| value.nlink == 0 || value.flags & OF_VERSIONS != 0) {
             return Ok(None);
         }
         let unkept = match is_ruled {
             true => self.why_rules_unkept(caller.wait, inode)?.map(|(rule, why)| (format!("rule '{rule}' of "), why)),
-            false => self.why_effective_unkept(&self.effective(caller, inode)?).map(|why| (String::new(), why)),
+            false => self.why_effective_unkept(&self.core.effective(caller, inode)?).map(|why| (String::new(), why)),
         };
         let Some((before, why)) = unkept else { return Ok(None) };
-        let path = path_of(&self.store, &self.names, caller.wait, inode)?.unwrap_or_else(|| b"?".to_vec());
+        let path = path_of(&self.core.store, &self.core.names, caller.wait, inode)?.unwrap_or_else(|| b"?".to_vec());
         Ok(Some(Unkept { by: format!("{before}{}", String::from_utf8_lossy(&path)), why }))
     }
 
     /// Inodes that ask for redundancy, for classes and places that cannot be had; and directories whose rules do.
     fn that_may_be_unkept(&self, wait: Wait) -> Result<(Vec<u64>, Vec<u64>, bool), Error> {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let is_unkept = |class: &Class| self.why_unkept_in_class(*class).is_some();
         let impossible: Vec<Class> = classes.in_use().map(|(class, _)| class).filter(is_unkept).collect();
         let impossible: Vec<u8> =
             impossible.into_iter().flat_map(|class| classes.all_of(class)).map(Class::code).collect();
-        let is_empty =
-            |number: &u8| self.store.place_words(*number).is_some() && self.store.devices_of_place(*number) == 0;
+        let is_empty = |number: &u8| {
+            self.core.store.place_words(*number).is_some() && self.core.store.devices_of_place(*number) == 0
+        };
         let empty: Vec<u8> = (PLACE_NUMBER_MIN..=u8::MAX).filter(is_empty).collect();
         let of = |numbers: &[u8], key: fn(u8, u64) -> Key| {
             numbers.iter().map(|number| (key(*number, 0), key(*number, u64::MAX))).collect::<Vec<_>>()
@@ -171,7 +180,7 @@ impl FileSystem {
 
     /// The positions of the keys in these parts of the indexes, each once, and whether there are more.
     fn positions(&self, wait: Wait, ranges: Vec<(Key, Key)>) -> Result<(Vec<u64>, bool), Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut found = Vec::new();
             for (from, to) in &ranges {
                 view.scan(*from, *to, |key, _| {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stere_format::{DeviceIndex, FileKind, Scheme};
 
+use crate::Caller;
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
 use crate::walk::{Walk, path_of};
-use crate::{Caller, FileSystem};
 
 /// What files take.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,22 +36,21 @@ pub struct Usage {
 
 /// A walk that adds up what a subtree takes.
 pub struct UsageWalk<'a> {
-    filesystem: &'a FileSystem,
+    core: &'a Core,
     walk: Walk,
     counted: BTreeSet<u64>,
     /// So far.
     pub usage: Usage,
 }
 
-impl FileSystem {
+impl<'a> UsageWalk<'a> {
     /// Begins to add up what an inode, and if it is a directory everything below it, takes.
-    pub fn usage(&self, caller: &Caller<'_>, inode: u64) -> Result<UsageWalk<'_>, Error> {
-        let value = self.files.attributes(caller.wait, inode)?.ok_or(Error::Stale)?;
-        let kind = value.kind().ok_or(Error::Stale)?;
-        let path =
-            path_of(&self.store, &self.names, caller.wait, inode)?.filter(|path| path != b"/").unwrap_or_default();
+    pub(crate) fn new(core: &'a Core, caller: &Caller<'_>, inode: u64) -> Result<UsageWalk<'a>, Error> {
+        let kind = core.files.attributes(caller.wait, inode)?.and_then(|value| value.kind()).ok_or(Error::Stale)?;
+        let path = path_of(&core.store, &core.names, caller.wait, inode)?;
+        let path = path.filter(|path| path != b"/").unwrap_or_default();
         let walk = Walk::new(inode, kind, path, Form::Plain);
-        Ok(UsageWalk { filesystem: self, walk, counted: BTreeSet::new(), usage: Usage::default() })
+        Ok(UsageWalk { core, walk, counted: BTreeSet::new(), usage: Usage::default() })
     }
 }
 
@@ -58,7 +58,7 @@ impl UsageWalk<'_> {
     /// Looks at so many names; tells whether there are more.
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<bool, Error> {
         for _ in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.core.store, &self.core.names, caller.wait)? else {
                 return Ok(false);
             };
             match met.kind {
@@ -71,15 +71,15 @@ impl UsageWalk<'_> {
     }
 
     fn add_file(&mut self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        let Some(value) = self.filesystem.files.attributes(caller.wait, inode)? else { return Ok(()) };
+        let Some(value) = self.core.files.attributes(caller.wait, inode)? else { return Ok(()) };
         if value.nlink > 1 && !self.counted.insert(inode) {
             return Ok(());
         }
         self.usage.files += 1;
         self.usage.size_bytes += value.size;
         self.usage.allocated_bytes += value.blocks_bytes;
-        let effective = self.filesystem.effective(caller, inode)?;
-        let facts = self.filesystem.files.stored_facts(&caller.context(), inode, &effective)?;
+        let effective = self.core.effective(caller, inode)?;
+        let facts = self.core.files.stored_facts(&caller.context(), inode, &effective)?;
         for fact in facts {
             self.usage.stored_bytes += fact.stored_bytes;
             self.usage.shared_bytes += fact.shared_bytes;

@@ -13,10 +13,11 @@ mod shelf;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use stere_device::planted::{Bug, is_planted};
 use stere_file::{
     Keys, OF_VERSIONS, Unchanged, Unlink, inode_if_any, own_locks, own_versions, set_own_locks, set_own_versions,
@@ -24,35 +25,37 @@ use stere_file::{
 use stere_format::dirent::DirentView;
 use stere_format::{FileKind, InodeValue, Key};
 use stere_policy::{Own, Source, Versions as Wanted};
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Transaction, View, Wait};
 
+use crate::accounting::Quotas;
+use crate::atime::LazyTimes;
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
+use crate::inode::{Core, VERSION_DIRECTORY_NAMES};
 use crate::names::{Found, damaged};
-use crate::xattr::Say;
-use crate::{Caller, FileSystem, SetMode, classes, xattr};
+use crate::{Caller, classes, tier, xattr};
 
 /// The attribute that says how many and how long.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.stere.versions";
 /// What the directory of versions is called, but where somebody has something called so.
-pub(crate) const NAME: &[u8] = shelf::NAMES[0];
-/// Files whose names are remembered.
-const PLACES_MAX: usize = 65_536;
+pub(crate) const NAME: &[u8] = VERSION_DIRECTORY_NAMES[0];
 /// Below this part of the pool being free none are made, and those there are go.
 const FREE_DIVISOR: u64 = 16;
 /// How many are asked for before that is looked at again; the background looks too.
 const ASKED_PER_LOOK: u32 = 64;
 
-/// Versions in memory.
-#[derive(Default)]
-pub(crate) struct Versions {
+/// Versions of files.
+pub struct Versions {
+    core: Arc<Core>,
+    encryption: Arc<EncryptionKeys>,
+    quotas: Arc<Quotas>,
+    access_times: Arc<LazyTimes>,
     /// Whether anything in the pool ever was to have versions.
     is_used: AtomicBool,
     /// There was too little room when that was looked at.
     is_short: AtomicBool,
     /// Counts the questions, since working it out takes longer than keeping a small file.
     asked: AtomicU32,
-    /// Where files were found by name: directory and sequence.
-    places: Mutex<FxHashMap<u64, (u64, u64)>>,
     /// Directories of versions that the kernel may know.
     known: Mutex<FxHashSet<u64>>,
     /// Files that were removed while they were open: what is written over the handles that are left goes into the version.
@@ -61,12 +64,29 @@ pub(crate) struct Versions {
 
 impl Versions {
     /// Reads whether the pool has any.
-    pub fn load(store: &Store) -> Result<Versions, Error> {
-        let marker = store.view(Wait::Allowed, |view| Ok::<_, Error>(view.get(&Key::version(0, 0))?.is_some()))?;
-        Ok(Versions { is_used: AtomicBool::new(marker), ..Versions::default() })
+    pub(crate) fn load(
+        core: Arc<Core>,
+        encryption: Arc<EncryptionKeys>,
+        quotas: Arc<Quotas>,
+        access_times: Arc<LazyTimes>,
+    ) -> Result<Versions, Error> {
+        let is_marked = |view: &View<'_>| Ok::<_, Error>(view.get(&Key::version(0, 0))?.is_some());
+        let is_used = AtomicBool::new(core.store.view(Wait::Allowed, is_marked)?);
+        Ok(Versions {
+            core,
+            encryption,
+            quotas,
+            access_times,
+            is_used,
+            is_short: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+            known: Mutex::default(),
+            open: Mutex::default(),
+        })
     }
 
-    pub fn is_used(&self) -> bool {
+    /// Whether anything in the pool ever was to have versions.
+    pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
 }
@@ -84,7 +104,7 @@ impl OfOne {
         OfOne { said: own_versions(drawer), locked: own_locks(drawer).versions }
     }
 
-    fn note(self, drawer: &mut InodeValue) {
+    pub(crate) fn note(self, drawer: &mut InodeValue) {
         set_own_versions(drawer, self.said);
         set_own_locks(drawer, Own { versions: self.locked, ..own_locks(drawer) });
     }
@@ -102,10 +122,10 @@ pub(crate) fn check_not_of_versions(value: &InodeValue) -> Result<(), Error> {
     if value.flags & OF_VERSIONS == 0 { Ok(()) } else { Err(Error::OfVersions) }
 }
 
-impl FileSystem {
+impl Versions {
     /// Which versions policy keeps of an inode, and who said so; nothing where nobody says anything.
     fn said(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<Option<(Wanted, Source)>, Error> {
-        let effective = self.files.effective(keys, inode, value)?;
+        let effective = self.core.files.effective(keys, inode, value)?;
         Ok(effective.versions.map(|wanted| (wanted, effective.versions_source)))
     }
 
@@ -126,20 +146,16 @@ impl FileSystem {
         })
     }
 
-    pub(crate) fn is_keeping_versions(&self) -> bool {
-        self.versions.is_used()
-    }
-
     /// From now on there are versions: to be noted in the transaction that makes somebody want some.
     pub(crate) fn begin_versions(&self, transaction: &mut Transaction<'_>) {
         // Before anybody can see it who would not keep anything.
-        self.versions.is_used.store(true, Ordering::Release);
+        self.is_used.store(true, Ordering::Release);
         transaction.put(Key::version(0, 0), &[1]);
     }
 
     /// Refuses to change a version; one that was removed while it was open may be changed over the handles that are left.
     pub(crate) fn check_no_version(&self, inode: u64, value: &InodeValue) -> Result<(), Error> {
-        if value.flags & OF_VERSIONS != 0 && self.versions.open.lock().contains(&inode) {
+        if value.flags & OF_VERSIONS != 0 && self.open.lock().contains(&inode) {
             return Ok(());
         }
         check_not_of_versions(value)
@@ -147,12 +163,12 @@ impl FileSystem {
 
     /// Whether a version is of a file that somebody still has open, from before it was removed.
     pub(crate) fn is_removed_in_use(&self, value: &InodeValue, inode: u64) -> bool {
-        value.flags & OF_VERSIONS != 0 && self.versions.open.lock().contains(&inode)
+        value.flags & OF_VERSIONS != 0 && self.open.lock().contains(&inode)
     }
 
     /// As `check_no_version`, of an inode that is to get another name, or to lose one.
     pub(crate) fn check_no_version_in(&self, keys: &impl Keys, inode: u64) -> Result<(), Error> {
-        if !self.versions.is_used() {
+        if !self.is_used() {
             return Ok(());
         }
         match inode_if_any(keys, inode)? {
@@ -165,10 +181,10 @@ impl FileSystem {
 
     /// As `check_no_version`, where only the number is at hand.
     pub(crate) fn check_writable(&self, wait: Wait, inode: u64) -> Result<(), Error> {
-        if !self.versions.is_used() {
+        if !self.is_used() {
             return Ok(());
         }
-        match self.store.view(wait, |view| inode_if_any(view, inode))? {
+        match self.core.store.view(wait, |view| inode_if_any(view, inode))? {
             Some(value) => self.check_no_version(inode, &value),
             None => Ok(()),
         }
@@ -176,58 +192,38 @@ impl FileSystem {
 
     /// Whether what a name means may change without the kernel having a hand in it, so that it must ask every time.
     pub fn is_fleeting(&self, directory: u64, name: &[u8]) -> bool {
-        shelf::NAMES.contains(&name) || (self.versions.is_used() && self.versions.known.lock().contains(&directory))
+        VERSION_DIRECTORY_NAMES.contains(&name) || (self.is_used() && self.known.lock().contains(&directory))
     }
 
     /// The kernel forgot an inode.
     pub(crate) fn forget_versions(&self, inode: u64) {
-        if self.versions.is_used() {
-            self.versions.known.lock().remove(&inode);
+        if self.is_used() {
+            self.known.lock().remove(&inode);
         }
     }
 
     /// The last handle of an inode may have been let go.
     pub(crate) fn note_closed(&self, inode: u64) {
-        if self.versions.is_used() && !self.files.is_open(inode) {
-            self.versions.open.lock().remove(&inode);
+        if self.is_used() && !self.core.files.is_open(inode) {
+            self.open.lock().remove(&inode);
         }
     }
 
-    /// A name was looked up: a file's place is remembered, so that its name is at hand when it changes.
-    pub(crate) fn note_place(&self, directory: u64, found: &Found, value: &InodeValue) {
-        if !self.versions.is_used() && !self.is_watching() {
-            return;
+    /// The kernel came to know a directory: of those of versions it must ask every time.
+    pub(crate) fn note_looked_up(&self, inode: u64, value: &InodeValue) {
+        if self.is_used() && value.flags & OF_VERSIONS != 0 && value.kind() == Some(FileKind::Directory) {
+            self.known.lock().insert(inode);
         }
-        match found.kind {
-            FileKind::File => self.note_file(found.inode, directory, found.sequence),
-            FileKind::Directory if value.flags & OF_VERSIONS != 0 => {
-                self.versions.known.lock().insert(found.inode);
-            }
-            _ => {}
-        }
-    }
-
-    /// The directory and the sequence of the name by which a file was looked up last.
-    pub(crate) fn name_used(&self, inode: u64) -> Option<(u64, u64)> {
-        self.versions.places.lock().get(&inode).copied()
-    }
-
-    fn note_file(&self, inode: u64, directory: u64, sequence: u64) {
-        let mut places = self.versions.places.lock();
-        if places.len() >= PLACES_MAX {
-            places.clear();
-        }
-        places.insert(inode, (directory, sequence));
     }
 
     /// A name of a file and its directory: by which it was looked up last, else any.
     fn place_of(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<Option<(u64, Vec<u8>)>, Error> {
-        let known = self.versions.places.lock().get(&inode).copied();
+        let known = self.core.names_used.get(inode);
         let scanned = Cell::new(None);
-        let found = self.store.view(wait, |view| {
+        let found = self.core.store.view(wait, |view| {
             let shown = |directory, key: &Key, bytes: &[u8]| match DirentView::decode(bytes) {
                 Ok(entry) if entry.inode == inode => {
-                    Ok(Some((directory, self.names.shown(directory, key.position, &entry).0.into_owned())))
+                    Ok(Some((directory, self.core.names.shown(directory, key.position, &entry).0.into_owned())))
                 }
                 Ok(_) => Ok(None),
                 Err(error) => Err(damaged(directory, &error)),
@@ -250,41 +246,41 @@ impl FileSystem {
             found
         })?;
         if let (Some((directory, _)), Some(sequence)) = (&found, scanned.get()) {
-            self.note_file(inode, *directory, sequence);
+            self.core.names_used.note(inode, *directory, sequence);
         }
         Ok(found)
     }
 
     /// Whether there is too little room for keeping what is changed or removed.
     fn is_short_of_room(&self) -> bool {
-        if self.versions.asked.fetch_add(1, Ordering::AcqRel) % ASKED_PER_LOOK == 0 {
+        if self.asked.fetch_add(1, Ordering::AcqRel) % ASKED_PER_LOOK == 0 {
             self.look_for_room();
         }
-        self.versions.is_short.load(Ordering::Acquire)
+        self.is_short.load(Ordering::Acquire)
     }
 
     /// Looks whether there is too little room.
     fn look_for_room(&self) -> bool {
-        let statistics = self.statfs();
+        let statistics = self.core.statfs();
         let is_short = statistics.blocks_free < statistics.blocks / FREE_DIVISOR;
-        self.versions.is_short.store(is_short, Ordering::Release);
+        self.is_short.store(is_short, Ordering::Release);
         is_short
     }
 
     /// To be called before the content of a file changes: keeps what it holds, once from the first handle to the last.
     pub(crate) fn keep_before_change(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        if !self.versions.is_used() {
+        if !self.is_used() {
             return Ok(());
         }
         let asks = |value: &InodeValue| {
             let is_file_of_users = value.flags & OF_VERSIONS == 0 && value.nlink > 0;
-            let is_kept = || self.store.view(caller.wait, |view| self.keeps(view, value.parent, inode, value));
+            let is_kept = || self.core.store.view(caller.wait, |view| self.keeps(view, value.parent, inode, value));
             if !is_file_of_users || is_kept()?.is_none() {
                 return Ok(false);
             }
             Ok(!self.is_short_of_room())
         };
-        self.files.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
+        self.core.files.before_change(&caller.context(), inode, asks, |file| self.keep_copy(caller, inode, file))
     }
 
     /// What there is no room for is not kept: neither a full pool nor a quota refuses a change because of what was there before it.
@@ -310,7 +306,7 @@ impl FileSystem {
         directory: u64,
         file: &Unchanged<'_>,
     ) -> Result<(u64, InodeValue), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.set_owed();
             let copy = transaction.allocate_inode();
             let mut value = InodeValue {
@@ -340,7 +336,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let copied = file.copy_to(copy).map_err(Error::from);
         let kept = copied.and_then(|()| {
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 let copied = inode_if_any(transaction, copy)?.ok_or(Error::Stale)?;
                 (value.size, value.blocks_bytes) = (copied.size, copied.blocks_bytes);
                 value.flags = OF_VERSIONS | file.value.flags & xattr::FLAGS;
@@ -351,15 +347,15 @@ impl FileSystem {
             })
         });
         if !matches!(kept, Ok(true)) {
-            self.files.note_orphan(copy, stere_file::OrphanKind::Removed);
-            self.files.forget(&caller.context(), copy)?;
+            self.core.files.note_orphan(copy, stere_file::OrphanKind::Removed);
+            self.core.files.forget(&caller.context(), copy)?;
         }
         kept.map(drop)
     }
 
     /// The pool is full: what is changed now is changed for good, until versions have made room.
     pub(crate) fn note_full(&self) {
-        if !self.versions.is_short.swap(true, Ordering::AcqRel) {
+        if !self.is_short.swap(true, Ordering::AcqRel) {
             tracing::warn!("the pool is full: no versions are kept, and those there are go until there is room");
         }
     }
@@ -367,12 +363,12 @@ impl FileSystem {
     /// A version has the policy of its file, so it is in the same indexes.
     fn note_policy(&self, transaction: &mut Transaction<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
         classes::index_member(transaction, inode, classes::Named::default(), classes::Named::of(value));
-        self.note_tiered(transaction, inode, [stere_file::own_policy(value), stere_file::own_locks(value)])
+        tier::note_tiered(transaction, inode, [stere_file::own_policy(value), stere_file::own_locks(value)])
     }
 
     /// Whether what is removed may become a version; asked outside of the transaction that removes it.
     pub(crate) fn may_keep_removed(&self) -> bool {
-        self.versions.is_used() && !self.is_short_of_room()
+        self.is_used() && !self.is_short_of_room()
     }
 
     /// A file is to lose its only name in a directory, whose value is on media: it becomes a version instead, if versions are kept.
@@ -393,67 +389,16 @@ impl FileSystem {
         }
         let directory = crate::directory(transaction, place.0)?;
         // Nobody can read the name now, so nobody can file it: what is removed then is removed.
-        if self.name_key(transaction, place.0, &directory).is_err_and(is_of_key) {
+        if self.encryption.name_key(transaction, place.0, &directory).is_err_and(is_of_key) {
             return Ok(false);
         }
         let (mut kept, own) = (value.clone(), self.kept_of_own(transaction, found.inode, value)?);
         forget_own(&mut kept);
         let is_kept = self.shelve(transaction, caller, place, found.inode, &mut kept, own)?;
         if is_kept && unlink.is_in_use {
-            self.versions.open.lock().insert(found.inode);
+            self.open.lock().insert(found.inode);
         }
         Ok(is_kept)
-    }
-
-    /// Sets which versions are kept of a file, or of files below a directory; without a value nothing is said here any more.
-    pub(crate) fn set_versions(
-        &self,
-        caller: &Caller<'_>,
-        inode: u64,
-        value: Option<&[u8]>,
-        mode: SetMode,
-        say: Say,
-    ) -> Result<(), Error> {
-        let wanted = value.filter(|text| !text.is_empty()).map(Wanted::parse).transpose()?;
-        let _until_it_holds = self.changing_policy();
-        self.changing_attribute(caller, inode, |transaction, value| {
-            if !matches!(value.kind(), Some(FileKind::File | FileKind::Directory)) {
-                return Err(Error::NotPermitted("policy can be set on files and directories"));
-            }
-            xattr::check_mode(mode, say.of(value).versions.is_some())?;
-            match say {
-                Say::Own => {
-                    stere_file::check_changeable(value, caller.now)?;
-                    let asked = Own { versions: wanted, ..Own::default() };
-                    self.check_list_locks(transaction, inode, value, &[asked])?;
-                    set_own_versions(value, wanted);
-                }
-                Say::Lock => stere_file::set_own_locks(value, Own { versions: wanted, ..say.of(value) }),
-            }
-            self.begin_versions(transaction);
-            self.note_reconcile(transaction, inode)
-        })?;
-        self.files.resolver().invalidate();
-        self.rules.note_change();
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        match value.kind() {
-            Some(FileKind::File) => self.pass_on(caller, inode, &value),
-            _ => Ok(()),
-        }
-    }
-
-    /// What an inode says itself.
-    pub(crate) fn own_versions_text(&self, caller: &Caller<'_>, inode: u64, say: Say) -> Result<Vec<u8>, Error> {
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        Ok(say.of(&value).versions.ok_or(Error::NoAttribute)?.text().into_bytes())
-    }
-
-    /// What holds for an inode, and who said so.
-    pub(crate) fn effective_versions(&self, caller: &Caller<'_>, inode: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let effective = self.effective(caller, inode)?;
-        let wanted = effective.versions.ok_or(Error::NoAttribute)?;
-        let source = self.source_text(caller, inode, effective.versions_source, &["versions", "class"])?;
-        Ok((wanted.text().into_bytes(), source))
     }
 }
 

@@ -18,10 +18,11 @@ use stere_format::{AccountValue, AccountingValue, FileKind, Holder, InodeValue, 
 use stere_policy::Retention;
 use stere_store::{Transaction, Wait};
 
+use crate::accounting::Quotas;
 use crate::error::Error;
 use crate::names::{Form, is_empty};
 use crate::walk::{Walk, path_of};
-use crate::{Caller, FileSystem, FileSystemStatistics, ROOT, directory, living_directory};
+use crate::{Caller, FileSystemStatistics, ROOT, directory, living_directory};
 
 /// Volumes in one another.
 const NESTING_MAX: usize = 32;
@@ -119,17 +120,17 @@ fn is_below(keys: &impl Keys, inode: u64, above: u64) -> Result<bool, Error> {
     Ok(false)
 }
 
-impl FileSystem {
+impl Quotas {
     /// From now on the pool keeps accounts; what exists is counted, the most of a large pool in the background.
     fn keep_accounts(&self, caller: &Caller<'_>, limits: &Limits) -> Result<(), Error> {
-        if !self.files.accounts().is_on() {
+        if !self.core.files.accounts().is_on() {
             self.begin_accounts(caller)?;
         }
         let of_stored = [limits.stored, limits.soft_stored];
-        if of_stored.iter().any(Option::is_some) && !self.files.accounts().keeps_stored() {
-            self.files.keep_stored(caller.wait)?;
+        if of_stored.iter().any(Option::is_some) && !self.core.files.accounts().keeps_stored() {
+            self.core.files.keep_stored(caller.wait)?;
             for _ in 0..COUNTED_AT_ONCE_STEPS {
-                if !self.files.charge_some(caller.wait)? {
+                if !self.core.files.charge_some(caller.wait)? {
                     break;
                 }
             }
@@ -138,7 +139,7 @@ impl FileSystem {
     }
 
     fn begin_accounts(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             if accounting(transaction)?.is_none() {
                 let value =
                     AccountingValue { next_volume: 1, counted: 0, charged: None, metadata: AccountingValue::ALL };
@@ -146,7 +147,7 @@ impl FileSystem {
             }
             Ok::<_, Error>(())
         })?;
-        self.files.accounts().turn_on();
+        self.core.files.accounts().turn_on();
         // What is not too much is counted at once, so that limits hold from the beginning.
         for _ in 0..COUNTED_AT_ONCE_STEPS {
             if !self.count_some(caller)? {
@@ -159,7 +160,7 @@ impl FileSystem {
     /// Makes a directory a volume. What is in it counts in the volume from now on, after a while.
     pub fn create_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<u32, Error> {
         self.keep_accounts(caller, &limits)?;
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             let mut value = living_directory(transaction, inode)?;
             let accounting = accounting(transaction)?.ok_or(Error::Stale)?;
             if volume_at(transaction, inode, &value)?.is_some() {
@@ -189,7 +190,7 @@ impl FileSystem {
 
     /// Makes a volume an ordinary directory again; what it held counts in the volume above, after a while.
     pub fn dissolve_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             let mut value = directory(transaction, inode)?;
             let number = volume_at(transaction, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
             let above = self.close_volume(transaction, number)?;
@@ -253,7 +254,7 @@ impl FileSystem {
                 Some(_) => (to, Amount::of(&value)),
                 None => (from, Amount::of(&value).negative()),
             };
-            self.files.accounts().change(transaction, volume(inner), amount)?;
+            self.core.files.accounts().change(transaction, volume(inner), amount)?;
         }
         Ok(())
     }
@@ -265,7 +266,7 @@ impl FileSystem {
         inode: u64,
         value: &mut InodeValue,
     ) -> Result<(), Error> {
-        if !self.files.accounts().is_on() {
+        if !self.core.files.accounts().is_on() {
             return Ok(());
         }
         let Some(home) = inode_if_any(transaction, value.parent)?.map(|directory| directory.volume) else {
@@ -292,16 +293,16 @@ impl FileSystem {
         kind: FileKind,
         new_parent: u64,
     ) -> Result<(), Error> {
-        if !self.files.accounts().is_on() {
+        if !self.core.files.accounts().is_on() {
             return Ok(());
         }
-        let (is_far, is_volume, left) = self.store.view(caller.wait, |view| {
+        let (is_far, is_volume, left) = self.core.store.view(caller.wait, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok((false, false, Vec::new())) };
             let home = inode_if_any(view, new_parent)?.map_or(value.volume, |directory| directory.volume);
             let is_volume = volume_at(view, inode, &value)?.is_some();
             let from = volumes_of(view, value.volume)?;
             let entered = volumes_of(view, home)?.into_iter().filter(|number| !from.contains(number));
-            let now = self.files.accounts().now_seconds();
+            let now = self.core.files.accounts().now_seconds();
             let left = entered.map(|number| Ok(accounts::limited_now(view, volume(number), now)?));
             let left = left.collect::<Result<Vec<_>, Error>>()?;
             Ok::<_, Error>((value.volume != home, is_volume, left))
@@ -310,7 +311,7 @@ impl FileSystem {
             return Ok(());
         }
         match kind {
-            FileKind::File => Ok(self.files.save(&caller.context(), inode)?),
+            FileKind::File => Ok(self.core.files.save(&caller.context(), inode)?),
             FileKind::Directory => self.check_fits(caller, inode, &left),
             _ => Ok(()),
         }
@@ -327,9 +328,9 @@ impl FileSystem {
         let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
         let (mut bytes, mut inodes, mut stored) = (0_u64, 0, 0_u64);
         for _ in 0..LOOKED_AT_MAX {
-            let Some(met) = walk.next(&self.store, &self.names, caller.wait)? else { return Ok(()) };
-            if let Some(value) = self.files.attributes(caller.wait, met.inode)? {
-                let attributes = self.store.view(caller.wait, |view| attributes_of(view, met.inode, &value))?;
+            let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? else { return Ok(()) };
+            if let Some(value) = self.core.files.attributes(caller.wait, met.inode)? {
+                let attributes = self.core.store.view(caller.wait, |view| attributes_of(view, met.inode, &value))?;
                 let metadata = counted_metadata(&value, attributes);
                 bytes = bytes.saturating_add(accounts::counted_bytes(&value) + metadata);
                 stored = stored.saturating_add(value.charged_bytes + metadata);
@@ -357,7 +358,7 @@ impl FileSystem {
         put_account(transaction, volume(number), &value)?;
         for (number, sign) in changes.into_iter().filter(|(_, sign)| *sign != 0) {
             let amount = if sign > 0 { amount } else { amount.negative() };
-            self.files.accounts().change(transaction, volume(number), amount)?;
+            self.core.files.accounts().change(transaction, volume(number), amount)?;
         }
         Ok(())
     }
@@ -365,14 +366,14 @@ impl FileSystem {
     /// Sets limits of a user or a group.
     pub fn set_quota(&self, caller: &Caller<'_>, whose: Account, limits: Limits) -> Result<(), Error> {
         self.keep_accounts(caller, &limits)?;
-        self.files.accounts().note_time(caller.now);
-        self.store.update(caller.wait, |transaction| {
+        self.core.files.accounts().note_time(caller.now);
+        self.core.store.update(caller.wait, |transaction| {
             let mut value = account(transaction, whose)?;
             if whose.holder == Holder::Volume && value.place.is_none_or(|place| place.is_deleted) {
                 return Err(Error::Invalid(NO_VOLUME));
             }
             limits.apply(&mut value);
-            Most::of(transaction, whose, &value)?.watch(&mut value, self.files.accounts().now_seconds());
+            Most::of(transaction, whose, &value)?.watch(&mut value, self.core.files.accounts().now_seconds());
             put_account(transaction, whose, &value)?;
             Ok(())
         })
@@ -380,13 +381,13 @@ impl FileSystem {
 
     /// Sets limits of the volume that a directory is.
     pub fn set_volume(&self, caller: &Caller<'_>, inode: u64, limits: Limits) -> Result<(), Error> {
-        let number = self.store.view(caller.wait, |view| volume_at(view, inode, &directory(view, inode)?))?;
+        let number = self.core.store.view(caller.wait, |view| volume_at(view, inode, &directory(view, inode)?))?;
         self.set_quota(caller, volume(number.ok_or(Error::Invalid(NO_VOLUME))?), limits)
     }
 
     /// All accounts of users, of groups or of volumes.
     pub fn accounts(&self, wait: Wait, holder: Holder) -> Result<Vec<AccountInfo>, Error> {
-        let accounts = self.store.view(wait, |view| {
+        let accounts = self.core.store.view(wait, |view| {
             let found = read_accounts(view, holder)?;
             let with_limits =
                 found.into_iter().map(|(whose, value)| Ok((whose, value, Most::of(view, whose, &value)?)));
@@ -394,7 +395,7 @@ impl FileSystem {
         })?;
         let infos = accounts.into_iter().map(|(account, value, most)| {
             let path = match value.place.filter(|place| !place.is_deleted) {
-                Some(place) => path_of(&self.store, &self.names, wait, place.directory)?,
+                Some(place) => path_of(&self.core.store, &self.core.names, wait, place.directory)?,
                 None => None,
             };
             Ok(AccountInfo { account, value, most, path })
@@ -404,12 +405,14 @@ impl FileSystem {
 
     /// Whether stored bytes are counted: somebody limited them once.
     pub fn keeps_stored(&self) -> bool {
-        self.files.accounts().keeps_stored()
+        self.core.files.accounts().keeps_stored()
     }
 
     /// How far accounts are kept.
     pub fn accounts_state(&self, wait: Wait) -> Result<AccountsState, Error> {
-        let Some(accounting) = self.store.view(wait, |view| accounting(view))? else { return Ok(AccountsState::Off) };
+        let Some(accounting) = self.core.store.view(wait, |view| accounting(view))? else {
+            return Ok(AccountsState::Off);
+        };
         Ok(match accounting.counted.min(accounting.metadata) {
             AccountingValue::ALL if self.has_recounts(wait)? => AccountsState::Moving,
             AccountingValue::ALL if accounting.charged.is_some_and(|to| to.inode != AccountingValue::ALL) => {
@@ -422,7 +425,7 @@ impl FileSystem {
 
     /// The next removal of this directory, if it comes soon, takes all that is in it: it is a volume that is to be deleted.
     pub fn condemn_volume(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        let value = self.store.view(caller.wait, |view| {
+        let value = self.core.store.view(caller.wait, |view| {
             let value = directory(view, inode)?;
             volume_at(view, inode, &value)?.ok_or(Error::Invalid(NO_VOLUME))?;
             Ok::<_, Error>(value)
@@ -430,28 +433,30 @@ impl FileSystem {
         if inode == ROOT {
             return Err(Error::Busy);
         }
-        if self.retentions_are_used() {
+        if self.retention.is_used() {
             self.check_none_retained(caller, inode, &value)?;
         }
-        *self.accounting.condemned.lock() = Some((inode, caller.now.seconds));
+        *self.condemned.lock() = Some((inode, caller.now.seconds));
         Ok(())
     }
 
     /// Takes `condemn_volume` back.
     pub fn spare_volume(&self) {
-        *self.accounting.condemned.lock() = None;
+        *self.condemned.lock() = None;
     }
 
     pub(crate) fn is_condemned(&self, caller: &Caller<'_>, inode: u64) -> bool {
         let age = |since: i64| caller.now.seconds.saturating_sub(since);
-        let condemned = *self.accounting.condemned.lock();
+        let condemned = *self.condemned.lock();
         condemned.is_some_and(|(other, since)| other == inode && (0..CONDEMNED_SECONDS).contains(&age(since)))
     }
 
     fn check_none_retained(&self, caller: &Caller<'_>, inode: u64, _value: &InodeValue) -> Result<(), Error> {
         let mut walk = Walk::new(inode, FileKind::Directory, Vec::new(), Form::Plain);
-        while let Some(met) = walk.next(&self.store, &self.names, caller.wait)? {
-            let Some(value) = self.store.view(caller.wait, |view| inode_if_any(view, met.inode))? else { continue };
+        while let Some(met) = walk.next(&self.core.store, &self.core.names, caller.wait)? {
+            let Some(value) = self.core.store.view(caller.wait, |view| inode_if_any(view, met.inode))? else {
+                continue;
+            };
             stere_file::check_changeable(&value, caller.now)?;
             if own_retain(&value).is_some_and(|retain| retain.retention != Retention::Nothing)
                 && met.kind == FileKind::Directory
@@ -465,15 +470,15 @@ impl FileSystem {
     /// Totals as they are seen from an inode: where volumes set limits, what is left within them.
     pub fn statfs_at(&self, wait: Wait, inode: u64) -> Result<FileSystemStatistics, Error> {
         // What was removed is free, though its pieces may be given back one after the other.
-        self.files.free_removed(wait, false)?;
-        let totals = self.statfs();
-        if !self.files.accounts().is_on() {
+        self.core.files.free_removed(wait, false)?;
+        let totals = self.core.statfs();
+        if !self.core.files.accounts().is_on() {
             return Ok(totals);
         }
-        let volumes = self.store.view(wait, |view| {
+        let volumes = self.core.store.view(wait, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(Vec::new()) };
             let numbers = volumes_of(view, value.volume)?;
-            let now = self.files.accounts().now_seconds();
+            let now = self.core.files.accounts().now_seconds();
             let held = numbers.into_iter().map(|number| Ok(accounts::limited_now(view, volume(number), now)?));
             held.collect::<Result<Vec<_>, Error>>()
         })?;

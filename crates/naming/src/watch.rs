@@ -12,6 +12,7 @@ mod events;
 mod list;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -21,12 +22,16 @@ use stere_format::dirent::DirentView;
 use stere_format::watch::{WATCHED_INPUTS_MAX, WATCHED_TEXT_BYTES_MAX};
 use stere_format::{FileKind, InodeValue, Key, WatchedProcess};
 use stere_policy::{Process, Switch, Switches};
-use stere_store::{Store, Transaction, Wait};
+use stere_store::{Transaction, Wait};
 
 use crate::error::Error;
+use crate::inode::Core;
 use crate::names::Form;
-use crate::{Caller, FileSystem, Handle};
+use crate::policy::dedup_domain;
+use crate::rules::PolicyRules;
+use crate::{Caller, Handle};
 
+pub(crate) use events::Place;
 pub use list::{AUDIT_MAX, Audited, PROVENANCE_MAX, Written};
 
 /// Processes of which is known what they opened; beyond that the oldest is forgotten.
@@ -36,8 +41,10 @@ const DEDUP_SECONDS: i64 = 600;
 /// Threads and processes that are told apart while a file is open.
 const WRITERS_MAX: usize = 64;
 
-/// What is watched, in memory.
-pub(crate) struct Watch {
+/// Records of who writes files, and of what happens to them.
+pub struct Audit {
+    core: Arc<Core>,
+    rules: Arc<PolicyRules>,
     /// Whether anybody in the pool ever asked.
     is_used: AtomicBool,
     sessions: Mutex<FxHashMap<u64, Session>>,
@@ -97,7 +104,7 @@ struct Readers {
 }
 
 impl Readers {
-    fn note(&mut self, process: (u32, u64), inode: u64) {
+    pub(crate) fn note(&mut self, process: (u32, u64), inode: u64) {
         if !self.inputs.contains_key(&process) {
             if self.order.len() >= READERS_MAX
                 && let Some(oldest) = self.order.pop_front()
@@ -125,11 +132,13 @@ impl Readers {
     }
 }
 
-impl Watch {
+impl Audit {
     /// Reads whether the pool has anything to be watched.
-    pub fn load(store: &Store) -> Result<Watch, Error> {
-        let list = list::List::load(store)?;
-        Ok(Watch {
+    pub(crate) fn load(core: Arc<Core>, rules: Arc<PolicyRules>) -> Result<Audit, Error> {
+        let list = list::List::load(&core.store)?;
+        Ok(Audit {
+            core,
+            rules,
             is_used: AtomicBool::new(list.is_in_pool()),
             sessions: Mutex::default(),
             session_count: AtomicUsize::new(0),
@@ -139,7 +148,8 @@ impl Watch {
         })
     }
 
-    pub fn is_used(&self) -> bool {
+    /// Whether anything is, or was since the mount, to be noted.
+    pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
 
@@ -154,7 +164,7 @@ fn cut(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-impl FileSystem {
+impl Audit {
     /// In a transaction that lets policies say this: from now on there may be something to watch.
     pub(crate) fn note_watched(&self, transaction: &mut Transaction<'_>, says: Switches) -> Result<(), Error> {
         if says.has_any_watched() && transaction.get(&Key::watched())?.is_none() {
@@ -166,23 +176,23 @@ impl FileSystem {
     /// When that transaction took effect.
     pub(crate) fn begin_to_watch(&self, says: Switches) {
         if says.has_any_watched() {
-            self.watch.is_used.store(true, Ordering::Release);
+            self.is_used.store(true, Ordering::Release);
         }
     }
 
     /// What is to be noted of an inode, if anything is.
     pub(crate) fn watched(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<Watched>, Error> {
-        if !self.watch.is_used() {
+        if !self.is_used() {
             return Ok(None);
         }
-        let found = self.store.view(caller.wait, |view| {
+        let found = self.core.store.view(caller.wait, |view| {
             let Some(value) = inode_if_any(view, inode)? else { return Ok(None) };
-            let effective = self.files.effective(view, inode, &value)?;
+            let effective = self.core.files.effective(view, inode, &value)?;
             Ok::<_, Error>(Some((effective, value)))
         })?;
         let Some((effective, value)) = found else { return Ok(None) };
         let (provenance, audit) = (effective.is_on(Switch::Provenance), effective.is_on(Switch::Audit));
-        let domain = crate::reconcile::dedup_domain(&effective);
+        let domain = dedup_domain(&effective);
         if !provenance && !audit {
             let is_file = value.kind() == Some(FileKind::File);
             let (owner, path, is_secret) = (value.uid, Vec::new(), false);
@@ -196,30 +206,25 @@ impl FileSystem {
         Ok(Some(Watched { inode, owner: value.uid, provenance, audit, is_file, path, is_secret, domain }))
     }
 
-    /// Whether anything is watched.
-    pub(crate) fn is_watching(&self) -> bool {
-        self.watch.is_used()
-    }
-
     /// Whether each use of a name of this inode must be known, because it may have others and what is noted tells which was used.
     pub(crate) fn must_know_names_used(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<bool, Error> {
-        if !self.watch.is_used() || value.kind() != Some(FileKind::File) {
+        if !self.is_used() || value.kind() != Some(FileKind::File) {
             return Ok(false);
         }
-        let effective = self.store.view(wait, |view| self.files.effective(view, inode, value))?;
+        let effective = self.core.store.view(wait, |view| self.core.files.effective(view, inode, value))?;
         Ok(effective.is_on(Switch::Provenance) || effective.is_on(Switch::Audit))
     }
 
     /// A path, by the name that was looked up last, or that the inode notes, where that is so; and the least readable name on it.
     fn place_in_pool(&self, wait: Wait, inode: u64, value: &InodeValue) -> Result<(Vec<u8>, Form), Error> {
-        let places = self.name_used(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
+        let places = self.core.names_used.get(inode).into_iter().chain([(value.parent, u64::from(value.rdev))]);
         let mut name = None;
         for (directory, sequence) in places.filter(|_| value.kind() == Some(FileKind::File)) {
-            name = self.store.view(wait, |view| {
+            name = self.core.store.view(wait, |view| {
                 let Some(bytes) = view.get(&Key::dirent(directory, sequence))? else { return Ok(None) };
                 let entry = DirentView::decode(&bytes).ok().filter(|entry| entry.inode == inode);
                 Ok::<_, Error>(entry.map(|entry| {
-                    let (name, form) = self.names.shown(directory, sequence, &entry);
+                    let (name, form) = self.core.names.shown(directory, sequence, &entry);
                     (directory, name.into_owned(), form)
                 }))
             })?;
@@ -227,7 +232,7 @@ impl FileSystem {
                 break;
             }
         }
-        let path_of = |inode| crate::walk::path_and_form(&self.store, &self.names, wait, inode);
+        let path_of = |inode| crate::walk::path_and_form(&self.core.store, &self.core.names, wait, inode);
         let found = match name {
             Some((directory, name, form)) => {
                 path_of(directory)?.map(|(path, above)| (below(&path, &name), form.max(above)))
@@ -239,11 +244,11 @@ impl FileSystem {
 
     /// Now and then has content looked for that was written and is there twice.
     pub(crate) fn deduplicate_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        if !self.watch.is_used() {
+        if !self.is_used() {
             return Ok(());
         }
         let domains = {
-            let mut written = self.watch.written.lock();
+            let mut written = self.written.lock();
             if written.0.is_empty() || caller.now.seconds < written.1 {
                 return Ok(());
             }
@@ -251,7 +256,7 @@ impl FileSystem {
             std::mem::take(&mut written.0)
         };
         for domain in domains {
-            match self.reconcile(caller, domain) {
+            match self.core.request_reconcile(caller, domain) {
                 // It was removed meanwhile.
                 Err(Error::Stale | Error::NotPermitted(_)) => {}
                 outcome => outcome?,
@@ -262,13 +267,13 @@ impl FileSystem {
 
     /// Who calls.
     fn who(&self, caller: &Caller<'_>) -> WatchedProcessAndCommand {
-        let known = self.options.processes.as_ref().filter(|_| caller.process != 0);
+        let known = self.core.options.processes.as_ref().filter(|_| caller.process != 0);
         let process = known.and_then(|known| known.process(caller.process)).unwrap_or_default();
         let Process { number, started, executable, command } = process;
         let (uid, gid) = (caller.uid, caller.gid);
         let by = WatchedProcess { uid, gid, process: number, started, executable: cut(executable) };
         // Names of files are in commands, and where there are keys some of them may be encrypted.
-        let command = if self.files.keyring().has_keys() { Vec::new() } else { cut(command) };
+        let command = if self.core.files.keyring().has_keys() { Vec::new() } else { cut(command) };
         WatchedProcessAndCommand { by, command }
     }
 }

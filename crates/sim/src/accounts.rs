@@ -130,7 +130,7 @@ impl History {
         let Some(inode) = inode.filter(|inode| self.model.is_directory(*inode)) else { return Ok(()) };
         // Stored bytes count as well, which no limit here is near to.
         let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
-        let made = self.mounted().files.create_volume(&caller(&self.machine), inode, limits);
+        let made = self.mounted().files.quotas().create_volume(&caller(&self.machine), inode, limits);
         match made {
             Err(Error::Invalid(_)) if self.accounts.volumes.contains(&inode) => return Ok(()),
             made => self.must("making a volume", made)?,
@@ -143,7 +143,7 @@ impl History {
     fn dissolve(&mut self, path: Path) -> Result<(), Stop> {
         let inode = self.plain_inode(path)?.filter(|inode| self.accounts.volumes.contains(inode));
         let Some(inode) = inode else { return Ok(()) };
-        let dissolved = self.mounted().files.dissolve_volume(&caller(&self.machine), inode);
+        let dissolved = self.mounted().files.quotas().dissolve_volume(&caller(&self.machine), inode);
         self.must("dissolving a volume", dissolved)?;
         self.accounts.volumes.remove(&inode);
         self.sync_all()
@@ -158,7 +158,7 @@ impl History {
         }
         let below = self.below(inode);
         let user = caller(&self.machine);
-        match self.mounted().files.condemn_volume(&user, inode) {
+        match self.mounted().files.quotas().condemn_volume(&user, inode) {
             Err(Error::NotPermitted(_) | Error::Retained(_))
                 if below.iter().any(|inode| self.model.retained_until(*inode).is_some()) =>
             {
@@ -192,7 +192,7 @@ impl History {
     }
 
     fn account_infos(&mut self, holder: Holder) -> Result<Vec<AccountInfo>, Stop> {
-        let infos = self.mounted().files.accounts(Wait::Allowed, holder);
+        let infos = self.mounted().files.quotas().accounts(Wait::Allowed, holder);
         self.must("reading accounts", infos)
     }
 
@@ -212,7 +212,7 @@ impl History {
             return Ok(());
         }
         self.accounts.volumes = self.volumes_told()?.into_keys().collect();
-        let state = self.mounted().files.accounts_state(Wait::Allowed);
+        let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
         self.accounts.is_on = self.must("the state of accounts", state)? != stere_naming::AccountsState::Off;
         for holder in [Holder::User, Holder::Group, Holder::Volume] {
             for info in self.account_infos(holder)? {
@@ -226,7 +226,7 @@ impl History {
 
     fn lift(&mut self, whose: Account) -> Result<(), Stop> {
         let limits = Limits { stored: Some(None), soft_stored: Some(None), ..Limits::default() };
-        let lifted = self.mounted().files.set_quota(&caller(&self.machine), whose, limits);
+        let lifted = self.mounted().files.quotas().set_quota(&caller(&self.machine), whose, limits);
         self.must("lifting a limit", lifted)
     }
 
@@ -345,7 +345,7 @@ impl History {
                 Limits { soft_stored: Some(Some(limit)), grace_seconds, ..Limits::default() }
             }
         };
-        let set = self.mounted().files.set_quota(&caller(&self.machine), whose, limits);
+        let set = self.mounted().files.quotas().set_quota(&caller(&self.machine), whose, limits);
         self.must("setting a limit of stored bytes", set)?;
         match days {
             None => self.write_until_refused(inode, whose, limit)?,

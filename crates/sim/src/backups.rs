@@ -195,8 +195,9 @@ impl History {
 
     fn meet_all(&mut self, run: &mut Run, ran: &mut Ran) -> Result<Vec<(Vec<u8>, Attributes)>, Stop> {
         let (files, user) = (self.mounted().files.clone(), caller(&self.machine));
-        let search = files.parse_search(SEARCH).map_err(|error| Stop::Failure(format!("a search: {error}")))?;
-        let find = files.find(&user, ROOT, b"", search);
+        let search =
+            files.search().parse_search(SEARCH).map_err(|error| Stop::Failure(format!("a search: {error}")))?;
+        let find = files.search().find(&user, ROOT, b"", search);
         let mut find = self.must("finding what is to be copied", find)?;
         let mut wanted = Vec::new();
         loop {
@@ -206,7 +207,7 @@ impl History {
                 if path.is_empty() {
                     continue;
                 }
-                let is_encrypted = files.is_encrypted(&user, attributes.inode);
+                let is_encrypted = files.backups().is_encrypted(&user, attributes.inode);
                 if self.must("looking whether a file is encrypted", is_encrypted)? {
                     ran.failed.push((path, "encrypted".into()));
                 } else if run.meet(&path, &facts(&attributes)) {
@@ -246,7 +247,9 @@ impl History {
         if timestamp(&self.machine).seconds - file.ctime.seconds < YOUNG_SECONDS {
             facts.stamp = Stamp::default();
         }
-        let read = |offset: u64, out: &mut [u8]| files.read_for_backup(&user, file.inode, offset, out).map_err(wrong);
+        let read = |offset: u64, out: &mut [u8]| {
+            files.backups().read_for_backup(&user, file.inode, offset, out).map_err(wrong)
+        };
         let staged = match facts.kind() {
             Copied::Directory => return run.accept_directory(path, &facts, Vec::new()),
             Copied::Link => run.stage_link(&files.readlink(&user, file.inode).map_err(wrong)?)?,

@@ -205,7 +205,7 @@ impl History {
     /// Files of which all content is on volumes: some were told to stay.
     fn whole_on_volumes(&mut self) -> Result<BTreeSet<u64>, Stop> {
         let mut down = BTreeSet::new();
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), ROOT, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
             let is_down = met.file.tertiary_bytes == met.file.local_bytes + met.file.released_bytes;
             down.extend((is_down && met.file.tertiary_bytes > 0).then_some(met.inode));
             ControlFlow::Continue(())

@@ -176,15 +176,15 @@ impl History {
         self.sync_all()?;
         self.settle_volumes()?;
         let mut segments = BTreeSet::new();
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), ROOT, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
             segments.extend(met.segments);
             ControlFlow::Continue(())
         });
         self.must("looking for segments", walked)?;
-        let pinned = self.mounted().files.pinned_segments(&caller(&self.machine));
+        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
         let pinned = self.must("looking for what is pinned", pinned)?;
         let segments: Vec<u64> = segments.difference(&pinned).copied().collect();
-        let released = self.mounted().files.release_segments(&caller(&self.machine), &segments);
+        let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &segments);
         self.summary.tier.segments_released += self.must("releasing", released)?.segments;
         let store = &self.mounted().store;
         let done = store.checkpoint().and_then(|()| store.checkpoint());
@@ -197,7 +197,7 @@ impl History {
     fn put_away(&mut self) -> Result<u64, Stop> {
         self.own_directory()?;
         self.all_down()?;
-        let outcome = match self.mounted().files.fold_below(&caller(&self.machine), ROOT) {
+        let outcome = match self.mounted().files.offload().fold_below(&caller(&self.machine), ROOT) {
             // The root goes nowhere any more, or not all is counted yet.
             Err(Error::NotPermitted(_)) => return Ok(0),
             outcome => self.must("putting names away", outcome)?,
@@ -295,7 +295,7 @@ impl History {
             self.pass_hours(hours)?;
         }
         let entries = self.model.names(ROOT).map_or(0, |names| names.len()) as u64;
-        let left = match self.mounted().files.fold_below(&caller(&self.machine), ROOT) {
+        let left = match self.mounted().files.offload().fold_below(&caller(&self.machine), ROOT) {
             Err(Error::NotPermitted(_)) => return Ok(()),
             outcome => self.must("putting names away", outcome)?,
         };

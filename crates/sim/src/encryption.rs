@@ -47,7 +47,7 @@ fn secret() -> Secret {
 
 /// Unlocks all keys there are, as whoever mounts does.
 pub(crate) fn unlock(files: &FileSystem) -> Result<(), String> {
-    files.unlock_keys(None, &secret()).map(drop).map_err(|error| format!("unlock: {error}"))
+    files.encryption().unlock_keys(None, &secret()).map(drop).map_err(|error| format!("unlock: {error}"))
 }
 
 fn hash_of(bytes: &[u8]) -> u64 {
@@ -75,7 +75,7 @@ impl History {
         for (number, name) in (1..).zip(KEYS) {
             let wrapping = WrappingSeed { salt: [number; 16], nonce: [number; 24] };
             let seed = KeySeed { key: Zeroizing::new([number; 32]), wrapping };
-            let made = files.create_key(&caller(&self.machine), name, &secret(), COST, &seed);
+            let made = files.encryption().create_key(&caller(&self.machine), name, &secret(), COST, &seed);
             made.map_err(|error| format!("making a key: {error}"))?;
         }
         if self.encrypts() == Encrypts::Everything {
@@ -110,7 +110,7 @@ impl History {
         if self.encrypts() == Encrypts::Nothing {
             return Ok(());
         }
-        let locked = self.mounted().files.lock_key(&caller(&self.machine), KEYS[0]);
+        let locked = self.mounted().files.encryption().lock_key(&caller(&self.machine), KEYS[0]);
         if matches!(locked, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }

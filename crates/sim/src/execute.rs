@@ -362,7 +362,7 @@ impl History {
             let above = self.must("step of the files", above)?;
             let below = self.mounted().store.step(idle);
             let below = self.must("step of the store", below.map_err(Error::from))?;
-            let beside = self.mounted().files.reconcile_step(&caller(&self.machine), 256 << 10);
+            let beside = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 256 << 10);
             let beside = self.must_but_for_volumes("storing files as their policy says", beside)?;
             if !above && !below && beside == Some(false) {
                 break;

@@ -125,7 +125,7 @@ impl History {
         if !self.has_followers() {
             return Ok(());
         }
-        let added = self.mounted().files.add_plugin(&caller(&self.machine), NAME, MODULE);
+        let added = self.mounted().files.plugins().add_plugin(&caller(&self.machine), NAME, MODULE);
         self.must("adding a plugin", added)?;
         self.put_policy(ROOT, ATTRIBUTE, NAME.as_bytes())?;
         self.sync_all()
@@ -141,20 +141,26 @@ impl History {
         if !self.has_followers() {
             return Ok(());
         }
-        let told = self.mounted().files.follow_step(&caller(&self.machine), usize::from(count), &|| false);
+        let told =
+            self.mounted()
+                .files
+                .asynchronous_events()
+                .follow_step(&caller(&self.machine), usize::from(count), &|| false);
         self.must_but_for_volumes("telling plugins", told).map(drop)
     }
 
     /// Everything is told, which must come to an end.
     fn tell_all(&mut self) -> Result<(), Stop> {
         self.fail_told(false);
-        let again = self.mounted().files.change_follow_list(&caller(&self.machine), FollowChange::Retry);
+        let again =
+            self.mounted().files.asynchronous_events().change_follow_list(&caller(&self.machine), FollowChange::Retry);
         self.must("trying again what waits for plugins", again)?;
         for _ in 0..ROUNDS_MAX {
             self.machine.pass(ROUND_NS);
             let mut steps = 0;
             loop {
-                let told = self.mounted().files.follow_step(&caller(&self.machine), 64, &|| false);
+                let told =
+                    self.mounted().files.asynchronous_events().follow_step(&caller(&self.machine), 64, &|| false);
                 if !self.must("telling plugins", told)? {
                     break;
                 }
@@ -163,7 +169,7 @@ impl History {
                     return Err(Stop::Failure("telling plugins does not come to an end".into()));
                 }
             }
-            let list = self.mounted().files.follow_list(&caller(&self.machine), 8);
+            let list = self.mounted().files.asynchronous_events().follow_list(&caller(&self.machine), 8);
             let list = self.must("what waits for plugins", list)?;
             if list.given_up > 0 {
                 return Err(Stop::Failure(format!("given up, and the plugin works: {:?}", list.some)));

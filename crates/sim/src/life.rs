@@ -90,7 +90,7 @@ impl History {
         // Spares are called in before.
         self.mend_all()?;
         // What was written while devices were too few for its policy has fewer copies until somebody asks for all of it.
-        let asked = self.mounted().files.reconcile(&caller(&self.machine), ROOT);
+        let asked = self.mounted().files.reconciler().reconcile(&caller(&self.machine), ROOT);
         if matches!(asked, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }
@@ -138,7 +138,7 @@ impl History {
             // What was open without a name when a crash came goes by this.
             let above = self.mounted().files.step(&caller(&self.machine), 4);
             let is_busy = self.must("step of the files", above)?;
-            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
+            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
             // Background work may give a device up, whose chunks then move.
             let is_as_before = states == self.device_states();
             if mended && is_as_before && !self.must("reconciling", more)? && !is_busy {

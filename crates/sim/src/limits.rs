@@ -124,7 +124,7 @@ impl History {
 
     fn account(&self, number: usize) -> Result<AccountValue, Error> {
         let whose = self.holder(number);
-        let accounts = self.mounted().files.accounts(Wait::Allowed, whose.holder)?;
+        let accounts = self.mounted().files.quotas().accounts(Wait::Allowed, whose.holder)?;
         Ok(accounts.into_iter().find(|info| info.account == whose).map(|info| info.value).unwrap_or_default())
     }
 
@@ -234,7 +234,7 @@ impl History {
         }
         // With stored bytes counted too, which no limit here is near to.
         let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
-        let made = self.mounted().files.create_volume(&caller(&self.machine), ROOT, limits);
+        let made = self.mounted().files.quotas().create_volume(&caller(&self.machine), ROOT, limits);
         // Who could tell what of it is there.
         self.quotas.is_spoilt = self.machine.is_off();
         self.quotas.volume = self.must("making the root a volume", made)?;
@@ -274,7 +274,7 @@ impl History {
         };
         held.watch(used, now);
         let (whose, before) = (self.holder(usize::from(holder)), self.quotas.held);
-        let set = self.mounted().files.set_quota(&caller(&self.machine), whose, limits);
+        let set = self.mounted().files.quotas().set_quota(&caller(&self.machine), whose, limits);
         self.quotas.held[usize::from(holder)] = held;
         self.quotas.since_sync = vec![before, self.quotas.held];
         self.must("setting a quota", set)?;
@@ -304,7 +304,7 @@ impl History {
         for _ in 0..10_000 {
             let stepped = self.mounted().files.step(&caller(&self.machine), 100);
             if !self.must("step of the files", stepped)? {
-                let state = self.mounted().files.accounts_state(Wait::Allowed);
+                let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
                 return match self.must("the state of accounts", state)? {
                     AccountsState::Exact => Ok(()),
                     state => Err(Stop::Failure(format!("accounts are {state:?} when nothing is left to do"))),
@@ -355,7 +355,7 @@ impl History {
 
     /// The limits as the pool has them, compared with those that it may have.
     fn read_quotas(&mut self) -> Result<Option<[Held; HOLDERS as usize]>, Stop> {
-        let state = self.mounted().files.accounts_state(Wait::Allowed);
+        let state = self.mounted().files.quotas().accounts_state(Wait::Allowed);
         let is_off = self.must("the state of accounts", state)? == AccountsState::Off;
         let volume = self.account(2);
         if is_off || self.must("the account of the root", volume)?.place.is_none() {

@@ -118,7 +118,7 @@ impl History {
         if !self.has_lists() {
             return Ok(());
         }
-        let created = self.mounted().files.create_class(&caller(&self.machine), CLASS, &settings(0));
+        let created = self.mounted().files.policy().create_class(&caller(&self.machine), CLASS, &settings(0));
         self.must("making a class", created)?;
         self.lists.class = vec![0];
         self.sync_all()
@@ -224,7 +224,7 @@ impl History {
             return Ok(());
         }
         let pick = usize::from(pick) % SETTINGS.len();
-        let changed = self.mounted().files.change_class(&caller(&self.machine), CLASS, &settings(pick));
+        let changed = self.mounted().files.policy().change_class(&caller(&self.machine), CLASS, &settings(pick));
         self.lists.class.push(pick);
         self.must("changing a class", changed)?;
         self.sync_all()?;
@@ -297,7 +297,7 @@ impl History {
         if !self.has_lists() {
             return Ok(());
         }
-        let told = self.mounted().files.classes(Wait::Allowed);
+        let told = self.mounted().files.classes().list(Wait::Allowed);
         let told = self.must("listing classes", told)?;
         let told = told.into_iter().find(|class| class.name == CLASS).map(|class| class.settings).unwrap_or_default();
         let is_said = |pick: usize| {
@@ -351,7 +351,7 @@ impl History {
         for _ in 0..ROUNDS_MAX {
             let above = self.mounted().files.step(&caller(&self.machine), 256);
             let is_busy = self.must("step of the files", above)?;
-            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
+            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
             if !self.must("storing files as their policy says", more)? && !is_busy {
                 return Ok(());
             }

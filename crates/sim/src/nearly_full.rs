@@ -187,7 +187,7 @@ impl NearlyFull {
 
     fn background(&self, idle: bool) -> Result<bool, Stop> {
         let files = must("step of the files", self.mounted.files.step(&caller(&self.machine), 100))?;
-        let policy = self.mounted.files.reconcile_step(&caller(&self.machine), 32 << 20);
+        let policy = self.mounted.files.reconciler().reconcile_step(&caller(&self.machine), 32 << 20);
         let policy = must("storing files as their policy says", policy)?;
         let store = must("step of the store", self.mounted.store.step(idle).map_err(Error::from))?;
         Ok(files | policy | store)

@@ -110,7 +110,7 @@ impl History {
         if !self.passes_plugins() {
             return Ok(());
         }
-        let added = self.mounted().files.add_plugin(&caller(&self.machine), NAME, b"played");
+        let added = self.mounted().files.plugins().add_plugin(&caller(&self.machine), NAME, b"played");
         self.must("adding a plugin", added)?;
         self.put_policy(ROOT, ATTRIBUTE, WISHES[0])?;
         self.sync_all()

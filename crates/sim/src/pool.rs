@@ -139,7 +139,7 @@ impl PoolConfig {
         let files =
             FileSystem::new(store.clone(), self.naming_options(machine)).map_err(|error| format!("mount: {error}"))?;
         let mounted = Mounted { files: Arc::new(files), store, report: opened.recovery };
-        if self.encrypts != Encrypts::Nothing && !mounted.files.keys().is_empty() {
+        if self.encrypts != Encrypts::Nothing && !mounted.files.encryption().keys().is_empty() {
             crate::encryption::unlock(&mounted.files)?;
         }
         crate::tertiary::attach_volumes(&mounted, machine);

@@ -25,7 +25,7 @@ impl History {
 
     fn is_some_released(&mut self, inode: u64) -> Result<bool, Stop> {
         let mut is_released = false;
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), inode, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), inode, &mut |met| {
             is_released |= met.file.released_bytes > 0;
             ControlFlow::Continue(())
         });

@@ -22,7 +22,7 @@ impl History {
     }
 
     fn pinned(&mut self) -> Result<BTreeSet<u64>, Stop> {
-        let pinned = self.mounted().files.pinned_segments(&caller(&self.machine));
+        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
         self.must("looking for what is pinned", pinned)
     }
 
@@ -40,7 +40,7 @@ impl History {
         let releasable = self.mounted().store.releasable_segments();
         let pinned = self.pinned()?;
         let before = self.mounted().store.used_percent();
-        let kept = self.mounted().files.keep_room(&caller(&self.machine));
+        let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
         if matches!(kept, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }

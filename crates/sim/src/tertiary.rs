@@ -334,7 +334,7 @@ impl History {
         attach_volumes(self.mounted(), &self.machine);
         self.mounted().store.retry_uploads();
         for _ in 0..ROUNDS_MAX {
-            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
+            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
             let is_reconciling = match self.must_but_for_volumes("storing files as their policy says", more) {
                 Ok(more) => more.unwrap_or(true),
                 Err(stop) => return Err(stop),
@@ -391,7 +391,7 @@ impl History {
     fn segments_below(&mut self, path: Path) -> Result<Vec<u64>, Stop> {
         let Some(inode) = self.plain_inode(path)? else { return Ok(Vec::new()) };
         let mut segments = std::collections::BTreeSet::new();
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), inode, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), inode, &mut |met| {
             segments.extend(met.segments);
             ControlFlow::Continue(())
         });
@@ -402,10 +402,10 @@ impl History {
     /// What is on all its volumes is given up on devices, but for what is pinned.
     pub(crate) fn release_below(&mut self, path: Path, releasing: Releasing) -> Result<(), Stop> {
         let mut segments = self.segments_below(path)?;
-        let pinned = self.mounted().files.pinned_segments(&caller(&self.machine));
+        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
         let pinned = self.must("looking for what is pinned", pinned)?;
         segments.retain(|segment| !pinned.contains(segment));
-        let released = self.mounted().files.release_segments(&caller(&self.machine), &segments);
+        let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &segments);
         self.summary.tier.segments_released += self.must("releasing", released)?.segments;
         let store = &self.mounted().store;
         let done = match releasing {
@@ -430,7 +430,7 @@ impl History {
 
     pub(crate) fn pin(&mut self, path: Path, is_pinned: bool) -> Result<(), Stop> {
         let Some(inode) = self.plain_inode(path)? else { return Ok(()) };
-        let pinned = self.mounted().files.set_pinned(Wait::Allowed, inode, is_pinned);
+        let pinned = self.mounted().files.eviction().set_pinned(Wait::Allowed, inode, is_pinned);
         let after = self.changed_node(inode, |node| {
             match is_pinned {
                 true => node.attributes.insert(PIN_ATTRIBUTE.to_vec(), b"yes".to_vec()),
@@ -518,7 +518,7 @@ impl History {
         for _ in 0..if all == 0 { 0 } else { steps } {
             let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
             let root = superuser(&self.machine);
-            let repacked = self.mounted().files.repack_step(&root, all, u64::from(percent), &describe);
+            let repacked = self.mounted().files.units().repack_step(&root, all, u64::from(percent), &describe);
             if matches!(repacked, Err(Error::NoSpace)) && self.plan.may_fill {
                 return Ok(());
             }
@@ -562,7 +562,7 @@ impl History {
         let describe = |inodes: &std::collections::BTreeSet<u64>| format!("{inodes:?}").into_bytes();
         let live_percent_max = 100 - u64::from(percent).min(99);
         let root = superuser(&self.machine);
-        let repacked = self.mounted().files.repack_step(&root, chosen, live_percent_max, &describe);
+        let repacked = self.mounted().files.units().repack_step(&root, chosen, live_percent_max, &describe);
         if matches!(repacked, Err(Error::NoSpace)) && self.plan.may_fill {
             return Ok(());
         }

@@ -193,7 +193,7 @@ impl History {
     fn lying(&mut self) -> Result<Lying, Stop> {
         let parents = self.parents();
         let mut lying = Lying { files: BTreeMap::new(), nameless: BTreeSet::new() };
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), ROOT, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |met| {
             match parents.contains_key(&met.inode) {
                 true if met.segments.is_empty() => {}
                 true => drop(lying.files.insert(met.inode, met.segments)),
@@ -216,7 +216,7 @@ impl History {
     }
 
     fn pinned_now(&mut self) -> Result<BTreeSet<u64>, Stop> {
-        let pinned = self.mounted().files.pinned_segments(&caller(&self.machine));
+        let pinned = self.mounted().files.eviction().pinned_segments(&caller(&self.machine));
         self.must("looking for what is pinned", pinned)
     }
 
@@ -225,7 +225,7 @@ impl History {
         self.machine.count_anew();
         let pinned = self.pinned_now()?;
         let all: Vec<u64> = self.mounted().store.releasable_segments().difference(&pinned).copied().collect();
-        let released = self.mounted().files.release_segments(&caller(&self.machine), &all);
+        let released = self.mounted().files.tiers().release_segments(&caller(&self.machine), &all);
         self.must("releasing", released)?;
         self.sync_all()?;
         let store = self.mounted().store.clone();
@@ -233,7 +233,7 @@ impl History {
         // Twice: what was read before is forgotten, and what was asked for because of it.
         for _ in 0..2 {
             store.want_back_no_more(&segments);
-            let asked = self.mounted().files.stage_units(&caller(&self.machine));
+            let asked = self.mounted().files.units().stage_units(&caller(&self.machine));
             self.must("asking for units", asked)?;
         }
         Ok(())

@@ -203,7 +203,7 @@ impl History {
         }
         self.machine.pass(AN_HOUR_NS);
         for _ in 0..ROUNDS_MAX {
-            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 8 << 20);
+            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 8 << 20);
             let more = self.must_but_for_volumes("storing files as their policy says", more)?;
             if more != Some(true) && !self.step_of_volumes(true)?.is_busy {
                 break;

@@ -66,7 +66,7 @@ pub struct Line {
 
 /// Answers for the daemon.
 pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: Order) -> Result<Answer> {
-    let known = filesystem.backups(Wait::Allowed)?;
+    let known = filesystem.backups().list(Wait::Allowed)?;
     let caller = clock::own_caller(Wait::Allowed);
     let find = |name: &str| match known.iter().find(|(_, value)| value.name == name) {
         Some(found) => Ok(found),
@@ -87,7 +87,7 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
             return Ok(Answer::Done);
         }
         Order::Remove { name } => {
-            filesystem.remove_backup(&caller, find(&name)?.0)?;
+            filesystem.backups().remove_backup(&caller, find(&name)?.0)?;
             backups.forget(&name);
         }
         Order::Add { name, path, every_seconds, keep, only, adopt } => {
@@ -99,14 +99,14 @@ pub fn serve(filesystem: &FileSystem, backups: &Backups, about: &About, order: O
                 return refused("a backup cannot lie in the pool that it is of; choose a directory elsewhere");
             }
             if !only.is_empty()
-                && let Err(error) = filesystem.parse_search(&only)
+                && let Err(error) = filesystem.search().parse_search(&only)
             {
                 return refused(format!("the search is not understood: {error}"));
             }
             let id = attach(&path, about, adopt)?;
             let path = path.as_os_str().as_bytes().to_vec();
             let value = BackupValue { name, id, keep, every_seconds, done_seconds: 0, path, only };
-            filesystem.put_backup(&caller, None, &value)?;
+            filesystem.backups().put_backup(&caller, None, &value)?;
         }
     }
     filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;

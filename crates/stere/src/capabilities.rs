@@ -86,12 +86,13 @@ pub fn gather(about: &About, running: &Running, filesystem: &FileSystem) -> Valu
             "free_bytes": report.free_bytes, "total_bytes": report.total_bytes,
         })
     };
-    let keys = filesystem.keys();
+    let keys = filesystem.encryption().keys();
     let encryption = json!({
         "keys": keys.iter().filter(|key| key.state != KeyState::Removed).count(),
         "unlocked": keys.iter().filter(|key| key.state == KeyState::Unlocked).count(),
     });
     let plugins: Vec<Value> = filesystem
+        .plugins()
         .plugin_list()
         .into_iter()
         .map(plugins::report)

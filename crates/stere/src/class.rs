@@ -56,20 +56,20 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let mut unkept = None;
     match order {
         Order::List => {
-            let classes = filesystem.classes(Wait::Allowed)?.into_iter().map(ClassLine::from).collect();
+            let classes = filesystem.classes().list(Wait::Allowed)?.into_iter().map(ClassLine::from).collect();
             return Ok(Answer::Classes { classes });
         }
         Order::Create { name, settings } => {
-            filesystem.create_class(&caller, &name, &settings)?;
-            unkept = filesystem.why_class_unkept(&name);
+            filesystem.policy().create_class(&caller, &name, &settings)?;
+            unkept = filesystem.unmet_policies().why_class_unkept(&name);
         }
         Order::Change { name, settings } => {
-            if !filesystem.change_class(&caller, &name, &settings)? {
+            if !filesystem.policy().change_class(&caller, &name, &settings)? {
                 return Ok(Answer::Said { said: format!("the class '{name}' is so already") });
             }
-            unkept = filesystem.why_class_unkept(&name);
+            unkept = filesystem.unmet_policies().why_class_unkept(&name);
         }
-        Order::Delete { name, into } => filesystem.delete_class(&caller, &name, &into)?,
+        Order::Delete { name, into } => filesystem.policy().delete_class(&caller, &name, &into)?,
     }
     filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
     Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))

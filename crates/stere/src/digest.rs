@@ -53,7 +53,7 @@ impl Algorithm {
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
     match order {
-        Order::Begin { inode } => Ok(Answer::DigestBegun { token: filesystem.begin_digest(&caller, inode)? }),
+        Order::Begin { inode } => Ok(Answer::DigestBegun { token: filesystem.digests().begin_digest(&caller, inode)? }),
         Order::Store { inode, token, algorithm, digest } => {
             let kind = match algorithm.as_str() {
                 "sha256" => DigestKind::Sha256,
@@ -61,7 +61,9 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
                 other => return refused(format!("there is no digest '{other}'; there are sha256 and blake3")),
             };
             let Some(digest) = from_hex(&digest) else { return refused("a digest has 64 hexadecimal digits") };
-            Ok(Answer::DigestStored { is_stored: filesystem.store_digest(&caller, inode, token, kind, digest)? })
+            Ok(Answer::DigestStored {
+                is_stored: filesystem.digests().store_digest(&caller, inode, token, kind, digest)?,
+            })
         }
     }
 }

@@ -76,7 +76,7 @@ pub fn serve(
     Asked { expression, form, name, no_index }: &Asked,
     send: &mut dyn FnMut(PublicAnswer) -> bool,
 ) -> Result<PublicAnswer> {
-    let search = match filesystem.parse_search(expression) {
+    let search = match filesystem.search().parse_search(expression) {
         Ok(search) => search,
         Err(error) => {
             let message = format!("the search is not understood: {error}");
@@ -86,8 +86,8 @@ pub fn serve(
     let Peer { uid, gid, groups, .. } = peer;
     let caller = Caller { uid: *uid, gid: *gid, groups, umask: 0, now: clock::now(), wait: Wait::Allowed, process: 0 };
     let mut find = match no_index {
-        true => filesystem.find_without_index(&caller, inode, name, search)?,
-        false => filesystem.find(&caller, inode, name, search)?,
+        true => filesystem.search().find_without_index(&caller, inode, name, search)?,
+        false => filesystem.search().find(&caller, inode, name, search)?,
     };
     let form = *form;
     let (mut files, mut lines, mut told) = (0, Vec::new(), Instant::now());

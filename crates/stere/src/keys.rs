@@ -83,7 +83,7 @@ fn wrapping_seed() -> WrappingSeed {
 /// Unlocks what key files open, at the mount.
 pub fn unlock_by_files(filesystem: &FileSystem, paths: &[PathBuf]) -> Result<()> {
     for path in paths {
-        let (unlocked, _) = filesystem.unlock_keys(None, &secret::key_file(path)?.into_secret())?;
+        let (unlocked, _) = filesystem.encryption().unlock_keys(None, &secret::key_file(path)?.into_secret())?;
         if unlocked.is_empty() {
             return refused(format!("the pool has no key that {} could open; leave keyfile= out", path.display()));
         }
@@ -98,14 +98,16 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
     let cost = PassphraseCost::default();
     let forget = |stale: &Stale| forgetter.forget(&stale.inodes, &stale.names);
     let said = match order {
-        Order::List => return Ok(Answer::Keys { keys: filesystem.keys().into_iter().map(report).collect() }),
+        Order::List => {
+            return Ok(Answer::Keys { keys: filesystem.encryption().keys().into_iter().map(report).collect() });
+        }
         Order::Create { name, secret } => {
             let seed = KeySeed { key: Zeroizing::new(random()), wrapping: wrapping_seed() };
-            filesystem.create_key(&caller, &name, &secret.into_secret(), cost, &seed)?;
+            filesystem.encryption().create_key(&caller, &name, &secret.into_secret(), cost, &seed)?;
             format!("the key '{name}' is made, and unlocked")
         }
         Order::Unlock { name, secret } => {
-            let (unlocked, stale) = filesystem.unlock_keys(name.as_deref(), &secret.into_secret())?;
+            let (unlocked, stale) = filesystem.encryption().unlock_keys(name.as_deref(), &secret.into_secret())?;
             forget(&stale);
             // What waited for the key goes on.
             reconcile::try_again(filesystem, running);
@@ -116,28 +118,28 @@ pub fn serve(filesystem: &FileSystem, running: &Running, forgetter: &Forgetter, 
         }
         Order::Lock { name } => {
             let is_unlocked = |key: &stere_naming::KeyInfo| key.state == KeyState::Unlocked;
-            let all = || filesystem.keys().into_iter().filter(is_unlocked).map(|key| key.name).collect();
+            let all = || filesystem.encryption().keys().into_iter().filter(is_unlocked).map(|key| key.name).collect();
             let names: Vec<String> = name.map_or_else(all, |name| vec![name]);
             // What programs changed through mappings is handed over while it can still be encrypted.
-            forgetter.forget(&filesystem.seen_encrypted(), &[]);
+            forgetter.forget(&filesystem.encryption().seen_encrypted(), &[]);
             for name in &names {
-                forget(&filesystem.lock_key(&caller, name)?);
+                forget(&filesystem.encryption().lock_key(&caller, name)?);
             }
             memory::give_back_free();
             if names.is_empty() { "no key was unlocked".into() } else { format!("locked: {}", names.join(", ")) }
         }
         Order::Add { name, secret } => {
             let secret = secret.into_secret();
-            filesystem.wrap_key(&caller, &name, None, &secret, cost, &wrapping_seed())?;
+            filesystem.encryption().wrap_key(&caller, &name, None, &secret, cost, &wrapping_seed())?;
             format!("this {} opens the key '{name}' too", secret.kind())
         }
         Order::Change { name, old, new } => {
             let (old, new): (Secret, Secret) = (old.into_secret(), new.into_secret());
-            filesystem.wrap_key(&caller, &name, Some(&old), &new, cost, &wrapping_seed())?;
+            filesystem.encryption().wrap_key(&caller, &name, Some(&old), &new, cost, &wrapping_seed())?;
             format!("the old {} no longer opens the key '{name}', and the new {} does", old.kind(), new.kind())
         }
         Order::Remove { name, destroys } => {
-            forget(&filesystem.remove_key(&caller, &name, destroys)?);
+            forget(&filesystem.encryption().remove_key(&caller, &name, destroys)?);
             format!("the key '{name}' is gone for ever")
         }
     };

@@ -105,7 +105,9 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
     let said = match order {
         Order::List => {
-            return Ok(Answer::Plugins { plugins: filesystem.plugin_list().into_iter().map(report).collect() });
+            return Ok(Answer::Plugins {
+                plugins: filesystem.plugins().plugin_list().into_iter().map(report).collect(),
+            });
         }
         Order::Queue => return Ok(Answer::PluginQueue { queue: queue(filesystem)? }),
         Order::Change { change } => {
@@ -114,14 +116,17 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
                 Change::DropGivenUp => FollowChange::DropGivenUp,
                 Change::DropAll => FollowChange::DropAll,
             };
-            changed(change == FollowChange::Retry, filesystem.change_follow_list(&caller, change)?)
+            changed(
+                change == FollowChange::Retry,
+                filesystem.asynchronous_events().change_follow_list(&caller, change)?,
+            )
         }
         Order::Add { name, module } => {
-            filesystem.add_plugin(&caller, &name, &module)?;
+            filesystem.plugins().add_plugin(&caller, &name, &module)?;
             format!("the pool has the plugin '{name}'; give it to files with `stere policy set PATH plugins={name}`")
         }
         Order::Remove { name } => {
-            filesystem.remove_plugin(&caller, &name)?;
+            filesystem.plugins().remove_plugin(&caller, &name)?;
             format!("the plugin '{name}' is gone")
         }
     };
@@ -135,7 +140,7 @@ pub fn changed(is_retry: bool, files: u64) -> String {
 }
 
 fn queue(filesystem: &FileSystem) -> Result<QueueReport> {
-    let list = filesystem.follow_list(&clock::own_caller(Wait::Allowed), NAMED_MAX)?;
+    let list = filesystem.asynchronous_events().follow_list(&clock::own_caller(Wait::Allowed), NAMED_MAX)?;
     let waiting = |info: FollowInfo| {
         let FollowInfo { path, events, plugins, since_seconds, failures, next_seconds, is_given_up, cause } = info;
         let (path, events) = (String::from_utf8_lossy(&path).into_owned(), words(events));

@@ -181,9 +181,9 @@ impl From<AccountInfo> for AccountLine {
 
 fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
     let lines = |holder| -> Result<Vec<AccountLine>> {
-        Ok(filesystem.accounts(Wait::Allowed, holder)?.into_iter().map(AccountLine::from).collect())
+        Ok(filesystem.quotas().accounts(Wait::Allowed, holder)?.into_iter().map(AccountLine::from).collect())
     };
-    let state = filesystem.accounts_state(Wait::Allowed)?;
+    let state = filesystem.quotas().accounts_state(Wait::Allowed)?;
     let word = match state {
         AccountsState::Off => "off",
         AccountsState::Counting(_) | AccountsState::Charging => "counting",
@@ -195,8 +195,8 @@ fn gather(filesystem: &FileSystem) -> Result<AccountsReport> {
         lines.iter().position(|line| line.number == AccountValue::OTHERS).map(|at| lines.remove(at))
     };
     let (default_user, default_group) = (take_others(&mut users), take_others(&mut groups));
-    let is_emptying = state != AccountsState::Off && filesystem.is_emptying(Wait::Allowed)?;
-    let keeps_stored = filesystem.keeps_stored();
+    let is_emptying = state != AccountsState::Off && filesystem.quotas().is_emptying(Wait::Allowed)?;
+    let keeps_stored = filesystem.quotas().keeps_stored();
     let state = word.into();
     Ok(AccountsReport { state, is_emptying, keeps_stored, users, groups, volumes, default_user, default_group })
 }
@@ -208,17 +208,19 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
         let Some(number) = number.or_else(|| name.parse().ok()) else {
             return refused(format!("there is nobody called '{name}' on this machine; give a name or a number"));
         };
-        Ok(filesystem.set_quota(&caller, Account { holder, number }, limits.into())?)
+        Ok(filesystem.quotas().set_quota(&caller, Account { holder, number }, limits.into())?)
     };
     let known = people::system();
     let known = known.as_deref();
     match order {
         Order::List => return Ok(Answer::Accounts(Box::new(gather(filesystem)?))),
-        Order::CreateVolume { inode, limits } => drop(filesystem.create_volume(&caller, inode, limits.into())?),
-        Order::SetVolume { inode, limits } => filesystem.set_volume(&caller, inode, limits.into())?,
-        Order::Dissolve { inode } => filesystem.dissolve_volume(&caller, inode)?,
-        Order::Condemn { inode } => filesystem.condemn_volume(&caller, inode)?,
-        Order::Spare => filesystem.spare_volume(),
+        Order::CreateVolume { inode, limits } => {
+            drop(filesystem.quotas().create_volume(&caller, inode, limits.into())?)
+        }
+        Order::SetVolume { inode, limits } => filesystem.quotas().set_volume(&caller, inode, limits.into())?,
+        Order::Dissolve { inode } => filesystem.quotas().dissolve_volume(&caller, inode)?,
+        Order::Condemn { inode } => filesystem.quotas().condemn_volume(&caller, inode)?,
+        Order::Spare => filesystem.quotas().spare_volume(),
         Order::SetUser { name, limits } => {
             set(Holder::User, known.and_then(|people| people.user(&name)), &name, limits)?;
         }

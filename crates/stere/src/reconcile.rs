@@ -51,7 +51,7 @@ pub struct ReconcileReport {
 /// The devices are not what they were: what was blocked for want of them is tried again, unless somebody paused all of it.
 pub fn try_again(filesystem: &FileSystem, running: &Running) {
     if !running.is_reconcile_paused() {
-        filesystem.pause_reconcile(false);
+        filesystem.reconciler().pause_reconcile(false);
     }
 }
 
@@ -61,12 +61,12 @@ pub fn try_again(filesystem: &FileSystem, running: &Running) {
 pub fn use_devices(filesystem: &FileSystem, change: &Change) -> Result<()> {
     let caller = clock::own_caller(Wait::Allowed);
     match change {
-        change if change.gives_devices() => match filesystem.reconcile(&caller, ROOT) {
+        change if change.gives_devices() => match filesystem.reconciler().reconcile(&caller, ROOT) {
             // Of a pool that is only read nothing is brought in line.
             Err(stere_naming::Error::ReadOnly(_)) => Ok(()),
             outcome => Ok(outcome?),
         },
-        Change::Label { .. } => Ok(filesystem.follow_labels(&caller)?),
+        Change::Label { .. } => Ok(filesystem.classes().follow_labels(&caller)?),
         _ => Ok(()),
     }
 }
@@ -77,12 +77,12 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: Order) -> Result
         Order::Tell => {}
         Order::Pause | Order::Resume => {
             let is_paused = order == Order::Pause;
-            filesystem.pause_reconcile(is_paused);
+            filesystem.reconciler().pause_reconcile(is_paused);
             running.remember_reconcile_paused(is_paused)?;
         }
-        Order::Apply(inode) => filesystem.reconcile(&clock::own_caller(Wait::Allowed), inode)?,
+        Order::Apply(inode) => filesystem.reconciler().reconcile(&clock::own_caller(Wait::Allowed), inode)?,
     }
-    let status = filesystem.reconcile_status(Wait::Allowed)?;
+    let status = filesystem.reconciler().reconcile_status(Wait::Allowed)?;
     let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
     let state = match (status.is_paused, status.pending.is_empty(), status.blocked.is_empty()) {
         (true, _, _) => "paused",

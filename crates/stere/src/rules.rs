@@ -89,13 +89,14 @@ impl KeepingForecast {
 pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
     match order {
         Order::Load { text } => {
-            filesystem.load_rules(&clock::own_caller(Wait::Allowed), &text)?;
+            filesystem.policy().load_rules(&clock::own_caller(Wait::Allowed), &text)?;
             filesystem.store().commit(Wait::Allowed).map_err(stere_naming::Error::from)?;
-            let unkept = filesystem.unkept_rule_of_pool().map(|rule| format!("{}: {}", rule.by, rule.why));
+            let unkept =
+                filesystem.unmet_policies().unkept_rule_of_pool().map(|rule| format!("{}: {}", rule.by, rule.why));
             Ok(unkept.map_or(Answer::Done, |why| Answer::DoneBut { why }))
         }
         Order::Show => {
-            let versions = filesystem.rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
+            let versions = filesystem.rules().rules_history(Wait::Allowed)?.into_iter().map(|one| VersionReport {
                 version: one.version,
                 seconds: one.rules.seconds,
                 user: one.rules.user,
@@ -104,7 +105,7 @@ pub fn serve(filesystem: &FileSystem, order: Order) -> Result<Answer> {
             Ok(Answer::Rules { versions: versions.collect() })
         }
         Order::Log => {
-            let entries = filesystem.rule_log(Wait::Allowed)?.into_iter().map(|one| LogReport {
+            let entries = filesystem.rules().rule_log(Wait::Allowed)?.into_iter().map(|one| LogReport {
                 seconds: one.seconds,
                 inode: one.inode,
                 version: one.version,
@@ -123,7 +124,7 @@ pub fn forecast(
     send: &mut dyn FnMut(Answer) -> bool,
 ) -> Result<Answer> {
     let caller = clock::own_caller(Wait::Allowed);
-    let mut forecast = filesystem.forecast_rules(&caller, directory, rules)?;
+    let mut forecast = filesystem.forecasts().forecast_rules(&caller, directory, rules)?;
     let mut left: BTreeMap<u8, u64> = BTreeMap::new();
     while let Some(changes) = forecast.step(&caller, NAMES_PER_ANSWER)? {
         for (number, bytes) in changes.iter().flat_map(|change| &change.goes_to) {

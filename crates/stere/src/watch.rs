@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use stere_format::{AuditValue, FileKind, ProvenanceValue, Timestamp, WatchedProcess};
-use stere_naming::{FileSystem, ROOT, Wait, Written};
+use stere_naming::{Audit, FileSystem, ROOT, Wait, Written};
 use stere_policy::show_moment;
 
 use crate::cli::{AuditArguments, ProvenanceArguments};
@@ -31,7 +31,7 @@ pub enum Asked {
 /// Files that a chain of inputs, or of what was made, is followed to.
 const FILES_MAX: usize = 1000;
 /// Records of one file.
-type Records = fn(&FileSystem, Wait, u64) -> std::result::Result<Vec<Written>, stere_naming::Error>;
+type Records = fn(&Audit, Wait, u64) -> std::result::Result<Vec<Written>, stere_naming::Error>;
 /// Records read, and told, at a time.
 const RECORDS_PER_ANSWER: usize = 512;
 
@@ -89,8 +89,8 @@ impl Asker<'_> {
         if file.kind() != Some(FileKind::File) {
             return Ok(not_told("provenance is noted of files; name one"));
         }
-        let from = self.chain(inode, |record| record.inputs.clone(), FileSystem::written)?;
-        let made = self.chain(inode, |record| vec![record.inode], FileSystem::made_from)?;
+        let from = self.chain(inode, |record| record.inputs.clone(), Audit::written)?;
+        let made = self.chain(inode, |record| vec![record.inode], Audit::made_from)?;
         let (files, made): (Vec<Value>, Vec<Value>) = (from, made.into_iter().skip(1).collect());
         let mut files = files.into_iter();
         let mut facts = match files.next() {
@@ -111,9 +111,9 @@ impl Asker<'_> {
     ) -> Result<Vec<Value>> {
         let (mut met, mut waiting, mut told) = (HashSet::from([inode]), VecDeque::from([inode]), Vec::new());
         while let Some(at) = waiting.pop_front() {
-            let written = self.filesystem.written(Wait::Allowed, at)?;
+            let written = self.filesystem.audit().written(Wait::Allowed, at)?;
             told.push(self.file(at, &written));
-            let next = records(self.filesystem, Wait::Allowed, at)?;
+            let next = records(self.filesystem.audit(), Wait::Allowed, at)?;
             // What others' files were made from is theirs.
             let next = next.iter().filter(|(_, record)| self.may_see(record.owner));
             for number in next.flat_map(|(_, record)| leads_to(record)) {
@@ -142,7 +142,7 @@ impl Asker<'_> {
         };
         let (mut from, mut count) = (Some(1), 0);
         while let Some(at) = from {
-            let (records, next) = self.filesystem.audited(Wait::Allowed, at, RECORDS_PER_ANSWER)?;
+            let (records, next) = self.filesystem.audit().audited(Wait::Allowed, at, RECORDS_PER_ANSWER)?;
             let mut facts = Vec::new();
             for (_, record) in &records {
                 let is_meant =

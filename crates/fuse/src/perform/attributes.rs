@@ -21,7 +21,7 @@ impl Front {
             Operation::Setattr { node, changes } => {
                 Ok(Answer::Attributes(filesystem.setattr(&caller, node, &set_attributes(&changes))?))
             }
-            Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.statfs_at(wait, node)?))),
+            Operation::Statfs { node } => Ok(Answer::Statfs(statfs(&filesystem.quotas().statfs_at(wait, node)?))),
             Operation::Setxattr { node, name, flags, .. } if flags == CREATE_AND_REPLACE => {
                 // It must exist and must not exist: tell which of the two failed.
                 filesystem.getxattr(&caller, node, name)?;

@@ -53,7 +53,7 @@ impl Front {
         match self.filesystem.lookup(&self.caller(request, 0, wait), parent, name) {
             Ok(attributes) => self.made(&attributes),
             // "." and ".." are asked for by number, of inodes that may be gone: nothing to remember.
-            Err(Error::NotFound) if self.filesystem.is_fleeting(parent, name) => Ok(Answer::NoEntryYet),
+            Err(Error::NotFound) if self.filesystem.versions().is_fleeting(parent, name) => Ok(Answer::NoEntryYet),
             Err(Error::NotFound) if !matches!(name, b"." | b"..") => Ok(Answer::NoEntry),
             Err(error) => Err(error.into()),
         }

@@ -10,10 +10,11 @@ use stere_format::{FileKind, Key, NamesUse};
 use stere_store::ToFold;
 
 use super::{note_of, seconds};
+use crate::Caller;
+use crate::cold::Offload;
 use crate::error::Error;
 use crate::fold::{BUNDLE_BYTES, Gathered, Piece, inodes_of, next_bundle, whole};
 use crate::walk::read_names;
-use crate::{Caller, FileSystem};
 
 /// How often uses are noted, in seconds.
 const SAVE_SECONDS: u64 = 60;
@@ -127,7 +128,7 @@ impl Round {
     }
 }
 
-impl FileSystem {
+impl Offload {
     /// Some of a round, or nothing between rounds. Tells whether there is more to do.
     pub(super) fn step_round(&self, caller: &Caller<'_>, round: &mut Round, budget: usize) -> Result<bool, Error> {
         let now = seconds(caller);
@@ -173,9 +174,9 @@ impl FileSystem {
 
     fn begin_round(&self, caller: &Caller<'_>, round: &mut Round) -> Result<bool, Error> {
         use std::sync::atomic::Ordering;
-        let (now, unfolded) = (seconds(caller), self.store.unfolded());
-        let is_said_anew = self.cold.is_said_anew.load(Ordering::Acquire);
-        let has_news = std::mem::take(&mut self.cold.uses.lock().has_news);
+        let (now, unfolded) = (seconds(caller), self.core.store.unfolded());
+        let is_said_anew = self.is_said_anew.load(Ordering::Acquire);
+        let has_news = std::mem::take(&mut self.uses.lock().has_news);
         if has_news || unfolded != round.unfolded {
             (round.unfolded, round.next_seconds) = (unfolded, 0);
         }
@@ -186,7 +187,7 @@ impl FileSystem {
         if !(is_said_anew || is_due) || !self.is_counted_and_indexed(caller.wait)? {
             return Ok(false);
         }
-        self.cold.is_said_anew.store(false, Ordering::Release);
+        self.is_said_anew.store(false, Ordering::Release);
         self.save_uses_of(caller, round)?;
         (round.at, round.looks_at_all, round.notes_met) = (Some(0), is_said_anew, 0);
         (round.has_news, round.began_seconds, round.next_seconds) = (false, now, u64::MAX);
@@ -199,7 +200,7 @@ impl FileSystem {
             self.end_bundles(caller, round, 0)?;
             let above = std::mem::take(&mut round.above);
             for inode in above {
-                let note = self.store.view(caller.wait, |view| {
+                let note = self.core.store.view(caller.wait, |view| {
                     Ok::<_, Error>(view.get(&Key::names_use(inode))?.map(|bytes| note_of(&bytes)))
                 })?;
                 // Something in it went, so it may go now.
@@ -207,7 +208,7 @@ impl FileSystem {
             }
             return Ok(!round.notes.is_empty());
         };
-        let found = self.store.view(caller.wait, |view| {
+        let found = self.core.store.view(caller.wait, |view| {
             let mut found = Vec::new();
             view.scan(Key::names_use(from), Key::names_use(u64::MAX), |key, bytes| {
                 found.push((key.position, note_of(bytes)));
@@ -231,7 +232,7 @@ impl FileSystem {
     fn end_round(&self, caller: &Caller<'_>, round: &mut Round) -> Result<(), Error> {
         round.at = None;
         if round.notes_met == 0 && !self.ages(caller.wait)?.1 {
-            self.cold.switch(&self.store, false);
+            self.switch(false);
         }
         Ok(())
     }
@@ -240,17 +241,17 @@ impl FileSystem {
     pub(super) fn place_of_names(&self, caller: &Caller<'_>, inode: u64) -> Result<Option<Place>, Error> {
         let (mut at, mut below, mut policy_of, mut said) = (inode, inode, None, None);
         for _ in 0..DEPTH_MAX {
-            if let Some(directory) = self.store.put_away_of(&Key::inode(at)) {
+            if let Some(directory) = self.core.store.put_away_of(&Key::inode(at)) {
                 (at, below, policy_of, said) = (directory, directory, None, None);
                 continue;
             }
-            let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, at))?;
+            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, at))?;
             let Some(value) = value else { return Ok(None) };
             if value.kind() == Some(FileKind::Directory) {
                 policy_of = policy_of.or(Some(at));
                 if said.is_none() {
                     // What a directory is in that is here is here too.
-                    let found = self.kept_in(caller.wait, at, |keeping| keeping.names_seconds)?;
+                    let found = self.residency.kept_in(caller.wait, at, |keeping| keeping.names_seconds)?;
                     said = found.map(|(seconds, _, begins_at)| (seconds, begins_at));
                 }
                 match said {
@@ -281,6 +282,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let now = seconds(caller);
         let stored = self
+            .core
             .store
             .view(caller.wait, |view| Ok::<_, Error>(view.get(&Key::names_use(inode))?.map(|bytes| note_of(&bytes))))?;
         // It may say more than when it was read.
@@ -288,17 +290,17 @@ impl FileSystem {
         let note = NamesUse { look_seconds: note.look_seconds.min(stored.look_seconds), ..stored };
         let is_here = self.has_keys_here(caller, inode)?;
         let place = if is_here { self.place_of_names(caller, inode)? } else { None };
-        if is_here && self.store.is_folded(&Key::inode(inode)) {
+        if is_here && self.core.store.is_folded(&Key::inode(inode)) {
             // A part of a large one came back: the rest follows when it is used.
             return self.put_off(caller, round, inode, note, round.shortest_seconds);
         }
         let value = match is_here {
-            true => self.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?,
+            true => self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, inode))?,
             false => None,
         };
         let is_directory = value.as_ref().is_some_and(|value| value.kind() == Some(FileKind::Directory));
         // Rules may say it of directories below one of which nobody does.
-        if note.is_new && is_directory && (place.is_some() || self.ruled(caller.wait)?.names) {
+        if note.is_new && is_directory && (place.is_some() || self.residency.ruled(caller.wait)?.names) {
             self.note_directories_in(caller, round, inode, &note)?;
         }
         let (Some(place), Some(value)) = (place, value) else { return self.forget_note(caller, inode) };
@@ -306,7 +308,7 @@ impl FileSystem {
             return self.forget_note(caller, inode);
         }
         let used = if note.used_seconds == 0 { now } else { note.used_seconds };
-        let used_seconds = used.max(self.cold.uses.lock().all_seconds).min(now);
+        let used_seconds = used.max(self.uses.lock().all_seconds).min(now);
         let due = used_seconds.saturating_add(place.age_seconds);
         // Where all are looked at, it may have been another age that it was put off by.
         let look_seconds = if round.looks_at_all { due } else { note.look_seconds.max(due) };
@@ -344,16 +346,16 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let mut next = Some(0);
         while let Some(from) = next {
-            let (entries, behind) = read_names(&self.store, &self.names, caller.wait, directory, from)?;
+            let (entries, behind) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
             next = behind;
-            let is_here = |inode: &u64| !self.store.is_folded(&Key::inode(*inode));
+            let is_here = |inode: &u64| !self.core.store.is_folded(&Key::inode(*inode));
             let directories = entries.iter().filter(|entry| entry.kind == FileKind::Directory).map(|entry| entry.inode);
             let directories: Vec<u64> = directories.filter(is_here).collect();
             if directories.is_empty() {
                 continue;
             }
             round.has_news = true;
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 for inode in &directories {
                     let key = Key::names_use(*inode);
                     let known = transaction.get(&key)?.map(|bytes| note_of(&bytes).used_seconds);
@@ -371,13 +373,13 @@ impl FileSystem {
     fn put_note(&self, caller: &Caller<'_>, round: &mut Round, inode: u64, note: NamesUse) -> Result<(), Error> {
         round.next_seconds = round.next_seconds.min(note.look_seconds);
         let encoded = note.encode();
-        let is_kept = self.store.view(caller.wait, |view| {
+        let is_kept = self.core.store.view(caller.wait, |view| {
             Ok::<_, Error>(view.get(&Key::names_use(inode))?.is_some_and(|bytes| bytes[..] == encoded[..]))
         })?;
         if is_kept {
             return Ok(());
         }
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.put(Key::names_use(inode), &encoded);
             Ok(())
         })
@@ -397,19 +399,19 @@ impl FileSystem {
     }
 
     fn forget_note(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             transaction.delete(Key::names_use(inode));
             Ok(())
         })
     }
 
     fn gathered<'a>(&'a self, caller: &Caller<'_>, listed: &'a BTreeSet<u64>, group: &Group) -> Gathered<'a> {
-        Gathered { filesystem: self, wait: caller.wait, listed, volume: group.volume, pieces: Vec::new(), staying: 0 }
+        Gathered { core: &self.core, wait: caller.wait, listed, volume: group.volume, pieces: Vec::new(), staying: 0 }
     }
 
     /// Whether any key of an inode is not put away.
     fn has_keys_here(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        self.store.view(caller.wait, |view| {
+        self.core.store.view(caller.wait, |view| {
             let (mut any, (from, to)) = (false, whole(inode));
             view.scan(from, to, |_, _| {
                 any = true;
@@ -430,10 +432,10 @@ impl FileSystem {
         let (directory, group) = (looking.going.inode, looking.group);
         let mut gathered = self.gathered(caller, listed, &group);
         if let Some(from) = looking.next_sequence {
-            let (entries, next) = read_names(&self.store, &self.names, caller.wait, directory, from)?;
+            let (entries, next) = read_names(&self.core.store, &self.core.names, caller.wait, directory, from)?;
             for entry in entries {
                 let going_with = round.gathered.get(&entry.inode);
-                if self.store.is_folded(&Key::inode(entry.inode)) || going_with == Some(&group) {
+                if self.core.store.is_folded(&Key::inode(entry.inode)) || going_with == Some(&group) {
                     continue;
                 }
                 let is_file = entry.kind != FileKind::Directory;
@@ -449,7 +451,7 @@ impl FileSystem {
             return Ok(());
         }
         let Looking { mut going, place, mut stays, .. } = looking;
-        let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+        let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
         let is_entry = value.as_ref().is_some_and(|value| value.parent == place.top);
         stays |= value.is_none() || (!is_entry && !gathered.may_go(directory, true)?);
         if stays {
@@ -480,7 +482,7 @@ impl FileSystem {
     /// Puts away what was gathered, where it is at least so much.
     fn end_bundles(&self, caller: &Caller<'_>, round: &mut Round, bytes_min: usize) -> Result<(), Error> {
         // Times of access go with their inodes.
-        self.save_lazy_times(caller.wait)?;
+        self.access_times.save_lazy_times(caller.wait)?;
         let groups: Vec<Group> = round.groups.keys().copied().collect();
         for group in groups.into_iter().filter(|group| round.bytes_of(group) >= bytes_min).collect::<Vec<_>>() {
             let all = round.take(&group);
@@ -503,12 +505,12 @@ impl FileSystem {
         while !stays && !pieces.is_empty() {
             let ranges = next_bundle(&mut pieces);
             let is_free = || {
-                let uses = self.cold.uses.lock();
+                let uses = self.uses.lock();
                 let mut inodes = ranges.iter().copied().flat_map(inodes_of);
-                !inodes.any(|inode| uses.has(inode) || self.files.is_in_memory(inode))
+                !inodes.any(|inode| uses.has(inode) || self.core.files.is_in_memory(inode))
             };
             let what = ToFold { directory: group.directory, ranges: &ranges, tertiary: group.tertiary };
-            match self.store.fold(&what, &is_free) {
+            match self.core.store.fold(&what, &is_free) {
                 Ok(keys) => stays = keys.is_none(),
                 Err(error) => (stays, outcome) = (true, Err(error.into())),
             }

@@ -10,8 +10,9 @@ use stere_format::{FileKind, Key, NamesUse};
 use stere_store::passing_over;
 
 use super::{note_of, seconds};
+use crate::Caller;
+use crate::cold::Offload;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
 
 /// Inodes that are remembered; more are many for the time between two steps.
 const REMEMBERED_MAX: usize = 1 << 16;
@@ -29,7 +30,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    pub(super) fn note(&mut self, inode: u64, now_seconds: u64) {
+    pub(crate) fn note(&mut self, inode: u64, now_seconds: u64) {
         if self.inodes.len() < REMEMBERED_MAX || self.inodes.contains_key(&inode) {
             self.inodes.insert(inode, now_seconds);
         } else {
@@ -43,33 +44,33 @@ impl Uses {
     }
 }
 
-impl FileSystem {
+impl Offload {
     /// Somebody lists, looks up, opens or changes something: said before he does, so that it does not go meanwhile.
     #[inline]
     pub(crate) fn note_use(&self, caller: &Caller<'_>, inode: u64) {
-        if self.cold.is_on() && !is_planted(Bug::UseOfNamesForgotten) {
-            self.cold.uses.lock().note(inode, seconds(caller));
+        if self.is_on() && !is_planted(Bug::UseOfNamesForgotten) {
+            self.uses.lock().note(inode, seconds(caller));
         }
     }
 
     /// Notes with directories when they were used. Before a mount ends, and now and then.
     pub(crate) fn save_uses(&self, caller: &Caller<'_>) -> Result<(), Error> {
-        if !self.cold.is_on() {
+        if !self.is_on() {
             return Ok(());
         }
-        let mut round = self.cold.round.lock();
+        let mut round = self.round.lock();
         passing_over(|| self.save_uses_of(caller, &mut round))
     }
 
     pub(super) fn save_uses_of(&self, caller: &Caller<'_>, round: &mut super::round::Round) -> Result<(), Error> {
-        let used = std::mem::take(&mut self.cold.uses.lock().inodes);
+        let used = std::mem::take(&mut self.uses.lock().inodes);
         if used.is_empty() {
             return Ok(());
         }
         round.give_up(&used.keys().copied().collect());
         let saved = self.note_used(caller, &used, round.shortest_seconds);
         if saved.is_err() {
-            let mut uses = self.cold.uses.lock();
+            let mut uses = self.uses.lock();
             used.into_iter().for_each(|(inode, at)| uses.note(inode, at));
         }
         round.next_seconds = round.next_seconds.min(saved?);
@@ -87,13 +88,13 @@ impl FileSystem {
         let mut directories: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for (inode, at) in used {
             // Who uses what is away brings it back: that notes it.
-            if self.store.is_folded(&Key::inode(*inode)) {
+            if self.core.store.is_folded(&Key::inode(*inode)) {
                 continue;
             }
-            let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, *inode))?;
+            let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, *inode))?;
             let Some(value) = value else { continue };
-            let is_noted_itself =
-                value.kind() == Some(FileKind::Directory) || self.store.is_folded(&Key::dirent_hash(value.parent, 0));
+            let is_noted_itself = value.kind() == Some(FileKind::Directory)
+                || self.core.store.is_folded(&Key::dirent_hash(value.parent, 0));
             let noted = if is_noted_itself { *inode } else { value.parent };
             let age_seconds = match self.place_of_names(caller, noted) {
                 Ok(place) => place.filter(|place| place.top != noted).map(|place| place.age_seconds),
@@ -108,7 +109,7 @@ impl FileSystem {
         let first = directories.values().map(|(at, age)| at.saturating_add(*age)).min().unwrap_or(u64::MAX);
         let all: Vec<(u64, (u64, u64))> = directories.into_iter().collect();
         for some in all.chunks(BATCH) {
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 for (directory, (at, age)) in some {
                     let key = Key::names_use(*directory);
                     let note = transaction.get(&key)?.map(|bytes| note_of(&bytes));

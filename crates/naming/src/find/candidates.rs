@@ -1,6 +1,6 @@
-//! Which inodes a search need look at, as the index tells: a superset of what is found, or nothing where only a pass over all will do.
+//! Which inodes a searches need look at, as the index tells: a superset of what is found, or nothing where only a pass over all will do.
 //!
-//! Of several covers of a search the one with the fewest entries is taken. What class and tertiary volumes hold for a file can come from a
+//! Of several covers of a searches the one with the fewest entries is taken. What class and tertiary volumes hold for a file can come from a
 //! directory above, which its own entry does not tell: so all that lies below a directory with what is asked for is a candidate, and where
 //! that is much, or where the pool's default class has it, all inodes are looked at. That relies on each file having a name below whatever it inherits
 //! from, so in a pool from before it is not done until names are counted. Invariants: what was written and is not saved is in memory, so all of that is looked at too; the memory is listed
@@ -15,8 +15,9 @@ use stere_format::dirent::DirentView;
 use stere_format::{FileKind, FindIndexValue, Key};
 use stere_policy::{Class, Indexed, Search};
 
+use crate::Caller;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
+use crate::find::Searches;
 
 /// More, and all inodes are looked at.
 const CANDIDATES_MAX: usize = 1 << 20;
@@ -27,21 +28,17 @@ const WALKED_DIVISOR: u64 = 8;
 const WALKED_MIN: usize = 1024;
 
 /// The inodes to be looked at, in order; none if that is all of them.
-pub(super) fn candidates(
-    filesystem: &FileSystem,
-    caller: &Caller<'_>,
-    search: &Search,
-) -> Result<Option<Vec<u64>>, Error> {
+pub(super) fn candidates(searches: &Searches, caller: &Caller<'_>, search: &Search) -> Result<Option<Vec<u64>>, Error> {
     let covers = search.covers();
     if covers.is_empty() {
         return Ok(None);
     }
-    let Some(reading) = filesystem.files.read_index() else { return Ok(None) };
-    let in_memory = filesystem.files.in_memory();
+    let Some(reading) = searches.core.files.read_index() else { return Ok(None) };
+    let in_memory = searches.core.files.in_memory();
     let mut best: Option<Vec<u64>> = None;
     for cover in &covers {
         let limit = best.as_ref().map_or(CANDIDATES_MAX, Vec::len);
-        if let Some(found) = stere_store::passing_over(|| gather(filesystem, caller, cover, limit))? {
+        if let Some(found) = stere_store::passing_over(|| gather(searches, caller, cover, limit))? {
             best = Some(found);
         }
     }
@@ -55,17 +52,17 @@ pub(super) fn candidates(
 
 /// What has one of these facts; none if the index cannot tell, or it is `limit` or more.
 fn gather(
-    filesystem: &FileSystem,
+    searches: &Searches,
     caller: &Caller<'_>,
     cover: &[Indexed],
     limit: usize,
 ) -> Result<Option<Vec<u64>>, Error> {
     let mut all = Vec::new();
     for indexed in cover {
-        let Some(ranges) = ranges(filesystem, indexed) else { return Ok(None) };
+        let Some(ranges) = ranges(searches, indexed) else { return Ok(None) };
         let begin = all.len();
         for (from, to) in ranges {
-            if !read(filesystem, caller, from, to, &mut all, limit)? {
+            if !read(searches, caller, from, to, &mut all, limit)? {
                 return Ok(None);
             }
         }
@@ -73,10 +70,10 @@ fn gather(
         if !is_inherited {
             continue;
         }
-        let directories = directories_among(filesystem, caller, &all[begin..])?;
-        let most = limit.min(all.len().saturating_add(walked_max(filesystem)));
+        let directories = directories_among(searches, caller, &all[begin..])?;
+        let most = limit.min(all.len().saturating_add(walked_max(searches)));
         if !directories.is_empty()
-            && (!filesystem.names_are_counted(caller.wait)? || !walk(filesystem, caller, directories, &mut all, most)?)
+            && (!searches.core.names_are_counted(caller.wait)? || !walk(searches, caller, directories, &mut all, most)?)
         {
             return Ok(None);
         }
@@ -86,7 +83,7 @@ fn gather(
 
 /// Reads entries; tells whether there was room for all.
 fn read(
-    filesystem: &FileSystem,
+    searches: &Searches,
     caller: &Caller<'_>,
     from: Key,
     to: Key,
@@ -95,7 +92,7 @@ fn read(
 ) -> Result<bool, Error> {
     let mut from = Some(from);
     while let Some(at) = from {
-        let (inodes, next) = filesystem.store.view(caller.wait, |view| {
+        let (inodes, next) = searches.core.store.view(caller.wait, |view| {
             let (mut inodes, mut keys, mut next) = (Vec::new(), 0, None);
             view.scan(at, to, |key, _| {
                 if keys == BATCH {
@@ -118,10 +115,10 @@ fn read(
 }
 
 /// Those of them that are directories.
-fn directories_among(filesystem: &FileSystem, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<u64>, Error> {
+fn directories_among(searches: &Searches, caller: &Caller<'_>, inodes: &[u64]) -> Result<Vec<u64>, Error> {
     let mut directories = Vec::new();
     for some in inodes.chunks(BATCH) {
-        let found = filesystem.store.view(caller.wait, |view| {
+        let found = searches.core.store.view(caller.wait, |view| {
             let mut found = Vec::new();
             for inode in some {
                 let value = match inode_if_any(view, *inode) {
@@ -140,15 +137,15 @@ fn directories_among(filesystem: &FileSystem, caller: &Caller<'_>, inodes: &[u64
 }
 
 /// Names below directories that are walked over: walking over more takes longer than looking at all inodes.
-fn walked_max(filesystem: &FileSystem) -> usize {
-    let statistics = filesystem.statfs();
+fn walked_max(searches: &Searches) -> usize {
+    let statistics = searches.core.statfs();
     let inodes = statistics.files.saturating_sub(statistics.files_free);
     usize::try_from(inodes / WALKED_DIVISOR).unwrap_or(usize::MAX).max(WALKED_MIN)
 }
 
 /// Adds all that has a name below these directories; tells whether there was room for all. What was put away stays away.
 fn walk(
-    filesystem: &FileSystem,
+    searches: &Searches,
     caller: &Caller<'_>,
     mut directories: Vec<u64>,
     all: &mut Vec<u64>,
@@ -158,7 +155,7 @@ fn walk(
     while let Some(directory) = directories.pop() {
         let mut from = Some(0);
         while let Some(at) = from {
-            let (names, next) = filesystem.store.view(caller.wait, |view| {
+            let (names, next) = searches.core.store.view(caller.wait, |view| {
                 let (mut names, mut next) = (Vec::new(), None);
                 view.scan(Key::dirent(directory, at), Key::dirent(directory, u64::MAX), |key, bytes| {
                     if names.len() == BATCH {
@@ -183,8 +180,8 @@ fn walk(
 }
 
 /// Where the index has what may have this fact; none if it cannot tell.
-fn ranges(filesystem: &FileSystem, indexed: &Indexed) -> Option<Vec<(Key, Key)>> {
-    let resolver = filesystem.files.resolver();
+fn ranges(searches: &Searches, indexed: &Indexed) -> Option<Vec<(Key, Key)>> {
+    let resolver = searches.core.files.resolver();
     let classes = resolver.classes();
     let of_class = |class: Class| (Key::find_class(class.code(), 0), Key::find_class(class.code(), u64::MAX));
     let named = |is_meant: &dyn Fn(Class) -> bool| {

@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 use stere_format::dirent::DirentView;
 use stere_format::{InodeValue, Key};
 
+use crate::Caller;
 use crate::error::Error;
+use crate::find::Searches;
 use crate::names::damaged;
-use crate::{Caller, FileSystem};
 
 /// Names read ahead.
 const AHEAD: usize = 128;
@@ -35,7 +36,7 @@ impl Noted {
     /// The name of a file with one name; none where it notes nothing that is so.
     pub fn name(
         &mut self,
-        filesystem: &FileSystem,
+        search: &Searches,
         caller: &Caller<'_>,
         inode: u64,
         value: &InodeValue,
@@ -53,26 +54,26 @@ impl Noted {
         if let Some(name) = known(&self.names) {
             return Ok(Some(name));
         }
-        self.names = read(filesystem, caller, directory, sequence, if is_near { AHEAD } else { 1 })?;
+        self.names = read(search, caller, directory, sequence, if is_near { AHEAD } else { 1 })?;
         Ok(known(&self.names))
     }
 }
 
 /// Some names of a directory from this sequence on.
 fn read(
-    filesystem: &FileSystem,
+    search: &Searches,
     caller: &Caller<'_>,
     directory: u64,
     from: u64,
     limit: usize,
 ) -> Result<Vec<(u64, u64, Vec<u8>)>, Error> {
-    filesystem.store.view(caller.wait, |view| {
+    search.core.store.view(caller.wait, |view| {
         let (mut names, mut failure) = (Vec::new(), None);
         let end = if limit == 1 { from + 1 } else { u64::MAX };
         view.scan(Key::dirent(directory, from), Key::dirent(directory, end), |key, bytes| {
             match DirentView::decode(bytes) {
                 Ok(entry) => {
-                    let (name, _) = filesystem.names.shown(directory, key.position, &entry);
+                    let (name, _) = search.core.names.shown(directory, key.position, &entry);
                     names.push((key.position, entry.inode, name.into_owned()));
                 }
                 Err(error) => failure = Some(damaged(directory, &error)),

@@ -12,8 +12,9 @@ use stere_format::{FileKind, Key};
 
 use crate::acl::{self, MAY_READ, MAY_SEARCH};
 use crate::error::Error;
+use crate::find::Searches;
 use crate::names::damaged;
-use crate::{Caller, FileSystem, ROOT};
+use crate::{Caller, ROOT};
 
 /// Names read from the store at a time.
 const BATCH: usize = 1024;
@@ -39,26 +40,21 @@ impl Places {
     }
 
     /// The path of a directory; none if what is in it is not to be shown.
-    pub fn path(
-        &mut self,
-        filesystem: &FileSystem,
-        caller: &Caller<'_>,
-        directory: u64,
-    ) -> Result<Option<Arc<[u8]>>, Error> {
+    pub fn path(&mut self, search: &Searches, caller: &Caller<'_>, directory: u64) -> Result<Option<Arc<[u8]>>, Error> {
         let mut way: Vec<(u64, Arc<[u8]>)> = Vec::new();
         let mut at = directory;
         let mut path = loop {
             if let Some(known) = self.paths.get(&at) {
                 break known.clone();
             }
-            let Some(parent) = listable(filesystem, caller, at)? else { break None };
+            let Some(parent) = listable(search, caller, at)? else { break None };
             if at == self.start {
                 break Some(Arc::from(&b""[..]));
             }
             if at == ROOT || way.len() > DEPTH_MAX {
                 break None;
             }
-            let Some(name) = self.name(filesystem, caller, parent, at)? else { break None };
+            let Some(name) = self.name(search, caller, parent, at)? else { break None };
             way.push((at, name));
             at = parent;
         };
@@ -79,7 +75,7 @@ impl Places {
     /// The name of a directory in the one above it.
     pub fn name(
         &mut self,
-        filesystem: &FileSystem,
+        search: &Searches,
         caller: &Caller<'_>,
         parent: u64,
         directory: u64,
@@ -95,17 +91,17 @@ impl Places {
             self.read_to.clear();
         }
         let begun = self.read_to.get(&parent).copied().unwrap_or(0);
-        if let Some(name) = self.read_until(filesystem, caller, parent, directory, begun)? {
+        if let Some(name) = self.read_until(search, caller, parent, directory, begun)? {
             return Ok(Some(name));
         }
         // It may have been forgotten, though its name was read.
-        if begun == 0 { Ok(None) } else { self.read_until(filesystem, caller, parent, directory, 0) }
+        if begun == 0 { Ok(None) } else { self.read_until(search, caller, parent, directory, 0) }
     }
 
     /// Reads names of a parent until the one of a directory is among them.
     fn read_until(
         &mut self,
-        filesystem: &FileSystem,
+        search: &Searches,
         caller: &Caller<'_>,
         parent: u64,
         directory: u64,
@@ -113,7 +109,7 @@ impl Places {
     ) -> Result<Option<Arc<[u8]>>, Error> {
         let mut from = Some(from);
         while let Some(at) = from {
-            let (directories, next) = read_directories(filesystem, caller, parent, at)?;
+            let (directories, next) = read_directories(search, caller, parent, at)?;
             let mut found = None;
             let end = directories.last().map(|(position, _, _)| position + 1);
             for (_, inode, name) in directories {
@@ -135,19 +131,14 @@ impl Places {
 type Directories = (Vec<(u64, u64, Arc<[u8]>)>, Option<u64>);
 
 /// Directories among some names: position, inode and name; and where to go on.
-fn read_directories(
-    filesystem: &FileSystem,
-    caller: &Caller<'_>,
-    parent: u64,
-    from: u64,
-) -> Result<Directories, Error> {
-    filesystem.store.view(caller.wait, |view| {
+fn read_directories(search: &Searches, caller: &Caller<'_>, parent: u64, from: u64) -> Result<Directories, Error> {
+    search.core.store.view(caller.wait, |view| {
         let (mut directories, mut count, mut next, mut failure) = (Vec::new(), 0, None, None);
         view.scan(Key::dirent(parent, from), Key::dirent(parent, u64::MAX), |key, bytes| {
             count += 1;
             match DirentView::decode(bytes) {
                 Ok(entry) if entry.kind == FileKind::Directory => {
-                    let (name, _) = filesystem.names.shown(parent, key.position, &entry);
+                    let (name, _) = search.core.names.shown(parent, key.position, &entry);
                     directories.push((key.position, entry.inode, Arc::from(&name[..])));
                 }
                 Ok(_) => {}
@@ -161,8 +152,8 @@ fn read_directories(
 }
 
 /// The parent of a directory whose names the caller may read, and what they mean.
-fn listable(filesystem: &FileSystem, caller: &Caller<'_>, directory: u64) -> Result<Option<u64>, Error> {
-    filesystem.store.view(caller.wait, |view| {
+fn listable(search: &Searches, caller: &Caller<'_>, directory: u64) -> Result<Option<u64>, Error> {
+    search.core.store.view(caller.wait, |view| {
         let value = stere_file::inode_if_any(view, directory)?;
         let Some(value) = value.filter(|value| value.kind() == Some(FileKind::Directory)) else { return Ok(None) };
         let may = acl::permits(view, directory, &value, caller, MAY_READ | MAY_SEARCH)?;

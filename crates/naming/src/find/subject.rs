@@ -6,11 +6,12 @@ use stere_policy::{Effective, Level, NumberFact, SchemeWish, Setting, Subject, T
 
 use crate::acl::{self, MAY_READ};
 use crate::error::Error;
-use crate::{Attributes, Caller, FileSystem, xattr};
+use crate::find::Searches;
+use crate::{Attributes, Caller, xattr};
 
 /// One file.
 pub(super) struct File<'a> {
-    filesystem: &'a FileSystem,
+    search: &'a Searches,
     caller: &'a Caller<'a>,
     inode: u64,
     value: &'a InodeValue,
@@ -22,18 +23,8 @@ pub(super) struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    pub fn new(filesystem: &'a FileSystem, caller: &'a Caller<'a>, inode: u64, value: &'a InodeValue) -> File<'a> {
-        File {
-            filesystem,
-            caller,
-            inode,
-            value,
-            name: b"",
-            path: Vec::new(),
-            effective: None,
-            facts: None,
-            may_read: None,
-        }
+    pub fn new(search: &'a Searches, caller: &'a Caller<'a>, inode: u64, value: &'a InodeValue) -> File<'a> {
+        File { search, caller, inode, value, name: b"", path: Vec::new(), effective: None, facts: None, may_read: None }
     }
 
     /// Where it is.
@@ -48,28 +39,30 @@ impl<'a> File<'a> {
             return Ok(known);
         }
         let (inode, caller, value) = (self.inode, self.caller, self.value);
-        let may = self.filesystem.store.view(caller.wait, |view| acl::permits(view, inode, value, caller, MAY_READ))?;
+        let may =
+            self.search.core.store.view(caller.wait, |view| acl::permits(view, inode, value, caller, MAY_READ))?;
         self.may_read = Some(may);
         Ok(may)
     }
 
-    fn effective(&mut self) -> Result<Effective, Error> {
+    pub(crate) fn effective(&mut self) -> Result<Effective, Error> {
         if let Some(known) = self.effective {
             return Ok(known);
         }
-        let files = &self.filesystem.files;
+        let files = &self.search.core.files;
         let found = self
-            .filesystem
+            .search
+            .core
             .store
             .view(self.caller.wait, |view| Ok::<_, Error>(files.effective(view, self.inode, self.value)?))?;
         self.effective = Some(found);
         Ok(found)
     }
 
-    fn facts(&mut self) -> Result<&[StoredFact], Error> {
+    pub(crate) fn facts(&mut self) -> Result<&[StoredFact], Error> {
         if self.facts.is_none() {
             let effective = self.effective()?;
-            self.facts = Some(self.filesystem.facts(self.caller, self.inode, &effective)?);
+            self.facts = Some(self.search.core.facts(self.caller, self.inode, &effective)?);
         }
         Ok(self.facts.as_deref().unwrap_or_default())
     }
@@ -84,8 +77,8 @@ impl<'a> File<'a> {
 
     /// What its policy says of a key, as users read it.
     fn setting(&mut self, setting: Setting) -> Result<Option<String>, Error> {
-        let text = self.effective()?.value(setting, self.filesystem.files.device_count());
-        Ok(text.map(|text| self.filesystem.with_name(setting, text)))
+        let text = self.effective()?.value(setting, self.search.core.files.device_count());
+        Ok(text.map(|text| self.search.words.with_name(setting, text)))
     }
 
     fn is_of_setting(&mut self, fact: WordFact, setting: Setting, word: &str) -> Result<bool, Error> {
@@ -100,16 +93,16 @@ impl<'a> File<'a> {
 
     fn is_for_tier(&mut self, word: &str) -> Result<bool, Error> {
         let tier = self.effective()?.wish.tier;
-        let set = self.filesystem.files.tertiary(tier);
+        let set = self.search.core.files.tertiary(tier);
         if word == "none" {
             return Ok(set.is_none_or(|set| set == 0));
         }
-        let names = self.filesystem.store.tier_names(set.unwrap_or(0));
+        let names = self.search.core.store.tier_names(set.unwrap_or(0));
         Ok(tier != TierWish::Nowhere && names.split('+').any(|name| name == word))
     }
 
     fn lies_on(&mut self, word: &str) -> Result<bool, Error> {
-        let places = self.filesystem.devices(self.caller, self.inode)?;
+        let places = self.search.provenance.devices(self.caller, self.inode)?;
         Ok(places.split(|byte| *byte == b' ').any(|name| name == word.as_bytes()))
     }
 }
@@ -129,7 +122,7 @@ impl Subject for File<'_> {
             NumberFact::Changed => self.seconds_since(self.value.ctime.seconds),
             NumberFact::Made => self.seconds_since(self.value.btime.seconds),
             NumberFact::Accessed => {
-                let lazy = self.filesystem.lazy_times.get(self.inode);
+                let lazy = self.search.access_times.get(self.inode);
                 self.seconds_since(lazy.unwrap_or(self.value.atime).seconds)
             }
             NumberFact::Owner => u64::from(self.value.uid),
@@ -138,7 +131,7 @@ impl Subject for File<'_> {
             NumberFact::Inode => self.inode,
             NumberFact::Depth => self.path.iter().filter(|byte| **byte == b'/').count() as u64,
             NumberFact::Copies | NumberFact::Parity => {
-                let (data, parity) = self.effective()?.wish.scheme(self.filesystem.files.device_count());
+                let (data, parity) = self.effective()?.wish.scheme(self.search.core.files.device_count());
                 let is_copies = fact == NumberFact::Copies;
                 let number = (!is_copies || data == 1).then(|| u64::from(parity) + u64::from(is_copies));
                 return Ok(number);
@@ -153,7 +146,7 @@ impl Subject for File<'_> {
             NumberFact::Survives => match self.facts()?.iter().map(|fact| fact.survives).min() {
                 Some(survives) => u64::from(survives),
                 // Nothing is stored yet: what new data would get.
-                None => u64::from(self.filesystem.files.scheme_now(&self.effective()?).parity),
+                None => u64::from(self.search.core.files.scheme_now(&self.effective()?).parity),
             },
             NumberFact::Stored => self.facts()?.iter().map(|fact| fact.stored_bytes).sum(),
         };
@@ -173,17 +166,17 @@ impl Subject for File<'_> {
             WordFact::Backup => self.is_of_setting(fact, Setting::Backup, word),
             WordFact::Wanted => {
                 let effective = self.effective()?;
-                Ok(self.filesystem.files.scheme_now(&effective).to_string() == word)
+                Ok(self.search.core.files.scheme_now(&effective).to_string() == word)
             }
             // Content is what files have.
             _ if !self.is_file() => Ok(false),
             WordFact::Scheme => Ok(self.facts()?.iter().any(|fact| fact.scheme.to_string() == word)),
             WordFact::On => self.lies_on(word),
             WordFact::State => {
-                let state = self.filesystem.state(self.caller, self.inode)?;
+                let state = self.search.provenance.state(self.caller, self.inode)?;
                 Ok(state.starts_with(word.as_bytes()))
             }
-            WordFact::Residency => Ok(self.filesystem.tier_file(self.caller, self.inode)?.residency() == word),
+            WordFact::Residency => Ok(self.search.tiers.tier_file(self.caller, self.inode)?.residency() == word),
         }
     }
 
@@ -196,7 +189,7 @@ impl Subject for File<'_> {
         if self.value.flags & xattr::HAS_ATTRIBUTES == 0 || !self.may_read()? {
             return Ok(false);
         }
-        let known = self.filesystem.store.view(self.caller.wait, |view| xattr::get(view, self.inode, name))?;
+        let known = self.search.core.store.view(self.caller.wait, |view| xattr::get(view, self.inode, name))?;
         Ok(known.is_some_and(|value| matches(&value)))
     }
 }

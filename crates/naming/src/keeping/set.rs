@@ -3,11 +3,12 @@
 
 use stere_file::Keys;
 use stere_format::{FileKind, InodeValue, Key};
-use stere_policy::{Class, Classes, Keep, Keeping, KeptBy, RuleSet};
+use stere_policy::{Class, Classes, Keep, Keeping, RuleSet};
 use stere_store::Transaction;
 
+use crate::editor::PolicyEditor;
 use crate::error::Error;
-use crate::{Caller, FileSystem, SetMode, cold, xattr};
+use crate::{Caller, SetMode, cold, xattr};
 
 const YES: u8 = 1;
 const NO: u8 = 2;
@@ -45,7 +46,7 @@ fn rules_say(set: &RuleSet, keep: Keep, classes: &Classes) -> bool {
     set.rules().iter().any(|rule| stere_policy::keeping_of(rule, classes).says(keep))
 }
 
-impl FileSystem {
+impl PolicyEditor {
     /// Says something of a key, or leaves it to those above.
     pub(crate) fn set_keep(
         &self,
@@ -58,12 +59,12 @@ impl FileSystem {
         let mut asked = Keeping::default();
         asked.set(keep, value.unwrap_or_default())?;
         if keep == Keep::Names {
-            self.begin_to_put_away();
+            self.offload.begin_to_put_away();
         }
-        self.forget_hopeless();
-        self.check_keep_locks(caller, inode, &[asked])?;
+        self.eviction.forget_hopeless();
+        self.residency.check_keep_locks(caller, inode, &[asked])?;
         let key = key_of(keep, inode);
-        let changed = self.changing_attribute(caller, inode, |transaction, inode_value| {
+        let changed = self.core.changing_attribute(caller, inode, |transaction, inode_value| {
             match (keep, inode_value.kind()) {
                 (_, Some(FileKind::Directory)) | (Keep::Pin, Some(FileKind::File)) => {}
                 (Keep::Pin, _) => return Err(Error::NotPermitted("policy can be set on files and directories")),
@@ -82,34 +83,11 @@ impl FileSystem {
             }
             Ok(())
         });
-        self.saying.note_change();
+        self.flagged.note_change();
         if keep == Keep::Names {
-            self.look_at_all_names();
+            self.offload.look_at_all_names();
         }
         changed
-    }
-
-    pub(crate) fn own_keep(&self, caller: &Caller<'_>, inode: u64, keep: Keep) -> Result<Vec<u8>, Error> {
-        let keeping = self.store.view(caller.wait, |view| own(view, inode))?;
-        Ok(keeping.text(keep).ok_or(Error::NoAttribute)?.into_bytes())
-    }
-
-    /// Refuses what a class that the administrator locked contradicts, here or above.
-    pub(crate) fn check_keep_locks(&self, caller: &Caller<'_>, inode: u64, asked: &[Keeping]) -> Result<(), Error> {
-        for keep in Keep::ALL {
-            let of = |keeping: &Keeping| keeping.says(keep).then(|| keeping.only(keep));
-            let mut said = asked.iter().filter_map(of).peekable();
-            if said.peek().is_none() {
-                continue;
-            }
-            let held = self.statements_by_first_name(caller.wait, caller.now, inode)?.kept(of);
-            if let Some((locked, KeptBy::Lock(_))) = held
-                && said.any(|one| one != locked)
-            {
-                return Err(xattr::contradicts_a_lock());
-            }
-        }
-        Ok(())
     }
 
     /// Rules of a directory take the place of others there: notes it, with what follows for names below.
@@ -120,7 +98,7 @@ impl FileSystem {
         directory: u64,
         sets: [Option<&RuleSet>; 2],
     ) {
-        let classes = self.files.resolver().classes();
+        let classes = self.core.files.resolver().classes();
         let says = |set: &RuleSet| set.rules().iter().any(|rule| !rule.own.keeping.is_empty());
         match sets[1].is_some_and(says) {
             true => transaction.put(Key::keeping_rules(directory), &[1]),
@@ -133,7 +111,7 @@ impl FileSystem {
 
     /// Something else is said of names below a directory.
     pub(crate) fn note_names_anew(&self, transaction: &mut Transaction<'_>, caller: &Caller<'_>, directory: u64) {
-        self.begin_to_put_away();
+        self.offload.begin_to_put_away();
         cold::note_new(transaction, caller, directory);
     }
 
@@ -145,7 +123,7 @@ impl FileSystem {
         (inode, value): (u64, &InodeValue),
         classes: [Option<Class>; 2],
     ) {
-        let known = self.files.resolver().classes();
+        let known = self.core.files.resolver().classes();
         let says = |class: Class| known.keeping(class).says(Keep::Names);
         if value.kind() == Some(FileKind::Directory) && classes.into_iter().flatten().any(says) {
             self.note_names_anew(transaction, caller, inode);
@@ -154,7 +132,7 @@ impl FileSystem {
 
     /// Whatever was said took effect: what was found out before is found out anew.
     pub(crate) fn keeping_changed(&self) {
-        self.forget_hopeless();
-        self.look_at_all_names();
+        self.eviction.forget_hopeless();
+        self.offload.look_at_all_names();
     }
 }

@@ -3,17 +3,18 @@
 //! What is noted lies in the attribute `user.plugin.NAME` of the file, NAME being the plugin's; a later note replaces it. The kernel
 //! answers reads and gathers writes out of its own memory, so plugins hear of what reaches the file system, not of each call.
 
+use std::sync::Arc;
+
 use stere_file::{Keys, inode_if_any};
 use stere_format::InodeValue;
 use stere_plugin::{Event, EventKind, Judged, Stack};
 use stere_store::Wait;
 
 use super::last_name;
+use crate::Caller;
 use crate::error::Error;
-use crate::{Caller, FileSystem, SetMode};
-
-/// Whose the attributes with notes are.
-const NOTES: &str = "user.plugin.";
+use crate::inode::Core;
+use crate::plugins::PluginRegistry;
 
 /// What is to be noted with a file that is not there yet.
 #[derive(Default)]
@@ -29,7 +30,13 @@ pub(crate) struct Doing<'a> {
     pub new_name: &'a [u8],
 }
 
-impl FileSystem {
+/// Asks the plugins of a file before something is done to it.
+pub struct PluginEvents {
+    pub(crate) core: Arc<Core>,
+    pub(crate) registry: Arc<PluginRegistry>,
+}
+
+impl PluginEvents {
     /// The stack of an inode, if one of it wants to hear of this, and the inode.
     fn listeners(
         &self,
@@ -37,18 +44,18 @@ impl FileSystem {
         kind: EventKind,
         inode: u64,
     ) -> Result<Option<(std::sync::Arc<Stack>, InodeValue)>, Error> {
-        if !self.plugins().has_stacks() {
+        if !self.registry.plugins().has_stacks() {
             return Ok(None);
         }
-        let (number, value) = self.store.view(caller.wait, |view| {
+        let (number, value) = self.core.store.view(caller.wait, |view| {
             let value = inode_if_any(view, inode)?.ok_or(Error::Stale)?;
             Ok::<_, Error>((self.stack_number(view, inode, &value)?, value))
         })?;
         if number == 0 {
             return Ok(None);
         }
-        let stack = self.plugins().stack(number);
-        let stack = stack.inspect_err(|failure| self.tell(caller.wait, inode, failure)).map_err(Error::Plugin)?;
+        let stack = self.registry.plugins().stack(number);
+        let stack = stack.inspect_err(|failure| self.core.tell(caller.wait, inode, failure)).map_err(Error::Plugin)?;
         if !stack.events().has(kind) {
             return Ok(None);
         }
@@ -60,7 +67,7 @@ impl FileSystem {
     }
 
     fn stack_number(&self, keys: &impl Keys, inode: u64, value: &InodeValue) -> Result<u16, Error> {
-        Ok(self.files.effective(keys, inode, value)?.plugins)
+        Ok(self.core.files.effective(keys, inode, value)?.plugins)
     }
 
     fn ask(&self, caller: &Caller<'_>, inode: u64, stack: &Stack, event: &Event<'_>) -> Result<Notes, Error> {
@@ -72,28 +79,27 @@ impl FileSystem {
                 Err(Error::NotPermitted("a plugin of the file denies it; the log tells which, and why"))
             }
             Err(failure) => {
-                self.tell(caller.wait, inode, &failure);
+                self.core.tell(caller.wait, inode, &failure);
                 Err(Error::Plugin(failure))
             }
         }
     }
 
-    /// Asks before something is done to a file that is there.
+    /// Asks before something is done to a file that is there; gives what is to be noted with it, if anybody was asked.
     pub(crate) fn judge(
         &self,
         caller: &Caller<'_>,
         kind: EventKind,
         inode: u64,
         doing: Doing<'_>,
-    ) -> Result<(), Error> {
-        let Some((stack, value)) = self.listeners(caller, kind, inode)? else { return Ok(()) };
-        let path = if doing.name.is_empty() { self.path_of(caller.wait, inode)? } else { Vec::new() };
+    ) -> Result<Option<Notes>, Error> {
+        let Some((stack, value)) = self.listeners(caller, kind, inode)? else { return Ok(None) };
+        let path = if doing.name.is_empty() { self.core.path_of(caller.wait, inode)? } else { Vec::new() };
         let name = if doing.name.is_empty() { last_name(&path) } else { doing.name };
         let (user, group, size) = (caller.uid, caller.gid, value.size);
         let Doing { offset, length, new_name, .. } = doing;
         let event = Event { kind, user, group, offset, length, size, name, new_name };
-        let notes = self.ask(caller, inode, &stack, &event)?;
-        self.note(caller, inode, notes)
+        self.ask(caller, inode, &stack, &event).map(Some)
     }
 
     /// Asks before something is made in a directory.
@@ -103,18 +109,5 @@ impl FileSystem {
         let (user, group) = (caller.uid, caller.gid);
         let event = Event { kind, user, group, offset: 0, length: 0, size: 0, name, new_name: b"" };
         self.ask(caller, directory, &stack, &event)
-    }
-
-    /// Notes with a file what plugins said.
-    pub(crate) fn note(&self, caller: &Caller<'_>, inode: u64, notes: Notes) -> Result<(), Error> {
-        for (plugin, note) in notes.0 {
-            let name = format!("{NOTES}{plugin}");
-            match self.setxattr(caller, inode, name.as_bytes(), &note, SetMode::Any, false) {
-                // Links and the like have no such attributes.
-                Err(Error::NotPermitted(_) | Error::Retained(_) | Error::Unsupported(_)) => {}
-                outcome => outcome?,
-            }
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,9 @@
 //! Read next: `crates/file/src/following.rs`, which fills the list.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stere_device::planted::{Bug, is_planted};
 use stere_file::inode_if_any;
 use stere_format::{FollowValue, InodeValue, Key};
@@ -16,8 +18,14 @@ use stere_store::Wait;
 
 use super::events::Notes;
 use super::last_name;
+use crate::Caller;
+use crate::backup::Backups;
+use crate::encryption::EncryptionKeys;
 use crate::error::Error;
-use crate::{Caller, FileSystem};
+use crate::extended::ExtendedAttributes;
+use crate::inode::Core;
+use crate::plugins::PluginRegistry;
+use crate::tier::Tiers;
 
 /// Entries of the list that are looked at together.
 const BATCH: usize = 64;
@@ -83,7 +91,29 @@ enum Served {
     Failed(String),
 }
 
-impl FileSystem {
+/// Tells plugins afterwards what was done to files.
+pub struct AsynchronousEvents {
+    core: Arc<Core>,
+    registry: Arc<PluginRegistry>,
+    encryption: Arc<EncryptionKeys>,
+    tiers: Arc<Tiers>,
+    backups: Arc<Backups>,
+    attributes: Arc<ExtendedAttributes>,
+    pass: Mutex<Pass>,
+}
+
+impl AsynchronousEvents {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        registry: Arc<PluginRegistry>,
+        encryption: Arc<EncryptionKeys>,
+        tiers: Arc<Tiers>,
+        backups: Arc<Backups>,
+        attributes: Arc<ExtendedAttributes>,
+    ) -> AsynchronousEvents {
+        AsynchronousEvents { core, registry, encryption, tiers, backups, attributes, pass: Mutex::default() }
+    }
+
     /// A piece of the work: tells plugins of so many files. `is_stopped`: asked while content is read. Tells whether there is more
     /// to do at once.
     pub fn follow_step(
@@ -93,9 +123,9 @@ impl FileSystem {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
         // One at a time, so that events of a file keep their order.
-        let Some(mut pass) = self.following.try_lock() else { return Ok(false) };
+        let Some(mut pass) = self.pass.try_lock() else { return Ok(false) };
         let now = caller.now.seconds;
-        if self.files.following().take_new() {
+        if self.core.files.following().take_new() {
             (pass.is_stale, pass.rests_until) = (true, 0);
         }
         if now < pass.rests_until {
@@ -112,7 +142,7 @@ impl FileSystem {
             if value.is_given_up {
                 continue;
             }
-            let next = match self.files.is_in_memory(inode) {
+            let next = match self.core.files.is_in_memory(inode) {
                 // Somebody has it open, or not all of it is saved.
                 true => Some(now + 1),
                 false if value.next_seconds > now => Some(value.next_seconds),
@@ -132,7 +162,7 @@ impl FileSystem {
     }
 
     fn waiting(&self, wait: Wait, from: u64, limit: usize) -> Result<Vec<(u64, FollowValue)>, Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut found = Vec::new();
             view.scan(Key::follow(from), Key::follow(u64::MAX), |key, bytes| {
                 match FollowValue::decode(bytes) {
@@ -154,7 +184,7 @@ impl FileSystem {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Option<i64>, Error> {
         if is_planted(Bug::ToldTooEarly) {
-            self.store.update(caller.wait, |transaction| {
+            self.core.store.update(caller.wait, |transaction| {
                 transaction.delete(Key::follow(inode));
                 Ok::<_, Error>(())
             })?;
@@ -169,7 +199,7 @@ impl FileSystem {
         }
         let after = after_serving(value, served, caller.now.seconds);
         let key = Key::follow(inode);
-        let kept = self.store.update(caller.wait, |transaction| {
+        let kept = self.core.store.update(caller.wait, |transaction| {
             let Some(now) = transaction.get(&key)?.and_then(|bytes| FollowValue::decode(&bytes).ok()) else {
                 return Ok::<_, Error>(None);
             };
@@ -184,7 +214,7 @@ impl FileSystem {
             Ok(after.as_ref().filter(|after| !after.is_given_up).map(|after| after.next_seconds))
         })?;
         if kept.is_none() && after.is_none() {
-            self.files.following().note_taken(value);
+            self.core.files.following().note_taken(value);
         }
         if let Some(given_up) = after.filter(|after| after.is_given_up && !value.is_given_up) {
             let path = self.path_of_waiting(caller.wait, inode, &given_up)?;
@@ -201,24 +231,25 @@ impl FileSystem {
         waiting: &FollowValue,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Served, Error> {
-        let file = self.store.view(caller.wait, |view| inode_if_any(view, inode))?.filter(|file| file.nlink > 0);
+        let file = self.core.store.view(caller.wait, |view| inode_if_any(view, inode))?.filter(|file| file.nlink > 0);
         let is_removed = waiting.events.contains(&(EventKind::Delete as u8));
         let number = match &file {
-            Some(file) if !is_removed => {
-                self.store.view(caller.wait, |view| Ok::<_, Error>(self.files.effective(view, inode, file)?.plugins))?
-            }
+            Some(file) if !is_removed => self
+                .core
+                .store
+                .view(caller.wait, |view| Ok::<_, Error>(self.core.files.effective(view, inode, file)?.plugins))?,
             None if !is_removed => return Ok(Served::Done),
             _ => waiting.stack,
         };
-        if number == 0 || self.plugins().is_removed(number) {
+        if number == 0 || self.registry.plugins().is_removed(number) {
             // They are not asked for any more.
             return Ok(Served::Done);
         }
-        let stack = self.plugins().stack(number).map_err(Error::Plugin)?;
+        let stack = self.registry.plugins().stack(number).map_err(Error::Plugin)?;
         if !is_removed && !self.is_readable(caller, inode)? {
             return Ok(Served::Later);
         }
-        let path = if is_removed { Vec::new() } else { self.path_of(caller.wait, inode)? };
+        let path = if is_removed { Vec::new() } else { self.core.path_of(caller.wait, inode)? };
         let name = if is_removed { &waiting.old_name } else { last_name(&path) };
         let events = EventKind::ALL.into_iter();
         let events: Vec<EventKind> =
@@ -232,10 +263,10 @@ impl FileSystem {
 
     /// Whether the content can be had without fetching it from elsewhere, and with the keys that are there.
     fn is_readable(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        if self.check_key(caller, inode).is_err() {
+        if self.encryption.check_key(caller, inode).is_err() {
             return Ok(false);
         }
-        Ok(self.tier_file(caller, inode)?.residency() == "online")
+        Ok(self.tiers.tier_file(caller, inode)?.residency() == "online")
     }
 
     fn tell_one(
@@ -259,18 +290,18 @@ impl FileSystem {
             if file.is_none() {
                 return Err("the file was removed".to_owned());
             }
-            self.read_for_backup(caller, inode, offset, out).map_err(|error| error.to_string())
+            self.backups.read_for_backup(caller, inode, offset, out).map_err(|error| error.to_string())
         };
         let notes = stack.follow(&event, &mut read).map_err(Error::Plugin)?;
         if file.is_some() {
-            self.note(caller, inode, Notes(notes))?;
+            self.attributes.put_notes(caller, inode, Notes(notes))?;
         }
         Ok(())
     }
 
     /// What waits for plugins: how much, and so many of it.
     pub fn follow_list(&self, caller: &Caller<'_>, limit: usize) -> Result<FollowList, Error> {
-        let mut list = FollowList { lost: self.files.following().lost(), ..FollowList::default() };
+        let mut list = FollowList { lost: self.core.files.following().lost(), ..FollowList::default() };
         let (mut given_up, mut others, mut from) = (Vec::new(), Vec::new(), 0);
         loop {
             let batch = self.waiting(caller.wait, from, BATCH)?;
@@ -294,7 +325,7 @@ impl FileSystem {
             let path = self.path_of_waiting(caller.wait, inode, &value)?;
             let word = |number: &u8| EventKind::ALL.into_iter().find(|kind| *kind as u8 == *number);
             let events = value.events.iter().filter_map(word).map(EventKind::word).collect();
-            let plugins = self.plugins().text(value.stack).unwrap_or_default();
+            let plugins = self.registry.plugins().text(value.stack).unwrap_or_default();
             let FollowValue { since_seconds, failures, next_seconds, is_given_up, cause, .. } = value;
             list.some.push(FollowInfo {
                 path,
@@ -317,7 +348,7 @@ impl FileSystem {
             let batch = self.waiting(caller.wait, from, BATCH)?;
             let is_last = batch.len() < BATCH;
             from = batch.last().map_or(from, |(inode, _)| inode + 1);
-            let done = self.store.update(caller.wait, |transaction| {
+            let done = self.core.store.update(caller.wait, |transaction| {
                 let mut done = Vec::new();
                 for (inode, _) in &batch {
                     let key = Key::follow(*inode);
@@ -337,14 +368,14 @@ impl FileSystem {
             })?;
             changed += done.len() as u64;
             if change != FollowChange::Retry {
-                done.iter().for_each(|value| self.files.following().note_taken(value));
+                done.iter().for_each(|value| self.core.files.following().note_taken(value));
             }
             if is_last {
                 break;
             }
         }
-        self.files.following().put_new();
-        self.store.commit(caller.wait)?;
+        self.core.files.following().put_new();
+        self.core.store.commit(caller.wait)?;
         Ok(changed)
     }
 
@@ -352,7 +383,7 @@ impl FileSystem {
         if value.events.contains(&(EventKind::Delete as u8)) {
             return Ok(if value.old_name.is_empty() { b"(removed)".to_vec() } else { value.old_name.clone() });
         }
-        self.path_of(wait, inode)
+        self.core.path_of(wait, inode)
     }
 }
 

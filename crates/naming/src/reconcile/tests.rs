@@ -15,7 +15,7 @@ fn copies(fs: &FileSystem, inode: u64) -> Vec<u8> {
 #[test]
 fn a_change_is_not_taken_for_done_before_it_holds() {
     let (_rig, fs) = Rig::new(3, 96 << 20);
-    fs.load_rules(&caller(2), "*: copies=3").unwrap();
+    fs.policy().load_rules(&caller(2), "*: copies=3").unwrap();
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let (made, handle) = fs.create(&caller(3), ROOT, b"a", 0o644, flags).unwrap();
     fs.release(&caller(3), made.inode, handle).unwrap();
@@ -23,19 +23,19 @@ fn a_change_is_not_taken_for_done_before_it_holds() {
     assert_eq!(copies(&fs, made.inode), b"3");
     std::thread::scope(|scope| {
         // What stands between the change of the rules in the pool and in memory.
-        let held = fs.rules.hold_pool();
-        scope.spawn(|| fs.load_rules(&caller(4), "*: copies=1").unwrap());
+        let held = fs.rules().hold_pool();
+        scope.spawn(|| fs.policy().load_rules(&caller(4), "*: copies=1").unwrap());
         let until = Instant::now() + Duration::from_secs(60);
-        while read_notes(&fs.store, Wait::Allowed).unwrap().is_empty() {
+        while read_notes(fs.store(), Wait::Allowed).unwrap().is_empty() {
             assert!(Instant::now() < until, "the rules are not loaded");
             std::thread::yield_now();
         }
         for _ in 0..10 {
-            fs.reconcile_step(&caller(5), 1 << 20).unwrap();
+            fs.reconciler().reconcile_step(&caller(5), 1 << 20).unwrap();
         }
         drop(held);
     });
     reconcile(&fs);
     assert_eq!(copies(&fs, made.inode), b"1", "the work was taken for done by what held before");
-    assert!(read_notes(&fs.store, Wait::Allowed).unwrap().is_empty());
+    assert!(read_notes(fs.store(), Wait::Allowed).unwrap().is_empty());
 }

@@ -15,8 +15,9 @@ use stere_store::{Candidate, Member, Members, TierPolicy};
 
 use crate::error::Error;
 use crate::keeping::{Count, Ruled};
+use crate::room::Eviction;
 use crate::units::UnitsOf;
-use crate::{Caller, FileSystem, ROOT};
+use crate::{Caller, ROOT};
 
 /// How long a segment that stays is not asked again, in seconds: files may be moved meanwhile, or grow old.
 const STAYS_SECONDS: i64 = 60;
@@ -40,7 +41,7 @@ impl Staying {
         })
     }
 
-    fn note(&self, segment: u64, live_bytes: u64, now: i64, count: Count) {
+    pub(crate) fn note(&self, segment: u64, live_bytes: u64, now: i64, count: Count) {
         let mut known = self.0.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
@@ -51,7 +52,7 @@ impl Staying {
 
 /// Asks what rules and classes say of segments.
 struct Asking<'a> {
-    filesystem: &'a FileSystem,
+    eviction: &'a Eviction,
     caller: &'a Caller<'a>,
     ruled: Ruled,
     /// Segments of all that rules pin, where somebody had to know.
@@ -59,9 +60,9 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    fn new(filesystem: &'a FileSystem, caller: &'a Caller<'a>) -> Result<Asking<'a>, Error> {
-        let ruled = filesystem.ruled(caller.wait)?;
-        Ok(Asking { filesystem, caller, ruled, walked: None })
+    fn new(eviction: &'a Eviction, caller: &'a Caller<'a>) -> Result<Asking<'a>, Error> {
+        let ruled = eviction.residency.ruled(caller.wait)?;
+        Ok(Asking { eviction, caller, ruled, walked: None })
     }
 
     /// Whether something in a segment is pinned by rules or classes.
@@ -69,16 +70,16 @@ impl<'a> Asking<'a> {
         if !self.ruled.pin || is_planted(Bug::PinnedReleased) {
             return Ok(false);
         }
-        let (filesystem, now) = (self.filesystem, self.caller.now.seconds);
-        let live_bytes = filesystem.store.segments().get(segment).map_or(0, |segment| segment.live_bytes());
-        let count = filesystem.keeping_count();
-        let staying = &filesystem.room.staying;
+        let (eviction, now) = (self.eviction, self.caller.now.seconds);
+        let live_bytes = eviction.core.store.segments().get(segment).map_or(0, |segment| segment.live_bytes());
+        let count = eviction.residency.keeping_count();
+        let staying = &eviction.staying;
         if staying.has(segment, live_bytes, now, count) {
             return Ok(true);
         }
         let stays = match members {
             Some(members) => self.has_pinned(segment, members)?,
-            None => self.has_pinned(segment, &filesystem.store.members_of_segment(segment)?)?,
+            None => self.has_pinned(segment, &eviction.core.store.members_of_segment(segment)?)?,
         };
         if stays {
             staying.note(segment, live_bytes, now, count);
@@ -89,7 +90,7 @@ impl<'a> Asking<'a> {
     fn has_pinned(&mut self, segment: u64, members: &Members) -> Result<bool, Error> {
         let mut is_certain = !members.is_shared;
         for (inode, member) in &members.inodes {
-            if self.filesystem.is_pinned(self.caller, *inode)? {
+            if self.eviction.residency.is_pinned(self.caller, *inode)? {
                 return Ok(true);
             }
             is_certain = is_certain && self.has_all(*inode, member)?;
@@ -99,7 +100,7 @@ impl<'a> Asking<'a> {
         }
         let walked = match self.walked.take() {
             Some(walked) => walked,
-            None => self.filesystem.segments_that_rules_pin(self.caller)?,
+            None => self.eviction.segments_that_rules_pin(self.caller)?,
         };
         Ok(self.walked.insert(walked).contains(&segment))
     }
@@ -109,7 +110,7 @@ impl<'a> Asking<'a> {
         let (mut missing, mut from) = (member.blobs.clone(), Some(member.from));
         while let Some(at) = from.filter(|at| *at < member.to && !missing.is_empty()) {
             let (extents, next) =
-                stere_file::stored_extents(&self.filesystem.store, self.caller.wait, inode, at, EXTENTS)?;
+                stere_file::stored_extents(&self.eviction.core.store, self.caller.wait, inode, at, EXTENTS)?;
             for extent in &extents {
                 missing.remove(&extent.blob.id);
             }
@@ -133,12 +134,12 @@ pub(super) struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     pub fn new(
-        filesystem: &'a FileSystem,
+        eviction: &'a Eviction,
         caller: &'a Caller<'a>,
         policy: &'a TierPolicy,
         mut candidates: Vec<Candidate>,
     ) -> Result<Choice<'a>, Error> {
-        let asking = Asking::new(filesystem, caller)?;
+        let asking = Asking::new(eviction, caller)?;
         let is_ruled = asking.ruled.unit && !candidates.is_empty();
         let used = match is_ruled {
             true => candidates.iter().map(|one| (one.segment, one.heat.used_seconds)).collect(),
@@ -146,7 +147,7 @@ impl<'a> Choice<'a> {
         };
         // Those that directories say were asked before.
         let units =
-            if is_ruled { filesystem.saying_units(caller.wait)?.into_iter().collect() } else { BTreeSet::new() };
+            if is_ruled { eviction.units.saying_units(caller.wait)?.into_iter().collect() } else { BTreeSet::new() };
         stere_store::put_in_order(&mut candidates, policy, caller.now.seconds);
         Ok(Choice { asking, policy, candidates, next: 0, used, units, units_of: UnitsOf::default() })
     }
@@ -155,7 +156,7 @@ impl<'a> Choice<'a> {
     pub fn next(&mut self) -> Result<Option<Candidate>, Error> {
         while let Some(one) = self.candidates.get(self.next).copied() {
             let members = match self.asking.ruled.unit {
-                true => Some(self.asking.filesystem.store.members_of_segment(one.segment)?),
+                true => Some(self.asking.eviction.core.store.members_of_segment(one.segment)?),
                 false => None,
             };
             if let Some(members) = &members
@@ -184,13 +185,13 @@ impl<'a> Choice<'a> {
 
     /// Whether some that are still to go are younger than was known, so that others go first.
     fn meets_units(&mut self, members: &Members) -> Result<bool, Error> {
-        let (filesystem, caller) = (self.asking.filesystem, self.asking.caller);
+        let (eviction, caller) = (self.asking.eviction, self.asking.caller);
         let mut ages = BTreeMap::new();
         for inode in members.inodes.keys() {
-            if let Some(unit) = filesystem.unit_among(caller.wait, *inode, &mut self.units_of)?
+            if let Some(unit) = eviction.units.unit_among(caller.wait, *inode, &mut self.units_of)?
                 && self.units.insert(unit)
             {
-                filesystem.add_age_of_unit(caller, unit, &self.used, &mut self.units_of, &mut ages)?;
+                eviction.units.add_age_of_unit(caller, unit, &self.used, &mut self.units_of, &mut ages)?;
             }
         }
         let left = &mut self.candidates[self.next..];
@@ -207,7 +208,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-impl FileSystem {
+impl Eviction {
     /// Of these segments those that hold something which stays on devices, whoever says so.
     pub fn pinned_among(&self, caller: &Caller<'_>, segments: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
         let mut pinned: BTreeSet<u64> = self.pinned_segments(caller)?.intersection(segments).copied().collect();
@@ -222,10 +223,10 @@ impl FileSystem {
 
     /// By walking over files: those below all whose rules, or classes, may pin anything.
     fn segments_that_rules_pin(&self, caller: &Caller<'_>) -> Result<BTreeSet<u64>, Error> {
-        let roots = match self.ruled(caller.wait)?.may_be_anywhere {
+        let roots = match self.residency.ruled(caller.wait)?.may_be_anywhere {
             true => vec![ROOT],
-            false => self.directories_with_such_rules(caller.wait)?,
+            false => self.residency.directories_with_such_rules(caller.wait)?,
         };
-        self.segments_below(caller, roots, &|inode| self.is_pinned(caller, inode))
+        self.segments_below(caller, roots, &|inode| self.residency.is_pinned(caller, inode))
     }
 }

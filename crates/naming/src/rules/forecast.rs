@@ -10,13 +10,19 @@ use stere_format::{DeviceIndex, FileKind, InodeValue};
 use stere_policy::{Checksum, Effective, RecordSize, RuleSet, Setting, Statements, Switch, Versions};
 use stere_store::{TierFile, Wait};
 
-pub use keeping::KeepingCounts;
-
 use super::Scopes;
+use crate::Caller;
 use crate::error::Error;
+use crate::inode::Core;
+use crate::keeping::ResidencyPolicy;
 use crate::names::Form;
+use crate::plugins::PluginRegistry;
+use crate::rules::PolicyRules;
+use crate::tier::Tiers;
 use crate::walk::{Walk, path_of};
-use crate::{Caller, FileSystem};
+use crate::words::PolicyWords;
+
+pub use keeping::KeepingCounts;
 
 /// Directories whose rules are kept during a walk.
 const KEPT_MAX: usize = 4096;
@@ -44,7 +50,7 @@ pub struct RuleChange {
 
 /// A walk that tells what rules of a directory would change.
 pub struct RulesForecast<'a> {
-    filesystem: &'a FileSystem,
+    forecasts: &'a Forecasts,
     other: (u64, Arc<RuleSet>),
     walk: Walk,
     kept: FxHashMap<u64, Arc<Scopes>>,
@@ -55,21 +61,32 @@ pub struct RulesForecast<'a> {
     pub keeping: Option<[KeepingCounts; 2]>,
 }
 
-impl FileSystem {
+/// Tells what rules would change before they are set.
+pub struct Forecasts {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rules: Arc<PolicyRules>,
+    pub(crate) registry: Arc<PluginRegistry>,
+    pub(crate) words: Arc<PolicyWords>,
+    pub(crate) residency: Arc<ResidencyPolicy>,
+    pub(crate) tiers: Arc<Tiers>,
+}
+
+impl Forecasts {
     /// Begins to tell what these rules would change if this directory had them instead of its own.
     pub fn forecast_rules(&self, caller: &Caller<'_>, directory: u64, text: &str) -> Result<RulesForecast<'_>, Error> {
-        let set = self.parse_rules(caller, text, false)?;
-        let kind = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+        let set = self.rules.parse_rules(caller, text, false)?;
+        let kind = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
         if kind.and_then(|value| value.kind()) != Some(FileKind::Directory) {
             return Err(Error::NotPermitted("rules can be set on directories"));
         }
-        let path =
-            path_of(&self.store, &self.names, caller.wait, directory)?.filter(|path| path != b"/").unwrap_or_default();
+        let path = path_of(&self.core.store, &self.core.names, caller.wait, directory)?
+            .filter(|path| path != b"/")
+            .unwrap_or_default();
         let walk = Walk::new(directory, FileKind::Directory, path, Form::Plain);
         let other = (directory, Arc::new(set));
         let keeping = self.may_keep_otherwise(caller.wait, &other.1)?.then(<[KeepingCounts; 2]>::default);
         let (kept, statements) = (FxHashMap::default(), FxHashMap::default());
-        Ok(RulesForecast { filesystem: self, other, walk, kept, files: 0, statements, keeping })
+        Ok(RulesForecast { forecasts: self, other, walk, kept, files: 0, statements, keeping })
     }
 }
 
@@ -78,7 +95,7 @@ impl RulesForecast<'_> {
     pub fn step(&mut self, caller: &Caller<'_>, names_max: usize) -> Result<Option<Vec<RuleChange>>, Error> {
         let mut changes = Vec::new();
         for number in 0..names_max {
-            let Some(met) = self.walk.next(&self.filesystem.store, &self.filesystem.names, caller.wait)? else {
+            let Some(met) = self.walk.next(&self.forecasts.core.store, &self.forecasts.core.names, caller.wait)? else {
                 return Ok((number > 0).then_some(changes));
             };
             self.count_keeping(caller, &met)?;
@@ -86,7 +103,7 @@ impl RulesForecast<'_> {
                 continue;
             }
             self.files += 1;
-            let value = self.filesystem.files.attributes(caller.wait, met.inode)?;
+            let value = self.forecasts.core.files.attributes(caller.wait, met.inode)?;
             let (Some(value), Some(directory)) = (value, self.walk.directory(&met)) else { continue };
             let scopes = self.scopes_in(caller.wait, directory)?;
             changes.extend(self.change(caller, met.inode, value, &scopes)?);
@@ -98,7 +115,7 @@ impl RulesForecast<'_> {
         if let Some(scopes) = self.kept.get(&directory) {
             return Ok(scopes.clone());
         }
-        let scopes = Arc::new(self.filesystem.read_scopes(wait, directory, 0, Some(&self.other))?);
+        let scopes = Arc::new(self.forecasts.rules.read_scopes(wait, directory, 0, Some(&self.other))?);
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
         }
@@ -115,9 +132,9 @@ impl RulesForecast<'_> {
     ) -> Result<Option<RuleChange>, Error> {
         let path = self.walk.path();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        let files = &self.filesystem.files;
+        let files = &self.forecasts.core.files;
         let effective = |value: &InodeValue| {
-            self.filesystem.store.view(caller.wait, |view| files.effective(view, inode, value)).map_err(Error::from)
+            self.forecasts.core.store.view(caller.wait, |view| files.effective(view, inode, value)).map_err(Error::from)
         };
         let before = effective(&value)?;
         let decision = scopes.decide(name, &value, caller.now, &mut |_, _| {});
@@ -138,12 +155,12 @@ impl RulesForecast<'_> {
         Ok(Some(RuleChange {
             path: path.to_vec(),
             bytes: value.blocks_bytes,
-            before: self.filesystem.words(&before, devices),
-            after: self.filesystem.words(&after, devices),
+            before: self.forecasts.words(&before, devices),
+            after: self.forecasts.words(&after, devices),
             goes_to,
             lies_on,
             would_take_bytes,
-            may_lie_on: self.filesystem.store.devices_allowed(after.wish.only),
+            may_lie_on: self.forecasts.core.store.devices_allowed(after.wish.only),
         }))
     }
 
@@ -155,7 +172,7 @@ impl RulesForecast<'_> {
         before: &Effective,
         after: &Effective,
     ) -> Result<(Vec<(DeviceIndex, u64)>, u64), Error> {
-        let facts = self.filesystem.facts(caller, inode, before)?;
+        let facts = self.forecasts.core.facts(caller, inode, before)?;
         let mut lies_on: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
         let mut stored = 0;
         // What was released to volumes takes nothing here, now and then.
@@ -164,7 +181,7 @@ impl RulesForecast<'_> {
             fact.devices.iter().for_each(|device| *lies_on.entry(*device).or_default() += on_each);
             stored += fact.stored_bytes;
         }
-        let scheme = self.filesystem.files.scheme_now(after);
+        let scheme = self.forecasts.core.files.scheme_now(after);
         let would_take = stored.div_ceil(u64::from(scheme.data)) * u64::from(scheme.data + scheme.parity);
         Ok((lies_on.into_iter().collect(), would_take))
     }
@@ -172,12 +189,12 @@ impl RulesForecast<'_> {
     /// What of a file these volumes lack.
     fn goes_to(&self, caller: &Caller<'_>, inode: u64, set: u16) -> Result<Vec<(u8, u64)>, Error> {
         let numbers = (0..u16::BITS as u8).filter(|number| set >> number & 1 == 1);
-        let file = if set == 0 { TierFile::default() } else { self.filesystem.tier_file(caller, inode)? };
+        let file = if set == 0 { TierFile::default() } else { self.forecasts.tiers.tier_file(caller, inode)? };
         Ok(numbers.map(|number| (number, file.bytes_not_on(number))).filter(|(_, bytes)| *bytes > 0).collect())
     }
 }
 
-impl FileSystem {
+impl Forecasts {
     /// An effective policy in words.
     fn words(&self, effective: &Effective, devices: usize) -> String {
         let words = Setting::ALL.into_iter().filter_map(|setting| {
@@ -189,10 +206,11 @@ impl FileSystem {
                 && (setting != Setting::Checksum || effective.wish.checksum != Checksum::default());
             let value = effective.value(setting, devices).filter(|_| is_told)?;
             let is_named = matches!(setting, Setting::Class | Setting::Tier | Setting::On | Setting::Only);
-            let value = if is_named { self.with_name(setting, value) } else { value };
+            let value = if is_named { self.words.with_name(setting, value) } else { value };
             Some(format!("{}={value}", setting.word()))
         });
-        let plugins = (effective.plugins != 0).then(|| self.plugins_wish_text(effective.plugins + 1)).flatten();
+        let plugins =
+            (effective.plugins != 0).then(|| self.registry.plugins_wish_text(effective.plugins + 1)).flatten();
         let versions = effective.versions.map(Versions::text);
         let lists = [("plugins", plugins), ("versions", versions)];
         let lists = lists.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));

@@ -11,7 +11,8 @@ use stere_store::Transaction;
 
 use crate::error::Error;
 use crate::names::Form;
-use crate::{Caller, FileSystem, ROOT};
+use crate::rules::PolicyRules;
+use crate::{Caller, ROOT};
 
 /// How often what changes by itself (size, age, owner) is looked at, in seconds.
 const REVIEW_SECONDS: u64 = 3600;
@@ -20,11 +21,11 @@ const CHANGED_MAX: usize = 65_536;
 /// Of them, how many one step looks at.
 const CHANGED_PER_STEP: usize = 64;
 
-impl FileSystem {
+impl PolicyRules {
     /// A file was closed, or its owner, group, mode or size was changed: rules may decide otherwise for it now.
     pub(crate) fn note_facts_changed(&self, inode: u64) {
-        if self.rules.has_any.load(Ordering::Acquire) {
-            let mut changed = self.rules.changed.lock();
+        if self.core.policy.has_rules() {
+            let mut changed = self.changed.lock();
             if changed.len() < CHANGED_MAX {
                 changed.insert(inode);
             }
@@ -35,24 +36,24 @@ impl FileSystem {
     /// Whether there are more.
     pub(crate) fn review_changed(&self, caller: &Caller<'_>) -> Result<bool, Error> {
         for _ in 0..CHANGED_PER_STEP {
-            let Some(inode) = self.rules.changed.lock().pop_first() else { return Ok(false) };
+            let Some(inode) = self.changed.lock().pop_first() else { return Ok(false) };
             if self.is_decided_otherwise(caller, inode)? {
-                self.store.update(caller.wait, |transaction| self.note_reconcile(transaction, inode))?;
+                self.core.store.update(caller.wait, |transaction| self.core.reconcile.note(transaction, inode))?;
             }
         }
-        Ok(!self.rules.changed.lock().is_empty())
+        Ok(!self.changed.lock().is_empty())
     }
 
     /// Whether rules decide otherwise for a file than is noted. Of one with several names, whether they decide more.
     fn is_decided_otherwise(&self, caller: &Caller<'_>, inode: u64) -> Result<bool, Error> {
-        let value = self.files.attributes(caller.wait, inode)?;
+        let value = self.core.files.attributes(caller.wait, inode)?;
         let is_file = |value: &stere_format::InodeValue| value.kind() == Some(FileKind::File) && value.nlink > 0;
         let Some(value) = value.filter(is_file) else { return Ok(false) };
         let scopes = self.scopes(caller.wait, value.parent)?;
         if scopes.is_empty() {
             return Ok(false);
         }
-        let name = self.store.view(caller.wait, |view| self.names.name_of(view, inode, &value))?;
+        let name = self.core.store.view(caller.wait, |view| self.core.names.name_of(view, inode, &value))?;
         // Rules ask for names, and nobody may be able to read this one now.
         let Some((name, _)) = name.filter(|(_, form)| *form != Form::Opaque) else { return Ok(false) };
         if !scopes.ask_for_facts(&name) {
@@ -69,27 +70,27 @@ impl FileSystem {
     /// Now and then notes that files are to be looked at whose rules ask for what changes without a name being changed.
     pub(crate) fn review_now_and_then(&self, caller: &Caller<'_>) -> Result<(), Error> {
         let now = u64::try_from(caller.now.seconds).unwrap_or(0);
-        let due = self.rules.next_review.load(Ordering::Acquire);
+        let due = self.next_review.load(Ordering::Acquire);
         if now < due {
             return Ok(());
         }
-        self.rules.next_review.store(now + REVIEW_SECONDS, Ordering::Release);
+        self.next_review.store(now + REVIEW_SECONDS, Ordering::Release);
         if due == 0 {
             return Ok(());
         }
         let mut roots: Vec<u64> = Vec::new();
-        if self.rules.pool.lock().1.as_ref().is_some_and(|set| set.changes_by_itself()) {
+        if self.pool.lock().1.as_ref().is_some_and(|set| set.changes_by_itself()) {
             roots.push(ROOT);
         }
-        for scopes in self.rules.kept.lock().values() {
+        for scopes in self.kept.lock().values() {
             roots.extend(scopes.changing_by_themselves());
         }
         roots.sort_unstable();
         roots.dedup();
         for root in roots {
-            self.store.update(caller.wait, |transaction: &mut Transaction<'_>| {
+            self.core.store.update(caller.wait, |transaction: &mut Transaction<'_>| {
                 match inode_if_any(transaction, root)? {
-                    Some(_) => self.note_reconcile(transaction, root),
+                    Some(_) => self.core.reconcile.note(transaction, root),
                     None => Ok(()),
                 }
             })?;

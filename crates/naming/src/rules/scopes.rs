@@ -13,8 +13,9 @@ use stere_store::Wait;
 
 use super::{ATTRIBUTE, HAS_RULES};
 use crate::error::Error;
+use crate::rules::PolicyRules;
 use crate::walk::path_of;
-use crate::{FileSystem, xattr};
+use crate::xattr;
 
 /// Directories above one another beyond which metadata is damaged.
 const DEPTH_MAX: usize = 4096;
@@ -175,24 +176,24 @@ fn facts_of<'a>(name: &'a [u8], value: &InodeValue, now: Timestamp) -> Facts<'a>
     Facts { name, size: value.size, age_seconds, owner: value.uid, group: value.gid, mode: value.mode }
 }
 
-impl FileSystem {
+impl PolicyRules {
     /// The rules that apply in a directory; `other`: rules to be taken for those that a directory has.
-    pub(super) fn read_scopes(
+    pub(crate) fn read_scopes(
         &self,
         wait: Wait,
         directory: u64,
         generation: u64,
         other: Option<&(u64, Arc<RuleSet>)>,
     ) -> Result<Scopes, Error> {
-        let classes = self.files.resolver().classes();
-        let pool = self.rules.pool.lock().1.clone();
-        let found = self.store.view(wait, |view| read_levels(view, directory, &classes))?;
+        let classes = self.core.files.resolver().classes();
+        let pool = self.pool.lock().1.clone();
+        let found = self.core.store.view(wait, |view| read_levels(view, directory, &classes))?;
         let has_rules = pool.is_some() || other.is_some() || found.iter().any(|(_, _, text)| text.is_some());
         let mut said: Vec<(u64, Decided, Option<Arc<RuleSet>>)> = Vec::new();
         for (number, settled, text) in found.into_iter().filter(|_| has_rules) {
             let rules = match other.filter(|(of, _)| *of == number) {
                 Some((_, rules)) => Some(rules.clone()),
-                None => text.and_then(|text| self.rules.parse_stored(number, &text, &classes)),
+                None => text.and_then(|text| self.parse_stored(number, &text, &classes)),
             };
             said.push((number, settled, rules));
         }
@@ -202,7 +203,7 @@ impl FileSystem {
             rule.own.switches.has_any_watched() || of_class.has_any_watched()
         };
         let by_rules = sets().any(|rules| rules.rules().iter().any(switches_on));
-        let above = self.store.view(wait, |view| self.files.effective_below(view, directory))?;
+        let above = self.core.store.view(wait, |view| self.core.files.effective_below(view, directory))?;
         let watches = match above.is_on(Switch::Provenance) || above.is_on(Switch::Audit) || by_rules {
             true => Watches::All,
             false if above.is_on(Switch::Dedup) => Watches::Content,
@@ -227,7 +228,7 @@ impl FileSystem {
     }
 
     fn path_with_slash(&self, wait: Wait, directory: u64) -> Result<Vec<u8>, Error> {
-        let mut path = path_of(&self.store, &self.names, wait, directory)?.unwrap_or_default();
+        let mut path = path_of(&self.core.store, &self.core.names, wait, directory)?.unwrap_or_default();
         if !path.ends_with(b"/") {
             path.push(b'/');
         }

@@ -11,20 +11,21 @@ use stere_policy::Versions as Wanted;
 use stere_store::{Transaction, Wait};
 
 use super::shelf::{ORDER_BY_MOMENT, entry_of, order};
+use crate::Caller;
 use crate::error::Error;
 use crate::names::damaged;
+use crate::versions::Versions;
 use crate::walk::Met;
-use crate::{Caller, FileSystem};
 
 /// Versions that one step removes at most, of each kind of reason.
 const GONE_PER_STEP: usize = 256;
 /// Directories whose number of versions one step looks at.
 const COUNTED_PER_STEP: usize = 64;
 
-impl FileSystem {
+impl Versions {
     /// Removes what is not to be kept any more, some of it. Tells whether there is more.
     pub(crate) fn expire_versions(&self, caller: &Caller<'_>, budget: usize) -> Result<bool, Error> {
-        if !self.versions.is_used() {
+        if !self.is_used() {
             return Ok(false);
         }
         let limit = budget.clamp(1, GONE_PER_STEP);
@@ -38,7 +39,7 @@ impl FileSystem {
 
     /// The versions that go first, of those before a place in the order.
     fn next_to_go(&self, wait: Wait, before: u64, limit: usize) -> Result<Vec<u64>, Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut inodes = Vec::new();
             view.scan(Key::version(ORDER_BY_MOMENT, 0), Key::version(before, 0), |key, _| {
                 if key.kind == key::kind::VERSION {
@@ -60,7 +61,7 @@ impl FileSystem {
     }
 
     pub(crate) fn remove_version(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        self.files.removing_unheld(&caller.context(), inode, |transaction, unlink| {
+        self.core.files.removing_unheld(&caller.context(), inode, |transaction, unlink| {
             let Some(mut value) = inode_if_any(transaction, inode)?.filter(|value| value.flags & OF_VERSIONS != 0)
             else {
                 return Ok::<_, Error>(((), Gone::Stays));
@@ -69,21 +70,21 @@ impl FileSystem {
             let drawer = value.parent;
             let mut above = crate::directory(transaction, drawer)?;
             let found = entry_of(transaction, inode, &value)?;
-            self.names.remove(transaction, drawer, &mut above, &found)?;
+            self.core.names.remove(transaction, drawer, &mut above, &found)?;
             stere_file::put_inode(transaction, drawer, &above);
             transaction.delete(Key::version(place, inode));
             self.prune(transaction, drawer)?;
             value.nlink = 0;
             Ok(((), unlink.apply(transaction, inode, value, true)?))
         })?;
-        self.lazy_times.remove(inode);
-        self.versions.places.lock().remove(&inode);
+        self.access_times.remove(inode);
+        self.core.names_used.forget(inode);
         Ok(())
     }
 
     /// Removes the oldest of names that have more than are to be kept.
     fn count_versions(&self, caller: &Caller<'_>, limit: usize) -> Result<bool, Error> {
-        let drawers = self.store.view(caller.wait, |view| {
+        let drawers = self.core.store.view(caller.wait, |view| {
             let mut drawers = Vec::new();
             view.scan(Key::versions_many(0), Key::versions_many(u64::MAX), |key, _| {
                 drawers.push(key.position);
@@ -107,7 +108,7 @@ impl FileSystem {
 
     /// Takes a directory off the list of those to be counted, unless there are too many in it.
     fn is_counted(&self, caller: &Caller<'_>, drawer: u64) -> Result<bool, Error> {
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             // Others may have come since.
             let is_counted = self.excess_of(transaction, drawer)?.is_empty();
             if is_counted {
@@ -118,7 +119,7 @@ impl FileSystem {
     }
 
     fn excess(&self, wait: Wait, drawer: u64) -> Result<Vec<u64>, Error> {
-        self.store.view(wait, |view| self.excess_of(view, drawer))
+        self.core.store.view(wait, |view| self.excess_of(view, drawer))
     }
 
     /// Removes versions while the pool is nearly full. Tells whether it still is and there are more.
@@ -138,20 +139,20 @@ impl FileSystem {
 
     /// A walk over what a change of policy concerns met what belongs to versions.
     pub(crate) fn review_version(&self, caller: &Caller<'_>, met: &Met) -> Result<bool, Error> {
-        if !self.versions.is_used() {
+        if !self.is_used() {
             return Ok(false);
         }
-        let value = self.store.view(caller.wait, |view| inode_if_any(view, met.inode))?;
+        let value = self.core.store.view(caller.wait, |view| inode_if_any(view, met.inode))?;
         let Some(value) = value.filter(|value| value.flags & OF_VERSIONS != 0) else { return Ok(false) };
         match met.kind {
-            FileKind::Directory => self.store.update(caller.wait, |transaction| {
+            FileKind::Directory => self.core.store.update(caller.wait, |transaction| {
                 if inode_if_any(transaction, met.inode)?.is_some() {
                     transaction.put(Key::versions_many(met.inode), &[1]);
                 }
                 Ok::<_, Error>(())
             })?,
             _ if version_order(&value).is_some() => {
-                self.store.update(caller.wait, |transaction| self.reorder(transaction, caller, met.inode))?;
+                self.core.store.update(caller.wait, |transaction| self.reorder(transaction, caller, met.inode))?;
             }
             _ => {}
         }
@@ -159,7 +160,7 @@ impl FileSystem {
     }
 }
 
-impl FileSystem {
+impl Versions {
     /// Versions of a name beyond the number that is to be kept, the oldest first.
     fn excess_of(&self, keys: &impl Keys, drawer: u64) -> Result<Vec<u64>, Error> {
         let Some(value) = inode_if_any(keys, drawer)? else { return Ok(Vec::new()) };

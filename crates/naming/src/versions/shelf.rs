@@ -14,11 +14,11 @@ use stere_store::Transaction;
 
 use super::OfOne;
 use crate::error::Error;
+use crate::inode::VERSION_DIRECTORY_NAMES;
 use crate::names::{Found, damaged, is_empty};
-use crate::{Caller, FileSystem, ROOT, acl, classes, xattr};
+use crate::versions::Versions;
+use crate::{Caller, ROOT, acl, classes, tier, xattr};
 
-/// What the directory is called; the second where a user has something called like the first.
-pub(super) const NAMES: [&[u8]; 2] = [b".versions", b".versions.stere"];
 /// Moments that are tried for one that is free.
 const MOMENTS_MAX: u32 = 4096;
 /// Places in the order from where on versions have a moment at which they go, and from where on they have none.
@@ -47,26 +47,13 @@ fn next_moment(at: Timestamp) -> Timestamp {
     }
 }
 
-impl FileSystem {
-    /// The directory of versions below a directory that is said to have one.
-    pub(crate) fn shelf(&self, keys: &impl Keys, directory: u64, value: &InodeValue) -> Result<Option<Found>, Error> {
-        if value.flags & HAS_VERSIONS == 0 {
-            return Ok(None);
-        }
-        for name in NAMES {
-            if let Some(found) = self.names.find(keys, directory, name)?
-                && inode_if_any(keys, found.inode)?.is_some_and(|value| value.flags & OF_VERSIONS != 0)
-            {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
+impl Versions {
     /// Whether a directory has no names but that of its versions.
     pub(crate) fn is_empty_of_names(&self, keys: &impl Keys, directory: u64) -> Result<bool, Error> {
         let value = crate::directory(keys, directory)?;
-        let Some(shelf) = self.shelf(keys, directory, &value)? else { return is_empty(keys, directory) };
+        let Some(shelf) = self.core.version_directory(keys, directory, &value)? else {
+            return is_empty(keys, directory);
+        };
         let mut is_alone = true;
         keys.visit(Key::dirent(directory, 0), Key::dirent(directory, u64::MAX), &mut |key, _| {
             is_alone = key.position == shelf.sequence;
@@ -78,12 +65,12 @@ impl FileSystem {
     /// The same directory, made if there is none; none where both names are taken.
     fn shelf_for(&self, transaction: &mut Transaction<'_>, caller: &Caller<'_>, at: u64) -> Result<Option<u64>, Error> {
         let mut above = crate::directory(transaction, at)?;
-        if let Some(found) = self.shelf(transaction, at, &above)? {
+        if let Some(found) = self.core.version_directory(transaction, at, &above)? {
             return Ok(Some(found.inode));
         }
         let mut free = None;
-        for name in NAMES {
-            if free.is_none() && self.names.find(transaction, at, name)?.is_none() {
+        for name in VERSION_DIRECTORY_NAMES {
+            if free.is_none() && self.core.names.find(transaction, at, name)?.is_none() {
                 free = Some(name);
             }
         }
@@ -102,7 +89,7 @@ impl FileSystem {
         name: &[u8],
         is_sealed: bool,
     ) -> Result<u64, Error> {
-        let key = if is_sealed { self.name_key(transaction, above, above_value)? } else { None };
+        let key = if is_sealed { self.encryption.name_key(transaction, above, above_value)? } else { None };
         let made = transaction.allocate_inode();
         let mode = FileKind::Directory.mode_bits() | above_value.mode & 0o555;
         let mut value = InodeValue::new(mode, above_value.uid, above_value.gid, above, caller.now);
@@ -114,7 +101,7 @@ impl FileSystem {
             xattr::put(transaction, made, acl::ACCESS, &access)?;
             value.flags |= above_value.flags & acl::HAS_ACCESS | xattr::HAS_ATTRIBUTES;
         }
-        self.names.insert(transaction, above, above_value, name, key.as_deref(), made, FileKind::Directory)?;
+        self.core.names.insert(transaction, above, above_value, name, key.as_deref(), made, FileKind::Directory)?;
         above_value.nlink = above_value.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         stere_file::put_inode(transaction, above, above_value);
         stere_file::put_inode(transaction, made, &value);
@@ -130,7 +117,7 @@ impl FileSystem {
     ) -> Result<Option<u64>, Error> {
         let Some(shelf) = self.shelf_for(transaction, caller, directory)? else { return Ok(None) };
         let mut value = crate::directory(transaction, shelf)?;
-        match self.names.find(transaction, shelf, name)? {
+        match self.core.names.find(transaction, shelf, name)? {
             Some(found) => Ok(Some(found.inode)),
             None => self.make_directory(transaction, caller, (shelf, &mut value), name, true).map(Some),
         }
@@ -149,21 +136,21 @@ impl FileSystem {
         let mut at = caller.now;
         let mut name = moment_name(at);
         for _ in 0..MOMENTS_MAX {
-            if self.names.find(transaction, drawer, name.as_bytes())?.is_none() {
+            if self.core.names.find(transaction, drawer, name.as_bytes())?.is_none() {
                 break;
             }
             at = next_moment(at);
             name = moment_name(at);
         }
-        let key = self.name_key(transaction, drawer, &above)?;
+        let key = self.encryption.name_key(transaction, drawer, &above)?;
         (value.parent, value.rdev) = (drawer, hint(&above));
-        self.names.insert(transaction, drawer, &mut above, name.as_bytes(), key.as_deref(), inode, kind)?;
+        self.core.names.insert(transaction, drawer, &mut above, name.as_bytes(), key.as_deref(), inode, kind)?;
         if kind == FileKind::Directory {
             above.nlink = above.nlink.checked_add(1).ok_or(Error::TooManyLinks)?;
         }
         stere_file::put_inode(transaction, drawer, &above);
         transaction.set_owed();
-        self.count_where_it_lies(transaction, inode, value)?;
+        self.quotas.count_where_it_lies(transaction, inode, value)?;
         stere_file::put_inode(transaction, inode, value);
         Ok(())
     }
@@ -211,9 +198,9 @@ impl FileSystem {
         inode: u64,
     ) -> Result<bool, Error> {
         let mut value = crate::directory(transaction, inode)?;
-        let Some(shelf) = self.shelf(transaction, inode, &value)? else { return Ok(false) };
+        let Some(shelf) = self.core.version_directory(transaction, inode, &value)? else { return Ok(false) };
         let Some(drawer) = self.drawer_for(transaction, caller, place)? else { return Err(Error::NotEmpty) };
-        self.names.remove(transaction, inode, &mut value, &shelf)?;
+        self.core.names.remove(transaction, inode, &mut value, &shelf)?;
         value.nlink = value.nlink.saturating_sub(1);
         value.flags &= !HAS_VERSIONS;
         stere_file::put_inode(transaction, inode, &value);
@@ -224,7 +211,7 @@ impl FileSystem {
             value.policy.map(|policy| InodePolicy { retain: None, versions: policy.versions.or(own), ..policy });
         moved.policy = moved.policy.filter(|policy| *policy != InodePolicy::default());
         classes::index_member(transaction, shelf.inode, before, classes::Named::of(&moved));
-        self.note_tiered(transaction, shelf.inode, [stere_file::own_policy(&moved), stere_file::own_locks(&moved)])?;
+        tier::note_tiered(transaction, shelf.inode, [stere_file::own_policy(&moved), stere_file::own_locks(&moved)])?;
         moved.ctime = caller.now;
         self.enter_moment(transaction, caller, drawer, (shelf.inode, &mut moved), FileKind::Directory)?;
         Ok(true)
@@ -241,7 +228,7 @@ impl FileSystem {
             let parent = value.parent;
             let mut above = crate::directory(transaction, parent)?;
             let found = entry_of(transaction, at, &value)?;
-            self.names.remove(transaction, parent, &mut above, &found)?;
+            self.core.names.remove(transaction, parent, &mut above, &found)?;
             above.nlink = above.nlink.saturating_sub(1);
             if above.flags & OF_VERSIONS == 0 {
                 above.flags &= !HAS_VERSIONS;
@@ -257,22 +244,22 @@ impl FileSystem {
 
     /// A walk over what a change of policy concerns met a file: what it or its rules say now holds for its versions too.
     pub(crate) fn pass_versions_on(&self, caller: &Caller<'_>, inode: u64) -> Result<(), Error> {
-        if !self.is_keeping_versions() {
+        if !self.is_used() {
             return Ok(());
         }
-        match self.store.view(caller.wait, |view| inode_if_any(view, inode))? {
+        match self.core.store.view(caller.wait, |view| inode_if_any(view, inode))? {
             Some(value) if value.nlink > 0 => self.pass_on(caller, inode, &value),
             _ => Ok(()),
         }
     }
 
     /// What a file says of versions itself holds for those of its name from now on.
-    pub(super) fn pass_on(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
+    pub(crate) fn pass_on(&self, caller: &Caller<'_>, inode: u64, value: &InodeValue) -> Result<(), Error> {
         let Some((directory, name)) = self.place_of(caller.wait, inode, value)? else { return Ok(()) };
-        self.store.update(caller.wait, |transaction| {
+        self.core.store.update(caller.wait, |transaction| {
             let above = crate::directory(transaction, directory)?;
-            let Some(shelf) = self.shelf(transaction, directory, &above)? else { return Ok(()) };
-            let Some(drawer) = self.names.find(transaction, shelf.inode, &name)? else { return Ok(()) };
+            let Some(shelf) = self.core.version_directory(transaction, directory, &above)? else { return Ok(()) };
+            let Some(drawer) = self.core.names.find(transaction, shelf.inode, &name)? else { return Ok(()) };
             let Some(now) = inode_if_any(transaction, inode)? else { return Ok(()) };
             let mut value = crate::directory(transaction, drawer.inode)?;
             let own = self.kept_of_own(transaction, inode, &now)?;
@@ -281,7 +268,7 @@ impl FileSystem {
             }
             own.note(&mut value);
             stere_file::put_inode(transaction, drawer.inode, &value);
-            self.note_reconcile(transaction, drawer.inode)
+            self.core.reconcile.note(transaction, drawer.inode)
         })
     }
 
@@ -295,7 +282,7 @@ impl FileSystem {
         if value.flags & HAS_VERSIONS == 0 || value.kind() != Some(FileKind::Directory) {
             return Ok(());
         }
-        let Some(shelf) = self.shelf(transaction, inode, value)? else { return Ok(()) };
+        let Some(shelf) = self.core.version_directory(transaction, inode, value)? else { return Ok(()) };
         let mut below = crate::directory(transaction, shelf.inode)?;
         (below.uid, below.gid) = (value.uid, value.gid);
         below.mode = below.mode & !0o7777 | value.mode & 0o555;

@@ -9,7 +9,8 @@ use super::{Session, WRITERS_MAX, Watched, WatchedProcessAndCommand, Writer, bel
 use crate::content::OpenFlags;
 use crate::error::Error;
 use crate::rules::Watches;
-use crate::{Caller, FileSystem, Handle};
+use crate::watch::Audit;
+use crate::{Caller, Handle};
 
 /// A name that something is to be made under, looked up before.
 pub(crate) struct Place {
@@ -27,14 +28,14 @@ fn refusal(error: &Error) -> Option<u8> {
 }
 
 /// Who calls, and why not; nothing where the call is repeated, or failed for other reasons.
-fn refused<T>(outcome: &Result<T, Error>) -> Option<u8> {
+fn refused<T>(outcome: &Result<T, &Error>) -> Option<u8> {
     match outcome {
         Ok(_) => Some(0),
         Err(error) => refusal(error),
     }
 }
 
-impl FileSystem {
+impl Audit {
     fn put_audit(
         &self,
         caller: &Caller<'_>,
@@ -48,7 +49,7 @@ impl FileSystem {
         (by.uid, by.gid) = (caller.uid, caller.gid);
         let (path, inode, owner) = (watched.path.clone(), watched.inode, watched.owner);
         let new_path = if watched.is_secret { Vec::new() } else { cut(new_path) };
-        self.watch.list.put_audit(AuditValue { time: caller.now, event, refused, inode, owner, by, path, new_path });
+        self.list.put_audit(AuditValue { time: caller.now, event, refused, inode, owner, by, path, new_path });
     }
 
     /// Notes into the pool what came of a call; whoever may not wait leaves it to the next who may.
@@ -65,22 +66,22 @@ impl FileSystem {
         caller: &Caller<'_>,
         watched: Option<Watched>,
         flags: OpenFlags,
-        outcome: &Result<Handle, Error>,
+        outcome: Result<Option<Handle>, &Error>,
     ) {
         let Some(watched) = watched.filter(|watched| watched.is_file) else { return };
-        let Some(errno) = refused(outcome) else { return };
+        let Some(errno) = refused(&outcome) else { return };
         let who = self.who(caller);
         if watched.audit {
             let event = if flags.write || flags.truncate { AuditEvent::OpenToWrite } else { AuditEvent::Open };
             self.put_audit(caller, &watched, event, errno, &who, Vec::new());
         }
-        if let Ok(handle) = outcome {
+        if let Ok(Some(handle)) = outcome {
             if watched.provenance && flags.read && who.by.process != 0 {
                 let process = (who.by.process, who.by.started);
-                self.watch.readers.lock().note(process, watched.inode);
+                self.readers.lock().note(process, watched.inode);
             }
             let inode = watched.inode;
-            self.begin_session(watched, flags.write.then_some(who), *handle);
+            self.begin_session(watched, flags.write.then_some(who), handle);
             if flags.truncate {
                 self.saw_change(caller, inode);
             }
@@ -89,7 +90,7 @@ impl FileSystem {
     }
 
     fn begin_session(&self, watched: Watched, opener: Option<WatchedProcessAndCommand>, handle: Handle) {
-        let mut sessions = self.watch.sessions.lock();
+        let mut sessions = self.sessions.lock();
         let inode = watched.inode;
         let fresh = || Session {
             watched: watched.clone(),
@@ -104,16 +105,21 @@ impl FileSystem {
             // Changes are told of the name that it was opened by to make them.
             (session.opener, session.watched) = (opener, watched);
         }
-        self.watch.session_count.store(sessions.len(), Ordering::Release);
+        self.session_count.store(sessions.len(), Ordering::Release);
+    }
+
+    /// Whether a file is open of which something is noted: each use of its names must be known.
+    pub(crate) fn is_in_session(&self, inode: u64) -> bool {
+        self.has_sessions() && self.sessions.lock().contains_key(&inode)
     }
 
     /// Where something is to be made, if what is made there may be watched: by what the directory says, or by rules that hold
     /// there. Both are in memory, and nothing else is looked up where nobody asked.
     pub(crate) fn watched_place(&self, caller: &Caller<'_>, directory: u64) -> Result<Option<Place>, Error> {
-        if !self.watch.is_used() {
+        if !self.is_used() {
             return Ok(None);
         }
-        match self.scopes(caller.wait, directory)?.watches() {
+        match self.rules.scopes(caller.wait, directory)?.watches() {
             Watches::All => self.place(caller, directory),
             Watches::Content => Ok(self.watched(caller, directory)?.map(|directory| Place { directory })),
             Watches::Nothing => Ok(None),
@@ -125,10 +131,10 @@ impl FileSystem {
         let watched = match self.watched(caller, directory)? {
             Some(watched) if watched.provenance || watched.audit => watched,
             _ => {
-                let value = self.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
+                let value = self.core.store.view(caller.wait, |view| stere_file::inode_if_any(view, directory))?;
                 let Some(value) = value else { return Ok(None) };
                 let (path, form) = self.place_in_pool(caller.wait, directory, &value)?;
-                let is_encrypted = self.effective(caller, directory)?.wish.encryption.is_on();
+                let is_encrypted = self.core.effective(caller, directory)?.wish.encryption.is_on();
                 let is_secret = is_encrypted || form != crate::names::Form::Plain;
                 let (inode, owner) = (directory, value.uid);
                 let (provenance, audit, is_file) = (false, false, false);
@@ -142,12 +148,11 @@ impl FileSystem {
     pub(crate) fn saw_made(
         &self,
         caller: &Caller<'_>,
-        place: Option<&Place>,
+        Place { directory }: &Place,
         name: &[u8],
         inode: u64,
         opened: Option<(Handle, OpenFlags)>,
     ) {
-        let Some(Place { directory }) = place else { return };
         let path = if directory.is_secret { Vec::new() } else { cut(below(&directory.path, name)) };
         let watched = match self.watched(caller, inode) {
             Ok(Some(watched)) => Watched { path: if watched.is_secret { Vec::new() } else { path }, ..watched },
@@ -170,10 +175,10 @@ impl FileSystem {
 
     /// A file's content was changed, by somebody who has it open.
     pub(crate) fn saw_change(&self, caller: &Caller<'_>, inode: u64) {
-        if !self.watch.has_sessions() {
+        if !self.has_sessions() {
             return;
         }
-        let mut sessions = self.watch.sessions.lock();
+        let mut sessions = self.sessions.lock();
         let Some(session) = sessions.get_mut(&inode) else { return };
         if session.threads.contains(&caller.process) {
             return;
@@ -209,19 +214,18 @@ impl FileSystem {
         let process = (who.by.process, who.by.started);
         let inputs = match who.by.process {
             0 => Vec::new(),
-            _ => self.watch.readers.lock().of(process, watched.inode),
+            _ => self.readers.lock().of(process, watched.inode),
         };
         let command = who.command.clone();
         let (inode, owner, path, by) = (watched.inode, watched.owner, watched.path.clone(), who.by.clone());
         let value = ProvenanceValue { time: caller.now, inode, owner, by, path, command, inputs };
-        (self.watch.list.put_provenance(value.clone()), value)
+        (self.list.put_provenance(value.clone()), value)
     }
 
     /// A change was refused, of a file that is open.
-    pub(crate) fn saw_no_change<T>(&self, caller: &Caller<'_>, inode: u64, outcome: &Result<T, Error>) {
-        let Err(error) = outcome else { return };
-        let Some(errno) = refusal(error).filter(|_| self.watch.has_sessions()) else { return };
-        let watched = self.watch.sessions.lock().get(&inode).map(|session| session.watched.clone());
+    pub(crate) fn saw_no_change(&self, caller: &Caller<'_>, inode: u64, error: &Error) {
+        let Some(errno) = refusal(error).filter(|_| self.has_sessions()) else { return };
+        let watched = self.sessions.lock().get(&inode).map(|session| session.watched.clone());
         if let Some(watched) = watched.filter(|watched| watched.audit) {
             self.put_audit(caller, &watched, AuditEvent::Write, errno, &self.who(caller), Vec::new());
             self.watched_enough(caller);
@@ -229,13 +233,13 @@ impl FileSystem {
     }
 
     /// A file was cut by its path, or that was refused.
-    pub(crate) fn saw_cut<T>(&self, caller: &Caller<'_>, watched: Option<Watched>, outcome: &Result<T, Error>) {
+    pub(crate) fn saw_cut(&self, caller: &Caller<'_>, watched: Option<Watched>, outcome: Result<(), &Error>) {
         let Some(watched) = watched else { return };
-        let is_open = self.watch.sessions.lock().contains_key(&watched.inode);
+        let is_open = self.sessions.lock().contains_key(&watched.inode);
         if is_open && outcome.is_ok() {
             return self.saw_change(caller, watched.inode);
         }
-        let Some(errno) = refused(outcome) else { return };
+        let Some(errno) = refused(&outcome) else { return };
         let who = self.who(caller);
         if watched.audit {
             self.put_audit(caller, &watched, AuditEvent::Write, errno, &who, Vec::new());
@@ -248,13 +252,13 @@ impl FileSystem {
 
     /// A handle was let go: what its writers read since they wrote belongs to their records too.
     pub(crate) fn saw_release(&self, caller: &Caller<'_>, inode: u64, handle: Handle) {
-        if !self.watch.has_sessions() {
+        if !self.has_sessions() {
             return;
         }
-        let mut sessions = self.watch.sessions.lock();
+        let mut sessions = self.sessions.lock();
         let Some(session) = sessions.get_mut(&inode) else { return };
         session.handles.retain(|one| *one != handle);
-        let readers = self.watch.readers.lock();
+        let readers = self.readers.lock();
         for writer in &mut session.writers {
             let Some((number, value)) = &mut writer.record else { continue };
             let inputs = readers.of(writer.process, inode);
@@ -265,15 +269,15 @@ impl FileSystem {
             all.extend(inputs.into_iter().filter(|input| !value.inputs.contains(input)));
             all.truncate(stere_format::watch::WATCHED_INPUTS_MAX);
             value.inputs = all;
-            self.watch.list.put_provenance_again(*number, value.clone());
+            self.list.put_provenance_again(*number, value.clone());
         }
         drop(readers);
         if session.handles.is_empty() {
             if let Some(domain) = session.watched.domain.filter(|_| !session.threads.is_empty()) {
-                self.watch.written.lock().0.insert(domain);
+                self.written.lock().0.insert(domain);
             }
             sessions.remove(&inode);
-            self.watch.session_count.store(sessions.len(), Ordering::Release);
+            self.session_count.store(sessions.len(), Ordering::Release);
         }
         drop(sessions);
         self.watched_enough(caller);
@@ -286,10 +290,10 @@ impl FileSystem {
         directory: u64,
         name: &[u8],
     ) -> Result<Option<Watched>, Error> {
-        if !self.watch.is_used() {
+        if !self.is_used() {
             return Ok(None);
         }
-        let found = self.store.view(caller.wait, |view| self.names.find(view, directory, name))?;
+        let found = self.core.store.view(caller.wait, |view| self.core.names.find(view, directory, name))?;
         let Some(found) = found else { return Ok(None) };
         let Some(watched) = self.watched(caller, found.inode)?.filter(|watched| watched.audit) else { return Ok(None) };
         let place = self.place(caller, directory)?;
@@ -299,8 +303,8 @@ impl FileSystem {
     }
 
     /// A name was removed, or was not to be.
-    pub(crate) fn saw_removed(&self, caller: &Caller<'_>, watched: Option<Watched>, outcome: &Result<(), Error>) {
-        let (Some(watched), Some(errno)) = (watched, refused(outcome)) else { return };
+    pub(crate) fn saw_removed(&self, caller: &Caller<'_>, watched: Option<Watched>, outcome: Result<(), &Error>) {
+        let (Some(watched), Some(errno)) = (watched, refused(&outcome)) else { return };
         self.put_audit(caller, &watched, AuditEvent::Delete, errno, &self.who(caller), Vec::new());
         self.watched_enough(caller);
     }
@@ -312,9 +316,9 @@ impl FileSystem {
         [source, target]: [Option<Watched>; 2],
         (place, name): (Option<&Place>, &[u8]),
         is_exchange: bool,
-        outcome: &Result<(), Error>,
+        outcome: Result<(), &Error>,
     ) {
-        let Some(errno) = refused(outcome) else { return };
+        let Some(errno) = refused(&outcome) else { return };
         if source.is_none() && target.is_none() {
             return;
         }

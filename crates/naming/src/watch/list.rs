@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use stere_format::{AuditValue, Key, ProvenanceValue, WatchedValue};
 use stere_store::{Store, Transaction, Wait};
 
-use crate::FileSystem;
 use crate::error::Error;
+use crate::watch::Audit;
 
 /// Records of who wrote files that are kept.
 pub const PROVENANCE_MAX: u64 = 65_536;
@@ -146,11 +146,11 @@ fn take_provenance(transaction: &mut Transaction<'_>, number: u64) -> Result<(),
     Ok(())
 }
 
-impl FileSystem {
+impl Audit {
     /// Puts what waits into the pool. What cannot be put there is given up, and told.
     pub(crate) fn flush_watched(&self, wait: Wait) -> Result<(), Error> {
-        let list = &self.watch.list;
-        if !self.watch.is_used() || list.waiting.lock().pending.is_empty() {
+        let list = &self.list;
+        if !self.is_used() || list.waiting.lock().pending.is_empty() {
             return Ok(());
         }
         let _one_at_a_time = match wait {
@@ -162,7 +162,7 @@ impl FileSystem {
             if batch.is_empty() {
                 break;
             }
-            let outcome = self.store.update(wait, |transaction| {
+            let outcome = self.core.store.update(wait, |transaction| {
                 let mut far = transaction.get(&Key::watched())?.map(|bytes| decoded(&bytes)).unwrap_or_default();
                 for record in &batch {
                     put(transaction, &mut far, record)?;
@@ -200,7 +200,7 @@ impl FileSystem {
     }
 
     fn provenance_records(&self, wait: Wait, from: Key, to: Key) -> Result<Vec<Written>, Error> {
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let mut numbers = Vec::new();
             view.scan(from, to, |key, _| {
                 numbers.push(key.position);
@@ -221,7 +221,7 @@ impl FileSystem {
     /// Some of what happened, in order, from this number on; and where to go on, if there may be more.
     pub fn audited(&self, wait: Wait, from: u64, limit: usize) -> Result<(Vec<Audited>, Option<u64>), Error> {
         self.flush_watched(wait)?;
-        self.store.view(wait, |view| {
+        self.core.store.view(wait, |view| {
             let (mut records, mut next) = (Vec::new(), None);
             view.scan(Key::audit(from.max(1)), Key::audit(u64::MAX), |key, bytes| {
                 if records.len() >= limit {

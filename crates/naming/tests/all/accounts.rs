@@ -25,7 +25,7 @@ fn settle(pair: &Pair) {
 fn limit_user(pair: &mut Pair, uid: u32, bytes: Option<u64>, inodes: Option<u64>) {
     let whose = Account { holder: Holder::User, number: uid };
     let limits = Limits { bytes: Some(bytes), inodes: Some(inodes), ..Limits::default() };
-    pair.ask(|fs, c| fs.set_quota(c, whose, limits)).expect("a quota");
+    pair.ask(|fs, c| fs.quotas().set_quota(c, whose, limits)).expect("a quota");
     pair.model.set_limit(uid, Limit { bytes, inodes });
     settle(pair);
 }
@@ -34,7 +34,7 @@ fn limit_user(pair: &mut Pair, uid: u32, bytes: Option<u64>, inodes: Option<u64>
 fn count_stored(pair: &Pair) {
     let whose = Account { holder: Holder::User, number: 77 };
     let limits = Limits { stored: Some(Some(u64::MAX >> 1)), ..Limits::default() };
-    pair.ask(|fs, c| fs.set_quota(c, whose, limits)).expect("a quota");
+    pair.ask(|fs, c| fs.quotas().set_quota(c, whose, limits)).expect("a quota");
 }
 
 /// Copies and allocations stop half-way in their own ways; the model knows no room that is set aside.
@@ -43,7 +43,7 @@ fn is_plain(call: &Call) -> bool {
 }
 
 fn check_used(pair: &Pair, uid: u32) {
-    let accounts = pair.fs().accounts(Wait::Allowed, Holder::User).expect("accounts");
+    let accounts = pair.fs().quotas().accounts(Wait::Allowed, Holder::User).expect("accounts");
     let value = accounts.iter().find(|info| info.account.number == uid).map(|info| info.value).unwrap_or_default();
     assert_eq!((value.bytes, value.inodes), pair.model.used(uid), "user {uid}");
 }
@@ -92,16 +92,16 @@ fn run(pair: &mut Pair, step: &Step) {
         Step::Make(pick) => {
             let number = pair.number(pair.directory(*pick));
             // A directory without a name, or a volume already: nothing happens.
-            let _whether = pair.ask(|fs, c| fs.create_volume(c, number, Limits::default()));
+            let _whether = pair.ask(|fs, c| fs.quotas().create_volume(c, number, Limits::default()));
         }
         Step::Dissolve(pick) => {
             let number = pair.number(pair.directory(*pick));
-            let _whether = pair.ask(|fs, c| fs.dissolve_volume(c, number));
+            let _whether = pair.ask(|fs, c| fs.quotas().dissolve_volume(c, number));
         }
         Step::Delete(pick) => {
             let directory = pair.directory(*pick);
             let number = pair.number(directory);
-            if pair.ask(|fs, c| fs.condemn_volume(c, number)).is_err() {
+            if pair.ask(|fs, c| fs.quotas().condemn_volume(c, number)).is_err() {
                 return;
             }
             let parent = pair.model.inode(directory).expect("it is there").parent;
@@ -119,7 +119,7 @@ fn run(pair: &mut Pair, step: &Step) {
 fn check_exact(pair: &Pair) {
     settle(pair);
     assert!(matches!(
-        pair.fs().accounts_state(Wait::Allowed).expect("a state"),
+        pair.fs().quotas().accounts_state(Wait::Allowed).expect("a state"),
         AccountsState::Exact | AccountsState::Off
     ));
     pair.check_everything();
@@ -181,7 +181,7 @@ proptest! {
         let mut pair = Pair::new();
         before.iter().for_each(|call| pair.run(call));
         let whose = Account { holder: Holder::User, number: 5 };
-        pair.ask(|fs, c| fs.set_quota(c, whose, Limits::default())).expect("accounts are kept");
+        pair.ask(|fs, c| fs.quotas().set_quota(c, whose, Limits::default())).expect("accounts are kept");
         count_stored(&pair);
         for call in &after {
             pair.run(call);
@@ -196,7 +196,7 @@ proptest! {
 }
 
 fn check_inodes(pair: &Pair) {
-    let accounts = pair.fs().accounts(Wait::Allowed, Holder::User).expect("accounts");
+    let accounts = pair.fs().quotas().accounts(Wait::Allowed, Holder::User).expect("accounts");
     for info in accounts {
         assert_eq!(info.value.inodes, pair.model.used(info.account.number).1, "user {}", info.account.number);
     }

@@ -235,7 +235,7 @@ fn a_changed_policy_reaches_what_exists() {
 fn classes_rules_and_locks_say_it_too() {
     let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
     let settings = [("checksum".to_owned(), "xxh3".to_owned())];
-    fs.create_class(&caller(2), "dear", &settings).unwrap();
+    fs.policy().create_class(&caller(2), "dear", &settings).unwrap();
     let top = directory(&fs, "d", "class", "dear");
     let file = make(&fs, top, "f", &text(1, 100_000));
     assert_eq!((kinds(&fs), fact(&fs, file, "effective.checksum")), (vec![ChecksumKind::Xxh3], "xxh3".into()));
@@ -252,7 +252,7 @@ fn classes_rules_and_locks_say_it_too() {
         assert!(fs.setxattr(&caller(3), one, b"user.stere.checksum", refused, SetMode::Any, false).is_err());
     }
     assert_eq!(
-        fs.classes(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings,
+        fs.classes().list(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings,
         [("checksum", "xxh3".to_owned())]
     );
 }

@@ -24,15 +24,15 @@ fn settings(words: &str) -> Vec<(String, String)> {
 }
 
 fn create(fs: &FileSystem, name: &str, words: &str) {
-    fs.create_class(&caller(3), name, &settings(words)).unwrap();
+    fs.policy().create_class(&caller(3), name, &settings(words)).unwrap();
 }
 
 fn change(fs: &FileSystem, name: &str, words: &str) -> bool {
-    fs.change_class(&caller(4), name, &settings(words)).unwrap()
+    fs.policy().change_class(&caller(4), name, &settings(words)).unwrap()
 }
 
 fn pending(fs: &FileSystem) -> Vec<String> {
-    let mut paths = fs.reconcile_status(Wait::Allowed).unwrap().pending;
+    let mut paths = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending;
     paths.sort();
     paths.into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
 }
@@ -73,7 +73,7 @@ fn a_class_is_used_by_attributes_and_rules_and_says_only_what_it_sets() {
     for (key, value) in [("class", "gold"), ("class", "#16"), ("rules", "*: class=gold"), ("rules", "*: class=#16")] {
         assert_eq!(try_set(&fs, top, key, value).unwrap_err().errno(), libc::EINVAL, "{key}={value}");
     }
-    assert!(fs.load_rules(&caller(3), "*: class=gold").unwrap_err().to_string().contains("gold"));
+    assert!(fs.policy().load_rules(&caller(3), "*: class=gold").unwrap_err().to_string().contains("gold"));
     reconcile(&fs);
     assert_clean(&fs);
 }
@@ -93,7 +93,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
         (make(&fs, one, "a", &[2; 50_000]), make(&fs, two, "b.jpg", &[3; 50_000]), make(&fs, deep, "c", &[4; 50_000]));
     fs.syncfs(&caller(3)).unwrap();
     reconcile(&fs);
-    let moved = fs.reconcile_status(Wait::Allowed).unwrap();
+    let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
     assert!(change(&fs, "photos", "copies=2 compress=zstd"));
     assert_eq!(pending(&fs), ["/one", "/other/deep/single", "/two"]);
     reconcile(&fs);
@@ -103,7 +103,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
         assert!(fact(&fs, inode, "stored").parse::<u64>().unwrap() < 5000);
     }
     assert_eq!(effective(&fs, c), "precious 3 none");
-    let after = fs.reconcile_status(Wait::Allowed).unwrap();
+    let after = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
     assert_eq!(after.files - moved.files, 3, "nobody else was looked at");
     assert!(!change(&fs, "photos", "copies=2"), "it is so already");
     assert_eq!(pending(&fs), Vec::<String>::new());
@@ -115,7 +115,7 @@ fn a_change_queues_exactly_whom_it_concerns() {
     reconcile(&fs);
     assert!(change(&fs, "photos", "redundancy=10"));
     assert_eq!(pending(&fs), Vec::<String>::new());
-    let photos = fs.classes(Wait::Allowed).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
+    let photos = fs.classes().list(Wait::Allowed).unwrap().into_iter().find(|class| class.name == "photos").unwrap();
     assert_eq!((photos.members, photos.rules), (0, 0));
     assert_eq!(photos.settings, [("redundancy", "10".to_owned()), ("compress", "zstd".to_owned())]);
     // Another directory in its place, and rules that go.
@@ -152,7 +152,7 @@ fn built_in_classes_and_those_of_the_pools_rules_concern_whom_they_concern() {
     reconcile(&fs);
     assert_eq!((fact(&fs, file, "effective.copies"), fact(&fs, plain, "effective.copies")), ("1".into(), "2".into()));
     create(&fs, "letters", "copies=3");
-    fs.load_rules(&caller(4), "*.tex: class=letters").unwrap();
+    fs.policy().load_rules(&caller(4), "*.tex: class=letters").unwrap();
     let letter = make(&fs, ROOT, "a.tex", &[3; 50_000]);
     reconcile(&fs);
     assert!(change(&fs, "letters", "copies=4"));
@@ -160,18 +160,18 @@ fn built_in_classes_and_those_of_the_pools_rules_concern_whom_they_concern() {
     reconcile(&fs);
     assert_eq!(fact(&fs, letter, "survives"), "3");
     for bad in ["copies=0", "colour=red", "class=normal", "encrypt=secret", "compress=gzip"] {
-        let error = fs.change_class(&caller(4), "letters", &settings(bad)).unwrap_err();
+        let error = fs.policy().change_class(&caller(4), "letters", &settings(bad)).unwrap_err();
         assert_eq!(error.errno(), libc::EINVAL, "{bad}");
     }
     for name in ["", "a b", "#20", "letters", "normal"] {
         assert_eq!(
-            fs.create_class(&caller(4), name, &settings("copies=2")).unwrap_err().errno(),
+            fs.policy().create_class(&caller(4), name, &settings("copies=2")).unwrap_err().errno(),
             libc::EINVAL,
             "{name}"
         );
     }
-    assert!(fs.create_class(&caller(4), "empty", &[]).is_err());
-    assert!(fs.change_class(&caller(4), "gold", &settings("copies=2")).is_err());
+    assert!(fs.policy().create_class(&caller(4), "empty", &[]).is_err());
+    assert!(fs.policy().change_class(&caller(4), "gold", &settings("copies=2")).is_err());
     assert_clean(&fs);
 }
 
@@ -187,9 +187,13 @@ fn what_had_a_deleted_class_belongs_to_its_heir() {
     let (file, by_rule) = (make(&fs, top, "f", &[1; 200_000]), make(&fs, ruled, "g", &[2; 200_000]));
     reconcile(&fs);
     for (name, into) in [("normal", "films"), ("photos", "photos"), ("photos", "gold"), ("gold", "films")] {
-        assert_eq!(fs.delete_class(&caller(4), name, into).unwrap_err().errno(), libc::EINVAL, "{name} {into}");
+        assert_eq!(
+            fs.policy().delete_class(&caller(4), name, into).unwrap_err().errno(),
+            libc::EINVAL,
+            "{name} {into}"
+        );
     }
-    fs.delete_class(&caller(4), "photos", "films").unwrap();
+    fs.policy().delete_class(&caller(4), "photos", "films").unwrap();
     assert_eq!(pending(&fs), ["/ruled", "/top"]);
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
@@ -204,7 +208,7 @@ fn what_had_a_deleted_class_belongs_to_its_heir() {
     assert_eq!(fact(&fs, top, "class"), "films");
     assert!(try_set(&fs, file, "class", "photos").is_err());
     // Its name is not used again, so that rules which name it keep their meaning.
-    assert!(fs.create_class(&caller(5), "photos", &settings("copies=1")).is_err());
+    assert!(fs.policy().create_class(&caller(5), "photos", &settings("copies=1")).is_err());
     assert!(change(&fs, "films", "copies=4"));
     assert_eq!(pending(&fs), ["/ruled", "/top"]);
     reconcile(&fs);
@@ -224,7 +228,7 @@ fn a_crash_at_any_point_leaves_the_old_class_or_the_new_one_and_the_work() {
         reconcile(&fs);
         change(&fs, "photos", "copies=3");
         for _ in 0..seed % 4 {
-            fs.reconcile_step(&caller(7), 1 + seed * 10_000).unwrap();
+            fs.reconciler().reconcile_step(&caller(7), 1 + seed * 10_000).unwrap();
         }
         let is_durable = seed % 3 == 0;
         if is_durable {

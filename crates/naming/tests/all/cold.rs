@@ -67,7 +67,7 @@ fn they_go_come_back_and_go_again() {
     // The two names of each entry would not be worth a bundle.
     assert!(resident_keys(&fs) < 60, "{} of {before}", resident_keys(&fs));
     assert_eq!(notes(&fs).len(), DIRECTORIES, "what is away has no note");
-    let left = fs.fold_below(&caller(216), cold).unwrap();
+    let left = fs.offload().fold_below(&caller(216), cold).unwrap();
     assert_eq!((left.keys, left.staying), (KEYS_LEFT * DIRECTORIES as u64, 0));
     release(&fs, cold);
     assert_clean(&fs);
@@ -195,7 +195,7 @@ fn what_is_moved_and_what_is_said_anew() {
     assert!(!away("5"));
     assert!(!is_away(&fs, cold), "5 is known otherwise than by its name");
     assert_eq!(fs.getxattr(&caller(621), cold, b"user.stere.source.names").unwrap(), b"inherited from /target");
-    fs.unfold_below(&caller(700), target).unwrap();
+    fs.offload().unfold_below(&caller(700), target).unwrap();
     fs.removexattr(&caller(700), target, ATTRIBUTE).unwrap();
     pass_through(&fs, 701..=1000);
     assert!(!fs.store().has_folds());
@@ -243,13 +243,13 @@ fn names_go_where_rules_or_classes_say_so() {
     let by_directory: Say = |fs, at, text| {
         fs.setxattr(&caller(at), ROOT, b"user.stere.rules", text.as_bytes(), SetMode::Any, false).unwrap();
     };
-    let by_pool: Say = |fs, at, text| assert!(fs.load_rules(&caller(at), text).unwrap() > 0);
+    let by_pool: Say = |fs, at, text| assert!(fs.policy().load_rules(&caller(at), text).unwrap() > 0);
     let by_class: Say = |fs, at, text| {
         let settings = |value: &str| vec![("names".to_owned(), value.to_owned())];
         match text.is_empty() {
-            true => assert!(fs.change_class(&caller(at), "cold", &settings("no")).unwrap()),
+            true => assert!(fs.policy().change_class(&caller(at), "cold", &settings("no")).unwrap()),
             false => {
-                fs.create_class(&caller(at), "cold", &settings("100s")).unwrap();
+                fs.policy().create_class(&caller(at), "cold", &settings("100s")).unwrap();
                 let text = "/cold: class=cold; /cold/5: names=no";
                 fs.setxattr(&caller(at), ROOT, b"user.stere.rules", text.as_bytes(), SetMode::Any, false).unwrap();
             }
@@ -287,7 +287,7 @@ fn names_go_where_rules_or_classes_say_so() {
 fn what_is_renamed_comes_under_rules() {
     let (rig, fs, volume, cold) = world();
     release(&fs, cold);
-    fs.load_rules(&caller(100), "/old: names=100s").unwrap();
+    fs.policy().load_rules(&caller(100), "/old: names=100s").unwrap();
     pass_through(&fs, 101..=300);
     assert!(notes(&fs).is_empty(), "where nothing is said nothing is noted");
     fs.syncfs(&caller(300)).unwrap();

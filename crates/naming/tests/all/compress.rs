@@ -162,7 +162,7 @@ fn what_exists_is_brought_in_line_and_back() {
         assert!(files.iter().any(|(inode, _)| fact(&fs, *inode, "state").starts_with("pending")), "{compress}");
         // In small steps, with a crash in between.
         for _ in 0..3 {
-            fs.reconcile_step(&caller(7), 50_000).unwrap();
+            fs.reconciler().reconcile_step(&caller(7), 50_000).unwrap();
         }
         fs = rig.reopen(fs, true);
         reconcile(&fs);
@@ -177,10 +177,14 @@ fn what_exists_is_brought_in_line_and_back() {
                 false => assert_eq!(stored, size, "{compress}"),
             }
         }
-        let moved = fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes;
-        fs.reconcile(&caller(4), top).unwrap();
+        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
-        assert_eq!(fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes, moved, "done is done: {compress}");
+        assert_eq!(
+            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            moved,
+            "done is done: {compress}"
+        );
         assert_clean(&fs);
     }
     set(&fs, ROOT, "compress", "lz4");
@@ -263,7 +267,7 @@ fn what_cannot_be_decoded_is_an_error_for_that_record_alone() {
     set(&fs, top, "compress", "lz4");
     set(&fs, top, "copies", "1");
     reconcile(&fs);
-    assert!(fs.reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
+    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
     check(&fs, beside, &bytes);
     for blob in blobs(&fs, beside) {
         let value = fs.store().view(Wait::Allowed, |view| view.blob(blob)).unwrap().value;

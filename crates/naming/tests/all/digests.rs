@@ -40,11 +40,11 @@ fn content(fs: &FileSystem, inode: u64) -> Vec<u8> {
 }
 
 fn store(fs: &FileSystem, inode: u64, token: u64, bytes: &[u8]) -> bool {
-    fs.store_digest(&caller(3), inode, token, DigestKind::Sha256, digest(bytes)).unwrap()
+    fs.digests().store_digest(&caller(3), inode, token, DigestKind::Sha256, digest(bytes)).unwrap()
 }
 
 fn digested(fs: &FileSystem, inode: u64, bytes: &[u8]) {
-    let token = fs.begin_digest(&caller(3), inode).unwrap();
+    let token = fs.digests().begin_digest(&caller(3), inode).unwrap();
     assert!(store(fs, inode, token, bytes));
 }
 
@@ -56,8 +56,8 @@ fn a_digest_stays_while_the_content_does() {
     let inode = make(&fs, ROOT, "f", &bytes);
     assert_eq!(told(&fs, inode, "sha256"), None);
     digested(&fs, inode, &bytes);
-    let token = fs.begin_digest(&caller(3), inode).unwrap();
-    assert!(fs.store_digest(&caller(3), inode, token, DigestKind::Blake3, [7; 32]).unwrap());
+    let token = fs.digests().begin_digest(&caller(3), inode).unwrap();
+    assert!(fs.digests().store_digest(&caller(3), inode, token, DigestKind::Blake3, [7; 32]).unwrap());
     let is_there = |fs: &FileSystem| {
         assert_eq!(told(fs, inode, "sha256"), Some(hex(digest(&bytes))));
         assert_eq!(told(fs, inode, "blake3"), Some(hex([7; 32])));
@@ -128,7 +128,14 @@ fn what_is_told_is_what_is_read_whatever_happens() {
                         *is_touched = true;
                     }
                 }
-                3 => begun = Some((at, fs.begin_digest(&caller(3), files[at].0).unwrap(), files[at].1.clone(), false)),
+                3 => {
+                    begun = Some((
+                        at,
+                        fs.digests().begin_digest(&caller(3), files[at].0).unwrap(),
+                        files[at].1.clone(),
+                        false,
+                    ))
+                }
                 4 => {
                     if let Some((at, token, bytes, is_touched)) = begun.take() {
                         let is_stored = store(&fs, files[at].0, token, &bytes);
@@ -169,22 +176,24 @@ fn what_is_encrypted_has_no_digest_and_loses_what_it_had() {
     let wrapping = WrappingSeed { salt: [1; 16], nonce: [2; 24] };
     let seed = KeySeed { key: Zeroizing::new([3; 32]), wrapping };
     let cost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-    fs.create_key(&caller(2), "k", &secret, cost, &seed).unwrap();
+    fs.encryption().create_key(&caller(2), "k", &secret, cost, &seed).unwrap();
     let bytes = Random(5).noise(300_000);
     let inode = make(&fs, ROOT, "f", &bytes);
     digested(&fs, inode, &bytes);
-    let token = fs.begin_digest(&caller(3), inode).unwrap();
+    let token = fs.digests().begin_digest(&caller(3), inode).unwrap();
     set(&fs, inode, "encrypt", "yes");
-    assert!(fs.store_digest(&caller(3), inode, token, DigestKind::Sha256, digest(&bytes)).is_err());
-    assert!(matches!(fs.begin_digest(&caller(3), inode), Err(Error::Invalid(text)) if text.contains("encrypted")));
+    assert!(fs.digests().store_digest(&caller(3), inode, token, DigestKind::Sha256, digest(&bytes)).is_err());
+    assert!(
+        matches!(fs.digests().begin_digest(&caller(3), inode), Err(Error::Invalid(text)) if text.contains("encrypted"))
+    );
     reconcile(&fs);
     assert_eq!(told(&fs, inode, "sha256"), None, "it went with the content in the clear");
     // What is still encrypted in part has none either, whatever its policy says.
     set(&fs, inode, "encrypt", "no");
-    assert!(fs.begin_digest(&caller(3), inode).is_err());
+    assert!(fs.digests().begin_digest(&caller(3), inode).is_err());
     reconcile(&fs);
     digested(&fs, inode, &bytes);
-    fs.lock_key(&caller(3), "k").unwrap();
+    fs.encryption().lock_key(&caller(3), "k").unwrap();
     assert_eq!(told(&fs, inode, "sha256"), Some(hex(digest(&bytes))));
     assert_clean(&fs);
 }

@@ -33,12 +33,12 @@ fn secret(number: u8) -> Secret {
 fn create_key(fs: &FileSystem, name: &str, number: u8) {
     let wrapping = WrappingSeed { salt: [number; 16], nonce: [number + 1; 24] };
     let seed = KeySeed { key: Zeroizing::new([number + 100; 32]), wrapping };
-    fs.create_key(&caller(2), name, &secret(number), COST, &seed).unwrap();
+    fs.encryption().create_key(&caller(2), name, &secret(number), COST, &seed).unwrap();
 }
 
 fn unlock(fs: &FileSystem, number: u8) {
-    fs.unlock_keys(None, &secret(number)).unwrap();
-    fs.pause_reconcile(false);
+    fs.encryption().unlock_keys(None, &secret(number)).unwrap();
+    fs.reconciler().pause_reconcile(false);
 }
 
 fn list(fs: &FileSystem, directory: u64) -> Vec<(String, u64)> {
@@ -142,7 +142,7 @@ fn locked_things_refuse_cleanly_and_can_be_removed() {
     let link = fs.symlink(&caller(2), below, b"link", b"../somewhere").unwrap().inode;
     assert_eq!(fs.readlink(&caller(2), link).unwrap(), b"../somewhere");
     let open = make(&fs, ROOT, "open", b"everybody may read this");
-    let stale = fs.lock_key(&caller(4), "main").unwrap();
+    let stale = fs.encryption().lock_key(&caller(4), "main").unwrap();
     assert_eq!((stale.inodes.contains(&file), stale.names.contains(&(below, b"file".to_vec()))), (true, true));
     let fs = rig.reopen(fs, true);
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
@@ -167,14 +167,14 @@ fn locked_things_refuse_cleanly_and_can_be_removed() {
     assert!(no_key(&fs.rename(&caller(4), below, shown.as_bytes(), ROOT, b"open", RENAME_EXCHANGE).unwrap_err()));
     assert!(no_key(&fs.rename(&caller(4), ROOT, b"open", below, shown.as_bytes(), 0).unwrap_err()));
     // Wrong secrets open nothing; the right one everything.
-    assert!(matches!(fs.unlock_keys(None, &secret(9)), Err(Error::Key(CryptError::WrongSecret { .. }))));
+    assert!(matches!(fs.encryption().unlock_keys(None, &secret(9)), Err(Error::Key(CryptError::WrongSecret { .. }))));
     unlock(&fs, 1);
     assert_eq!(list(&fs, below), [("file".to_owned(), file), ("link".to_owned(), link)]);
     assert!(matches!(fs.lookup(&caller(4), below, shown.as_bytes()), Err(Error::NotFound)));
     check(&fs, file, &bytes);
     let handle = fs.open(&caller(4), file, OpenFlags::default()).unwrap();
     fs.write(&caller(4), file, 5, b"not yet saved when it is locked", false).unwrap();
-    let stale = fs.lock_key(&caller(4), "main").unwrap();
+    let stale = fs.encryption().lock_key(&caller(4), "main").unwrap();
     assert!(stale.inodes.contains(&file) && stale.names.contains(&(below, b"file".to_vec())), "{stale:?}");
     assert!(no_key(&fs.read(&caller(4), file, 0, &mut [0; 10]).unwrap_err()));
     assert!(no_key(&fs.write(&caller(4), file, 0, b"x", false).unwrap_err()));
@@ -184,7 +184,7 @@ fn locked_things_refuse_cleanly_and_can_be_removed() {
     changed[5..36].copy_from_slice(b"not yet saved when it is locked");
     check(&fs, file, &changed);
     // Its owner gets rid of all of it without the key.
-    fs.lock_key(&caller(4), "main").unwrap();
+    fs.encryption().lock_key(&caller(4), "main").unwrap();
     for (name, _) in list(&fs, below) {
         fs.unlink(&caller(5), below, name.as_bytes()).unwrap();
     }
@@ -247,14 +247,14 @@ fn any_change_of_an_encrypted_file_leaves_the_right_bytes_and_exact_accounts() {
                         _ => set(&fs, whose, "encrypt", ["no", "yes", "other"][random.next(3) as usize]),
                     }
                     for _ in 0..random.next(4) {
-                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
+                        fs.reconciler().reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
                     }
                 }
                 9 => {
                     let name = ["main", "other"][random.next(2) as usize];
-                    fs.lock_key(&caller(4), name).unwrap();
+                    fs.encryption().lock_key(&caller(4), name).unwrap();
                     for _ in 0..random.next(3) {
-                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
+                        fs.reconciler().reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
                     }
                     unlock(&fs, if name == "main" { 1 } else { 2 });
                 }
@@ -324,7 +324,7 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
         assert!(fact(&fs, files[3].0, "state").starts_with("pending"), "{encrypt}");
         assert!(fact(&fs, below, "state").ends_with("names"), "{encrypt}");
         for _ in 0..=round {
-            fs.reconcile_step(&caller(7), 50_000).unwrap();
+            fs.reconciler().reconcile_step(&caller(7), 50_000).unwrap();
         }
         fs = rig.reopen(fs, true);
         (1..3).for_each(|number| unlock(&fs, number));
@@ -347,19 +347,23 @@ fn what_exists_is_encrypted_and_decrypted_in_the_background() {
         assert_eq!(fs.readlink(&caller(3), link).unwrap(), b"the/target");
         assert_eq!(list(&fs, below).len(), 7);
         assert_eq!(fs.lookup(&caller(3), below, b"f3").unwrap().inode, files[3].0);
-        let moved = fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes;
-        fs.reconcile(&caller(4), top).unwrap();
+        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
-        assert_eq!(fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes, moved, "done is done: {encrypt}");
+        assert_eq!(
+            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            moved,
+            "done is done: {encrypt}"
+        );
         assert_clean(&fs);
     }
     // With the key locked the work waits, and goes on when it is unlocked.
     set(&fs, top, "encrypt", "other");
     reconcile(&fs);
     set(&fs, top, "encrypt", "main");
-    fs.lock_key(&caller(4), "other").unwrap();
-    while fs.reconcile_step(&caller(7), 1 << 20).unwrap() {}
-    let blocked = fs.reconcile_status(Wait::Allowed).unwrap().blocked;
+    fs.encryption().lock_key(&caller(4), "other").unwrap();
+    while fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap() {}
+    let blocked = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked;
     assert!(blocked.len() == 1 && blocked[0].why.contains("key"), "{blocked:?}");
     unlock(&fs, 2);
     reconcile(&fs);
@@ -533,25 +537,25 @@ fn keys_are_rewrapped_and_removed() {
     assert_eq!(fact(&fs, file, "source.encrypt"), "inherited from /d");
     let seed = WrappingSeed { salt: [50; 16], nonce: [51; 24] };
     let passphrase = || Secret::Passphrase(Zeroizing::new(b"open sesame".to_vec()));
-    fs.wrap_key(&caller(3), "main", None, &passphrase(), COST, &seed).unwrap();
-    fs.wrap_key(&caller(3), "main", Some(&secret(1)), &secret(3), COST, &seed).unwrap();
+    fs.encryption().wrap_key(&caller(3), "main", None, &passphrase(), COST, &seed).unwrap();
+    fs.encryption().wrap_key(&caller(3), "main", Some(&secret(1)), &secret(3), COST, &seed).unwrap();
     let fs = rig.reopen(fs, true);
-    assert!(fs.unlock_keys(Some("main"), &secret(1)).is_err(), "the old key file opens nothing");
-    fs.unlock_keys(Some("main"), &passphrase()).unwrap();
+    assert!(fs.encryption().unlock_keys(Some("main"), &secret(1)).is_err(), "the old key file opens nothing");
+    fs.encryption().unlock_keys(Some("main"), &passphrase()).unwrap();
     check(&fs, file, b"content");
-    fs.lock_key(&caller(3), "main").unwrap();
-    fs.unlock_keys(Some("main"), &secret(3)).unwrap();
-    let refused = fs.remove_key(&caller(3), "main", false).unwrap_err();
+    fs.encryption().lock_key(&caller(3), "main").unwrap();
+    fs.encryption().unlock_keys(Some("main"), &secret(3)).unwrap();
+    let refused = fs.encryption().remove_key(&caller(3), "main", false).unwrap_err();
     assert!(refused.to_string().contains("1 records and 1 names, and 1 policies"), "{refused}");
-    fs.remove_key(&caller(3), "main", true).unwrap();
+    fs.encryption().remove_key(&caller(3), "main", true).unwrap();
     let fs = rig.reopen(fs, true);
-    assert!(fs.keys().is_empty() && fs.unlock_keys(None, &secret(3)).unwrap().0.is_empty());
+    assert!(fs.encryption().keys().is_empty() && fs.encryption().unlock_keys(None, &secret(3)).unwrap().0.is_empty());
     let error = fs.open(&caller(3), file, OpenFlags::default()).unwrap_err();
     assert!(matches!(error, Error::Key(CryptError::NoSuchKey(1))) && error.errno() == libc::ENOKEY);
     let (name, _) = list(&fs, top).remove(0);
     fs.unlink(&caller(3), top, name.as_bytes()).unwrap();
     create_key(&fs, "main", 4);
-    assert_eq!(fs.keys()[0].number, 2, "a number is never used again");
+    assert_eq!(fs.encryption().keys()[0].number, 2, "a number is never used again");
     assert_clean(&fs);
 }
 

@@ -18,8 +18,8 @@ fn who(uid: u32, groups: &'static [u32]) -> Caller<'static> {
 }
 
 fn find(fs: &FileSystem, who: &Caller<'_>, start: u64, search: &str) -> Vec<Found> {
-    let search = fs.parse_search(search).unwrap_or_else(|error| panic!("{search}: {error}"));
-    let mut find = fs.find(who, start, b"start", search).unwrap();
+    let search = fs.search().parse_search(search).unwrap_or_else(|error| panic!("{search}: {error}"));
+    let mut find = fs.search().find(who, start, b"start", search).unwrap();
     let mut all = Vec::new();
     while let Some(found) = find.step(who).unwrap() {
         all.extend(found);

@@ -39,10 +39,10 @@ fn who(uid: u32) -> Caller<'static> {
 }
 
 fn paths(fs: &FileSystem, who: &Caller<'_>, start: u64, search: &str, by_index: bool) -> (BTreeSet<Vec<u8>>, u64) {
-    let parsed = fs.parse_search(search).unwrap_or_else(|error| panic!("{search}: {error}"));
+    let parsed = fs.search().parse_search(search).unwrap_or_else(|error| panic!("{search}: {error}"));
     let mut find = match by_index {
-        true => fs.find(who, start, b"start", parsed).unwrap(),
-        false => fs.find_without_index(who, start, b"start", parsed).unwrap(),
+        true => fs.search().find(who, start, b"start", parsed).unwrap(),
+        false => fs.search().find_without_index(who, start, b"start", parsed).unwrap(),
     };
     let mut all = BTreeSet::new();
     while let Some(found) = find.step(who).unwrap() {

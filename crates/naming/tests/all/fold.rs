@@ -30,7 +30,7 @@ fn the_top_stays_and_the_rest_comes_back() {
     assert!(top.contains_key("direct") && listed(&fs, ROOT).unwrap().len() == 2);
     for _ in 0..3 {
         fs.step(&caller(5), 100).unwrap();
-        fs.reconcile(&caller(5), cold).unwrap();
+        fs.reconciler().reconcile(&caller(5), cold).unwrap();
         reconcile(&fs);
         assert_clean_of_work(&fs);
     }
@@ -48,7 +48,7 @@ fn the_top_stays_and_the_rest_comes_back() {
 }
 
 fn assert_clean_of_work(fs: &FileSystem) {
-    let status = fs.reconcile_status(Wait::Allowed).unwrap();
+    let status = fs.reconciler().reconcile_status(Wait::Allowed).unwrap();
     assert!(status.pending.is_empty() && status.blocked.is_empty(), "{status:?}");
 }
 
@@ -90,7 +90,7 @@ fn all_below_a_directory_in_the_middle_comes_back() {
     let files: Vec<u64> = listed(&fs, find(&fs, middle, &["deep"])).unwrap().into_values().map(|one| one.2).collect();
     let outcome = put_away(&fs, cold);
     assert!(files.iter().any(|file| fs.store().is_folded(&Key::inode(*file))), "{outcome:?}");
-    let keys = fs.unfold_below(&caller(6), middle).unwrap();
+    let keys = fs.offload().unfold_below(&caller(6), middle).unwrap();
     assert!(keys > 0 && keys < outcome.keys, "{keys} of {outcome:?}");
     volume.set_fault(Some(VolumeFault::Away));
     for file in files {
@@ -110,9 +110,9 @@ fn changes_and_removals_below() {
     fs.write(&caller(7), file, 0, b"changed", false).unwrap();
     fs.unlink(&caller(7), deep, b"file 8").unwrap();
     fs.syncfs(&caller(7)).unwrap();
-    let stays = fs.fold_below(&caller(8), cold).unwrap();
+    let stays = fs.offload().fold_below(&caller(8), cold).unwrap();
     assert!(stays.staying > 0, "it is on devices: {stays:?}");
-    fs.reconcile(&caller(8), cold).unwrap();
+    fs.reconciler().reconcile(&caller(8), cold).unwrap();
     reconcile(&fs);
     let outcome = put_away(&fs, cold);
     assert_eq!(outcome.staying, 0, "{outcome:?}");
@@ -155,7 +155,7 @@ fn what_is_known_otherwise_stays() {
     set(&fs, deep("2"), "copies", "1");
     reconcile(&fs);
     release(&fs, cold);
-    let outcome = fs.fold_below(&caller(6), cold).unwrap();
+    let outcome = fs.offload().fold_below(&caller(6), cold).unwrap();
     assert_eq!(outcome.staying, 3, "{outcome:?}");
     for (number, is_away) in [("0", false), ("1", false), ("2", false), ("3", true)] {
         let above = find(&fs, cold, &[number]);
@@ -165,7 +165,7 @@ fn what_is_known_otherwise_stays() {
     assert_clean(&fs);
     assert_all_there(&fs, cold);
     let beside = mkdir(&fs, ROOT, "never archived");
-    assert_eq!(fs.fold_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
+    assert_eq!(fs.offload().fold_below(&caller(6), beside).unwrap_err().errno(), libc::EPERM);
 }
 
 /// P-141: where a volume is to have no names, none are put away on it.
@@ -181,7 +181,7 @@ fn no_names_go_to_a_volume_without_metadata() {
     reconcile(&fs);
     release(&fs, cold);
     let requests = volume.requests();
-    assert_eq!(fs.fold_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
+    assert_eq!(fs.offload().fold_below(&caller(3), cold).unwrap_err().errno(), libc::EPERM);
     assert_eq!((fs.store().has_folds(), volume.requests()), (false, requests));
 }
 
@@ -211,10 +211,10 @@ fn metadata_bytes(fs: &FileSystem) -> u64 {
 fn searches_bring_nothing_back() {
     let (_rig, fs, volume, cold) = world();
     let count = |fs: &FileSystem, by_index: bool| {
-        let search = fs.parse_search("size>1000").unwrap();
+        let search = fs.search().parse_search("size>1000").unwrap();
         let begun = match by_index {
-            true => fs.find(&caller(9), ROOT, b"", search),
-            false => fs.find_without_index(&caller(9), ROOT, b"", search),
+            true => fs.search().find(&caller(9), ROOT, b"", search),
+            false => fs.search().find_without_index(&caller(9), ROOT, b"", search),
         };
         let (mut find, mut count) = (begun.unwrap(), 0);
         while let Some(found) = find.step(&caller(9)).unwrap() {
@@ -227,7 +227,7 @@ fn searches_bring_nothing_back() {
     put_away(&fs, cold);
     let requests = volume.requests();
     assert_eq!((count(&fs, true), count(&fs, false), volume.requests()), (0, 0, requests));
-    assert!(fs.unfold_below(&caller(9), cold).unwrap() > 0);
+    assert!(fs.offload().unfold_below(&caller(9), cold).unwrap() > 0);
     assert_eq!((count(&fs, true), count(&fs, false)), (before, before));
     assert_clean(&fs);
 }

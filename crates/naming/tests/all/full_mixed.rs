@@ -255,7 +255,7 @@ impl Full<'_> {
     fn background(&mut self) {
         self.call("background", |full| {
             full.fs.step(&caller(5), 100)?;
-            full.fs.reconcile_step(&caller(5), 32 << 20)?;
+            full.fs.reconciler().reconcile_step(&caller(5), 32 << 20)?;
             full.fs.store().step(false)?;
             Ok(0)
         });
@@ -340,7 +340,7 @@ fn come_to_rest(fs: &FileSystem, rig: &Rig, size_bytes: u64) {
     let step = || {
         let files = fs.step(&caller(9), 100).unwrap();
         // A step looks at one file that waits for another policy.
-        let policy = fs.reconcile_step(&caller(9), 32 << 20).unwrap();
+        let policy = fs.reconciler().reconcile_step(&caller(9), 32 << 20).unwrap();
         files | policy | fs.store().step(true).unwrap()
     };
     let rounds = (0..20_000).find(|_| !step());

@@ -111,7 +111,7 @@ fn a_full_home_gives_way_and_reconciling_brings_the_file_together_again() {
     assert_eq!(read(&fs, large, 79 << 20, 1 << 20).unwrap(), content(1, 80 << 20)[79 << 20..]);
     fs.fallocate(&caller(4), large, 0, 60 << 20, stere_naming::PUNCH_HOLE | stere_naming::KEEP_SIZE).unwrap();
     while fs.step(&caller(6), 1000).unwrap() || fs.store().step(true).unwrap() {}
-    fs.reconcile(&caller(5), large).unwrap();
+    fs.reconciler().reconcile(&caller(5), large).unwrap();
     reconcile(&fs);
     assert!(!fact(&fs, large, "where").contains(' '), "20 MiB fit: {}", fact(&fs, large, "where"));
     assert_eq!(read(&fs, large, 61 << 20, 4 << 20).unwrap(), content(1, 80 << 20)[61 << 20..65 << 20]);

@@ -23,7 +23,7 @@ fn settle(fs: &FileSystem) {
 }
 
 fn is_here(fs: &FileSystem, inode: u64) -> bool {
-    fs.tier_file(&caller(3), inode).unwrap().residency() == "online"
+    fs.tiers().tier_file(&caller(3), inode).unwrap().residency() == "online"
 }
 
 /// Everything goes down, and as much of it goes from devices as may.
@@ -33,7 +33,7 @@ fn press(fs: &FileSystem) {
     settle(fs);
     (0..3).for_each(|_| fs.store().checkpoint().unwrap());
     fs.store().set_tier_marks(TierMarks::new(2, 1).unwrap()).unwrap();
-    fs.keep_room(&caller(2000)).unwrap();
+    fs.eviction().keep_room(&caller(2000)).unwrap();
 }
 
 fn classes(settings: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -72,7 +72,7 @@ fn what_rules_pin_stays_and_goes_when_they_go() {
     assert!(files.iter().zip(here(&fs)).all(|((_, stays), here)| here || !stays), "{:?}", here(&fs));
     assert!(here(&fs).contains(&false), "{:?}", here(&fs));
     let all: std::collections::BTreeSet<u64> = segments_of(&fs, top).into_iter().collect();
-    let pinned = fs.pinned_among(&caller(2001), &all).unwrap();
+    let pinned = fs.eviction().pinned_among(&caller(2001), &all).unwrap();
     for (inode, _) in files.iter().filter(|(_, stays)| *stays) {
         assert!(segments_of(&fs, *inode).iter().all(|segment| pinned.contains(segment)));
     }
@@ -80,10 +80,10 @@ fn what_rules_pin_stays_and_goes_when_they_go() {
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     assert!(is_here(&fs, files[0].0) && is_here(&fs, files[2].0));
-    fs.keep_room(&caller(2002)).unwrap();
+    fs.eviction().keep_room(&caller(2002)).unwrap();
     assert!(is_here(&fs, files[0].0) && is_here(&fs, files[2].0), "after a crash too");
     set(&fs, top, "rules", "");
-    fs.keep_room(&caller(2003)).unwrap();
+    fs.eviction().keep_room(&caller(2003)).unwrap();
     assert!(!here(&fs).contains(&true), "nobody says so any more: {:?}", here(&fs));
     assert_clean(&fs);
 }
@@ -114,7 +114,7 @@ fn what_is_shared_with_something_pinned_stays() {
         press(&fs);
         assert!(is_here(&fs, copy), "{is_removed} {is_changed}");
         set(&fs, ROOT, "rules", "");
-        fs.keep_room(&caller(2003)).unwrap();
+        fs.eviction().keep_room(&caller(2003)).unwrap();
         assert!(!is_here(&fs, copy));
         assert_clean(&fs);
     }
@@ -125,13 +125,13 @@ fn rules_make_units_of_directories() {
     let (rig, fs) = Rig::new(2, 128 << 20);
     let volume = add_volume(&fs);
     let projects = mkdir(&fs, ROOT, "projects");
-    fs.load_rules(&caller(2), "/projects/*: unit=yes; /projects/*/apart: unit=no").unwrap();
+    fs.policy().load_rules(&caller(2), "/projects/*: unit=yes; /projects/*/apart: unit=no").unwrap();
     set(&fs, projects, "tier", "cold");
     let (one, two) = (mkdir(&fs, projects, "one"), mkdir(&fs, projects, "two"));
     let (deep, apart) = (mkdir(&fs, one, "deep"), mkdir(&fs, one, "apart"));
     let at = [(one, "a"), (deep, "b"), (two, "c"), (apart, "d"), (one, "e"), (projects, "f"), (deep, "g")];
     let files: Vec<u64> = at.iter().map(|(directory, name)| make(&fs, *directory, name, &content(1, LENGTH))).collect();
-    let unit_of = |fs: &FileSystem, inode| fs.unit_of(Wait::Allowed, inode).unwrap();
+    let unit_of = |fs: &FileSystem, inode| fs.units().unit_of(Wait::Allowed, inode).unwrap();
     let units = |fs: &FileSystem| files.iter().map(|inode| unit_of(fs, *inode)).collect::<Vec<_>>();
     assert_eq!(units(&fs), [Some(one), Some(one), Some(two), None, Some(one), None, Some(one)]);
     assert_eq!(fact(&fs, files[1], "effective.unit"), "yes");
@@ -146,20 +146,20 @@ fn rules_make_units_of_directories() {
     fs.syncfs(&caller(3)).unwrap();
     reconcile(&fs);
     settle(&fs);
-    fs.release_segments(&caller(3), &segments_of(&fs, projects)).unwrap();
+    fs.tiers().release_segments(&caller(3), &segments_of(&fs, projects)).unwrap();
     fs.store().commit(Wait::Allowed).unwrap();
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     let mut bytes = [0; 5000];
     fs.read(&caller(4), files[1], 700_000, &mut bytes).unwrap();
-    assert!(fs.stage_units(&caller(4)).unwrap() > 2);
+    assert!(fs.units().stage_units(&caller(4)).unwrap() > 2);
     settle(&fs);
     assert!([0, 1, 4, 6].into_iter().all(|at| is_here(&fs, files[at])), "all of the unit");
     assert!(!is_here(&fs, files[2]), "and nothing of another one");
     // A directory that is named otherwise is none any more.
     fs.rename(&caller(5), projects, b"one", ROOT, b"one", 0).unwrap();
     assert_eq!((unit_of(&fs, files[0]), unit_of(&fs, files[2])), (None, Some(two)));
-    fs.load_rules(&caller(6), "").unwrap();
+    fs.policy().load_rules(&caller(6), "").unwrap();
     assert_eq!(units(&fs), [None; 7]);
     assert_clean(&fs);
 }
@@ -187,9 +187,9 @@ fn a_unit_of_rules_is_as_old_as_its_youngest_member() {
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
         let used = fs.store().used_percent();
         fs.store().set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
-        assert!(fs.keep_room(&caller(2000)).unwrap().unwrap() > 0);
+        assert!(fs.eviction().keep_room(&caller(2000)).unwrap().unwrap() > 0);
         // A segment that both have a part of may go.
-        let stays = fs.tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;
+        let stays = fs.tiers().tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;
         assert_eq!((stays, is_here(&fs, other)), (is_unit, false));
     }
 }
@@ -197,8 +197,10 @@ fn a_unit_of_rules_is_as_old_as_its_youngest_member() {
 #[test]
 fn classes_say_it_where_they_are_set_and_by_rules() {
     let (rig, fs) = Rig::new(2, 96 << 20);
-    fs.create_class(&caller(2), "films", &classes(&[("pin", "yes"), ("unit", "yes"), ("names", "90d")])).unwrap();
-    fs.create_class(&caller(2), "plain", &classes(&[("compress", "lz4")])).unwrap();
+    fs.policy()
+        .create_class(&caller(2), "films", &classes(&[("pin", "yes"), ("unit", "yes"), ("names", "90d")]))
+        .unwrap();
+    fs.policy().create_class(&caller(2), "plain", &classes(&[("compress", "lz4")])).unwrap();
     let (top, other) = (mkdir(&fs, ROOT, "top"), mkdir(&fs, ROOT, "other"));
     let below = mkdir(&fs, top, "below");
     let file = make(&fs, below, "file", b"some");
@@ -208,7 +210,7 @@ fn classes_say_it_where_they_are_set_and_by_rules() {
         |fs: &FileSystem, inode| ["pin", "unit", "names"].map(|key| fact(fs, inode, &format!("effective.{key}")));
     assert_eq!(said(&fs, file), ["yes", "yes", "90d"]);
     assert_eq!(fact(&fs, file, "source.names"), "inherited from /top");
-    assert_eq!(fs.unit_of(Wait::Allowed, file).unwrap(), Some(top));
+    assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), Some(top));
     // Of one class the nearest speaks; a key speaks louder.
     set(&fs, below, "class", "plain");
     assert_eq!(said(&fs, file), ["NoAttribute", "NoAttribute", "NoAttribute"]);
@@ -226,18 +228,19 @@ fn classes_say_it_where_they_are_set_and_by_rules() {
         true,
     );
     assert_eq!(said(&fs, file), ["yes", "no", "90d"]);
-    let settings = fs.classes(Wait::Allowed).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
+    let settings =
+        fs.classes().list(Wait::Allowed).unwrap().into_iter().find(|one| one.name == "films").unwrap().settings;
     assert!(settings.contains(&("names", "90d".into())) && settings.contains(&("pin", "yes".into())), "{settings:?}");
-    fs.change_class(&caller(2), "films", &classes(&[("pin", ""), ("names", "never")])).unwrap();
+    fs.policy().change_class(&caller(2), "films", &classes(&[("pin", ""), ("names", "never")])).unwrap();
     assert_eq!(said(&fs, file), ["NoAttribute", "no", "no"]);
-    assert!(fs.change_class(&caller(2), "films", &classes(&[("unit", "perhaps")])).is_err());
+    assert!(fs.policy().change_class(&caller(2), "films", &classes(&[("unit", "perhaps")])).is_err());
     assert_clean(&fs);
 }
 
 #[test]
 fn a_locked_class_goes_before_all_and_may_not_be_contradicted() {
     let (_rig, fs) = Rig::new(2, 96 << 20);
-    fs.create_class(&caller(2), "kept", &classes(&[("pin", "yes")])).unwrap();
+    fs.policy().create_class(&caller(2), "kept", &classes(&[("pin", "yes")])).unwrap();
     let top = mkdir(&fs, ROOT, "top");
     let file = make(&fs, top, "file", b"some");
     set(&fs, file, "pin", "no");
@@ -273,10 +276,10 @@ fn directories_are_matched_by_owner_and_mode_as_they_are_now() {
     set(&fs, ROOT, "rules", "type=directory owner=7 *: unit=yes");
     let top = mkdir(&fs, ROOT, "top");
     let file = make(&fs, top, "file", b"some");
-    assert_eq!(fs.unit_of(Wait::Allowed, file).unwrap(), None);
+    assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), None);
     for (uid, unit) in [(7, Some(top)), (8, None)] {
         fs.setattr(&caller(3), top, &SetAttributes { uid: Some(uid), ..SetAttributes::default() }).unwrap();
-        assert_eq!(fs.unit_of(Wait::Allowed, file).unwrap(), unit);
+        assert_eq!(fs.units().unit_of(Wait::Allowed, file).unwrap(), unit);
     }
 }
 
@@ -390,7 +393,7 @@ fn what_holds_is_what_a_plain_model_says() {
         let (rig, mut fs) = Rig::new(1, 64 << 20);
         let random = &mut Random(seed * 77 + 5);
         for (name, settings) in CLASSES {
-            fs.create_class(&caller(2), name, &classes(settings)).unwrap();
+            fs.policy().create_class(&caller(2), name, &classes(settings)).unwrap();
         }
         let mut pool = Node::default();
         let mut nodes = vec![Node { is_directory: true, ..Node::default() }];
@@ -439,7 +442,7 @@ fn what_holds_is_what_a_plain_model_says() {
                 }
                 4 => {
                     let rules = random_rules(random);
-                    fs.load_rules(&caller(3), &text_of(&rules)).unwrap();
+                    fs.policy().load_rules(&caller(3), &text_of(&rules)).unwrap();
                     pool.rules = rules;
                 }
                 5 if at > 0 => {

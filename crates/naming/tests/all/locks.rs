@@ -44,7 +44,7 @@ fn a_lock_overrides_what_was_set_and_refuses_what_is_set_after_it() {
     let (file, ruled) = (make(&fs, below, "a", &[7; 50_000]), make(&fs, below, "a.tmp", &[7; 50_000]));
     set(&fs, file, "user.stere.copies", "1");
     set(&fs, below, "user.stere.rules", "*.tmp: copies=1, compress=lz4");
-    fs.load_rules(&caller(3), "! a: copies=2").unwrap();
+    fs.policy().load_rules(&caller(3), "! a: copies=2").unwrap();
     reconcile(&fs);
     stored_as_asked(&fs, ruled, "0");
     set(&fs, top, "trusted.stere.copies", "3");
@@ -89,7 +89,7 @@ fn a_lock_overrides_what_was_set_and_refuses_what_is_set_after_it() {
 fn a_locked_class_speaks_for_what_it_sets_and_follows_the_class() {
     let (rig, fs) = Rig::new(3, DEVICE_BYTES);
     let settings = |copies: &str| [("copies".to_owned(), copies.to_owned())];
-    fs.create_class(&caller(2), "photos", &settings("3")).unwrap();
+    fs.policy().create_class(&caller(2), "photos", &settings("3")).unwrap();
     let top = mkdir(&fs, ROOT, "top");
     let file = make(&fs, top, "a", &[7; 50_000]);
     assert_eq!(try_set(&fs, top, "trusted.stere.class", "gold"), libc::EINVAL);
@@ -102,7 +102,7 @@ fn a_locked_class_speaks_for_what_it_sets_and_follows_the_class() {
     assert_eq!(copies(&fs, file), locked("3", "/top"));
     stored_as_asked(&fs, file, "2");
     // Only the lock names it; a change of the class finds what is below all the same.
-    fs.change_class(&caller(4), "photos", &settings("1")).unwrap();
+    fs.policy().change_class(&caller(4), "photos", &settings("1")).unwrap();
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
     reconcile(&fs);

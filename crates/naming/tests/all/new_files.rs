@@ -17,11 +17,11 @@ fn settle(fs: &FileSystem) {
 
 /// Looks as a mount does each minute; how many files were looked at.
 fn look(fs: &FileSystem, looks_at_all: bool) -> u64 {
-    let looked_at = || fs.reconcile_status(caller(3).wait).unwrap().files;
+    let looked_at = || fs.reconciler().reconcile_status(caller(3).wait).unwrap().files;
     fs.syncfs(&caller(3)).unwrap();
     let before = looked_at();
-    fs.send_new_down(&caller(3), looks_at_all).unwrap();
-    while fs.reconcile_step(&caller(3), 1 << 20).unwrap() {}
+    fs.reconciler().send_new_down(&caller(3), looks_at_all).unwrap();
+    while fs.reconciler().reconcile_step(&caller(3), 1 << 20).unwrap() {}
     settle(fs);
     looked_at() - before
 }
@@ -29,7 +29,7 @@ fn look(fs: &FileSystem, looks_at_all: bool) -> u64 {
 /// Files of which something is not, and shall not come, on a volume.
 fn not_down(fs: &FileSystem, files: &[u64]) -> Vec<u64> {
     let is_left = |inode: &&u64| {
-        let file = fs.tier_file(&caller(3), **inode).unwrap();
+        let file = fs.tiers().tier_file(&caller(3), **inode).unwrap();
         file.local_bytes + file.released_bytes > file.tertiary_bytes
     };
     files.iter().filter(is_left).copied().collect()
@@ -44,7 +44,7 @@ fn only_what_was_written_is_looked_at() {
     let mut files: Vec<u64> = (0..500).map(|number| make(&fs, below, &format!("f{number}"), b"some content")).collect();
     fs.syncfs(&caller(3)).unwrap();
     set(&fs, top, "tier", "cold");
-    while fs.reconcile_step(&caller(3), 1 << 20).unwrap() {}
+    while fs.reconciler().reconcile_step(&caller(3), 1 << 20).unwrap() {}
     assert!(look(&fs, false) >= 500, "what was before the mount is not known");
     assert_eq!(look(&fs, false), 0, "nothing was written");
     files.push(make(&fs, below, "new", b"new"));

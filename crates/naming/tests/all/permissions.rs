@@ -51,7 +51,7 @@ fn paths_of_names_that_nobody_may_reach_are_not_told() {
     let file = make(&fs, open, b"file", 0o644);
     fs.link(&caller(4), file, group, b"third").expect("a link");
     fs.link(&caller(4), file, private, b"other.secret").expect("a link");
-    fs.reconcile(&caller(4), ROOT).expect("noted");
+    fs.reconciler().reconcile(&caller(4), ROOT).expect("noted");
     support::reconcile(&fs);
     let told = |who: &Caller<'_>| {
         let of = |key: &str| fs.getxattr(who, file, format!("user.stere.{key}").as_bytes());

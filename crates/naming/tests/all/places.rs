@@ -97,7 +97,7 @@ fn what_exists_follows_and_a_crash_does_not_matter() {
         set(&fs, place, "only", value);
         fs.syncfs(&caller(3)).unwrap();
         for round in 0..3 {
-            fs.reconcile_step(&caller(7), 1 << 20).unwrap();
+            fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap();
             fs = rig.crash(fs, |at| round == 1 && at % 2 == 0);
             files.iter().for_each(|(inode, bytes)| check(&fs, *inode, bytes));
         }
@@ -177,7 +177,7 @@ fn the_impossible_is_told_and_waited_for() {
     set(&fs, place, "only", "tape");
     assert!(fact(&fs, file, "state").starts_with("impossible: no device has"), "{}", fact(&fs, file, "state"));
     reconcile(&fs);
-    assert!(!fs.reconcile_step(&caller(7), 1 << 20).unwrap(), "nobody tries for ever");
+    assert!(!fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap(), "nobody tries for ever");
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let (new, handle) = fs.create(&caller(3), place, b"new", 0o644, flags).unwrap();
     let refused = fs.write(&caller(3), new.inode, 0, &bytes, false);
@@ -185,7 +185,7 @@ fn the_impossible_is_told_and_waited_for() {
     fs.release(&caller(3), new.inode, handle).unwrap();
     check(&fs, file, &bytes);
     tag(&fs, 2, &["tape"]);
-    fs.pause_reconcile(false);
+    fs.reconciler().pause_reconcile(false);
     reconcile(&fs);
     assert_eq!(devices(&fs, file), names(&["d2"]));
     assert_eq!(
@@ -193,7 +193,7 @@ fn the_impossible_is_told_and_waited_for() {
         "impossible: surviving the loss of 1 device needs 2 devices and only= names 1, so files survive the loss of 0 devices; add devices, or ask for less"
     );
     tag(&fs, 1, &["tape"]);
-    fs.reconcile(&caller(7), place).unwrap();
+    fs.reconciler().reconcile(&caller(7), place).unwrap();
     reconcile(&fs);
     assert_lies(&fs, file, &bytes, &["d1", "d2"]);
     assert_clean(&fs);
@@ -288,9 +288,14 @@ fn rules_classes_and_locks_name_devices() {
     );
     assert_lies(&fs, object, &bytes, &["d2"]);
     assert_lies(&fs, source, &bytes, &["d0", "d1", "d3"]);
-    fs.create_class(&caller(3), "quick", &[("only".into(), "nvme".into())]).unwrap();
-    let shown =
-        fs.classes(stere_naming::Wait::Allowed).unwrap().into_iter().find(|class| class.name == "quick").unwrap();
+    fs.policy().create_class(&caller(3), "quick", &[("only".into(), "nvme".into())]).unwrap();
+    let shown = fs
+        .classes()
+        .list(stere_naming::Wait::Allowed)
+        .unwrap()
+        .into_iter()
+        .find(|class| class.name == "quick")
+        .unwrap();
     assert_eq!(shown.settings, [("only", "nvme".to_owned())]);
     let quick = directory(&fs, "quick", "class", "quick");
     let file = make(&fs, quick, "file", &bytes);
@@ -312,7 +317,7 @@ fn rules_classes_and_locks_name_devices() {
 
 /// Where a note waits to be looked at.
 fn noted(fs: &FileSystem) -> BTreeSet<String> {
-    let status = fs.reconcile_status(stere_naming::Wait::Allowed).unwrap();
+    let status = fs.reconciler().reconcile_status(stere_naming::Wait::Allowed).unwrap();
     status.pending.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
 }
 
@@ -330,7 +335,7 @@ fn a_label_concerns_whose_policy_names_it() {
     };
     rules(&fs, b"*.c: only=nvme; *.o: copies=1");
     fs.setxattr(&caller(3), locked, b"trusted.stere.only", b"nvme", SetMode::Any, false).unwrap();
-    fs.create_class(&caller(3), "quick", &[("on".into(), "nvme".into())]).unwrap();
+    fs.policy().create_class(&caller(3), "quick", &[("on".into(), "nvme".into())]).unwrap();
     let quick = directory(&fs, "quick", "class", "quick");
     let left = directory(&fs, "left", "only", "nvme");
     set(&fs, left, "only", "any");
@@ -346,32 +351,32 @@ fn a_label_concerns_whose_policy_names_it() {
     let all = ["/named", "/wished", "/ruled", "/locked", "/quick"];
     let of = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<BTreeSet<String>>();
     tag(&fs, 2, &["nvme"]);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&all));
     reconcile(&fs);
     // There are enough of them now.
     assert_lies(&fs, file, &bytes, &["d0", "d1", "d2"]);
     tag(&fs, 3, &["nobody-names-it"]);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&[]));
     fs.syncfs(&caller(5)).unwrap();
     let fs = rig.reopen(fs, true);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&[]), "a mount is no change");
     tag(&fs, 3, &["old"]);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&["/wished", "/other"]));
     reconcile(&fs);
     rules(&fs, b"*.c: only=old");
     reconcile(&fs);
     tag(&fs, 4, &["nvme"]);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&["/named", "/wished", "/locked", "/quick"]));
     reconcile(&fs);
-    fs.load_rules(&caller(6), "*.iso: on=nvme").unwrap();
+    fs.policy().load_rules(&caller(6), "*.iso: on=nvme").unwrap();
     reconcile(&fs);
     tag(&fs, 4, &[]);
-    fs.follow_labels(&caller(5)).unwrap();
+    fs.classes().follow_labels(&caller(5)).unwrap();
     assert_eq!(noted(&fs), of(&["/"]));
     reconcile(&fs);
     assert_clean(&fs);
@@ -415,7 +420,7 @@ fn requirements_that_contradict_each_other_part_what_is_shared() {
     set(&fs, ROOT, "dedup", "yes");
     reconcile(&fs);
     reconcile(&fs);
-    assert!(!fs.reconcile_step(&caller(9), 1 << 20).unwrap(), "nobody joins and parts without end");
+    assert!(!fs.reconciler().reconcile_step(&caller(9), 1 << 20).unwrap(), "nobody joins and parts without end");
     assert_eq!(stored_bytes(&fs), 2 * (128 << 10), "all records are the same: one in each place");
     let fs = rig.reopen(fs, true);
     [file, third, fourth].into_iter().for_each(|inode| assert_lies(&fs, inode, &bytes, &["d4", "d5"]));

@@ -80,7 +80,9 @@ impl Archived {
     }
 
     fn release(&self) {
-        assert!(self.fs.release_segments(&caller(3), &segments_of(&self.fs, self.folder)).unwrap().segments > 0);
+        assert!(
+            self.fs.tiers().release_segments(&caller(3), &segments_of(&self.fs, self.folder)).unwrap().segments > 0
+        );
         self.fs.store().checkpoint().unwrap();
     }
 
@@ -88,7 +90,7 @@ impl Archived {
     fn stage(&self, files: &[usize]) {
         for file in files {
             let inode = self.files[*file].0;
-            self.fs.bring_back(&caller(3), &segments_of(&self.fs, inode), &[inode]).unwrap();
+            self.fs.tiers().bring_back(&caller(3), &segments_of(&self.fs, inode), &[inode]).unwrap();
         }
         settle(&self.fs);
     }
@@ -157,14 +159,14 @@ fn what_comes_back_later_than_it_was_asked_for_lies_right_too() {
     assert!(fs.read(&caller(4), archived.files[0].0, 0, &mut byte).is_err(), "now it is known");
     archived.stage(&[1]);
     assert_eq!(archived.where_is(1), BTreeSet::from(["cold".to_owned()]));
-    let blocked = fs.reconcile_status(Wait::Allowed).unwrap().blocked;
+    let blocked = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked;
     assert!(blocked.len() == 1 && blocked[0].why.contains("wait for devices or volumes"), "{blocked:?}");
     archived.volume.set_fault(None);
-    fs.pause_reconcile(false);
+    fs.reconciler().pause_reconcile(false);
     settle(fs);
     archived.stage(&[1]);
     archived.assert_lie(&[1], &["d2", "d3"]);
-    assert!(fs.reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
+    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().blocked.is_empty());
     assert_clean(fs);
 }
 
@@ -175,13 +177,13 @@ fn what_is_archived_follows_a_label() {
     archived.release();
     tag(fs, 0, &[]);
     tag(fs, 2, &["hdd", "ssd"]);
-    fs.follow_labels(&caller(3)).unwrap();
+    fs.classes().follow_labels(&caller(3)).unwrap();
     settle(fs);
     archived.stage(&[0, 1, 2]);
     archived.assert_lie(&[0, 1, 2], &["d1", "d2"]);
     tag(fs, 1, &[]);
     tag(fs, 3, &["hdd"]);
-    fs.follow_labels(&caller(3)).unwrap();
+    fs.classes().follow_labels(&caller(3)).unwrap();
     settle(fs);
     archived.assert_lie(&[0, 1, 2], &["d2", "d3"]);
     assert_clean(fs);

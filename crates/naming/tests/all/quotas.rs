@@ -32,12 +32,12 @@ fn user(number: u32) -> Account {
 }
 
 fn limit(fs: &FileSystem, whose: Account, limits: Limits) {
-    fs.set_quota(&caller(2), whose, limits).unwrap();
+    fs.quotas().set_quota(&caller(2), whose, limits).unwrap();
     settle(fs);
 }
 
 fn account(fs: &FileSystem, holder: Holder, number: u32) -> AccountValue {
-    let infos = fs.accounts(Wait::Allowed, holder).unwrap();
+    let infos = fs.quotas().accounts(Wait::Allowed, holder).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -49,7 +49,7 @@ fn in_volume(fs: &FileSystem, number: u32) -> (u64, u64) {
 /// A directory that is a volume.
 fn volume(fs: &FileSystem, parent: u64, name: &str, limits: Limits) -> (u64, u32) {
     let inode = mkdir(fs, parent, name);
-    let number = fs.create_volume(&caller(2), inode, limits).unwrap();
+    let number = fs.quotas().create_volume(&caller(2), inode, limits).unwrap();
     settle(fs);
     (inode, number)
 }
@@ -198,14 +198,14 @@ fn what_is_moved_counts_where_it_lies() {
     fs.release(&caller(3), dirty, handle).unwrap();
     // A directory that is too much is refused as far as that is seen quickly.
     is_over(fs.rename(&caller(3), one, b"d", two, b"d", 0));
-    fs.set_volume(&caller(3), two, bytes(8 * MIB)).unwrap();
+    fs.quotas().set_volume(&caller(3), two, bytes(8 * MIB)).unwrap();
     fs.rename(&caller(3), one, b"d", two, b"d", 0).unwrap();
-    assert_eq!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Moving);
+    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Moving);
     fs.syncfs(&caller(4)).unwrap();
     let fs = rig.reopen(fs, true);
     assert_clean(&fs);
     settle(&fs);
-    assert_eq!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
     assert_eq!((in_volume(&fs, first), in_volume(&fs, second)), ((0, 1), (of_directory + 8192, 705)));
     assert_clean(&fs);
 }
@@ -241,17 +241,17 @@ fn a_full_directory_becomes_a_volume() {
     make(&fs, inner, "f", &[1; 4096]);
     make(&fs, top, "g", &[1; 4096]);
     // A limit that is too small already refuses only what is new.
-    let number = fs.create_volume(&caller(3), top, bytes(4096)).unwrap();
+    let number = fs.quotas().create_volume(&caller(3), top, bytes(4096)).unwrap();
     settle(&fs);
     assert_eq!((in_volume(&fs, number), in_volume(&fs, first)), ((8192, 4), (4096, 2)));
     let (inode, _) = create(&fs, inner, "h");
     is_over(fs.write(&caller(3), inode, 0, &[1], false));
-    assert!(matches!(fs.create_volume(&caller(3), top, Limits::default()), Err(Error::Invalid(_))));
-    fs.dissolve_volume(&caller(3), top).unwrap();
+    assert!(matches!(fs.quotas().create_volume(&caller(3), top, Limits::default()), Err(Error::Invalid(_))));
+    fs.quotas().dissolve_volume(&caller(3), top).unwrap();
     assert_eq!(fs.write(&caller(3), inode, 0, &[1], false).unwrap(), 1);
     settle(&fs);
     let numbers: Vec<u32> =
-        fs.accounts(Wait::Allowed, Holder::Volume).unwrap().iter().map(|info| info.account.number).collect();
+        fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap().iter().map(|info| info.account.number).collect();
     assert_eq!(numbers, [first]);
     fs.syncfs(&caller(4)).unwrap();
     assert_clean(&fs);
@@ -275,11 +275,11 @@ fn a_deleted_volume_is_emptied_in_the_background() {
         make(&fs, directory, &format!("f{at}"), &[1; 10]);
     }
     // Only a volume, only when it was said, and not for long.
-    assert!(matches!(fs.condemn_volume(&caller(3), directory), Err(Error::Invalid(_))));
+    assert!(matches!(fs.quotas().condemn_volume(&caller(3), directory), Err(Error::Invalid(_))));
     assert!(matches!(fs.rmdir(&caller(3), outer, b"v"), Err(Error::NotEmpty)));
-    fs.condemn_volume(&caller(3), top).unwrap();
+    fs.quotas().condemn_volume(&caller(3), top).unwrap();
     assert!(matches!(fs.rmdir(&caller(40), outer, b"v"), Err(Error::NotEmpty)));
-    fs.condemn_volume(&caller(3), top).unwrap();
+    fs.quotas().condemn_volume(&caller(3), top).unwrap();
     fs.hold_removed();
     fs.rmdir(&caller(4), outer, b"v").unwrap();
     assert!(matches!(fs.lookup(&caller(4), outer, b"v"), Err(Error::NotFound)));
@@ -310,14 +310,14 @@ fn emptying_goes_on_after_a_crash() {
     for at in 0..700 {
         make(&fs, top, &format!("f{at}"), &[1; 10]);
     }
-    fs.condemn_volume(&caller(3), top).unwrap();
+    fs.quotas().condemn_volume(&caller(3), top).unwrap();
     fs.rmdir(&caller(4), ROOT, b"v").unwrap();
     fs.step(&caller(5), 100).unwrap();
     fs.syncfs(&caller(5)).unwrap();
     let fs = rig.reopen(fs, true);
     assert_clean(&fs);
     settle(&fs);
-    assert_eq!(fs.accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
+    assert_eq!(fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
     assert_eq!(account(&fs, Holder::User, 0).inodes, 1);
     assert_clean(&fs);
     let used = fs.statfs();
@@ -331,7 +331,7 @@ fn an_empty_volume_is_removed_as_any_directory() {
     volume(&fs, ROOT, "v", inodes(1));
     fs.rmdir(&caller(3), ROOT, b"v").unwrap();
     settle(&fs);
-    assert_eq!(fs.accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
+    assert_eq!(fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap(), []);
     assert_clean(&fs);
 }
 
@@ -343,11 +343,11 @@ fn statfs_tells_of_the_volume() {
         volume(&fs, ROOT, "v", Limits { bytes: Some(Some(MIB)), inodes: Some(Some(9)), ..Limits::default() });
     let (inner, _) = volume(&fs, top, "inner", bytes(64 * MIB));
     make(&fs, inner, "f", &[1; 8192]);
-    let seen = fs.statfs_at(Wait::Allowed, top).unwrap();
+    let seen = fs.quotas().statfs_at(Wait::Allowed, top).unwrap();
     assert_eq!((seen.blocks, seen.blocks_free, seen.files, seen.files_free), (256, 254, 9, 6));
-    let seen = fs.statfs_at(Wait::Allowed, inner).unwrap();
+    let seen = fs.quotas().statfs_at(Wait::Allowed, inner).unwrap();
     assert_eq!((seen.blocks, seen.blocks_free), (256, 254), "the volume above leaves less");
-    assert_eq!(fs.statfs_at(Wait::Allowed, ROOT).unwrap(), fs.statfs());
+    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, ROOT).unwrap(), fs.statfs());
 }
 
 /// A pool that keeps no accounts has not one key of them.
@@ -357,9 +357,9 @@ fn nothing_is_kept_where_nobody_asks() {
     make(&fs, ROOT, "f", &[1; 8192]);
     let who = Caller { uid: 7, ..caller(3) };
     fs.mkdir(&who, ROOT, b"d", 0o755).unwrap();
-    assert_eq!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Off);
+    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Off);
     for holder in Holder::ALL {
-        assert_eq!(fs.accounts(Wait::Allowed, holder).unwrap(), []);
+        assert_eq!(fs.quotas().accounts(Wait::Allowed, holder).unwrap(), []);
     }
 }
 
@@ -387,14 +387,14 @@ fn soft_limits_hold_when_the_while_is_over() {
     }
     fs.syncfs(&caller(50)).unwrap();
     assert_eq!(account(&fs, Holder::Volume, number).soft.bytes_since, 50);
-    assert_eq!(fs.statfs_at(Wait::Allowed, top).unwrap().blocks_free, 256 - 4);
+    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, top).unwrap().blocks_free, 256 - 4);
     assert_eq!(write(&fs, 149, 4 * 4096).unwrap(), 4096, "the while is not over");
     fs.syncfs(&caller(149)).unwrap();
     let fs = rig.reopen(fs, true);
     at(&fs, 150);
     is_over(write(&fs, 150, 5 * 4096));
     is_over(fs.setattr(&caller(150), inode, &SetAttributes { size: Some(MIB), ..SetAttributes::default() }));
-    assert_eq!(fs.statfs_at(Wait::Allowed, top).unwrap().blocks_free, 0);
+    assert_eq!(fs.quotas().statfs_at(Wait::Allowed, top).unwrap().blocks_free, 0);
     // What is there can be written over and cut; when it is less, all begins anew.
     assert_eq!(write(&fs, 151, 4096).unwrap(), 4096);
     fs.setattr(&caller(152), inode, &SetAttributes { size: Some(8192), ..SetAttributes::default() }).unwrap();
@@ -412,7 +412,7 @@ fn soft_limits_hold_when_the_while_is_over() {
     is_over(fs.mkdir(&caller(310), top, b"three", 0o755));
     // Whoever gets a higher limit may go on at once.
     let higher = Limits { soft_inodes: Some(Some(9)), soft_bytes: Some(None), ..Limits::default() };
-    fs.set_volume(&caller(311), top, higher).unwrap();
+    fs.quotas().set_volume(&caller(311), top, higher).unwrap();
     mkdir(&fs, top, "three");
     assert_eq!(write(&fs, 312, 5 * 4096).unwrap(), 4096);
     fs.syncfs(&caller(312)).unwrap();
@@ -448,7 +448,7 @@ fn who_has_no_limit_of_his_own_has_that_of_the_others() {
     fs.syncfs(&caller(4)).unwrap();
     assert_ne!(account(&fs, Holder::User, 7).soft.inodes_since, 0);
     assert_eq!(account(&fs, Holder::User, 9).soft.inodes_since, 0);
-    let infos = fs.accounts(Wait::Allowed, Holder::User).unwrap();
+    let infos = fs.quotas().accounts(Wait::Allowed, Holder::User).unwrap();
     let most = |number| infos.iter().find(|info| info.account.number == number).unwrap().most;
     assert_eq!((most(7).bytes, most(8).bytes, most(0).bytes), (Some(8192), Some(MIB), None));
     limit(&fs, others(Holder::User), Limits { bytes: Some(None), soft_inodes: Some(None), ..Limits::default() });

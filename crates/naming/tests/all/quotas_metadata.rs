@@ -25,13 +25,13 @@ fn bytes(limit: u64) -> Limits {
 
 fn volume(fs: &FileSystem, parent: u64, name: &str, limits: Limits) -> (u64, u32) {
     let inode = mkdir(fs, parent, name);
-    let number = fs.create_volume(&caller(2), inode, limits).unwrap();
+    let number = fs.quotas().create_volume(&caller(2), inode, limits).unwrap();
     settle(fs);
     (inode, number)
 }
 
 fn account(fs: &FileSystem, holder: Holder, number: u32) -> AccountValue {
-    let infos = fs.accounts(Wait::Allowed, holder).unwrap();
+    let infos = fs.quotas().accounts(Wait::Allowed, holder).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -102,7 +102,7 @@ fn a_new_owner_and_another_volume_get_what_attributes_count() {
     let (_rig, fs) = new();
     let (one, first) = volume(&fs, ROOT, "one", Limits::default());
     let (two, second) = volume(&fs, ROOT, "two", bytes(3 * BLOCK));
-    fs.set_quota(&caller(3), Account { holder: Holder::User, number: 7 }, bytes(3 * BLOCK)).unwrap();
+    fs.quotas().set_quota(&caller(3), Account { holder: Holder::User, number: 7 }, bytes(3 * BLOCK)).unwrap();
     let own = |uid| SetAttributes { uid: Some(uid), gid: Some(uid), ..SetAttributes::default() };
     let inode = make(&fs, one, "f", &[]);
     attribute(&fs, inode, "user.a", 3 * BLOCK as usize).unwrap();
@@ -181,7 +181,7 @@ fn versions_count_their_attributes_and_no_removal_is_refused_for_them() {
         make(&fs, top, name, &[1; 10]);
     }
     fs.syncfs(&caller(401)).unwrap();
-    fs.set_volume(&caller(402), top, bytes(used(&fs, number))).unwrap();
+    fs.quotas().set_volume(&caller(402), top, bytes(used(&fs, number))).unwrap();
     for (at, name) in names.iter().enumerate() {
         fs.unlink(&caller(500 + at as i64), top, name.as_bytes()).unwrap();
     }
@@ -220,7 +220,7 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     let names = (300 * 24 + 10 * 2 + 90 * 3 + 200 * 4_u64).next_multiple_of(BLOCK);
     assert_eq!(used(&fs, number), counted + names);
     let before: Vec<_> =
-        Holder::ALL.into_iter().flat_map(|holder| fs.accounts(Wait::Allowed, holder).unwrap()).collect();
+        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Wait::Allowed, holder).unwrap()).collect();
     fs.syncfs(&caller(4)).unwrap();
     fs.store()
         .update(Wait::Allowed, |transaction| {
@@ -242,7 +242,7 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     fs.syncfs(&caller(4)).unwrap();
     assert_clean(&fs);
     let fs = rig.reopen(fs, true);
-    assert!(matches!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Counting(_)));
+    assert!(matches!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Counting(_)));
     fs.step(&caller(5), 1).unwrap();
     // What is changed meanwhile is counted once.
     let inode = fs.lookup(&caller(5), top, b"f0").unwrap().inode;
@@ -253,10 +253,10 @@ fn a_pool_from_before_is_counted_by_its_next_mount() {
     assert_clean(&fs);
     let fs = rig.reopen(fs, true);
     settle(&fs);
-    assert_eq!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
     assert_eq!(used(&fs, number), counted + names);
     let after: Vec<_> =
-        Holder::ALL.into_iter().flat_map(|holder| fs.accounts(Wait::Allowed, holder).unwrap()).collect();
+        Holder::ALL.into_iter().flat_map(|holder| fs.quotas().accounts(Wait::Allowed, holder).unwrap()).collect();
     assert_eq!(before, after);
     assert_clean(&fs);
 }

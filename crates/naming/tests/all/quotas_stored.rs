@@ -28,13 +28,13 @@ fn stored(limit: u64) -> Limits {
 fn volume(fs: &FileSystem, name: &str, copies: u8, limits: Limits) -> (u64, u32) {
     let inode = mkdir(fs, ROOT, name);
     set(fs, inode, "copies", &copies.to_string());
-    let number = fs.create_volume(&caller(2), inode, limits).unwrap();
+    let number = fs.quotas().create_volume(&caller(2), inode, limits).unwrap();
     settle(fs);
     (inode, number)
 }
 
 fn account(fs: &FileSystem, number: u32) -> AccountValue {
-    let infos = fs.accounts(Wait::Allowed, Holder::Volume).unwrap();
+    let infos = fs.quotas().accounts(Wait::Allowed, Holder::Volume).unwrap();
     infos.into_iter().find(|info| info.account.number == number).map(|info| info.value).unwrap_or_default()
 }
 
@@ -134,9 +134,9 @@ fn what_exists_is_charged_and_what_moves_is_charged_anew() {
     }
     fs.syncfs(&caller(3)).unwrap();
     assert_eq!(account(&fs, number).stored, NAMES, "nobody asked for contents");
-    fs.set_quota(&caller(3), Account { holder: Holder::Volume, number }, stored(1 << 30)).unwrap();
+    fs.quotas().set_quota(&caller(3), Account { holder: Holder::Volume, number }, stored(1 << 30)).unwrap();
     settle(&fs);
-    assert_eq!(fs.accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
+    assert_eq!(fs.quotas().accounts_state(Wait::Allowed).unwrap(), AccountsState::Exact);
     assert_eq!(account(&fs, number).stored, NAMES + 40 * 2 * (64 << 10));
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);

@@ -62,7 +62,7 @@ fn files_are_cut_into_records_of_the_size_that_is_asked_for() {
 fn classes_rules_and_locks_say_it_too() {
     let (_rig, fs) = Rig::new(2, DEVICE_BYTES);
     let settings = [("record".to_owned(), "32K".to_owned())];
-    fs.create_class(&caller(2), "database", &settings).unwrap();
+    fs.policy().create_class(&caller(2), "database", &settings).unwrap();
     let top = directory(&fs, "d", "class", "database");
     let file = make(&fs, top, "f", &text(1, 100_000));
     assert_eq!(fact(&fs, file, "effective.record"), "32K");
@@ -73,7 +73,7 @@ fn classes_rules_and_locks_say_it_too() {
     set(&fs, both, "record", "4K");
     assert_eq!(fact(&fs, both, "effective.record"), "4K");
     assert_eq!(
-        fs.classes(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings,
+        fs.classes().list(stere_naming::Wait::Allowed).unwrap().last().unwrap().settings,
         [("record", "32K".to_owned())]
     );
     fs.setxattr(&caller(3), top, b"trusted.stere.record", b"64K", stere_naming::SetMode::Any, false).unwrap();

@@ -219,7 +219,7 @@ fn what_a_directory_says_begins_when_a_file_was_left_alone() {
     assert_eq!(fact(&fs, NOW, inside, "retain"), "2027-03-01T00:00:00Z");
     // What was over does not begin again.
     let over = NOW + 30 * DAY;
-    fs.reconcile(&caller(over), ROOT).unwrap();
+    fs.reconciler().reconcile(&caller(over), ROOT).unwrap();
     reconcile(&fs);
     look(&fs, over);
     assert!(!is_retained(&fs, over, old));

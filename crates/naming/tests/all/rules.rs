@@ -71,17 +71,22 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
     assert_eq!(effective(&fs, file), "2 lz4", "nearer rules before those above");
     set(&fs, file, "compress", "none");
     assert_eq!(effective(&fs, file), "2 none", "the file itself before rules");
-    fs.load_rules(&caller(6), "*: copies=1; *.c: compress=zstd:9\n! a.*: compress=lz4").unwrap();
+    fs.policy().load_rules(&caller(6), "*: copies=1; *.c: compress=zstd:9\n! a.*: compress=lz4").unwrap();
     reconcile(&fs);
     assert_eq!(effective(&fs, file), "2 lz4", "an overriding rule before all");
     assert_eq!(fact(&fs, file, "source.compress"), "rule of the pool: ! a.*: compress=lz4");
     let beside = make(&fs, ROOT, "b.c", b"x");
     assert_eq!(effective(&fs, beside), "1 zstd:9", "the pool's rules where nobody else says anything");
-    fs.load_rules(&caller(7), "").unwrap();
+    fs.policy().load_rules(&caller(7), "").unwrap();
     reconcile(&fs);
     assert_eq!((effective(&fs, file), effective(&fs, beside)), ("2 none".into(), "2 none".into()));
-    let history: Vec<_> =
-        fs.rules_history(Wait::Allowed).unwrap().into_iter().map(|one| (one.version, one.rules.seconds)).collect();
+    let history: Vec<_> = fs
+        .rules()
+        .rules_history(Wait::Allowed)
+        .unwrap()
+        .into_iter()
+        .map(|one| (one.version, one.rules.seconds))
+        .collect();
     assert_eq!(history, [(1, 6), (2, 7)]);
 }
 
@@ -89,7 +94,7 @@ fn who_is_nearer_goes_first_and_the_administrator_before_all() {
 #[test]
 fn rules_of_a_newer_stere_are_left_alone() {
     let (rig, fs) = Rig::new(3, DEVICE_BYTES);
-    fs.load_rules(&caller(3), "*: copies=3").unwrap();
+    fs.policy().load_rules(&caller(3), "*: copies=3").unwrap();
     let newer = stere_format::Key::rules(7);
     let put = |transaction: &mut stere_store::Transaction<'_>| {
         transaction.put(newer, b"\x09rules to come");
@@ -100,8 +105,8 @@ fn rules_of_a_newer_stere_are_left_alone() {
     let fs = rig.reopen(fs, false);
     let file = make(&fs, ROOT, "a", b"x");
     assert_eq!(fact(&fs, file, "effective.copies"), "2", "what is not understood decides nothing");
-    assert_eq!(fs.load_rules(&caller(5), "*: copies=2").unwrap(), 8);
-    let versions: Vec<u64> = fs.rules_history(Wait::Allowed).unwrap().iter().map(|one| one.version).collect();
+    assert_eq!(fs.policy().load_rules(&caller(5), "*: copies=2").unwrap(), 8);
+    let versions: Vec<u64> = fs.rules().rules_history(Wait::Allowed).unwrap().iter().map(|one| one.version).collect();
     assert_eq!(versions, [1, 8]);
     let stored =
         fs.store().view(Wait::Allowed, |view| Ok::<_, stere_store::Error>(view.get(&newer)?.unwrap().to_vec()));
@@ -129,12 +134,12 @@ fn names_that_change_change_what_is_decided() {
     fs.link(&caller(5), linked, other, b"third").unwrap();
     assert_eq!(effective(&fs, linked), "3 none");
     for directory in [top, other, linked, ROOT] {
-        fs.reconcile(&caller(5), directory).unwrap();
+        fs.reconciler().reconcile(&caller(5), directory).unwrap();
         reconcile(&fs);
         assert_eq!(effective(&fs, linked), "3 none");
     }
     fs.unlink(&caller(5), top, b"second.c").unwrap();
-    fs.reconcile(&caller(5), ROOT).unwrap();
+    fs.reconciler().reconcile(&caller(5), ROOT).unwrap();
     reconcile(&fs);
     assert_eq!(effective(&fs, linked), "2 none", "all names were met, and none of them asks for more");
     // A directory that moves takes its files to other rules.
@@ -165,11 +170,11 @@ fn exactly_the_files_that_a_rule_changes_are_stored_anew() {
         files.push((make(&fs, top, &name, &text(30_000 + number)), number % 3 == 0));
     }
     fs.syncfs(&caller(3)).unwrap();
-    let before = fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+    let before = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
     set(&fs, top, "rules", "*.c: compress=zstd");
     // A crash on the way: what was asked for is not forgotten.
     fs.syncfs(&caller(3)).unwrap();
-    fs.reconcile_step(&caller(7), 1).unwrap();
+    fs.reconciler().reconcile_step(&caller(7), 1).unwrap();
     let fs = rig.reopen(fs, true);
     reconcile(&fs);
     for (inode, is_ruled) in &files {
@@ -178,18 +183,18 @@ fn exactly_the_files_that_a_rule_changes_are_stored_anew() {
         let stored: u64 = fact(&fs, *inode, "stored").parse().unwrap();
         assert_eq!(stored < 20_000, *is_ruled);
     }
-    let moved = fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes - before;
+    let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes - before;
     assert!(moved < 20 * 20_000, "{moved} bytes: only the compressed ones were written");
-    let log = fs.rule_log(Wait::Allowed).unwrap();
+    let log = fs.rules().rule_log(Wait::Allowed).unwrap();
     assert_eq!(log.len(), 20, "{log:?}");
     assert!(log.iter().all(|entry| entry.text.ends_with(".c: *.c: compress=zstd") && entry.text.starts_with("/top/f")));
     // The same rules again change nothing; none at all undo it.
     set(&fs, top, "rules", "*.c: compress=zstd");
     reconcile(&fs);
-    assert_eq!(fs.rule_log(Wait::Allowed).unwrap().len(), 20);
+    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 20);
     fs.removexattr(&caller(8), top, b"user.stere.rules").unwrap();
     reconcile(&fs);
-    assert_eq!(fs.rule_log(Wait::Allowed).unwrap().len(), 40);
+    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 40);
     assert!(files.iter().all(|(inode, _)| effective(&fs, *inode) == "2 none"));
     assert!(stere_naming::check(fs.store()).unwrap().is_empty());
 }
@@ -205,10 +210,10 @@ fn size_age_and_owner_are_looked_at_as_time_goes_by() {
     assert_eq!((effective(&fs, small), effective(&fs, large)), ("2 none".into(), "3 none".into()));
     fs.step(&caller(10), 10).unwrap();
     fs.step(&caller(1000), 10).unwrap();
-    assert!(fs.reconcile_status(Wait::Allowed).unwrap().pending.is_empty(), "not yet");
+    assert!(fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty(), "not yet");
     let later = caller(4 * 86_400);
     fs.step(&later, 10).unwrap();
-    while fs.reconcile_step(&later, 1 << 20).unwrap() {}
+    while fs.reconciler().reconcile_step(&later, 1 << 20).unwrap() {}
     assert_eq!((effective(&fs, small), effective(&fs, large)), ("2 zstd".into(), "3 zstd".into()));
     assert_eq!(fact(&fs, large, "state"), "compliant");
 }
@@ -224,9 +229,9 @@ fn what_cannot_be_a_rule_is_refused_and_changes_nothing() {
         assert_eq!(refused.errno(), libc::EINVAL, "{bad}");
     }
     assert_eq!(fact(&fs, top, "rules"), "*: compress=lz4");
-    let error = fs.load_rules(&caller(3), "*: copies=2\n*.x: copies=nine").unwrap_err().to_string();
+    let error = fs.policy().load_rules(&caller(3), "*: copies=2\n*.x: copies=nine").unwrap_err().to_string();
     assert!(error.contains("line 2, column 6"), "{error}");
-    assert!(fs.rules_history(Wait::Allowed).unwrap().is_empty());
+    assert!(fs.rules().rules_history(Wait::Allowed).unwrap().is_empty());
     let file = make(&fs, top, "f", b"x");
     let refused = fs.setxattr(&caller(3), file, b"user.stere.rules", b"*: copies=1", SetMode::Any, false).unwrap_err();
     assert_eq!(refused.errno(), libc::EPERM);
@@ -247,7 +252,7 @@ fn a_forecast_tells_what_then_happens_and_changes_nothing() {
     make(&fs, ROOT, "outside.c", &text(20_000));
     fs.syncfs(&caller(3)).unwrap();
     let rules = "*.c: compress=zstd; below/b.c: copies=3";
-    let mut forecast = fs.forecast_rules(&caller(4), top, rules).unwrap();
+    let mut forecast = fs.forecasts().forecast_rules(&caller(4), top, rules).unwrap();
     let mut told = Vec::new();
     while let Some(changes) = forecast.step(&caller(4), 2).unwrap() {
         told.extend(changes.into_iter().map(|one| (String::from_utf8(one.path).unwrap(), one.before, one.after)));
@@ -261,16 +266,16 @@ fn a_forecast_tells_what_then_happens_and_changes_nothing() {
         [("/top/a.c", plain.clone(), zstd.clone()), ("/top/b.c", plain, zstd), ("/top/below/b.c", lz4, more)];
     assert_eq!(told, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
     assert!(
-        fs.reconcile_status(Wait::Allowed).unwrap().pending.is_empty() || {
+        fs.reconciler().reconcile_status(Wait::Allowed).unwrap().pending.is_empty() || {
             reconcile(&fs);
             true
         }
     );
-    assert!(fs.rule_log(Wait::Allowed).unwrap().is_empty());
+    assert!(fs.rules().rule_log(Wait::Allowed).unwrap().is_empty());
     set(&fs, top, "rules", rules);
     reconcile(&fs);
-    assert_eq!(fs.rule_log(Wait::Allowed).unwrap().len(), 3);
-    assert!(fs.forecast_rules(&caller(4), top, "nonsense").is_err());
+    assert_eq!(fs.rules().rule_log(Wait::Allowed).unwrap().len(), 3);
+    assert!(fs.forecasts().forecast_rules(&caller(4), top, "nonsense").is_err());
 }
 
 /// Rules by path follow their directories: whatever is renamed above, a new file gets what the path says that it has then.
@@ -329,16 +334,16 @@ fn rules_and_classes_set_anew_hold_for_the_next_file() {
     let (rig, mut fs) = Rig::new(4, DEVICE_BYTES);
     let top = mkdir(&fs, ROOT, "top");
     let settings = |copies: &str| vec![("copies".to_owned(), copies.to_owned())];
-    fs.create_class(&caller(3), "photos", &settings("3")).unwrap();
+    fs.policy().create_class(&caller(3), "photos", &settings("3")).unwrap();
     let mut expected = Vec::new();
     for step in 0..6 {
         match step {
             0 => set(&fs, top, "rules", "*.c: class=photos"),
-            1 => assert!(fs.change_class(&caller(4), "photos", &settings("4")).unwrap()),
+            1 => assert!(fs.policy().change_class(&caller(4), "photos", &settings("4")).unwrap()),
             2 => set(&fs, top, "rules", "*.c: copies=1"),
             3 => set(&fs, top, "rules", "*.c: class=photos"),
-            4 => assert!(fs.change_class(&caller(4), "photos", &settings("3")).unwrap()),
-            _ => fs.delete_class(&caller(4), "photos", "scratch").unwrap(),
+            4 => assert!(fs.policy().change_class(&caller(4), "photos", &settings("3")).unwrap()),
+            _ => fs.policy().delete_class(&caller(4), "photos", "scratch").unwrap(),
         }
         let file = make(&fs, top, &format!("{step}.c"), b"x");
         let copies = fact(&fs, file, "effective.copies");

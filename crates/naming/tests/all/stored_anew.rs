@@ -14,7 +14,9 @@ const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 
 fn create_key(fs: &FileSystem, name: &str, number: u8) {
     let wrapping = WrappingSeed { salt: [number; 16], nonce: [number; 24] };
     let seed = KeySeed { key: Zeroizing::new([number; 32]), wrapping };
-    fs.create_key(&caller(2), name, &Secret::KeyFile(Zeroizing::new(vec![number; 32])), COST, &seed).unwrap();
+    fs.encryption()
+        .create_key(&caller(2), name, &Secret::KeyFile(Zeroizing::new(vec![number; 32])), COST, &seed)
+        .unwrap();
 }
 
 /// Which keys blobs have, and how many of each.

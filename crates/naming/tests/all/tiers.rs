@@ -38,9 +38,9 @@ fn send_down(fs: &FileSystem, inode: u64) {
 }
 
 fn release(fs: &FileSystem, inode: u64) {
-    assert!(fs.release_segments(&caller(3), &segments_of(fs, inode)).unwrap().segments > 0);
+    assert!(fs.tiers().release_segments(&caller(3), &segments_of(fs, inode)).unwrap().segments > 0);
     fs.store().checkpoint().unwrap();
-    assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "nearline");
+    assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "nearline");
 }
 
 /// A write of some text, by somebody who is not in the way of others.
@@ -146,7 +146,7 @@ fn what_was_meant_for_a_removed_volume_goes_to_no_newcomer() {
     while fs.store().tertiary_step(true, &|_| Vec::new()).unwrap().is_busy {}
     assert_eq!(newcomer.list("segments/").unwrap(), [], "nobody sent it there");
     assert_eq!(read(&fs, inode), content());
-    assert!(fs.parse_search("tier=#0").is_ok(), "who asks for it can be found");
+    assert!(fs.search().parse_search("tier=#0").is_ok(), "who asks for it can be found");
     // With nobody left that names it the number is free again, for what is sent there from then on.
     fs.setxattr(&caller(3), inode, b"user.stere.tier", b"none", SetMode::Any, false).unwrap();
     reconcile(&fs);
@@ -219,7 +219,7 @@ fn what_was_meant_for_a_retired_volume_goes_to_its_heir() {
     write(&fs, inode, 0, &[5; 8192], &mut expected);
     fs.syncfs(&caller(5)).unwrap();
     work(&fs);
-    let ends_there = fs.tier_file(&caller(3), inode).unwrap();
+    let ends_there = fs.tiers().tier_file(&caller(3), inode).unwrap();
     assert_eq!((ends_there.volumes, ends_there.waiting_bytes), (0b100, 0), "{ends_there:?}");
     assert!(fourth.list("segments/").unwrap().is_empty());
     // With nobody left that names it the number is free again.
@@ -369,7 +369,7 @@ fn names_and_attributes_get_room_from_archived_files() {
         let inode = make(&fs, ROOT, "cold", &content().repeat(20));
         fs.syncfs(&caller(3)).unwrap();
         send_down(&fs, inode);
-        fs.set_pinned(Wait::Allowed, inode, true).unwrap();
+        fs.eviction().set_pinned(Wait::Allowed, inode, true).unwrap();
         let is_full = |outcome: Result<(), stere_naming::Error>| match outcome {
             Ok(()) => false,
             Err(error) => {
@@ -385,10 +385,10 @@ fn names_and_attributes_get_room_from_archived_files() {
         let refused = (0..20_000).find(|number| is_full(call(&fs, inode, *number)));
         println!("{call_name}: {filled:?} writes, then {refused:?} calls");
         let refused = refused.expect("the pool is full");
-        assert_eq!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
-        fs.set_pinned(Wait::Allowed, inode, false).unwrap();
+        assert_eq!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "it is pinned");
+        fs.eviction().set_pinned(Wait::Allowed, inode, false).unwrap();
         call(&fs, inode, refused).unwrap_or_else(|error| panic!("{call_name}: {error}"));
-        assert_ne!(fs.tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
+        assert_ne!(fs.tiers().tier_file(&caller(3), inode).unwrap().residency(), "online", "{call_name}");
         assert_clean(&fs);
     }
 }
@@ -403,7 +403,7 @@ fn a_write_is_not_cut_short_while_archived_files_may_go() {
             (0..8).map(|number| make(&fs, ROOT, &format!("cold{number}"), &content().repeat(10))).collect();
         fs.syncfs(&caller(3)).unwrap();
         cold.iter().for_each(|inode| send_down(&fs, *inode));
-        let is_online = |inode: &&u64| fs.tier_file(&caller(3), **inode).unwrap().residency() == "online";
+        let is_online = |inode: &&u64| fs.tiers().tier_file(&caller(3), **inode).unwrap().residency() == "online";
         let first_short = (0..400).find_map(|number| {
             let inode = make(&fs, ROOT, &format!("new{number}"), b"");
             let written = fs.write(&caller(3), inode, 0, &vec![number as u8; write_bytes], false);
@@ -441,18 +441,18 @@ fn programs_that_are_named_are_refused() {
     let mut out = vec![0; LENGTH];
     let requests = volume.requests();
     for _ in 0..3 {
-        let refused = fs.refusing_recalls(101, || fs.read(&caller(5), inode, 0, &mut out));
+        let refused = fs.recalls().refusing_recalls(101, || fs.read(&caller(5), inode, 0, &mut out));
         assert_eq!(refused.unwrap_err().errno(), libc::EPERM);
     }
     assert_eq!((volume.requests(), fs.store().wanted_back()), (requests, 0), "nothing is fetched");
-    assert_eq!(fs.refusing_recalls(101, || fs.read(&caller(5), local, 0, &mut out)).unwrap(), LENGTH);
+    assert_eq!(fs.recalls().refusing_recalls(101, || fs.read(&caller(5), local, 0, &mut out)).unwrap(), LENGTH);
     for thread in [0, 100] {
-        assert_eq!(fs.refusing_recalls(thread, || fs.read(&caller(5), inode, 0, &mut out)).unwrap(), LENGTH);
+        assert_eq!(fs.recalls().refusing_recalls(thread, || fs.read(&caller(5), inode, 0, &mut out)).unwrap(), LENGTH);
         assert!(out == content());
     }
-    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, 4096, 1).unwrap(), 1);
-    assert_eq!(fs.volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
-    assert_eq!(fs.volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
+    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, inode, 4096, 1).unwrap(), 1);
+    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, inode, LENGTH as u64 + 8192, 1).unwrap(), 0);
+    assert_eq!(fs.recalls().volumes_of_released(Wait::Allowed, local, 0, LENGTH as u64).unwrap(), 0);
 }
 
 /// P-96. A file that is read from its beginning is one request in each segment that it lies in, in however many pieces it is read.

@@ -35,7 +35,7 @@ fn segments_of(fs: &FileSystem, inode: u64) -> BTreeSet<u64> {
 }
 
 fn residency(fs: &FileSystem, inode: u64) -> &'static str {
-    fs.tier_file(&caller(3), inode).unwrap().residency()
+    fs.tiers().tier_file(&caller(3), inode).unwrap().residency()
 }
 
 fn attribute(fs: &FileSystem, inode: u64, name: &str) -> Option<String> {
@@ -49,24 +49,27 @@ fn the_nearest_directory_decides() {
     let top = mkdir(&fs, ROOT, "top");
     let (inner, other) = (mkdir(&fs, top, "inner"), mkdir(&fs, top, "other"));
     let file = make(&fs, inner, "file", b"some");
-    assert_eq!((attribute(&fs, file, "effective.unit"), fs.unit_of(caller(3).wait, file).unwrap()), (None, None));
+    assert_eq!(
+        (attribute(&fs, file, "effective.unit"), fs.units().unit_of(caller(3).wait, file).unwrap()),
+        (None, None)
+    );
     set(&fs, top, "unit", "yes");
-    assert_eq!(fs.unit_of(caller(3).wait, file).unwrap(), Some(top));
+    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(top));
     assert!(attribute(&fs, file, "source.unit").unwrap().contains("/top"), "{:?}", attribute(&fs, file, "source.unit"));
     set(&fs, inner, "unit", "no");
     assert_eq!(attribute(&fs, file, "effective.unit").as_deref(), Some("no"));
-    assert_eq!(fs.unit_of(caller(3).wait, file).unwrap(), None);
+    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), None);
     set(&fs, inner, "unit", "yes");
-    assert_eq!(fs.unit_of(caller(3).wait, file).unwrap(), Some(inner));
+    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(inner));
     for (inode, value) in [(file, "yes"), (other, "perhaps")] {
         assert!(fs.setxattr(&caller(3), inode, b"user.stere.unit", value.as_bytes(), SetMode::Any, false).is_err());
     }
     assert!(fs.listxattr(&caller(3), inner).unwrap().contains(&b"user.stere.unit".to_vec()));
     fs.syncfs(&caller(3)).unwrap();
     let fs = rig.reopen(fs, true);
-    assert_eq!(fs.unit_of(caller(3).wait, file).unwrap(), Some(inner), "after a crash too");
+    assert_eq!(fs.units().unit_of(caller(3).wait, file).unwrap(), Some(inner), "after a crash too");
     set(&fs, inner, "unit", "");
-    assert_eq!((attribute(&fs, inner, "unit"), fs.unit_of(caller(3).wait, file).unwrap()), (None, Some(top)));
+    assert_eq!((attribute(&fs, inner, "unit"), fs.units().unit_of(caller(3).wait, file).unwrap()), (None, Some(top)));
     assert_clean(&fs);
 }
 
@@ -112,24 +115,24 @@ fn a_unit_comes_back_as_one() {
     reconcile(&fs);
     settle(&fs);
     let all: Vec<u64> = segments_of(&fs, top).into_iter().collect();
-    fs.release_segments(&caller(3), &all).unwrap();
+    fs.tiers().release_segments(&caller(3), &all).unwrap();
     fs.store().commit(caller(3).wait).unwrap();
     // What says that it is one is there after a crash, and nothing else is needed.
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
     assert!(members.iter().all(|inode| residency(&fs, *inode) == "nearline"));
-    assert_eq!(fs.stage_units(&caller(4)).unwrap(), 0, "nobody has read anything");
+    assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0, "nobody has read anything");
     let mut bytes = [0; 5000];
     fs.read(&caller(4), members[1], 700_000, &mut bytes).unwrap();
     assert!(bytes == content(9, LENGTH)[700_000..705_000]);
-    assert!(fs.stage_units(&caller(4)).unwrap() > 2);
-    assert_eq!(fs.stage_units(&caller(4)).unwrap(), 0, "it is on its way");
+    assert!(fs.units().stage_units(&caller(4)).unwrap() > 2);
+    assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0, "it is on its way");
     settle(&fs);
     assert!(members.iter().all(|inode| residency(&fs, *inode) == "online"));
     assert_ne!(residency(&fs, also), "online");
     // What is no unit comes alone.
     fs.read(&caller(4), also, 700_000, &mut bytes).unwrap();
-    assert_eq!(fs.stage_units(&caller(4)).unwrap(), 0);
+    assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0);
     assert_clean(&fs);
 }
 
@@ -155,9 +158,9 @@ fn a_unit_is_as_old_as_its_youngest_member() {
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
         let used = fs.store().used_percent();
         fs.store().set_tier_marks(TierMarks::new(used, used - 1).unwrap()).unwrap();
-        assert!(fs.keep_room(&caller(2000)).unwrap().unwrap() > 0);
+        assert!(fs.eviction().keep_room(&caller(2000)).unwrap().unwrap() > 0);
         // A segment that both have a part of may go.
-        let is_here = fs.tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;
+        let is_here = fs.tiers().tier_file(&caller(3), old).unwrap().local_bytes > 8 << 20;
         assert_eq!((is_here, residency(&fs, other) != "online"), (is_unit, true));
     }
 }
@@ -168,7 +171,7 @@ fn directories_that_are_pinned_are_known_as_they_are() {
     let (rig, mut fs, _) = rig(96 << 20);
     let directories: Vec<u64> = (0..4).map(|number| mkdir(&fs, ROOT, &format!("d{number}"))).collect();
     let roots = |fs: &FileSystem| {
-        let mut roots = fs.pinned_roots(caller(3).wait).unwrap();
+        let mut roots = fs.eviction().pinned_roots(caller(3).wait).unwrap();
         roots.sort_unstable();
         roots
     };
@@ -210,12 +213,12 @@ fn what_is_made_a_unit_late_comes_back_as_one() {
     fs.syncfs(&caller(3)).unwrap();
     reconcile(&fs);
     settle(&fs);
-    fs.release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
+    fs.tiers().release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
     let read = |at: usize| {
         let mut bytes = [0; 5000];
         fs.read(&caller(4), members[at], 700_000, &mut bytes).unwrap();
         assert!(bytes == content(at as u64, LENGTH)[700_000..705_000]);
-        let asked_for = fs.stage_units(&caller(4)).unwrap();
+        let asked_for = fs.units().stage_units(&caller(4)).unwrap();
         settle(&fs);
         asked_for
     };
@@ -225,15 +228,15 @@ fn what_is_made_a_unit_late_comes_back_as_one() {
     assert!(read(2) > 0);
     assert!(members.iter().all(|inode| residency(&fs, *inode) == "online"));
     set(&fs, top, "unit", "");
-    fs.release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
+    fs.tiers().release_segments(&caller(3), &segments_of(&fs, top).into_iter().collect::<Vec<_>>()).unwrap();
     assert_eq!(read(4), 0);
     assert_clean(&fs);
 }
 
 /// Looks for new files as a mount does, at this time; what is not waited for goes down.
 fn look_for_new(fs: &FileSystem, seconds: i64) {
-    fs.send_new_down(&caller(seconds), false).unwrap();
-    while fs.reconcile_step(&caller(seconds), 1 << 20).unwrap() {}
+    fs.reconciler().send_new_down(&caller(seconds), false).unwrap();
+    while fs.reconciler().reconcile_step(&caller(seconds), 1 << 20).unwrap() {}
     settle(fs);
 }
 
@@ -260,16 +263,16 @@ fn a_unit_that_is_written_is_waited_for() {
         look_for_new(&fs, seconds + 1);
         assert!(members.iter().all(|inode| segments_of(&fs, *inode).is_empty()), "minute {minute}");
         assert!(others.iter().all(|inode| !segments_of(&fs, *inode).is_empty()), "minute {minute}");
-        assert!(fs.is_anything_new());
+        assert!(fs.reconciler().is_anything_new());
     }
     // A crash forgets that anybody waits, and nothing else.
     let fs = rig.reopen(fs, true);
     fs.store().attach_volume(0, volume, None, true).unwrap();
-    while fs.reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
+    while fs.reconciler().reconcile_step(&caller(10_301), 1 << 20).unwrap() {}
     look_for_new(&fs, 10_301);
-    assert!(fs.is_anything_new());
+    assert!(fs.reconciler().is_anything_new());
     look_for_new(&fs, 10_300 + 121);
-    assert!(!fs.is_anything_new());
+    assert!(!fs.reconciler().is_anything_new());
     let inner: BTreeSet<u64> = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect();
     let (first, last) = (*inner.first().unwrap(), *inner.last().unwrap());
     let is_between = |segment: &u64| (first + 1..last).contains(segment);
@@ -281,7 +284,7 @@ fn a_unit_that_is_written_is_waited_for() {
     let asked = make_at(&fs, unit, "asked", 20_000);
     look_for_new(&fs, 20_001);
     assert!(segments_of(&fs, asked).is_empty());
-    fs.reconcile(&caller(20_002), unit).unwrap();
+    fs.reconciler().reconcile(&caller(20_002), unit).unwrap();
     reconcile(&fs);
     assert!(!segments_of(&fs, asked).is_empty());
     // and one that is never quiet goes in the end.
@@ -314,7 +317,7 @@ fn scattered(fs: &FileSystem, count: u64) -> (u64, Vec<u64>) {
         settle(fs);
         members.push(member);
     }
-    fs.release_segments(&caller(3), &segments_of(fs, ROOT).into_iter().collect::<Vec<_>>()).unwrap();
+    fs.tiers().release_segments(&caller(3), &segments_of(fs, ROOT).into_iter().collect::<Vec<_>>()).unwrap();
     (unit, members)
 }
 
@@ -353,13 +356,13 @@ fn a_scattered_unit_comes_by_its_parts() {
         // Until the thread has lent itself nothing is fetched by parts.
         until(|| fs.store().lends_threads());
         read_member(&fs, &members, 3);
-        let asked_for = fs.stage_units(&caller(4)).unwrap();
+        let asked_for = fs.units().stage_units(&caller(4)).unwrap();
         assert!(asked_for >= 11, "{asked_for}");
         assert_eq!(fs.store().wanted_back(), 0, "no whole segment");
         until(|| requests() - requests_before >= 12 && !fs.store().is_fetching());
         let fetched = requests() - requests_before;
         (0..members.len()).for_each(|number| read_member(&fs, &members, number));
-        assert_eq!(fs.stage_units(&caller(5)).unwrap(), 0, "it was asked for");
+        assert_eq!(fs.units().stage_units(&caller(5)).unwrap(), 0, "it was asked for");
         assert_eq!(requests() - requests_before, fetched, "what was on its way is there");
         let wanted = (members.len() * MEMBER) as u64;
         assert!(bytes() - bytes_before < 2 * wanted, "{} for {wanted}", bytes() - bytes_before);
@@ -383,7 +386,7 @@ fn repacking_puts_a_scattered_unit_together() {
         }
         fs.syncfs(&caller(3)).unwrap();
         (0..3).for_each(|_| fs.store().checkpoint().unwrap());
-        while fs.repack_step(&caller(4), 1, 50, &|_| Vec::new()).unwrap().segments_emptied > 0 {}
+        while fs.units().repack_step(&caller(4), 1, 50, &|_| Vec::new()).unwrap().segments_emptied > 0 {}
         let spread = members.iter().flat_map(|inode| segments_of(&fs, *inode)).collect::<BTreeSet<u64>>().len();
         assert_eq!(spread == 1, is_unit, "{spread} segments");
         (0..members.len()).for_each(|number| read_member(&fs, &members, number));
@@ -397,14 +400,14 @@ fn what_was_cancelled_is_asked_for_anew() {
     let (_rig, fs, _) = rig(192 << 20);
     let (unit, members) = scattered(&fs, 6);
     read_member(&fs, &members, 1);
-    assert!(fs.stage_units(&caller(4)).unwrap() > 3);
+    assert!(fs.units().stage_units(&caller(4)).unwrap() > 3);
     let some: Vec<u64> = segments_of(&fs, members[0]).into_iter().collect();
     assert!(fs.store().want_back_no_more(&some) > 0);
     read_member(&fs, &members, 2);
-    assert_eq!(fs.stage_units(&caller(4)).unwrap(), 0, "the rest is on its way");
-    fs.forget_coming_units();
+    assert_eq!(fs.units().stage_units(&caller(4)).unwrap(), 0, "the rest is on its way");
+    fs.units().forget_coming_units();
     read_member(&fs, &members, 2);
-    assert!(fs.stage_units(&caller(4)).unwrap() > 0);
+    assert!(fs.units().stage_units(&caller(4)).unwrap() > 0);
     settle(&fs);
     assert!(members.iter().all(|inode| residency(&fs, *inode) == "online"));
     assert!(!segments_of(&fs, unit).is_empty());

@@ -23,7 +23,7 @@ fn secret() -> Secret {
 fn create_key(fs: &FileSystem) {
     let wrapping = WrappingSeed { salt: [1; 16], nonce: [2; 24] };
     let seed = KeySeed { key: Zeroizing::new([3; 32]), wrapping };
-    fs.create_key(&caller(2), "main", &secret(), COST, &seed).unwrap();
+    fs.encryption().create_key(&caller(2), "main", &secret(), COST, &seed).unwrap();
 }
 
 fn find(fs: &FileSystem, directory: u64, name: &str) -> Result<u64, Error> {
@@ -91,11 +91,11 @@ fn versions_of_encrypted_files_are_encrypted() {
     })
     .unwrap();
     fs.unlink(&caller(5), top, &other.unwrap()).unwrap();
-    fs.unlock_keys(None, &secret()).unwrap();
+    fs.encryption().unlock_keys(None, &secret()).unwrap();
     held(&fs);
     assert!(versions(&fs, top, "other").is_err(), "what was removed while its key was locked is gone");
     // In the clear from now on, and found as before.
-    fs.pause_reconcile(false);
+    fs.reconciler().pause_reconcile(false);
     set(&fs, top, "encrypt", "no");
     reconcile(&fs);
     held(&fs);
@@ -242,8 +242,8 @@ fn versions_are_locked() {
 fn classes_say_which_files_have_versions() {
     let (rig, fs) = Rig::new(2, DEVICE_BYTES);
     let settings = |value: &str| [("versions".to_owned(), value.to_owned())];
-    fs.create_class(&caller(2), "papers", &settings("4,30d")).unwrap();
-    assert!(fs.create_class(&caller(2), "wrong", &settings("0")).is_err());
+    fs.policy().create_class(&caller(2), "papers", &settings("4,30d")).unwrap();
+    assert!(fs.policy().create_class(&caller(2), "wrong", &settings("0")).is_err());
     let top = directory(&fs, "d", "class", "papers");
     let file = make(&fs, top, "f", b"first");
     (0..6).for_each(|time| write(&fs, file, 0, &[b'a' + time; 9]));
@@ -252,17 +252,21 @@ fn classes_say_which_files_have_versions() {
     assert_eq!(fact(&fs, file, "source.versions"), "inherited from /d");
     fs.syncfs(&caller(6)).unwrap();
     let fs = rig.reopen(fs, true);
-    assert!(fs.change_class(&caller(3), "papers", &settings("2")).unwrap());
+    assert!(fs.policy().change_class(&caller(3), "papers", &settings("2")).unwrap());
     settle(&fs);
     assert_eq!(versions(&fs, top, "f").unwrap().len(), 2);
-    let told = fs.classes(stere_naming::Wait::Allowed).unwrap();
+    let told = fs.classes().list(stere_naming::Wait::Allowed).unwrap();
     assert_eq!(told.last().unwrap().settings, [("versions", "2".to_owned())]);
     // A rule that names the class says it too.
     let other = directory(&fs, "other", "rules", "*.pdf: class=papers");
     let pdf = make(&fs, other, "x.pdf", b"first");
     write(&fs, pdf, 0, b"second");
     assert_eq!(versions(&fs, other, "x.pdf").unwrap().len(), 1);
-    assert!(fs.change_class(&caller(3), "papers", &[settings("")[0].clone(), ("copies".into(), "1".into())]).unwrap());
+    assert!(
+        fs.policy()
+            .change_class(&caller(3), "papers", &[settings("")[0].clone(), ("copies".into(), "1".into())])
+            .unwrap()
+    );
     settle(&fs);
     write(&fs, pdf, 0, b"third");
     assert_eq!(versions(&fs, other, "x.pdf").unwrap().len(), 1, "what is there stays, and nothing new is kept");

@@ -53,14 +53,14 @@ pub fn settle(fs: &FileSystem) {
 /// Everything below is on volumes only, names that were put away too.
 pub fn release(fs: &FileSystem, inode: u64) {
     settle(fs);
-    fs.release_segments(&caller(3), &segments_of(fs, inode)).unwrap();
+    fs.tiers().release_segments(&caller(3), &segments_of(fs, inode)).unwrap();
     fs.store().checkpoint().unwrap();
     fs.store().checkpoint().unwrap();
 }
 
 pub fn put_away(fs: &FileSystem, inode: u64) -> FoldOutcome {
     release(fs, inode);
-    let outcome = fs.fold_below(&caller(3), inode).unwrap();
+    let outcome = fs.offload().fold_below(&caller(3), inode).unwrap();
     release(fs, inode);
     assert!(fs.store().folds(Wait::Allowed).unwrap().iter().all(|fold| fold.blob.is_released()));
     outcome

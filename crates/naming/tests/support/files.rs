@@ -104,7 +104,7 @@ impl Walk {
                     let (key, value) = (self.asks)(random);
                     set(&fs, if random.next(2) == 0 { top } else { inode }, key, value);
                     for _ in 0..random.next(4) {
-                        fs.reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
+                        fs.reconciler().reconcile_step(&caller(7), 1 + random.next(400_000)).unwrap();
                     }
                 }
                 _ => {

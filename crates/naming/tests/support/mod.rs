@@ -147,7 +147,7 @@ impl Rig {
 /// Runs the background work to its end.
 pub fn reconcile(fs: &FileSystem) {
     for _ in 0..10_000 {
-        if !fs.reconcile_step(&caller(7), 1 << 20).unwrap() {
+        if !fs.reconciler().reconcile_step(&caller(7), 1 << 20).unwrap() {
             fs.store().commit(Wait::Allowed).unwrap();
             return;
         }

@@ -37,10 +37,11 @@ pub fn add(fs: &FileSystem, volume: Arc<dyn Volume>) {
 /// The segments that an inode and what is below it lie in, one after the other.
 pub fn segments_of(fs: &FileSystem, inode: u64) -> Vec<u64> {
     let mut segments = Vec::new();
-    fs.tier_walk(&caller(3), inode, &mut |met| {
-        segments.extend(met.segments);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    fs.tiers()
+        .tier_walk(&caller(3), inode, &mut |met| {
+            segments.extend(met.segments);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     segments
 }

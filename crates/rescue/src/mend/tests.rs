@@ -66,7 +66,7 @@ fn forged_names_loops_and_lost_inodes_are_mended() {
 }
 
 fn of_root(rig: &Rig) -> AccountValue {
-    let infos = rig.files.accounts(Wait::Allowed, Holder::User).unwrap();
+    let infos = rig.files.quotas().accounts(Wait::Allowed, Holder::User).unwrap();
     infos.into_iter().find(|info| info.account.number == 0).map(|info| info.value).unwrap_or_default()
 }
 
@@ -77,7 +77,7 @@ fn accounts_that_are_wrong_are_counted_anew() {
     let volume = rig.files.mkdir(&caller, ROOT, b"volume", 0o755).unwrap().inode;
     let most = Some(Some(1 << 40));
     let limits = stere_naming::Limits { bytes: most, stored: most, ..Default::default() };
-    let number = rig.files.create_volume(&caller, volume, limits).unwrap();
+    let number = rig.files.quotas().create_volume(&caller, volume, limits).unwrap();
     rig.files.mkdir(&caller, volume, b"in it", 0o755).unwrap();
     while rig.files.step(&caller, 100).unwrap() {}
     rig.files.syncfs(&caller).unwrap();

@@ -38,7 +38,7 @@ fn settle(rig: &Rig) {
 /// Sends everything below an inode down.
 fn archive(rig: &Rig, inode: u64) {
     rig.files.setxattr(&caller(), inode, b"user.stere.tier", b"cold", SetMode::Any, false).unwrap();
-    while rig.files.reconcile_step(&caller(), u64::MAX).unwrap() {}
+    while rig.files.reconciler().reconcile_step(&caller(), u64::MAX).unwrap() {}
     rig.commit();
     settle(rig);
 }
@@ -232,7 +232,7 @@ fn names_that_were_put_away_come_back() {
     let volume = add_volume(&rig);
     archive(&rig, ROOT);
     release(&rig);
-    let outcome = rig.files.fold_below(&caller(), ROOT).unwrap();
+    let outcome = rig.files.offload().fold_below(&caller(), ROOT).unwrap();
     assert!(outcome.keys > 100, "{outcome:?}");
     rig.commit();
     settle(&rig);

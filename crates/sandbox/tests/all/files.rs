@@ -100,7 +100,7 @@ fn refused(fs: &FileSystem, inode: u64, value: &str) -> Error {
 #[test]
 fn plugins_are_locked() {
     let (rig, fs) = rig();
-    fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap();
     let top = directory(&fs, "d", "plugins", "rotate:5");
     let bytes = text(1, 50_000);
     let file = make(&fs, top, "f", &bytes);
@@ -116,7 +116,7 @@ fn plugins_are_locked() {
     set(&fs, file, "plugins", "rotate");
     set(&fs, file, "plugins", "");
     set(&fs, top, "plugins", "");
-    assert!(fs.remove_plugin(&caller(4), "rotate").is_err(), "the lock names it");
+    assert!(fs.plugins().remove_plugin(&caller(4), "rotate").is_err(), "the lock names it");
     fs.syncfs(&caller(5)).unwrap();
     let fs = rig.reopen(fs, true);
     assert_eq!(fact(&fs, file, "effective.plugins"), "rotate");
@@ -124,14 +124,14 @@ fn plugins_are_locked() {
     reconcile(&fs);
     assert_eq!((blobs(&fs), fact(&fs, file, "effective.plugins")), ((0, 1), "none".into()));
     check(&fs, file, &bytes);
-    fs.remove_plugin(&caller(7), "rotate").unwrap();
+    fs.plugins().remove_plugin(&caller(7), "rotate").unwrap();
     assert_clean(&fs);
 }
 
 #[test]
 fn what_passed_plugins_is_read_as_it_was_written() {
     let (rig, fs) = rig();
-    fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap();
     let mut random = Random(1);
     let mut files = Vec::new();
     for (plugins, compress) in [("rotate", "none"), ("rotate:5,rotate:9", "zstd"), ("none", "lz4"), ("rotate:1", "lz4")]
@@ -166,7 +166,7 @@ fn what_passed_plugins_is_read_as_it_was_written() {
 fn any_change_of_a_file_with_plugins_leaves_the_right_bytes_and_exact_accounts() {
     for seed in 0..8u64 {
         let (rig, fs) = rig();
-        fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+        fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap();
         println!("seed {seed}");
         let mut random = Random(seed + 99);
         let top = directory(&fs, "d", "plugins", "rotate:7");
@@ -186,7 +186,7 @@ fn any_change_of_a_file_with_plugins_leaves_the_right_bytes_and_exact_accounts()
 #[test]
 fn what_exists_is_brought_in_line_and_back() {
     let (rig, fs) = rig();
-    fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap();
     let top = fs.mkdir(&caller(2), ROOT, b"d", 0o755).unwrap().inode;
     let files: Vec<(u64, Vec<u8>)> = (0..5)
         .map(|number| {
@@ -200,7 +200,7 @@ fn what_exists_is_brought_in_line_and_back() {
         set(&fs, top, "plugins", plugins);
         fs.syncfs(&caller(3)).unwrap();
         assert!(fact(&fs, files[4].0, "state").starts_with("pending"), "{plugins}");
-        fs.reconcile_step(&caller(7), 50_000).unwrap();
+        fs.reconciler().reconcile_step(&caller(7), 50_000).unwrap();
         fs = rig.reopen(fs, true);
         reconcile(&fs);
         for (inode, bytes) in &files {
@@ -209,10 +209,14 @@ fn what_exists_is_brought_in_line_and_back() {
         }
         let (plugged, all) = blobs(&fs);
         assert_eq!(plugged, if plugins == "none" { 0 } else { all }, "{plugins}");
-        let moved = fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes;
-        fs.reconcile(&caller(4), top).unwrap();
+        let moved = fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes;
+        fs.reconciler().reconcile(&caller(4), top).unwrap();
         reconcile(&fs);
-        assert_eq!(fs.reconcile_status(Wait::Allowed).unwrap().moved_bytes, moved, "done is done: {plugins}");
+        assert_eq!(
+            fs.reconciler().reconcile_status(Wait::Allowed).unwrap().moved_bytes,
+            moved,
+            "done is done: {plugins}"
+        );
         assert_clean(&fs);
     }
 }
@@ -236,7 +240,7 @@ fn a_plugin_that_fails_fails_its_own_files_when_they_are_written_and_nothing_is_
     ];
     for (name, does, expected) in cases {
         let (rig, fs) = rig();
-        fs.add_plugin(&caller(2), name, &spoiler(does)).unwrap();
+        fs.plugins().add_plugin(&caller(2), name, &spoiler(does)).unwrap();
         let top = directory(&fs, "d", "plugins", name);
         let good = make(&fs, top, "good", &text(1, 200_000));
         let elsewhere = make(&fs, ROOT, "elsewhere", &text(2, 200_000));
@@ -275,7 +279,7 @@ fn a_plugin_that_fails_fails_its_own_files_when_they_are_written_and_nothing_is_
 #[test]
 fn a_file_whose_plugin_cannot_be_run_is_an_error_and_nothing_worse() {
     let (mut rig, fs) = rig();
-    fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap();
     let top = directory(&fs, "d", "plugins", "rotate");
     let with = make(&fs, top, "with", &text(1, 300_000));
     let without = make(&fs, ROOT, "without", &text(2, 300_000));
@@ -305,11 +309,13 @@ fn a_file_whose_plugin_cannot_be_run_is_an_error_and_nothing_worse() {
 fn what_is_no_plugin_is_refused_and_one_in_use_stays() {
     let (rig, fs) = rig();
     assert_eq!(refused(&fs, ROOT, "rotate").errno(), libc::EINVAL, "the pool has none of this name");
-    assert!(fs.add_plugin(&caller(2), "broken", b"not a module").unwrap_err().to_string().contains("'broken'"));
+    assert!(
+        fs.plugins().add_plugin(&caller(2), "broken", b"not a module").unwrap_err().to_string().contains("'broken'")
+    );
     for bad in ["", "none", "a/b", "a:b", "a,b"] {
-        assert_eq!(fs.add_plugin(&caller(2), bad, &rotate()).unwrap_err().errno(), libc::EINVAL, "{bad}");
+        assert_eq!(fs.plugins().add_plugin(&caller(2), bad, &rotate()).unwrap_err().errno(), libc::EINVAL, "{bad}");
     }
-    assert_eq!(fs.add_plugin(&caller(2), "rotate", &rotate()).unwrap(), 1);
+    assert_eq!(fs.plugins().add_plugin(&caller(2), "rotate", &rotate()).unwrap(), 1);
     for bad in
         ["rotate,none", "rotate,,rotate", "rotate:\u{1}", &"rotate,".repeat(8), &format!("rotate:{}", "1".repeat(257))]
     {
@@ -319,29 +325,34 @@ fn what_is_no_plugin_is_refused_and_one_in_use_stays() {
     let file = make(&fs, top, "f", &text(1, 200_000));
     fs.syncfs(&caller(3)).unwrap();
     // A newer one of the same name does not change what stands.
-    assert_eq!(fs.add_plugin(&caller(3), "rotate", &spoiler("(unreachable)")).unwrap(), 2);
-    let listed: Vec<(u16, bool)> = fs.plugin_list().iter().map(|info| (info.number, info.is_current)).collect();
+    assert_eq!(fs.plugins().add_plugin(&caller(3), "rotate", &spoiler("(unreachable)")).unwrap(), 2);
+    let listed: Vec<(u16, bool)> =
+        fs.plugins().plugin_list().iter().map(|info| (info.number, info.is_current)).collect();
     assert_eq!(listed, [(1, false), (2, true)]);
     check(&fs, file, &text(1, 200_000));
-    assert_eq!(fs.remove_plugin(&caller(4), "rotate").unwrap_err().errno(), libc::EBUSY);
+    assert_eq!(fs.plugins().remove_plugin(&caller(4), "rotate").unwrap_err().errno(), libc::EBUSY);
     let fs = rig.reopen(fs, true);
     check(&fs, file, &text(1, 200_000));
     set(&fs, top, "plugins", "");
-    assert_eq!(fs.remove_plugin(&caller(4), "rotate").unwrap_err().errno(), libc::EBUSY, "it is stored so still");
+    assert_eq!(
+        fs.plugins().remove_plugin(&caller(4), "rotate").unwrap_err().errno(),
+        libc::EBUSY,
+        "it is stored so still"
+    );
     reconcile(&fs);
-    fs.remove_plugin(&caller(4), "rotate").unwrap();
-    assert_eq!(fs.plugin_list(), []);
+    fs.plugins().remove_plugin(&caller(4), "rotate").unwrap();
+    assert_eq!(fs.plugins().plugin_list(), []);
     assert_eq!(refused(&fs, top, "rotate").errno(), libc::EINVAL);
     let fs = rig.reopen(fs, true);
     check(&fs, file, &text(1, 200_000));
-    assert_eq!(fs.add_plugin(&caller(5), "rotate", &rotate()).unwrap(), 3, "numbers are not used twice");
+    assert_eq!(fs.plugins().add_plugin(&caller(5), "rotate", &rotate()).unwrap(), 3, "numbers are not used twice");
     assert_clean(&fs);
 }
 
 #[test]
 fn plugins_are_asked_before_something_is_done() {
     let (rig, fs) = rig();
-    fs.add_plugin(&caller(2), "guard", &guard()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "guard", &guard()).unwrap();
     let free = make(&fs, ROOT, "keep", b"x");
     let top = directory(&fs, "d", "plugins", "guard");
     let kept = make(&fs, top, "keep", &text(1, 1000));

@@ -28,7 +28,7 @@ fn rig() -> (Rig, FileSystem) {
     let sandbox: Arc<dyn Loader> = Arc::new(Sandbox::new(small).unwrap());
     rig.options.files.plugin_loader = Some(sandbox);
     let fs = rig.reopen(fs, false);
-    fs.add_plugin(&caller(2), "sum", &follower()).unwrap();
+    fs.plugins().add_plugin(&caller(2), "sum", &follower()).unwrap();
     (rig, fs)
 }
 
@@ -44,7 +44,7 @@ fn noted(fs: &FileSystem, inode: u64) -> Option<Vec<u8>> {
 /// Serves what is due at a moment, as often as there is more to do.
 fn serve(fs: &FileSystem, seconds: i64) {
     for _ in 0..10_000 {
-        if !fs.follow_step(&caller(seconds), 7, &|| false).unwrap() {
+        if !fs.asynchronous_events().follow_step(&caller(seconds), 7, &|| false).unwrap() {
             return;
         }
     }
@@ -52,7 +52,7 @@ fn serve(fs: &FileSystem, seconds: i64) {
 }
 
 fn waiting(fs: &FileSystem) -> (u64, u64) {
-    let list = fs.follow_list(&caller(5), 100).unwrap();
+    let list = fs.asynchronous_events().follow_list(&caller(5), 100).unwrap();
     (list.waiting, list.given_up)
 }
 
@@ -111,7 +111,7 @@ fn what_is_changed_while_it_is_told_of_is_told_of_again() {
         }
         false
     };
-    fs.follow_step(&caller(10), 1, &changing).unwrap();
+    fs.asynchronous_events().follow_step(&caller(10), 1, &changing).unwrap();
     assert!(asked.get() > 3 && waiting(&fs) == (1, 0), "asked {} times; it waits again", asked.get());
     serve(&fs, 11);
     assert_eq!((waiting(&fs), noted(&fs, inode)), ((0, 0), Some(note(b"new"))));
@@ -127,7 +127,7 @@ fn events_of_a_file_are_one_entry_in_their_last_order() {
         fs.rename(&caller(3), top, from.as_bytes(), top, to.as_bytes(), 0).unwrap();
         rewrite(&fs, inode, b"two");
     }
-    let list = fs.follow_list(&caller(5), 100).unwrap();
+    let list = fs.asynchronous_events().follow_list(&caller(5), 100).unwrap();
     assert_eq!((list.waiting, list.some.len()), (2, 2), "one is changed, one was renamed over: {list:?}");
     let of = |path: &[u8]| list.some.iter().find(|info| info.path == path).unwrap_or_else(|| panic!("{list:?}"));
     assert_eq!(of(b"/told/d").events, ["create", "rename", "close"]);
@@ -137,10 +137,10 @@ fn events_of_a_file_are_one_entry_in_their_last_order() {
     assert_eq!((waiting(&fs), noted(&fs, inode)), ((0, 0), Some(note(b"two"))));
     // Only a name was changed; then all goes, and what would be told of it with it.
     fs.rename(&caller(3), top, b"d", top, b"e", 0).unwrap();
-    assert_eq!(fs.follow_list(&caller(5), 100).unwrap().some[0].events, ["rename"]);
+    assert_eq!(fs.asynchronous_events().follow_list(&caller(5), 100).unwrap().some[0].events, ["rename"]);
     rewrite(&fs, inode, b"three");
     fs.unlink(&caller(3), top, b"e").unwrap();
-    assert_eq!(fs.follow_list(&caller(5), 100).unwrap().some[0].events, ["delete"]);
+    assert_eq!(fs.asynchronous_events().follow_list(&caller(5), 100).unwrap().some[0].events, ["delete"]);
     serve(&fs, 20);
     assert_eq!(waiting(&fs), (0, 0));
     assert_clean(&fs);
@@ -165,13 +165,13 @@ fn files_are_not_told_of_when_a_directory_above_them_moves() {
     // As touch(1) does it.
     let now = SetTime::At(caller(30).now);
     fs.setattr(&caller(30), new, &SetAttributes { mtime: Some(now), ..SetAttributes::default() }).unwrap();
-    assert_eq!(fs.follow_list(&caller(30), 9).unwrap().some[0].events, ["close"]);
+    assert_eq!(fs.asynchronous_events().follow_list(&caller(30), 9).unwrap().some[0].events, ["close"]);
     serve(&fs, 31);
     assert_eq!(noted(&fs, new), Some(note(b"new")));
     // One that moves by itself is told of by what it has then.
     let alone = make(&fs, ROOT, "alone", b"alone");
     fs.rename(&caller(40), ROOT, b"alone", inside, b"alone", 0).unwrap();
-    assert_eq!(fs.follow_list(&caller(41), 9).unwrap().some[0].events, ["rename"]);
+    assert_eq!(fs.asynchronous_events().follow_list(&caller(41), 9).unwrap().some[0].events, ["rename"]);
     serve(&fs, 42);
     assert_eq!((noted(&fs, alone), waiting(&fs)), (None, (0, 0)), "this plugin makes nothing of names");
 }
@@ -186,8 +186,9 @@ fn what_fails_is_tried_again_later_and_then_given_up_with_its_cause() {
     serve(&fs, 100);
     assert_eq!(noted(&fs, fine), Some(note(b"fine")), "others do not wait for those that fail");
     assert_eq!(waiting(&fs), (2, 0));
-    let tries =
-        |fs: &FileSystem| fs.follow_list(&caller(5), 9).unwrap().some.iter().map(|info| info.failures).sum::<u8>();
+    let tries = |fs: &FileSystem| {
+        fs.asynchronous_events().follow_list(&caller(5), 9).unwrap().some.iter().map(|info| info.failures).sum::<u8>()
+    };
     let mut tried_at = vec![100];
     for seconds in 101..500 {
         let before = tries(&fs);
@@ -198,7 +199,7 @@ fn what_fails_is_tried_again_later_and_then_given_up_with_its_cause() {
     fs.syncfs(&caller(500)).unwrap();
     let fs = rig.reopen(fs, true);
     serve(&fs, 10_000);
-    let list = fs.follow_list(&caller(5), 9).unwrap();
+    let list = fs.asynchronous_events().follow_list(&caller(5), 9).unwrap();
     assert_eq!((list.waiting, list.given_up), (0, 2));
     assert_eq!((&list.some[0].path[..], list.some[0].failures), (&b"/told/refused"[..], 8));
     assert!(list.some[0].cause.contains("'sum' refused: no X here"), "{list:?}");
@@ -207,11 +208,11 @@ fn what_fails_is_tried_again_later_and_then_given_up_with_its_cause() {
     rewrite(&fs, endless, b"ends now");
     serve(&fs, 10_001);
     assert_eq!((noted(&fs, endless), waiting(&fs)), (Some(note(b"ends now")), (0, 1)));
-    assert_eq!(fs.change_follow_list(&caller(5), FollowChange::Retry).unwrap(), 1);
+    assert_eq!(fs.asynchronous_events().change_follow_list(&caller(5), FollowChange::Retry).unwrap(), 1);
     serve(&fs, 10_002);
     assert_eq!((waiting(&fs), tries(&fs)), ((1, 0), 1));
-    assert_eq!(fs.change_follow_list(&caller(5), FollowChange::DropGivenUp).unwrap(), 0);
-    assert_eq!(fs.change_follow_list(&caller(5), FollowChange::DropAll).unwrap(), 1);
+    assert_eq!(fs.asynchronous_events().change_follow_list(&caller(5), FollowChange::DropGivenUp).unwrap(), 0);
+    assert_eq!(fs.asynchronous_events().change_follow_list(&caller(5), FollowChange::DropAll).unwrap(), 1);
     assert_eq!((waiting(&fs), noted(&fs, refused)), ((0, 0), None));
     assert_clean(&fs);
 }
@@ -225,7 +226,7 @@ fn plugins_that_are_taken_away_are_told_nothing() {
     fs.unlink(&caller(3), top, b"gone").unwrap();
     assert_eq!(waiting(&fs), (2, 0));
     set(&fs, top, "plugins", "none");
-    fs.remove_plugin(&caller(3), "sum").unwrap();
+    fs.plugins().remove_plugin(&caller(3), "sum").unwrap();
     let fs = rig.reopen(fs, false);
     serve(&fs, 10);
     assert_eq!((waiting(&fs), noted(&fs, inode)), ((0, 0), None));
@@ -265,7 +266,7 @@ fn whatever_crashes_when_every_file_is_told_of_as_it_is_in_the_end() {
                 8 => fs.syncfs(&at(1)).unwrap(),
                 9 | 10 => {
                     let before = waiting(&fs).0;
-                    fs.follow_step(&at(1), 1 + random.next(3) as usize, &|| false).unwrap();
+                    fs.asynchronous_events().follow_step(&at(1), 1 + random.next(3) as usize, &|| false).unwrap();
                     served += before.saturating_sub(waiting(&fs).0);
                 }
                 _ => fs = rig.crash(fs, |_| random.next(2) == 0),
@@ -274,7 +275,7 @@ fn whatever_crashes_when_every_file_is_told_of_as_it_is_in_the_end() {
         assert!(served > 0, "seed {seed}: something was served on the way");
         fs = rig.crash(fs, |_| random.next(2) == 0);
         serve(&fs, 1000);
-        assert_eq!(waiting(&fs), (0, 0), "seed {seed}: {:?}", fs.follow_list(&caller(5), 9));
+        assert_eq!(waiting(&fs), (0, 0), "seed {seed}: {:?}", fs.asynchronous_events().follow_list(&caller(5), 9));
         for (place, number) in [top, inner].into_iter().flat_map(|place| (0..6).map(move |number| (place, number))) {
             let Ok(found) = fs.lookup(&caller(5), place, format!("f{number}").as_bytes()) else { continue };
             let mut content = vec![0; found.size as usize];

@@ -274,7 +274,7 @@ impl History {
 
     /// What rules decide is no attribute of a file: only where its content lies may change.
     pub(super) fn load_rules(&mut self, number: u8) -> Result<(), Stop> {
-        let loaded = self.mounted().files.load_rules(&caller(&self.machine), RULES[usize::from(number)]);
+        let loaded = self.mounted().files.policy().load_rules(&caller(&self.machine), RULES[usize::from(number)]);
         match loaded {
             Err(Error::NoSpace) if self.plan.may_fill => Ok(()),
             loaded => self.must("loading rules", loaded.map(drop)),

@@ -190,12 +190,13 @@ impl History {
                 self.verify_volume(volume as u8, true)?;
             }
         }
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), ROOT, &mut |_| ControlFlow::Continue(()));
+        let walked =
+            self.mounted().files.tiers().tier_walk(&caller(&self.machine), ROOT, &mut |_| ControlFlow::Continue(()));
         self.must("looking at everything", walked)?;
         self.check()?;
         self.copy_metadata(2)?;
         for _ in 0..2 {
-            let more = self.mounted().files.reconcile_step(&caller(&self.machine), 1 << 20);
+            let more = self.mounted().files.reconciler().reconcile_step(&caller(&self.machine), 1 << 20);
             self.must("storing files as their policy says", more)?;
             self.step_of_volumes(true)?;
         }
@@ -315,7 +316,7 @@ impl History {
             self.must("setting marks", store.set_tier_marks(lower).map_err(Error::from))?;
         }
         self.note_commit();
-        let kept = self.mounted().files.keep_room(&caller(&self.machine));
+        let kept = self.mounted().files.eviction().keep_room(&caller(&self.machine));
         self.must("keeping room", kept)?;
         self.must("setting the order", store.set_tier_policy(usual).map_err(Error::from))?;
         self.must("setting marks", store.set_tier_marks(marks).map_err(Error::from))?;

@@ -187,7 +187,7 @@ impl History {
         let mut files = Vec::new();
         for (inode, segments) in lying.files {
             let size = self.content(inode).size();
-            let volumes = self.mounted().files.volumes_of_released(Wait::Allowed, inode, 0, size);
+            let volumes = self.mounted().files.recalls().volumes_of_released(Wait::Allowed, inode, 0, size);
             let volumes = self.must("looking for volumes", volumes)?;
             let table = self.mounted().store.segments();
             let released = segments.iter().filter_map(|id| table.get(*id)).filter(|one| one.is_released());
@@ -247,7 +247,7 @@ impl History {
         attach_volumes(self.mounted(), &self.machine);
         let store = self.mounted().store.clone();
         let mut is_released = false;
-        let walked = self.mounted().files.tier_walk(&caller(&self.machine), inode, &mut |met| {
+        let walked = self.mounted().files.tiers().tier_walk(&caller(&self.machine), inode, &mut |met| {
             is_released |= met.file.released_bytes > 0;
             ControlFlow::Continue(())
         });

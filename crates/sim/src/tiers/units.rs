@@ -109,14 +109,14 @@ impl History {
     /// A file is read, and it is looked for what is to come with it.
     fn recall(&mut self, inode: u64) -> Result<(), Stop> {
         self.read_right(inode)?;
-        let asked = self.mounted().files.stage_units(&caller(&self.machine));
+        let asked = self.mounted().files.units().stage_units(&caller(&self.machine));
         self.must("asking for units", asked).map(drop)
     }
 
     /// What is to come is taken back, as `tier cancel` does below the root, and something else is asked for. Which.
     fn take_back(&mut self, unit: Option<&BTreeSet<u64>>) -> BTreeSet<u64> {
         let store = self.mounted().store.clone();
-        self.mounted().files.forget_coming_units();
+        self.mounted().files.units().forget_coming_units();
         let all: Vec<u64> = store.segments().everywhere().iter().map(|segment| segment.id).collect();
         store.want_back_no_more(&all);
         let other = self.released().into_iter().find(|one| unit.is_none_or(|theirs| !theirs.contains(one)));

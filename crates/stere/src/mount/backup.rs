@@ -143,7 +143,7 @@ pub fn start(daemon: Arc<Daemon>, read_only: bool) -> Result<JoinHandle<()>> {
 }
 
 fn look(daemon: &Daemon) {
-    let backups = match daemon.filesystem.backups(Wait::Allowed) {
+    let backups = match daemon.filesystem.backups().list(Wait::Allowed) {
         Ok(backups) => backups,
         Err(error) => return tracing::warn!(%error, "destinations of backups cannot be read"),
     };
@@ -172,10 +172,10 @@ fn look(daemon: &Daemon) {
 /// Notes when the run began, unless the destination was removed or replaced meanwhile.
 fn note_done(daemon: &Daemon, number: u64, value: &BackupValue, begun: i64) {
     let is_there = |all: Vec<(u64, BackupValue)>| all.contains(&(number, value.clone()));
-    let noted = daemon.filesystem.backups(Wait::Allowed).and_then(|all| match is_there(all) {
+    let noted = daemon.filesystem.backups().list(Wait::Allowed).and_then(|all| match is_there(all) {
         true => {
             let value = BackupValue { done_seconds: begun, ..value.clone() };
-            daemon.filesystem.put_backup(&clock::own_caller(Wait::Allowed), Some(number), &value)
+            daemon.filesystem.backups().put_backup(&clock::own_caller(Wait::Allowed), Some(number), &value)
         }
         false => Ok(()),
     });
@@ -242,8 +242,8 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
     let text = format!("(type=file or type=symlink or type=directory) and backup=yes{only}");
     let wrong =
         |error| Error::Refused(format!("what is to be copied is not understood: {error}; remove and add it anew"));
-    let search = filesystem.parse_search(&text).map_err(wrong)?;
-    let mut find = filesystem.find(&caller, ROOT, b"", search)?;
+    let search = filesystem.search().parse_search(&text).map_err(wrong)?;
+    let mut find = filesystem.search().find(&caller, ROOT, b"", search)?;
     let mut wanted = Vec::new();
     while let Some(found) = find.step(&caller)? {
         if daemon.stop.load(Ordering::Acquire) {
@@ -254,7 +254,7 @@ fn meet_all(daemon: &Daemon, value: &BackupValue, run: &mut Run, outcome: &mut O
             if path.is_empty() {
                 continue;
             }
-            match filesystem.is_encrypted(&caller, attributes.inode) {
+            match filesystem.backups().is_encrypted(&caller, attributes.inode) {
                 Ok(true) => {
                     failed(outcome, &path, "it is encrypted, and would lie there in the clear");
                     continue;
@@ -300,7 +300,7 @@ fn attributes_of(filesystem: &FileSystem, inode: u64) -> Result<ExtendedAttribut
 /// Copies a file as it was at one moment; tells why if that cannot be.
 fn copy(daemon: &Daemon, run: &mut Run, one: &Wanted, durable_at: i64) -> Result<Option<String>> {
     let (filesystem, caller) = (&daemon.filesystem, || clock::own_caller(Wait::Allowed));
-    if one.kind == Kind::File && filesystem.tier_file(&caller(), one.inode)?.residency() != "online" {
+    if one.kind == Kind::File && filesystem.tiers().tier_file(&caller(), one.inode)?.residency() != "online" {
         return Ok(Some("it is on tertiary volumes only; `stere tier stage` brings it back".into()));
     }
     for _ in 0..TRIES {
@@ -342,7 +342,7 @@ fn stage(daemon: &Daemon, run: &mut Run, one: &Wanted) -> Result<Option<Staged>>
                 if daemon.stop.load(Ordering::Acquire) {
                     return Err(Error::from(stere_backup::Error::Stopped));
                 }
-                Ok(filesystem.read_for_backup(&caller(), one.inode, offset, buffer)?)
+                Ok(filesystem.backups().read_for_backup(&caller(), one.inode, offset, buffer)?)
             };
             match run.stage_at_hand(&one.path, read)? {
                 Some(staged) => Some(staged),

@@ -194,7 +194,7 @@ fn open_filesystem(running: &Running, job: &Job) -> Result<Arc<FileSystem>> {
     };
     let filesystem = Arc::new(FileSystem::new(running.store.clone(), naming_options)?);
     keys::unlock_by_files(&filesystem, &job.options.key_files)?;
-    filesystem.pause_reconcile(running.is_reconcile_paused());
+    filesystem.reconciler().pause_reconcile(running.is_reconcile_paused());
     Ok(filesystem)
 }
 
@@ -226,7 +226,7 @@ impl Workers {
             drop(notifier.as_ref().map(|notifier| notifier.invalidate_inode(inode, -1, 0)));
         }));
         let waked = Arc::downgrade(daemon);
-        daemon.filesystem.wake_on_recalls(Box::new(move || {
+        daemon.filesystem.units().wake_on_recalls(Box::new(move || {
             waked.upgrade().into_iter().for_each(|daemon| daemon.running.tertiary.wake());
         }));
         Ok(Workers { commits, others: [repairer, carrier, keeper, follower] })

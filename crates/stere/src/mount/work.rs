@@ -136,7 +136,8 @@ impl<F: Fn() -> u64> Worker<F> {
         if !is_idle && now < self.next_reconcile {
             return false;
         }
-        let result = self.daemon.filesystem.reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES);
+        let result =
+            self.daemon.filesystem.reconciler().reconcile_step(&clock::own_caller(Wait::Allowed), RECONCILE_BYTES);
         self.is_moving = matches!(result, Ok(true));
         let ended = Instant::now();
         self.next_reconcile =

@@ -63,7 +63,9 @@ fn full(running: &Running, filesystem: Option<&FileSystem>, known: &Known<'_>) -
     let is_used = |name: &str| {
         let class = classes.find(name).unwrap_or_default();
         let is_default = class == stere_policy::Class::default();
-        filesystem.map_or(is_default, |filesystem| filesystem.is_class_used(Wait::Allowed, class).unwrap_or(is_default))
+        filesystem.map_or(is_default, |filesystem| {
+            filesystem.classes().is_class_used(Wait::Allowed, class).unwrap_or(is_default)
+        })
     };
     let is_full = |class: &&ClassReport| class.free_bytes < FULL_BELOW_BYTES && is_used(&class.class);
     let full: Vec<&ClassReport> = known.classes.iter().filter(is_full).collect();
@@ -104,7 +106,7 @@ fn catching_up(running: &Running, devices: &[DeviceReport]) -> Vec<Finding> {
 /// Policies that the devices cannot keep.
 fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
     let caller = clock::own_caller(Wait::Allowed);
-    let (unkept, has_more) = match filesystem.unkept_policies(&caller, TOLD_MAX) {
+    let (unkept, has_more) = match filesystem.unmet_policies().unkept_policies(&caller, TOLD_MAX) {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "policies could not all be looked at");
@@ -125,7 +127,7 @@ fn policies(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
 
 /// Files that cannot be stored as their policy says now.
 fn blocked(running: &Running, filesystem: &FileSystem) -> Vec<Finding> {
-    let status = match filesystem.reconcile_status(Wait::Allowed) {
+    let status = match filesystem.reconciler().reconcile_status(Wait::Allowed) {
         Ok(status) => status,
         Err(error) => {
             tracing::warn!(%error, "it cannot be told what stands still");

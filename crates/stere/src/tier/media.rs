@@ -53,7 +53,8 @@ pub fn repack_some(filesystem: &FileSystem, running: &Running, volume: Option<&s
         Some((name, None)) => return refused(format!("the pool '{}' has no volume '{name}'", running.pool)),
     };
     let describe = |inodes: &BTreeSet<u64>| describe(filesystem, inodes);
-    let done = filesystem.repack_step(&clock::own_caller(Wait::Allowed), volumes, u64::from(below), &describe)?;
+    let done =
+        filesystem.units().repack_step(&clock::own_caller(Wait::Allowed), volumes, u64::from(below), &describe)?;
     Ok(Told::Repack(RepackReport {
         segments_emptied: done.segments_emptied,
         bytes_emptied: done.bytes_emptied,

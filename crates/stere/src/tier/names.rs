@@ -13,7 +13,7 @@ use crate::running::Running;
 
 /// Puts away the names of what is on volumes only.
 pub fn put_away_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
-    let outcome = filesystem.fold_below(&clock::own_caller(Wait::Allowed), root)?;
+    let outcome = filesystem.offload().fold_below(&clock::own_caller(Wait::Allowed), root)?;
     running.store.commit(Wait::Allowed)?;
     let (mut report, _, _) = survey(filesystem, running, root)?;
     report.is_partial = outcome.staying > 0;

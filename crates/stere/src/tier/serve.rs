@@ -48,11 +48,11 @@ pub fn volume_reports(running: &Running) -> Vec<VolumeReport> {
 
 fn report(filesystem: &FileSystem, running: &Running) -> TierReport {
     // What has an encrypted name is told by number; what cannot be read now is left out.
-    let path = |inode: u64| match filesystem.named_inode(Wait::Allowed, inode) {
+    let path = |inode: u64| match filesystem.tiers().named_inode(Wait::Allowed, inode) {
         Ok(Some((path, _))) => String::from_utf8_lossy(&path).into_owned(),
         _ => format!("inode {inode}"),
     };
-    let pinned = filesystem.pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
+    let pinned = filesystem.eviction().pinned_roots(Wait::Allowed).unwrap_or_default().into_iter().map(path).collect();
     let counts = running.store.tertiary_counts();
     // What cannot be read now is as it is usually.
     let marks = running.store.tier_marks(Wait::Allowed).unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) fn survey(
 ) -> Result<(SurveyReport, BTreeSet<u64>, Vec<u64>)> {
     let (mut report, mut segments, mut inodes) = (SurveyReport::default(), BTreeSet::new(), Vec::new());
     let mut volumes = 0;
-    filesystem.tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
+    filesystem.tiers().tier_walk(&clock::own_caller(Wait::Allowed), root, &mut |met| {
         report.files += 1;
         report.local_bytes += met.file.local_bytes;
         report.waiting_bytes += met.file.waiting_bytes;
@@ -114,12 +114,12 @@ pub(super) fn survey(
 /// Gives up what is on devices beside the volumes' copies of all below an inode, but for what is pinned.
 fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Result<SurveyReport> {
     let (_, mut segments, inodes) = survey(filesystem, running, root)?;
-    let pinned = filesystem.pinned_among(&clock::own_caller(Wait::Allowed), &segments)?;
+    let pinned = filesystem.eviction().pinned_among(&clock::own_caller(Wait::Allowed), &segments)?;
     let found = segments.len();
     segments.retain(|segment| !pinned.contains(segment));
     let kept = found - segments.len();
     let segments: Vec<u64> = segments.into_iter().collect();
-    let released = filesystem.release_segments(&clock::own_caller(Wait::Allowed), &segments)?;
+    let released = filesystem.tiers().release_segments(&clock::own_caller(Wait::Allowed), &segments)?;
     running.store.commit(Wait::Allowed)?;
     running.tertiary.forget_attributes(&inodes);
     let (mut report, _, _) = survey(filesystem, running, root)?;
@@ -144,7 +144,7 @@ fn release_below(filesystem: &FileSystem, running: &Running, root: u64) -> Resul
 fn cancel_below(filesystem: &FileSystem, running: &Running, root: u64, goes_down: bool) -> Result<Told> {
     let (mut report, segments, _) = survey(filesystem, running, root)?;
     let segments: Vec<u64> = segments.into_iter().collect();
-    filesystem.forget_coming_units();
+    filesystem.units().forget_coming_units();
     let (staging, uploads) = match goes_down {
         true => (running.store.want_back_no_more(&segments), running.store.upload_no_more(&segments)?),
         false => (running.store.want_back_no_more(&segments), 0),
@@ -171,7 +171,7 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         Order::Release(root) => Ok(Told::Survey(release_below(filesystem, running, *root)?)),
         Order::PutAway(root) => Ok(Told::Survey(names::put_away_below(filesystem, running, *root)?)),
         Order::Pin(root, is_pinned) => {
-            filesystem.set_pinned(Wait::Allowed, *root, *is_pinned)?;
+            filesystem.eviction().set_pinned(Wait::Allowed, *root, *is_pinned)?;
             running.store.commit(Wait::Allowed)?;
             match is_pinned {
                 true => serve(filesystem, running, &Order::Stage(*root)),
@@ -180,10 +180,10 @@ pub fn serve(filesystem: &FileSystem, running: &Running, order: &Order) -> Resul
         }
         Order::Stage(root) => {
             // Names first: what they lead to is known then.
-            filesystem.unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
+            filesystem.offload().unfold_below(&clock::own_caller(Wait::Allowed), *root)?;
             let (mut report, segments, inodes) = survey(filesystem, running, *root)?;
             let (caller, segments) = (clock::own_caller(Wait::Allowed), segments.into_iter().collect::<Vec<_>>());
-            filesystem.bring_back(&caller, &segments, &inodes)?;
+            filesystem.tiers().bring_back(&caller, &segments, &inodes)?;
             running.tertiary.wake();
             running.tertiary.forget_attributes(&inodes);
             report.said = format!("bringing {} back", size::show(report.released_bytes));

@@ -8,11 +8,12 @@ use stere_policy::{Keep, Keeping, KeptBy, RuleSet, Statements};
 use stere_store::Wait;
 
 use super::{KEPT_MAX, RulesForecast};
+use crate::Caller;
 use crate::error::Error;
 use crate::keeping::said;
 use crate::names::Form;
+use crate::rules::Forecasts;
 use crate::walk::Met;
-use crate::{Caller, FileSystem};
 
 /// Counted below a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,10 +26,10 @@ pub struct KeepingCounts {
     pub names: u64,
 }
 
-impl FileSystem {
+impl Forecasts {
     /// Whether anything is said by rules, or would be.
     pub(super) fn may_keep_otherwise(&self, wait: Wait, set: &RuleSet) -> Result<bool, Error> {
-        let (ruled, classes) = (self.ruled(wait)?, self.files.resolver().classes());
+        let (ruled, classes) = (self.residency.ruled(wait)?, self.core.files.resolver().classes());
         let says = |keep| set.rules().iter().any(|rule| stere_policy::keeping_of(rule, &classes).says(keep));
         Ok(ruled.pin || ruled.unit || ruled.names || Keep::ALL.into_iter().any(says))
     }
@@ -41,7 +42,7 @@ impl RulesForecast<'_> {
         if !matches!(met.kind, FileKind::File | FileKind::Directory) {
             return Ok(());
         }
-        let now = self.filesystem.statements_by_first_name(caller.wait, caller.now, met.inode)?;
+        let now = self.forecasts.residency.statements_by_first_name(caller.wait, caller.now, met.inode)?;
         let then = match met.kind {
             FileKind::Directory => self.statements_then(caller.wait, met.inode)?,
             _ => self.statements_of(caller.wait, caller.now, met.inode)?,
@@ -79,19 +80,20 @@ impl RulesForecast<'_> {
     }
 
     fn statements_of(&mut self, wait: Wait, now: Timestamp, inode: u64) -> Result<Arc<Statements>, Error> {
-        let filesystem = self.filesystem;
-        let (classes, default) = (filesystem.files.resolver().classes(), filesystem.files.resolver().default_class());
-        let value = filesystem.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
-        let mut says = filesystem.store.view(wait, |view| said(view, inode, &value, Some(&classes)))?;
+        let forecasts = self.forecasts;
+        let (classes, default) =
+            (forecasts.core.files.resolver().classes(), forecasts.core.files.resolver().default_class());
+        let value = forecasts.core.store.view(wait, |view| inode_if_any(view, inode))?.ok_or(Error::Stale)?;
+        let mut says = forecasts.core.store.view(wait, |view| said(view, inode, &value, Some(&classes)))?;
         says.has_rules |= inode == self.other.0;
         if value.parent == inode {
             return Ok(Arc::new(Statements::of_pool(classes.keeping(default))).below(inode, &says, &[]));
         }
         let (above, scopes) = match inode == self.other.0 {
-            true => (filesystem.statements(wait, value.parent)?, filesystem.scopes(wait, value.parent)?),
+            true => (forecasts.residency.statements(wait, value.parent)?, forecasts.rules.scopes(wait, value.parent)?),
             false => (self.statements_then(wait, value.parent)?, self.scopes_in(wait, value.parent)?),
         };
-        let name = filesystem.store.view(wait, |view| filesystem.names.name_of(view, inode, &value))?;
+        let name = forecasts.core.store.view(wait, |view| forecasts.core.names.name_of(view, inode, &value))?;
         let matched = match name.filter(|(_, form)| *form != Form::Opaque) {
             Some((name, _)) => scopes.keeping(&name, &value, now, &mut |_, _| {}),
             None => Vec::new(),

@@ -30,7 +30,7 @@ fn read(fs: &FileSystem, inode: u64, range: std::ops::Range<u64>, seconds: i64) 
 }
 
 fn is_local(fs: &FileSystem, inode: u64, range: std::ops::Range<u64>) -> bool {
-    fs.volumes_of_released(Wait::Allowed, inode, range.start, range.end - range.start).unwrap() == 0
+    fs.recalls().volumes_of_released(Wait::Allowed, inode, range.start, range.end - range.start).unwrap() == 0
 }
 
 fn heats(fs: &FileSystem, inode: u64) -> Vec<stere_store::SegmentHeat> {
@@ -49,7 +49,7 @@ fn cold_ranges_of_a_large_file_go_and_hot_ones_stay() {
     assert!(pages > 0 && fs.store().keep_heat().unwrap() == 0, "only what changed is put");
     // Whoever copies uses nothing.
     let mut out = vec![0; MIB as usize];
-    fs.read_for_backup(&caller(5500), inode, 0, &mut out).unwrap();
+    fs.backups().read_for_backup(&caller(5500), inode, 0, &mut out).unwrap();
     assert_eq!(heats(&fs, inode), noted);
     fs.syncfs(&caller(5600)).unwrap();
     let fs = rig.reopen(fs, true);
@@ -57,11 +57,11 @@ fn cold_ranges_of_a_large_file_go_and_hot_ones_stay() {
     assert_eq!(heats(&fs, inode), noted, "kept across mounts");
     let used = fs.store().used_percent();
     fs.store().set_tier_marks(TierMarks::new(used, used - 2).unwrap()).unwrap();
-    let released = fs.keep_room(&caller(6000)).unwrap().unwrap();
+    let released = fs.eviction().keep_room(&caller(6000)).unwrap().unwrap();
     assert!(released >= 2 && released < known.len() as u64, "{released}");
     assert!(is_local(&fs, inode, HOT), "what is used stays");
     assert!(!is_local(&fs, inode, COLD), "what is not goes");
-    assert!(fs.take_released_inodes().contains(&inode), "whose blocks are fewer is told");
+    assert!(fs.eviction().take_released_inodes().contains(&inode), "whose blocks are fewer is told");
     assert_clean(&fs);
 }
 
@@ -75,7 +75,7 @@ fn what_is_not_known_is_found_out() {
     assert!(heats(&fs, inode).iter().all(|heat| heat.used_seconds == 0));
     let used = fs.store().used_percent();
     fs.store().set_tier_marks(TierMarks::new(used, used - 2).unwrap()).unwrap();
-    assert!(fs.keep_room(&caller(6000)).unwrap().unwrap() >= 2);
+    assert!(fs.eviction().keep_room(&caller(6000)).unwrap().unwrap() >= 2);
     let attributes = fs.getattr(&caller(6000), inode).unwrap();
     let seconds = attributes.mtime.seconds.max(attributes.atime.seconds);
     assert!(heats(&fs, inode).iter().all(|heat| heat.used_seconds == seconds as u64));
@@ -96,23 +96,23 @@ fn what_came_back_is_bounded() {
     assert!(all >= FILE_BYTES, "{all}");
     [1000, 2000, 3000].into_iter().for_each(|seconds| read(&fs, inode, HOT, seconds));
     read(&fs, inode, COLD, 4000);
-    assert_eq!(fs.keep_room(&caller(5000)).unwrap(), None, "there is no bound");
+    assert_eq!(fs.eviction().keep_room(&caller(5000)).unwrap(), None, "there is no bound");
     let policy = TierPolicy { order: ReleaseOrder::Once, cache_bytes: all / 3, ..TierPolicy::default() };
     fs.store().set_tier_policy(policy).unwrap();
-    assert!(fs.keep_room(&caller(5000)).unwrap().unwrap() > 0);
+    assert!(fs.eviction().keep_room(&caller(5000)).unwrap().unwrap() > 0);
     assert!(fs.store().bytes_back() <= all / 3);
     assert!(
         is_local(&fs, inode, HOT),
         "what is used again and again stays, although what was read once was read later"
     );
     assert!(!is_local(&fs, inode, COLD) || !is_local(&fs, inode, 16 * MIB..FILE_BYTES));
-    assert_eq!(fs.keep_room(&caller(5001)).unwrap(), None, "once is enough");
+    assert_eq!(fs.eviction().keep_room(&caller(5001)).unwrap(), None, "once is enough");
     // By the time of the last use alone the others stay.
     fs.store().want_back(&segments);
     while fs.store().tertiary_step(false, &|_| Vec::new()).unwrap().is_busy {}
     read(&fs, inode, COLD, 9000);
     fs.store().set_tier_policy(TierPolicy { order: ReleaseOrder::LeastRecent, ..policy }).unwrap();
-    assert!(fs.keep_room(&caller(9500)).unwrap().unwrap() > 0);
+    assert!(fs.eviction().keep_room(&caller(9500)).unwrap().unwrap() > 0);
     assert!(is_local(&fs, inode, COLD) && !is_local(&fs, inode, 16 * MIB..FILE_BYTES));
     assert_clean(&fs);
 }

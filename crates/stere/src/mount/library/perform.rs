@@ -82,20 +82,22 @@ pub fn perform_in_turn(daemon: &Daemon, session: &Session, request: &Request, bu
     let (filesystem, turns) = (&daemon.filesystem, &daemon.library.turns);
     let mut reply = None;
     let mut turn = None;
-    if filesystem.recalls_wait() && matches!(request.kind, Kind::Read | Kind::Write) {
+    if filesystem.recalls().recalls_wait() && matches!(request.kind, Kind::Read | Kind::Write) {
         reply = perform(daemon, session, request, Wait::Devices, buffer);
-        if reply.is_none() && !filesystem.is_recall_refused(session.peer.process) {
+        if reply.is_none() && !filesystem.recalls().is_recall_refused(session.peer.process) {
             let (inode, offset, length) = (session.inode, request.offset, u64::from(request.length));
             let volumes = match turns.are_by_volumes() {
                 // What cannot be found out now is told when it is read.
-                true => filesystem.volumes_of_released(Wait::Devices, inode, offset, length).unwrap_or(0),
+                true => filesystem.recalls().volumes_of_released(Wait::Devices, inode, offset, length).unwrap_or(0),
                 false => 0,
             };
             turn = turns.wait(Claim { user: session.peer.uid, volumes });
         }
     }
     let reply = reply.or_else(|| {
-        filesystem.refusing_recalls(session.peer.process, || perform(daemon, session, request, Wait::Allowed, buffer))
+        filesystem
+            .recalls()
+            .refusing_recalls(session.peer.process, || perform(daemon, session, request, Wait::Allowed, buffer))
     });
     drop(turn);
     reply.expect("a request that may wait is answered")

@@ -1,0 +1,5 @@
+//! The calls of the file system: each builds an `Op` and sends its core down the pipeline.
+
+mod attributes;
+mod contents;
+mod names;

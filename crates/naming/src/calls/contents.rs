@@ -1,0 +1,114 @@
+//! Opening, reading and writing: calls on contents.
+//!
+//! Read next: `../pipeline` (what goes around each call), `../content_changes` (the cores).
+
+use stere_file::Whence;
+use stere_format::FileKind;
+
+use crate::attributes::{SetAttributes, needs_kill};
+use crate::content::{Handle, OpenFlags};
+use crate::error::Error;
+use crate::pipeline::{Done, Kind, Op};
+use crate::{Caller, FileSystem};
+
+impl FileSystem {
+    /// Opens a file or a directory.
+    pub fn open(&self, caller: &Caller<'_>, inode: u64, flags: OpenFlags) -> Result<Handle, Error> {
+        let open = || {
+            if flags.truncate {
+                let kill_suid_sgid = caller.uid != 0;
+                let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
+                let op = Op::new(caller, inode, Kind::SetAttributes(&set));
+                let cut = || self.contents.set_attributes(caller, inode, &set);
+                self.pipeline.perform(&op, cut, |value| Done { value: Some(value), ..Done::default() })?;
+            }
+            let value = self.namespace.core.files.open(&caller.context(), inode)?;
+            if value.kind() == Some(FileKind::Directory) && (flags.write || flags.truncate) {
+                self.namespace.core.files.release(&caller.context(), inode)?;
+                return Err(Error::IsADirectory);
+            }
+            Ok(self.new_handle())
+        };
+        let op = Op::new(caller, inode, Kind::Open(flags));
+        self.pipeline.run(&op, open, |handle| Done { handle: Some(*handle), ..Done::default() })
+    }
+
+    /// Closes a handle of an inode; what was written is handed to the store with the last one.
+    pub fn release(&self, caller: &Caller<'_>, inode: u64, handle: Handle) -> Result<(), Error> {
+        let op = Op::new(caller, inode, Kind::Release(handle));
+        let release = || {
+            self.namespace.core.told(caller.wait, inode, self.namespace.core.files.release(&caller.context(), inode))
+        };
+        self.pipeline.run(&op, release, |()| Done::default())
+    }
+
+    /// Reads; fewer bytes than asked for only at the end of the file.
+    pub fn read(&self, caller: &Caller<'_>, inode: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let op = Op::new(caller, inode, Kind::Read).at(offset, out.len() as u64);
+        let read = || Ok(self.namespace.core.files.read(&caller.context(), inode, offset, out)?);
+        let outcome =
+            self.pipeline.run(&op, read, |outcome| Done { value: Some(&outcome.value), ..Done::default() })?;
+        Ok(outcome.length)
+    }
+
+    /// Writes. `kill_suid_sgid`: the writer has no privilege to keep set-id bits.
+    pub fn write(
+        &self,
+        caller: &Caller<'_>,
+        inode: u64,
+        offset: u64,
+        data: &[u8],
+        kill_suid_sgid: bool,
+    ) -> Result<usize, Error> {
+        let kind = Kind::Write { kill_set_id: kill_suid_sgid };
+        let op = Op::new(caller, inode, kind).at(offset, data.len() as u64);
+        let write = || self.contents.write(caller, inode, offset, data);
+        self.pipeline.run(&op, write, |_| Done { is_changed: true, ..Done::default() })
+    }
+
+    /// Changes allocation as fallocate(2) does with `mode`.
+    pub fn fallocate(&self, caller: &Caller<'_>, inode: u64, offset: u64, length: u64, mode: u32) -> Result<(), Error> {
+        let op = Op::new(caller, inode, Kind::Allocate { mode }).at(offset, length);
+        let allocate = || Ok(self.namespace.core.files.allocate(&caller.context(), inode, offset, length, mode)?);
+        self.pipeline.run(&op, allocate, |()| Done { is_changed: true, ..Done::default() })
+    }
+
+    /// Copies between files, by sharing where blocks are aligned alike; gives how many bytes.
+    pub fn copy_range(
+        &self,
+        caller: &Caller<'_>,
+        inode_in: u64,
+        offset_in: u64,
+        inode_out: u64,
+        offset_out: u64,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let kind = Kind::CopyFrom { source: inode_in, offset: offset_in };
+        let op = Op::new(caller, inode_out, kind).at(offset_out, length);
+        let copy = || self.contents.copy(caller, (inode_in, offset_in), (inode_out, offset_out), length);
+        let copied = self.pipeline.run(&op, copy, |copied| Done { is_changed: *copied > 0, ..Done::default() })?;
+        let has_rights = |view: &stere_store::View<'_>| needs_kill(view, inode_out, caller);
+        if copied > 0 && caller.uid != 0 && self.namespace.core.store.view(caller.wait, has_rights)? {
+            self.contents.kill_set_id(caller, inode_out)?;
+        }
+        Ok(copied)
+    }
+
+    /// The next data or hole at or behind `offset`.
+    pub fn seek(&self, caller: &Caller<'_>, inode: u64, offset: u64, whence: Whence) -> Result<u64, Error> {
+        Ok(self.namespace.core.files.seek(&caller.context(), inode, offset, whence)?)
+    }
+
+    /// Makes one file durable: its content, size and attributes. Other files' unsaved data is not waited for.
+    pub fn fsync(&self, caller: &Caller<'_>, inode: u64, _data_only: bool) -> Result<(), Error> {
+        self.namespace.core.told(caller.wait, inode, self.namespace.core.files.save(&caller.context(), inode))?;
+        self.features.audit.save_watched(caller.wait)?;
+        Ok(self.namespace.core.store.commit(caller.wait)?)
+    }
+
+    /// Makes a directory's names durable.
+    pub fn fsyncdir(&self, caller: &Caller<'_>, _inode: u64) -> Result<(), Error> {
+        self.features.audit.save_watched(caller.wait)?;
+        Ok(self.namespace.core.store.commit(caller.wait)?)
+    }
+}

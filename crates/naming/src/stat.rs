@@ -1,0 +1,46 @@
+//! Attributes of inodes as users see them: what the inode says, and what several features add.
+
+use std::sync::Arc;
+
+use stere_format::{FileKind, InodeValue};
+use stere_store::Wait;
+
+use crate::atime::LazyTimes;
+use crate::attributes::Attributes;
+use crate::error::Error;
+use crate::inode::Core;
+use crate::tier::Tiers;
+use crate::versions::Versions;
+use crate::watch::Audit;
+
+/// Shows attributes.
+pub struct Stat {
+    pub(crate) core: Arc<Core>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) access_times: Arc<LazyTimes>,
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) versions: Arc<Versions>,
+}
+
+impl Stat {
+    /// Attributes as users see them: with times of access that are not saved yet.
+    pub(crate) fn shown(&self, wait: Wait, inode: u64, value: InodeValue) -> Result<Attributes, Error> {
+        let mut attributes = Attributes::of(inode, &value);
+        if self.core.store.may_be_released() && value.blocks_bytes > 0 && value.kind() == Some(FileKind::File) {
+            // What is on tertiary volumes only takes no room here.
+            let released = self.tiers.released_bytes(wait, inode)?;
+            let local = value.blocks_bytes.saturating_sub(released).div_ceil(512);
+            // Programs that copy sparse files (tar -S) store zeros for a file of no blocks, without reading it.
+            attributes.blocks_512 = local.max(1);
+        }
+        if let Some(atime) = self.access_times.get(inode) {
+            attributes.atime = atime;
+        }
+        attributes.is_fleeting |= self.audit.must_know_names_used(wait, inode, &value)?;
+        if self.versions.is_removed_in_use(&value, inode) {
+            // Who has it open removed it, and may rely on seeing that (so do lock files).
+            attributes.nlink = 0;
+        }
+        Ok(attributes)
+    }
+}
