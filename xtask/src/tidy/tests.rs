@@ -53,7 +53,7 @@ const LOCATION: &str = "target/work/x";
 #[test]
 fn promises_are_matched_both_ways() {
     let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
-    let document = file("docs/promises.md", "- **P-1** one\n- **P-2** two\n");
+    let document = file("docs/promises.md", "**P-1** one\n\n- `crates/x`\n\n**P-2** two, see P-1\n\n- sim\n");
     let all = [document.clone(), file("crates/x/tests/a.rs", "// P-1 and P-2\n")];
     assert_eq!(promises::check(&all), Vec::new());
     let elsewhere = [document.clone(), file("crates/x/src/a.rs", "// P-1\n"), file("crates/x/tests/a.rs", "// P-2\n")];
@@ -61,6 +61,23 @@ fn promises_are_matched_both_ways() {
     let unknown = [document, file("crates/x/tests/a.rs", "// P-1 P-2 P-33\n")];
     assert_eq!(promises::check(&unknown).len(), 1, "P-33 is not promised");
     assert_eq!(promises::check(&[]).len(), 1, "the document must be there");
+}
+
+#[test]
+fn a_promise_is_a_paragraph_with_a_list_of_tests_that_exist() {
+    let found = |document: &str| {
+        let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+        let files = [file("docs/promises.md", document), file("crates/x/tests/a.rs", "// P-1 P-2\n")];
+        promises::check(&files).into_iter().map(|finding| finding.what).collect::<Vec<_>>()
+    };
+    let second = "\n\n**P-2** two\n\n- sim\n";
+    assert_eq!(found(&format!("**P-1** one\n\n- `crates/x/tests/a.rs`{second}")), Vec::<String>::new());
+    assert_eq!(found(&format!("**P-1** one\n\n- `crates/x/tests/b.rs`{second}")), ["there is no crates/x/tests/b.rs"]);
+    assert_eq!(found(&format!("**P-1** one{second}")), ["P-1 lists no test"]);
+    assert_eq!(found("**P-1** one\n\n- sim\n\n**P-2** two\n"), ["P-2 lists no test"]);
+    assert_eq!(found(&format!("**P-1** one\n\n- sim{second}{second}")), ["P-2 is there twice"]);
+    let mentioned = found("**P-1** one, see P-2\n\n- sim\n");
+    assert_eq!(mentioned.len(), 1, "a number in a sentence promises nothing: {mentioned:?}");
 }
 
 const GLOSSARY: &str = "# Glossary\n\n## Old words\n\n| `hull`, `put_away` | x |\n| \"tertiary volume\" | medium |\n";
