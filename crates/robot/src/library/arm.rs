@@ -138,6 +138,28 @@ impl Library {
         Ok(())
     }
 
+    /// Has the arm look at all bar codes and tells whether the one in this drive is the wanted one; without an arm it is.
+    pub(super) fn check_fetched(&self, bay: usize, barcode: &str) -> Result<(), RobotError> {
+        let mut arm = self.arm.lock();
+        let Some(changer) = &mut arm.changer else { return Ok(()) };
+        changer.look_again()?;
+        arm.refresh()?;
+        let another = |found: String| Err(RobotError::Mislabelled { barcode: barcode.to_owned(), found });
+        let is_in_slot = arm.slots.values().flatten().any(|held| held == barcode);
+        let outcome = match arm.drives.get(bay).cloned() {
+            _ if is_in_slot => another("in a slot".into()),
+            Some((address, Some(held))) if held != barcode && held != nameless(address) => another(held),
+            // Some arms cannot read the bar code of what is in a drive.
+            Some(_) => {
+                arm.drives[bay].1 = Some(barcode.to_owned());
+                Ok(())
+            }
+            None => Err(RobotError::NoDrive),
+        };
+        self.note_present(&arm, &mut self.state.lock());
+        outcome
+    }
+
     /// Brings what is in a drive to a free slot.
     pub(super) fn return_to_slot(&self, bay: usize) -> Result<(), RobotError> {
         if self.is_fed_by_people {

@@ -398,6 +398,27 @@ fn people_are_asked_for_cartridges() {
     assert_eq!(whole(&library, "b").unwrap(), content(2, 30_000));
 }
 
+/// P-103: a blank cartridge says nothing of which it is, so the arm is asked before it gets a label.
+#[test]
+fn an_arm_that_takes_another_blank_cartridge_gives_it_no_label_of_the_first() {
+    // With nothing known, the arm is wrong when the cartridge is looked at; with blank ones known, when it is written to.
+    for are_known in [false, true] {
+        let simulated = simulated(Model::INSTANT, 1, 4);
+        let library = open(&simulated);
+        if are_known {
+            library.look_at_all().unwrap();
+            library.put_all_away().unwrap();
+        }
+        simulated.take_another_next();
+        library.put("a", &content(1, 20_000)).unwrap();
+        library.put_all_away().unwrap();
+        library.look_again().unwrap();
+        assert_eq!(whole(&library, "a").unwrap(), content(1, 20_000), "blank ones known: {are_known}");
+        let library = open(&simulated);
+        assert_eq!(whole(&library, "a").unwrap(), content(1, 20_000), "mounted anew; blank ones known: {are_known}");
+    }
+}
+
 /// P-103
 #[test]
 fn faults_are_told_and_harm_nothing_else() {

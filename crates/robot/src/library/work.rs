@@ -40,7 +40,8 @@ impl Library {
             // What was known of it is in doubt, also if it is in the drive.
             loaded.is_checked = false;
         }
-        let outcome = self.bring(drive, loaded, want).and_then(|()| match act {
+        let is_written = matches!(act, Act::Put { .. });
+        let outcome = self.bring(drive, loaded, want, is_written).and_then(|()| match act {
             Act::Get { name, offset, length, sink } => self.get_from(drive, want, name, *offset, *length, sink),
             Act::Put { name, bytes } => self.put_on(drive, want, name, bytes),
             Act::Look | Act::PutAway => Ok(()),
@@ -53,8 +54,10 @@ impl Library {
     }
 
     /// The wanted cartridge is in the drive afterwards, and is what it should be.
-    fn bring(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str) -> Result<(), RobotError> {
-        if loaded.is_checked && loaded.barcode.as_deref() == Some(want) {
+    fn bring(&self, drive: &mut Drive, loaded: &mut Loaded, want: &str, is_written: bool) -> Result<(), RobotError> {
+        // A blank cartridge has no label that tells whether the arm took the right one, and gets one now.
+        let is_labelled_now = || is_written && self.state.lock().catalogue.known(want).standing == Standing::Blank;
+        if loaded.is_checked && loaded.barcode.as_deref() == Some(want) && !is_labelled_now() {
             return Ok(());
         }
         let start = (self.clock)();
@@ -66,7 +69,11 @@ impl Library {
                 (loaded.barcode, loaded.is_checked) = (Some(want.to_owned()), false);
             }
             drive.make_ready()?;
-            match self.check(drive, want) {
+            let checked = self.check(drive, want).and_then(|()| match is_labelled_now() {
+                true => self.check_fetched(loaded.bay, want),
+                false => Ok(()),
+            });
+            match checked {
                 // The arm may have mistaken one for another.
                 Err(RobotError::Mislabelled { barcode, found }) if !is_again => {
                     is_again = true;
