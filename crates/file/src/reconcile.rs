@@ -213,6 +213,8 @@ impl Files {
         };
         match wanted {
             None if now == 0 => None,
+            // Whoever asked for volumes may not have it any more: what is left of it is kept as safe as everything else.
+            None if is_weaker() => Some(Judgement::Moves),
             None => Some(self.judge_archived(blob, placement, shared)),
             Some(set) if set == now && set != 0 && !is_weaker() => Some(self.judge_archived(blob, placement, shared)),
             Some(0) if now == 0 => None,

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stere_device::planted::{Bug, is_planted};
 use stere_format::{Bundle, FileKind, FoldValue, InodeValue, Key, KeyRange, NamesUse, Site, key};
-use stere_log::{StreamKey, Wait};
+use stere_log::{Segment, StreamKey, Wait};
 use stere_plugin::Encoded;
 use stere_policy::Compression;
 
 use crate::error::Error;
+use crate::relocate::Move;
 use crate::space::Reservation;
 use crate::transaction::Transaction;
 use crate::view::{BlobHandle, View};
@@ -296,6 +297,31 @@ impl Store {
             Ok::<_, Error>(true)
         })?;
         Ok(is_done.then_some(keys))
+    }
+
+    /// Stores bundles again that were gathered when there were fewer devices and that no volume has yet, in as many copies as metadata
+    /// has now. True if one was.
+    pub(crate) fn strengthen_folds(&self) -> Result<bool, Error> {
+        let usual = Placement { scheme: self.meta_scheme(), class: 0, site: Site::ANYWHERE };
+        let parity = self.fit_for(self.staging_placement(usual)).parity;
+        let is_weak = |segment: &Segment| {
+            let tertiary = segment.tertiary();
+            tertiary.wanted != 0 && tertiary.there == 0 && segment.scheme.parity < parity && segment.live_bytes() > 0
+        };
+        // The table is in memory, where each bundle lies is not.
+        if !self.has_folds() || !self.log.segments.all().iter().any(|segment| is_weak(segment)) {
+            return Ok(false);
+        }
+        let mut is_any_moved = false;
+        for fold in self.folds(Wait::Allowed)?.into_iter().filter(|fold| is_weak(&fold.blob.segment)) {
+            let (owner, tertiary) = (Owner { inode: fold.directory, offset: 0 }, fold.blob.tertiary_wanted());
+            match self.archive(&[Move { blob: fold.blob, owner, recoded: None }], usual, tertiary) {
+                Ok(moved) => is_any_moved |= moved.bytes > 0,
+                Err(Error::NoSpace) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(is_any_moved)
     }
 
     /// Brings the keys of a fold back into the tree.

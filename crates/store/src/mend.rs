@@ -150,7 +150,11 @@ impl Store {
             self.settle(&mut mender)?;
             is_done = mender.chunks_done == chunks_before && !self.finish_mending(&mut mender)?;
         }
-        Ok(MendProgress { bytes_written, chunks: mender.chunks_done - chunks_before, is_done })
+        let chunks = mender.chunks_done - chunks_before;
+        // Moving a bundle may need room, and making it needs the mender.
+        drop(mender);
+        let is_done = is_done && !self.strengthen_folds()?;
+        Ok(MendProgress { bytes_written, chunks, is_done })
     }
 
     /// Waits for what mending has under way, and enters it: before the devices change.
