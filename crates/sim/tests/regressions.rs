@@ -594,3 +594,91 @@ fn the_use_of_a_directory_that_came_back_alone_is_noted() {
     let outcome = run::run(&plan, &operations, false);
     assert!(outcome.is_ok(), "{}", outcome.expect_err("it failed"));
 }
+
+/// P-6: the cleaner moved what lay in part on a device that was given up. That freed slots which nobody gets, and took the last ones of the
+/// small device, so that what had been accepted found no room.
+#[test]
+fn what_was_accepted_has_room_when_a_device_was_given_up_in_a_full_pool() {
+    let pool = PoolConfig {
+        device_bytes: vec![75_595_776, 69_234_688],
+        block_bytes: vec![512, 4096],
+        chunk_bytes: 1 << 20,
+        memory_bytes: 16 << 20,
+        dirty_bytes_max: 64 << 20,
+        dirty_steps_max: 5,
+        greedy: false,
+        encrypts: Encrypts::Nothing,
+        keeps_versions: false,
+        checksums: &[],
+        passes_plugins: false,
+        areas: Areas::NONE,
+    };
+    let operations = [
+        Operation::AddDevice { mebibytes: 200, spare: true },
+        Operation::Lose { device: 0, events: 11 },
+        Operation::Fill { bytes: 3_300_000 },
+        Operation::Mend,
+        Operation::Remount,
+        Operation::Lose { device: 1, events: 0 },
+        Operation::AddDevice { mebibytes: 80, spare: false },
+        Operation::Fill { bytes: 900_000 },
+        Operation::Mend,
+        Operation::Empty { every: 2 },
+        Operation::Fill { bytes: 2_700_000 },
+    ];
+    for seed in [20_019_209, 1, 2, 3] {
+        let plan = Plan { seed, pool: pool.clone(), budget: Budget::Tolerated, may_fill: true, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
+/// P-20: names that were put away with one device, and that no volume had yet, kept their one copy when a second device came.
+#[test]
+fn names_that_wait_for_a_volume_get_their_copies_when_there_are_devices() {
+    let operations = [
+        Operation::AddVolume { is_slow: false },
+        Operation::Cold(ColdStep::Begin),
+        Operation::Lose { device: 1, events: 0 },
+        Operation::Mend,
+        Operation::Cold(ColdStep::ProveGone),
+        Operation::AddDevice { mebibytes: 200, spare: true },
+        Operation::Mend,
+    ];
+    for seed in [32_036_696, 1, 2, 3] {
+        let pool = PoolConfig { keeps_versions: true, areas: Areas::only(Area::Cold), ..two_devices() };
+        let plan = Plan { seed, pool, budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}
+
+/// P-62: the same of a file that shares what another one had archived, and never asked for volumes itself.
+#[test]
+fn what_another_file_archived_gets_its_copies_when_there_are_devices() {
+    let (path, copy) = (Path { directory: 0, name: 1 }, Path { directory: 0, name: 2 });
+    let (from, to) = (Target::Path(path), Target::Path(copy));
+    let operations = [
+        Operation::Lose { device: 1, events: 0 },
+        Operation::AddVolume { is_slow: false },
+        Operation::Mend,
+        Operation::HoldUploads { are_held: true },
+        Operation::Create { path, slot: 1 },
+        Operation::Create { path: copy, slot: 2 },
+        Operation::Write { target: from, offset: 0, length: 262_144, seed: 1 },
+        Operation::SyncAll,
+        Operation::Archive { path, volumes: 1 },
+        Operation::Step { count: 4, idle: true },
+        Operation::Copy { from, from_offset: 0, to, to_offset: 0, length: 262_144 },
+        Operation::Close { slot: 1 },
+        Operation::Unlink { path },
+        Operation::SyncAll,
+        Operation::AddDevice { mebibytes: 3000, spare: true },
+        Operation::Mend,
+    ];
+    for seed in 0..4 {
+        let plan = Plan { seed, pool: two_devices(), budget: Budget::Tolerated, may_fill: false, canary: false };
+        let outcome = run::run(&plan, &operations, false);
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.expect_err("it failed"));
+    }
+}

@@ -121,6 +121,8 @@ struct Candidate {
     segment: Arc<Segment>,
     live_bytes: u64,
     score: f64,
+    /// All its slots are of use to somebody who looks for room: they are on devices that take new chunks.
+    gives_all: bool,
 }
 
 impl Store {
@@ -182,9 +184,10 @@ impl Store {
         Ok(false)
     }
 
+    /// Slots that new chunks can have: those of devices that take none do not count.
     fn slots_free(&self) -> u64 {
-        let devices = self.log.stripe.devices();
-        devices.iter().filter_map(|device| self.log.stripe.slot_usage(device.index())).map(|u| u64::from(u.free)).sum()
+        let devices = self.log.stripe.open_devices();
+        devices.into_iter().filter_map(|index| self.log.stripe.slot_usage(index)).map(|u| u64::from(u.free)).sum()
     }
 
     /// Moves a segment away from the device with the fewest free slots, where others have more: what needs several devices
@@ -282,6 +285,21 @@ impl Store {
         let percent = if is_planted(Bug::CleanedForNothing) { 100 } else { percent };
         let mut candidates = self.candidates(cleaner, percent);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.segment.id.cmp(&b.segment.id)));
+        // What lies in part on devices that take nothing gives less than it takes where it goes to: it comes last, when the rest is not
+        // worth it any more.
+        let (giving, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.gives_all);
+        match self.clean_few(cleaner, giving)? {
+            None => self.clean_few(cleaner, others),
+            done => Ok(done),
+        }
+    }
+
+    /// Empties the first few of these, if that is worth it.
+    fn clean_few(
+        &self,
+        cleaner: &mut MutexGuard<'_, Cleaner>,
+        candidates: Vec<Candidate>,
+    ) -> Result<Option<usize>, Error> {
         let gain_goal = candidates.first().map_or(0, |best| 2 * self.segment_bytes(&best.segment));
         let mut gain = 0;
         let mut victims = Vec::new();
@@ -322,6 +340,7 @@ impl Store {
         let now = self.log.counters().1;
         let policy = self.options.cleaner;
         let generation = self.inner.read().generation;
+        let open = self.log.stripe.open_devices();
         self.log
             .segments
             .all()
@@ -344,7 +363,8 @@ impl Store {
                     CleanerPolicy::Greedy => 1.0 - utilisation,
                     CleanerPolicy::CostBenefit => (1.0 - utilisation) * age / (1.0 + utilisation),
                 };
-                Some(Candidate { segment, live_bytes, score })
+                let gives_all = segment.chunks().iter().all(|place| open.contains(&place.device));
+                Some(Candidate { segment, live_bytes, score, gives_all })
             })
             .collect()
     }
