@@ -1,4 +1,4 @@
-//! `cargo xtask`: the developer commands, test, sim, bench, soak, tidy, house and quick.
+//! `cargo xtask`: the developer commands, test, sim, bench, soak, tidy, house, quick and reference.
 //!
 //! Read next: `test.rs` (what CI runs), `suites.rs` (the suites on a real mount), `bench.rs` (the benches).
 
@@ -9,6 +9,7 @@ mod error;
 mod house;
 mod packages;
 mod quick;
+mod reference;
 mod simulator;
 mod soak;
 mod steps;
@@ -78,6 +79,12 @@ enum Command {
         /// Only this crate, by its name or its folder's, such as `tree`.
         name: Option<String>,
     },
+    /// Writes the manual's command reference from the command's own help.
+    Reference {
+        /// Only compares, and fails when the page differs.
+        #[arg(long)]
+        check: bool,
+    },
     /// One suite on one file system: to try a suite on a peer, or to run one on stere alone.
     Suite {
         suite: Suite,
@@ -113,6 +120,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Soak { minutes, seed } => soak::run(&root, minutes, seed),
         Command::Tidy { record } => tidy::run(&root, record),
         Command::Quick { name } => quick::run(&root, name.as_deref()),
+        Command::Reference { check } => reference::run(&root, check),
         Command::House { record, strict } => house::run(&root, record, strict),
         Command::Suite { suite, on, seed, times } => suites::run_one(&root, suite, on, seed, times),
     }

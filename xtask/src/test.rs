@@ -11,6 +11,7 @@ use crate::command::{self, MINUTE};
 use crate::error::{Result, XtaskError};
 use crate::house;
 use crate::packages;
+use crate::reference;
 use crate::simulator;
 use crate::steps::Steps;
 use crate::subject::cargo;
@@ -38,6 +39,7 @@ pub fn run(root: &Path, only: Option<String>) -> Result<()> {
     steps.step("tidy: the sources", || tidy::run(root, false));
     steps.step("house: the structure", || house::run(root, false, false));
     steps.step("formatting and clippy", || check_style(root));
+    steps.step("manual: the command reference", || reference::run(root, true));
     steps.step("packages for the suites", packages::install_for_tests);
     steps.step("S3 servers for tests", || packages::install_s3_servers(root));
     steps.step("an SSH server for tests", || packages::unpack_ssh_server(root));

@@ -50,7 +50,9 @@ pub fn check(path: &Path, text: &str) -> Vec<Finding> {
 
 /// Sentences that open so; a question may.
 fn openings_in(text: &str) -> usize {
-    let paragraphs = prose(text).map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+    // A heading is no sentence.
+    let lines = prose(text).map(|(_, line)| if line.starts_with('#') { "" } else { line });
+    let paragraphs = lines.collect::<Vec<_>>().join("\n");
     paragraphs
         .split("\n\n")
         .map(|paragraph| {
